@@ -1,7 +1,8 @@
-//! How far apart two processors are: what a line takes from the one to the other and back.
+//! Distance of two processors: the time of a cache line from one to the other and back.
 //!
-//! Between virtual processors that changes with the cores that the hypervisor runs them on (`unisono_tests::harness::cpu_latency`), by ten from two
-//! threads of one core to two dies. Figures are compared that were taken at one distance.
+//! Between virtual processors it changes with the cores that the hypervisor runs them on
+//! (`unisono_tests::harness::cpu_latency`), by a factor of ten from two threads of one core to two dies. Only figures
+//! taken at one distance are compared.
 
 use alloc::vec::Vec;
 use core::{
@@ -15,17 +16,17 @@ use std::{io, thread, time::Instant};
 
 use crate::fixtures::thread_pair::{median, pin};
 
-/// Passes that are timed together, and how many times: the least counts, as what else runs only adds.
+/// Passes that are timed together, and number of such batches: the least time counts, because other load only adds.
 const PASSES: u32 = 500;
 const BATCHES: u32 = 5;
 
-/// Times of two passes as near to each other are of one distance.
+/// Times whose ratio is below this are of one distance.
 const ALIKE: f64 = 1.6;
 
-/// Times that something is measured, at most, because processors were moved meanwhile.
+/// Attempts at a measurement if the hypervisor moves processors meanwhile.
 const MOVES: u32 = 4;
 
-/// A word whose line nothing else is on, nor on the one that is fetched with it.
+/// A word alone on its cache line and on the adjacent one that is prefetched with it.
 #[repr(align(128))]
 struct Word(AtomicU32);
 
@@ -41,13 +42,13 @@ impl Word {
     }
 }
 
-/// Nanoseconds of a line's way between the processors of the first two ranks that are pinned, and back.
+/// Nanoseconds of a round trip of a cache line between the processors of the first two pinned ranks.
 ///
 /// # Errors
 /// There is one processor, or the system refuses it.
 pub fn round_trip() -> io::Result<f64> {
     if thread::available_parallelism()?.get() == 1 {
-        return Err(io::Error::other("a line's way needs two processors"));
+        return Err(io::Error::other("the round trip of a cache line needs two processors"));
     }
     let (there, back) = (Word::new(), Word::new());
     let all = PASSES * BATCHES;
@@ -78,17 +79,17 @@ pub fn round_trip() -> io::Result<f64> {
     })
 }
 
-/// How far apart the processors were whenever something was measured.
+/// The distance of the processors at every measurement.
 #[derive(Default, Debug)]
 pub struct Distances {
-    /// Nanoseconds of a line's way, there and back.
+    /// Round trips in nanoseconds.
     times: Vec<f64>,
-    /// How often they were moved each time that something was measured.
+    /// Measurements during which every attempt was disturbed by a move.
     moved: u32,
 }
 
 impl Distances {
-    /// What `measure` finds, which it is asked for again, a few times at most, if the processors were moved meanwhile.
+    /// Runs `measure`, and repeats it a few times if the processors were moved meanwhile.
     ///
     /// # Errors
     /// `measure`'s, or those of [`round_trip`].
@@ -107,7 +108,7 @@ impl Distances {
         }
     }
 
-    /// The last one.
+    /// The last round trip in nanoseconds.
     pub fn last(&self) -> Option<f64> {
         self.times.last().copied()
     }
@@ -118,8 +119,8 @@ impl fmt::Display for Distances {
         let Self { times, moved } = self;
         let least = times.iter().copied().fold(f64::NAN, f64::min);
         let most = times.iter().copied().fold(f64::NAN, f64::max);
-        write!(to, "a line took {:.0} ns there and back ({least:.0} to {most:.0})", median(times.clone()))?;
-        if *moved == 0 { Ok(()) } else { write!(to, ", and {moved} times another way in each of {MOVES} turns") }
+        write!(to, "round trip of a cache line {:.0} ns ({least:.0} to {most:.0})", median(times.clone()))?;
+        if *moved == 0 { Ok(()) } else { write!(to, ", {moved} measurements with a move in each of {MOVES} attempts") }
     }
 }
 

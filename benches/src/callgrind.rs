@@ -1,4 +1,4 @@
-//! Instructions, counted by valgrind.
+//! Counts executed instructions with valgrind.
 
 use std::env;
 use std::io;
@@ -12,7 +12,7 @@ pub fn instructions(arguments: &[&str]) -> io::Result<u64> {
     count(&[], arguments)
 }
 
-/// Those of them that are executed in functions whose name is like `pattern`, and in what these call.
+/// Instructions executed in functions whose names match `pattern`, and in their callees.
 ///
 /// # Errors
 /// As [`instructions`].
@@ -29,5 +29,5 @@ fn count(options: &[&str], arguments: &[&str]) -> io::Result<u64> {
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     let collected = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
-    collected.filter(|_| output.status.success()).ok_or_else(|| io::Error::other(format!("valgrind says: {said}")))
+    collected.filter(|_| output.status.success()).ok_or_else(|| io::Error::other(format!("valgrind failed: {said}")))
 }

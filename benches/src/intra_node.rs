@@ -1,4 +1,4 @@
-//! What is measured between the ranks of one host, by the machine itself, by unisono and by the others, one after the other.
+//! Measurements between the ranks of one host: of the hardware, of unisono and of other libraries, in turn.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use core::mem;
@@ -21,11 +21,11 @@ use crate::{
     },
 };
 
-/// Contenders that are no peers.
+/// The hardware baseline.
 pub const FLOOR: &str = "floor";
 /// The rings that messages go through, without messages.
 pub const RING: &str = "raw ring";
-/// What `unisono` shows.
+/// unisono.
 pub const OURS: &str = "unisono";
 
 /// The ways to run Open MPI.
@@ -37,13 +37,13 @@ pub const MPIS: [&str; 4] = [OPEN_MPI[0], OPEN_MPI[1], MPICH[0], MPICH[1]];
 /// MPICH over UCX.
 pub const UCX: &str = UCX_SHM.name;
 
-/// Failures after which a contender is not asked for the same again.
+/// Failures after which a contender's measurement is not repeated.
 const TRIES: u32 = 2;
 
-/// Places that the receiver of `unisono bench bandwidth` has.
+/// Buffers of the receiver of `unisono bench bandwidth`.
 const PLACES: u32 = 64;
 
-/// Where a stream's buffers lie.
+/// Location of a stream's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buffers {
     /// Anywhere.
@@ -68,7 +68,7 @@ pub fn barrier(ranks: u32) -> String {
 
 /// The name of the figures of 8 bytes one way, each time taken by the clock.
 pub const LATENCY: &str = "one way, 8 B";
-/// Of those without looks at the clock in between, like the machine's own.
+/// The same without reading the clock in between, like the hardware baseline.
 pub const STEADY: &str = "one way, 8 B, in batches";
 
 /// The name of a stream's figures.
@@ -90,24 +90,25 @@ pub fn size(bytes: u32) -> String {
     }
 }
 
-/// Contenders on this host, and what they showed so far.
+/// The contenders on this host, and their figures.
 pub struct Node {
     /// All figures.
     pub record: Record,
-    /// That this process may use.
+    /// Processors that this process may use.
     pub processors: u32,
     binary: PathBuf,
     place: PathBuf,
     as_json: bool,
     round: u32,
-    /// How far lines had to go.
+    /// Distances of the processors.
     pub distances: Distances,
     _awake: Option<Awake>,
     failures: BTreeMap<(String, &'static str), u32>,
 }
 
 impl Node {
-    /// Builds unisono and installs the others below `place`. An other that cannot be installed is said and has no figures.
+    /// Builds unisono and installs the others below `place`. Reports a library that cannot be installed, which then has
+    /// no figures.
     ///
     /// # Errors
     /// unisono does not build.
@@ -136,7 +137,7 @@ impl Node {
         })
     }
 
-    /// A round begins.
+    /// Begins a round.
     pub fn begin_round(&mut self) {
         self.record.begin_round();
         self.round += 1;
@@ -150,8 +151,8 @@ impl Node {
         self.failures.keys().any(|(_, who)| [OURS, FLOOR].contains(who))
     }
 
-    /// Measures something of everybody, again if the processors were moved meanwhile: figures are compared that were taken where a
-    /// line has the same way to go.
+    /// Measures every contender, and repeats it if the processors were moved meanwhile: only figures taken at one
+    /// distance are compared.
     ///
     /// # Errors
     /// There are no two processors.
@@ -168,7 +169,7 @@ impl Node {
         end
     }
 
-    /// What the machine itself does, noted beside what is built upon it.
+    /// Measures the hardware baseline and records it.
     fn floor(&mut self, bytes: u32, note: impl FnOnce(&mut Self, &Floor)) {
         match Floor::measure(&self.binary, bytes) {
             Ok(floor) => note(self, &floor),
@@ -176,7 +177,7 @@ impl Node {
         }
     }
 
-    /// A barrier, between two also a bare one.
+    /// Measures a barrier; between two ranks also a bare one.
     pub fn barrier(&mut self, ranks: u32) {
         if ranks == 2 {
             self.floor(0, |node, floor| node.note(&barrier(2), FLOOR, floor.barrier));
@@ -188,7 +189,7 @@ impl Node {
         }
     }
 
-    /// A ball of 8 bytes.
+    /// Measures the latency of 8 bytes.
     pub fn latency(&mut self) {
         self.floor(0, |node, floor| {
             node.note(STEADY, FLOOR, floor.line_rtt / 2.0);
@@ -203,7 +204,7 @@ impl Node {
         self.other(LATENCY, iceoryx2::NAME, |node| iceoryx2::latency(&node.place));
     }
 
-    /// A stream of messages of `bytes` bytes.
+    /// Measures a stream of messages of `bytes` bytes.
     pub fn bandwidth(&mut self, bytes: u32) {
         self.floor(bytes, |node, floor| {
             if let Some(copies) = floor.of(bytes, PLACES) {
@@ -223,7 +224,7 @@ impl Node {
         }
     }
 
-    /// A collective in several sizes.
+    /// Measures a collective in several sizes.
     pub fn collective(&mut self, name: &'static str, ranks: u32, sizes: &[u32]) {
         for bytes in sizes {
             let options = ["collective", name, "--bytes", &bytes.to_string()];
@@ -248,7 +249,7 @@ impl Node {
         match measure(self) {
             Ok(figure) => self.note(what, who, figure),
             Err(error) => {
-                // Of a turn that does not count there may be one.
+                // There may be one from an attempt that does not count.
                 self.record.note(what, who, f64::NAN);
                 self.fail(what, who, &error);
             }
@@ -282,7 +283,7 @@ impl Node {
         let failures = self.failures.entry((String::from(what), who)).or_insert(0);
         *failures += 1;
         let text = error.to_string();
-        // The command is long, and its end says more.
+        // The command is long; the end of the text is more informative.
         let end = text.split_once(" ended with ").map_or(text.as_str(), |(_, end)| end).trim();
         let (failures, end) = (*failures, end.chars().take(200).collect::<String>());
         eprintln!("{who}: no figure of {what} (failure {failures} of {TRIES}): {end}");

@@ -1,4 +1,5 @@
-//! Two endpoints over a network that damages or lies as the input says (`unisono_tests::scenarios::hostile`): its first byte says which.
+//! Fuzz target: two endpoints over a network that damages or forges datagrams as the input selects
+//! (`unisono_tests::scenarios::hostile`). The first byte selects which of the two.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Hands the linker scripts and what else shapes the images to the linker, for a bare target only: the host lints the crate but cannot link it.
+//! Passes the linker scripts and options of the images to the linker, for a bare target only: the host lints the crate
+//! but cannot link it.
 
 fn main() {
     println!("cargo:rerun-if-changed=mps2-an386.ld");

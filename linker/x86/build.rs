@@ -1,4 +1,4 @@
-//! Hands the image's linker script to the linker when the harness builds the image; a host's linter needs none.
+//! Passes the image's linker script to the linker when the harness builds the image; lints on the host need none.
 
 fn main() {
     println!("cargo:rerun-if-changed=link.ld");

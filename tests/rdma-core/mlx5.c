@@ -1,7 +1,7 @@
 /* The mlx5 provider's own posting and polling code over queues that lie in plain memory: what it stores, and what it makes of
  * completions, is the oracle of `--bin wqe`.
  *
- * Reads requests from standard input and writes to standard output what was stored for them, as tests/src/rdma_core.rs says.
+ * Reads requests from standard input and writes to standard output what was stored for them, as tests/src/mlx5/rdma_core.rs says.
  * Integers are the machine's own. */
 #include <errno.h>
 #include <stdio.h>

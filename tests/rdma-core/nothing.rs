@@ -1,1 +1,1 @@
-//! Nothing.
+//! Empty: the package exists for its dependency only.

@@ -1,4 +1,4 @@
-//! Images without an operating system: built, and run in emulators.
+//! Builds images without an operating system, and finds the emulators that run them.
 
 pub mod frame_relay;
 pub mod message_exchange;
@@ -9,10 +9,11 @@ use std::process::Command;
 
 use unisono_launcher::BareMetal;
 
-/// Of the host, named, so that the flags below keep away from build scripts.
+/// The host's target, named explicitly so that the flags below do not reach build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PACKAGE: &str = "unisono-x86";
-/// The image is not relocated, and has no runtime. Interrupts have stacks of their own, but what runs may be interrupted anywhere.
+/// The image is not relocated, and has no runtime. Interrupts have stacks of their own, but what runs may be
+/// interrupted anywhere.
 const FLAGS: [&str; 10] = [
     "-Dwarnings",
     "-Crelocation-model=static",
@@ -30,7 +31,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// Where everything that is built lands.
+/// The target folder.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -53,13 +54,13 @@ pub fn build_image(ranks: u32, name: &str) -> Result<BareMetal, String> {
     cargo.args(["build", "--release", "--locked", "--package", PACKAGE, "--target", TARGET]);
     cargo.arg("--manifest-path").arg(root().join("linker/Cargo.toml")).arg("--target-dir").arg(&folder);
     for (name, _) in std::env::vars_os() {
-        // What is set for this workspace is not meant for images.
+        // Settings of this workspace do not apply to images.
         if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
             cargo.env_remove(name);
         }
     }
     cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}")).env("UNISONO_IMAGE_BUILD", "1");
-    // Microcontrollers want small code, a processor like the others' fast one.
+    // Microcontrollers need small code, this processor fast code.
     cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
     let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
@@ -68,7 +69,8 @@ pub fn build_image(ranks: u32, name: &str) -> Result<BareMetal, String> {
     Ok(BareMetal { ranks, image: folder.join(TARGET).join("release").join(name), emulator: emulator("x86") })
 }
 
-/// The emulator that `linker/fetch-qemu` has unpacked, with what it needs to find its parts; else the one that is installed.
+/// The emulator that `linker/fetch-qemu` has unpacked, with what it needs to find its parts; else the one that is
+/// installed.
 pub fn emulator(architecture: &str) -> String {
     let folder = target().join(format!("qemu-{architecture}"));
     let name = if architecture == "x86" { "qemu-system-x86_64" } else { "qemu-system-arm" };

@@ -14,12 +14,12 @@ use unisono_core::collective::Verb;
 
 pub use rounds::Rounds;
 
-/// In which way a collective is called.
+/// The form of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// It returns when it has ended.
+    /// Returns when it is complete.
     Blocking,
-    /// Begun, then waited for.
+    /// Started, then waited for.
     Immediate,
     /// Prepared, then started twice.
     Persistent,
@@ -39,17 +39,17 @@ impl Form {
     ];
 }
 
-/// A collective of every kind and form.
+/// A kind of collective in one form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collective {
-    /// What it does.
+    /// The kind.
     pub verb: Verb,
-    /// How it is called.
+    /// The form.
     pub form: Form,
 }
 
 impl Collective {
-    /// All that there are.
+    /// All combinations that exist.
     pub fn all() -> Vec<Self> {
         let forms = |verb| Form::ALL.map(|(_, form)| Self { verb, form });
         Verb::ALL.into_iter().flat_map(forms).filter(|one| one.exists()).collect()
@@ -66,7 +66,7 @@ impl Collective {
         }
     }
 
-    /// The one that is displayed like this.
+    /// Parses the displayed form.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|one| one.to_string() == name)
     }
@@ -79,12 +79,12 @@ impl fmt::Display for Collective {
     }
 }
 
-/// Why a round did not end well.
+/// Why a round failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// It failed.
     Failed(CollectiveError),
-    /// Wrong data, of this rank where it is one's alone.
+    /// Wrong data, of this rank where they are one rank's alone.
     Wrong(Option<u32>),
 }
 

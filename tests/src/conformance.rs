@@ -1,8 +1,10 @@
-//! The one conformance suite: what every [`Device`] and its [`Memory`](unisono_core::device::Memory) promise the core, as cases that can fail.
+//! The conformance suite of every [`Device`] and its [`Memory`](unisono_core::device::Memory): the contract with the
+//! core, as cases that can fail.
 //!
-//! A [`Fixture`] makes connected devices; [`examine`] runs every case on fresh ones and says what it found,
-//! [`assert_conforms`] panics when a promise was broken. A case sees only the contract, so devices in virtual and in real
-//! time pass the same suite. [`flaw`] breaks a device on purpose; the suite's own tests show that each flaw is found.
+//! A [`Fixture`] makes connected devices; [`examine`] runs every case on fresh ones and returns the findings,
+//! [`assert_conforms`] panics when a promise was broken. A case sees only the contract, so devices in virtual and in
+//! real time pass the same suite. [`flaw`] breaks a device on purpose; the suite's own tests show that each flaw is
+//! found.
 //!
 //! # Example
 //! ```
@@ -46,30 +48,30 @@ pub use self::{
 pub use on_ud::UdFixture;
 use test_bench::Bench;
 
-/// Devices to examine and the world around them.
+/// The devices under test and their environment.
 pub trait Fixture {
     /// The device.
     type Device: Device;
     /// Its memory.
     type Memory: Store<Address = <Self::Device as Device>::Address>;
 
-    /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for all of
-    /// them. Called once.
+    /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for
+    /// all of them. Called once.
     fn connect(&mut self, count: u32) -> Vec<(Self::Device, Self::Memory)>;
-    /// Lets so many nanoseconds pass: the clock of the simulation jumps, a real device's test sleeps or spins.
+    /// Lets `ns` nanoseconds pass: the clock of the simulation jumps, a real device's test sleeps or spins.
     fn advance(&mut self, ns: u64);
-    /// Waits at most so many nanoseconds for the event that the device was armed for, and says whether it was raised.
+    /// Waits at most `ns` nanoseconds for the event that the device was armed for, and returns whether it was raised.
     fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool;
     /// Whether datagrams may be lost, doubled or overtaken on their way. Cases that count datagrams are skipped then.
     fn is_faulty(&self) -> bool;
 }
 
-/// What a case came to.
+/// Outcome of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The promise was kept.
     Kept,
-    /// The case does not apply; why not.
+    /// The case does not apply, for this reason.
     Skipped(&'static str),
     /// The promise was broken.
     Broken(Breach),
@@ -80,11 +82,11 @@ pub enum Outcome {
 pub struct Finding {
     /// The promise, as the name of a behaviour.
     pub case: &'static str,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What a case supposes.
+/// Preconditions of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Needs {
     Nothing,
@@ -111,22 +113,22 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
         Nothing arrivals::head_and_payload_are_gathered,
         FaultlessLink arrivals::datagrams_of_one_flush_keep_their_bounds,
         Nothing arrivals::placed_bytes_land_exactly,
-        Nothing arrivals::senders_are_told_apart,
+        Nothing arrivals::senders_are_distinguished,
         FaultlessLink arrivals::posting_to_unknown_peer_is_lost_alone,
         Nothing postings::tickets_are_contiguous_and_complete,
         FaultlessLink postings::unused_token_posts_nothing,
         FaultlessLink postings::full_ring_loses_nothing,
         FaultlessLink postings::payload_may_change_after_its_ticket,
-        Interrupts postings::lanes_count_their_tickets_apart,
+        Interrupts postings::queues_count_their_tickets_separately,
         FaultlessLink slots::receive_slots_fill_without_loss,
         FaultlessLink slots::released_slots_serve_again,
         FaultlessLink slots::slots_in_use_are_distinct,
         FaultlessLink slots::held_datagrams_outlive_an_overrun,
-        Interrupts queues::lanes_are_separate,
+        Interrupts queues::queues_are_separate,
         FaultlessLink queues::armed_lane_raises_an_event,
-        FaultlessLink queues::waiting_datagram_is_told_or_raises_an_event,
+        FaultlessLink queues::waiting_datagram_is_reported_or_raises_an_event,
         FaultlessLink queues::no_wake_up_is_lost,
-        Nothing queues::wishes_are_answered,
+        Nothing queues::path_requests_are_answered,
         Nothing queues::dead_and_foreign_spans_have_no_address,
     ]
 }

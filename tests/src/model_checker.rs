@@ -1,13 +1,13 @@
-//! Exhaustive exploration of a state machine: every reachable state is visited, or the run is said to be incomplete.
+//! Exhaustive exploration of a state machine: every reachable state is visited, or the report is marked incomplete.
 //!
 //! Three questions are answered about every state: is it safe ([`Model::violation`]), can a finished state still be
 //! reached from it ([`Model::finished`], by reverse reachability over all transitions that count), and how does one get
-//! there. The answer to a failure is a path from the initial state, the shortest one when the order is [`Order::Breadth`], found
-//! by executing the model again.
+//! there. The answer to a failure is a path from the initial state, the shortest one when the order is
+//! [`Order::Breadth`], found by executing the model again.
 //!
-//! States are told apart by 96 bits of two seeded hashes, so any two of n states are confused with odds of n² / 2⁹⁷: of
-//! 3 × 10⁷ states, 10⁻¹⁴. Kept per state are 21 to 43 bytes of hash table and 6 for the way back; per transition 8, and 8
-//! more while reachability is decided. Whole states are kept only until they are expanded.
+//! States are distinguished by 96 bits of two seeded hashes, so any two of n states are confused with odds of n² / 2⁹⁷:
+//! of 3 × 10⁷ states, 10⁻¹⁴. Kept per state are 21 to 43 bytes of hash table and 6 for the way back; per transition 8,
+//! and 8 more while reachability is decided. Whole states are kept only until they are expanded.
 
 mod fingerprint;
 mod reachability;
@@ -23,18 +23,18 @@ use std::time::Instant;
 use self::fingerprint::{Fingerprint, Visited};
 pub use self::trace::Trace;
 
-/// A machine with its surroundings. Deterministic: equal states have equal actions with equal outcomes.
+/// A machine with its environment. Deterministic: equal states have equal actions with equal outcomes.
 pub trait Model {
-    /// Everything that matters for the future.
+    /// State of the machine and its environment.
     type State: Clone + Eq + Hash + Debug;
-    /// Something that can happen.
+    /// An event.
     type Action: Debug;
 
-    /// Where it begins.
+    /// The initial state.
     fn initial(&self) -> Self::State;
-    /// Adds all that may happen next, at most 65536 actions.
+    /// Adds all possible next actions, at most 65536.
     fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>);
-    /// What comes of an action; `None` when it cannot happen after all.
+    /// The state after an action; `None` when the action is impossible.
     fn next(&self, state: &Self::State, action: &Self::Action) -> Option<Self::State>;
     /// Which rule the state breaks. Nothing is explored beyond such a state.
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
@@ -53,7 +53,7 @@ pub enum Order {
     /// The oldest: paths to failures are shortest.
     #[default]
     Breadth,
-    /// The newest: far fewer states wait to be expanded.
+    /// The newest: fewer states wait to be expanded.
     Depth,
 }
 
@@ -73,7 +73,7 @@ impl Default for Explorer {
     }
 }
 
-/// What an exploration found out.
+/// Result of an exploration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Every state is safe, and each can finish.
@@ -99,7 +99,7 @@ pub enum Answer {
 /// An exploration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// What was found out.
+    /// The result.
     pub answer: Answer,
     /// States found.
     pub states: u32,
@@ -109,7 +109,7 @@ pub struct Report {
     pub depth: u32,
     /// Wall clock.
     pub seconds: f64,
-    /// Largest resident memory of the process meanwhile, where the system tells.
+    /// Largest resident memory of the process meanwhile, where the system reports it.
     pub peak_bytes: Option<u64>,
     /// Every reachable state was visited.
     pub complete: bool,
@@ -277,7 +277,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Lets the kernel forget the largest resident memory so far; where it cannot, later figures include earlier ones.
+/// Resets the kernel's record of the largest resident memory; where that is impossible, later figures include earlier
+/// ones.
 fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,7 +1,8 @@
-//! Models: the shipped machines between surroundings that do everything a network, a device and a user may do.
+//! Models for the model checker: the shipped state machines in environments that do everything a network, a device and
+//! a user may do.
 //!
-//! Nothing here decides what is sent, acknowledged or repaired. A model moves values between machines of `unisono_core`,
-//! and knows what must never be seen at their rims.
+//! Nothing here decides what is sent, acknowledged or repaired. A model moves values between machines of
+//! `unisono_core`, and states what must never be observed at their interfaces.
 
 pub mod catalogue;
 pub mod clock;

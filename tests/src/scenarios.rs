@@ -1,4 +1,4 @@
-//! Scenarios in the simulated network, shared by the tests and the harnesses.
+//! Scenarios, mostly in the simulated network, that tests and harnesses share.
 
 pub mod hostile;
 pub mod incast;

@@ -1,12 +1,12 @@
 //! The one simulated network: virtual time, seeded faults, a million endpoints in one process.
 //!
-//! A [`Network`] is a star: each node has an egress link and an ingress link with a finite queue before it, and a device
-//! with receive slots behind it. [`Network::step`] jumps to the next event that concerns a node and names the node; the
-//! harness then drives that node with its [`SimDevice`] and [`SimMemory`] and says when to step it at the latest
+//! A [`Network`] is a star: each node has an egress link and an ingress link with a finite queue before it, and a
+//! device with receive slots behind it. [`Network::step`] jumps to the next event that concerns a node and names the
+//! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono::fault`], cuts, links that are down)
-//! → propagation → queue → ingress link → checksum → slot.
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono::fault`], cuts, links that are
+//! down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example
 //! ```
@@ -82,7 +82,7 @@ pub struct Step {
     pub lane: Lane,
 }
 
-/// What happened to a datagram.
+/// An event of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sight {
     /// It was flushed.
@@ -123,14 +123,14 @@ pub struct Passing<'a> {
     pub to: NodeId,
     /// Why it is sent; `None` when it was forged.
     pub cause: Option<Cause>,
-    /// Header and payload. What is changed here, the checksum does not notice.
+    /// Header and payload. The checksum does not detect changes made here.
     pub bytes: &'a mut Vec<u8>,
 }
 
-/// What becomes of a datagram that passes.
+/// Decision about a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes on.
+    /// It is forwarded.
     Pass,
     /// It is lost.
     Take,
@@ -158,7 +158,7 @@ impl Network {
         self.fabric.borrow().len()
     }
 
-    /// The device of the node's present life. Handles are cheap; make one when the node is driven.
+    /// The device of the node's present incarnation. Handles are cheap; make one when the node is driven.
     pub fn device(&self, node: NodeId) -> SimDevice {
         SimDevice::new(Rc::clone(&self.fabric), node)
     }
@@ -190,8 +190,8 @@ impl Network {
         step
     }
 
-    /// Has the node stepped at `at` (or now, if that is past) at the latest. Of several times the earliest counts; a step
-    /// for any other reason leaves it standing.
+    /// Schedules a step of the node at `at` (or now, if that is past) at the latest. Of several times the earliest
+    /// counts; a step for any other reason leaves it standing.
     pub fn wake_at(&self, node: NodeId, at: u64) {
         self.fabric.borrow_mut().wake_at(node.0, at);
     }
@@ -219,7 +219,7 @@ impl Network {
         fabric.injector = Fabric::injector(faults, &mut fabric.random);
     }
 
-    /// What `from` flushes from now on does not reach `to`. One way only.
+    /// Drops all datagrams that `from` flushes to `to` from now on. One way only.
     pub fn cut(&self, from: NodeId, to: NodeId) {
         self.fabric.borrow_mut().cuts.insert((from.0, to.0));
     }
@@ -244,12 +244,12 @@ impl Network {
         self.fabric.borrow_mut().cuts.clear();
     }
 
-    /// Takes a node's link down or up; its device reports the fact. What reaches it meanwhile is lost.
+    /// Takes a node's link down or up; its device reports the fact. Datagrams that reach it meanwhile are lost.
     pub fn set_linked(&self, node: NodeId, linked: bool) {
         self.fabric.borrow_mut().set_linked(node.0, linked);
     }
 
-    /// The node's process dies: its device does nothing any more, its memory is gone, nobody hears of it.
+    /// Crashes the node's process: its device stops, its memory is gone, and no peer is notified.
     pub fn crash(&self, node: NodeId) {
         self.fabric.borrow_mut().crash(node.0);
     }
@@ -283,7 +283,7 @@ impl Network {
         self.fabric.borrow_mut().tamper = Some(Box::new(tamper));
     }
 
-    /// What became of all datagrams.
+    /// Counts of all datagrams.
     pub fn counts(&self) -> Counts {
         self.fabric.borrow().counts
     }

@@ -1,4 +1,4 @@
-//! What runs in the virtual machine: an endpoint over a UD device, and what is held against it.
+//! Checks that run in the virtual machine: an endpoint over a UD device, and comparisons with other programs.
 
 mod address_handles;
 mod buffer_release;
@@ -33,7 +33,7 @@ pub use scale::{Footprint, footprint};
 pub use transfer::transfer;
 pub use wakeup::interrupt;
 
-/// What went wrong, for people.
+/// Result with an error message.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Datagrams that one round receives and sends at most.
@@ -41,17 +41,17 @@ const BUDGET: u32 = 64;
 /// The job's key.
 const KEY: u32 = 0x7e57;
 
-/// An adapter of this host, and who writes the queues of devices on it.
+/// An adapter of this host, and the implementation that writes the queues of its devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Adapter<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Who writes the queues.
+    /// The implementation that writes the queues.
     pub queues: Queues,
 }
 
 impl Adapter<'_> {
-    /// What a device on it is made with, for `peers` peers.
+    /// Options of a device on it, for `peers` peers.
     pub fn options(self, peers: u32) -> Options {
         Options { queues: self.queues, ..Options::new(peers, KEY) }
     }
@@ -62,7 +62,7 @@ pub fn device(adapter: Adapter<'_>, peers: u32) -> Outcome<Ud<Address>> {
     Ok(Ud::new(&Domain::open(Some(adapter.name))?, &adapter.options(peers))?)
 }
 
-/// Lets all devices know each other, as peers 0 and so on, each with an address handle.
+/// Connects all devices as peers 0, 1, …, each with an address handle.
 pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
     let paths: Vec<_> = devices.iter().map(|device| device.local()).collect();
     for device in devices {
@@ -73,7 +73,7 @@ pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
     Ok(())
 }
 
-/// Lets a device know where a peer is, and waits for its address handle.
+/// Sets a peer's path, and waits for its address handle.
 fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
     let mtu = device.limits().mtu;
     device.set_path(peer, path, mtu)?;
@@ -83,10 +83,10 @@ fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Takes nothing but placements, and counts.
+/// A handler that only counts messages.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// What happened.
+    /// Counters.
     pub counters: Counters,
     /// Eager messages.
     pub messages: u32,
@@ -111,9 +111,9 @@ pub struct End {
     pub endpoint: ProcessEndpoint,
     /// The device.
     pub device: Ud<Address>,
-    /// Regions that the adapter knows.
+    /// Regions registered with the adapter.
     pub regions: Regions,
-    /// What lies above.
+    /// The message handler.
     pub above: Counted,
 }
 
@@ -132,7 +132,7 @@ impl End {
         })
     }
 
-    /// Lets two ends know each other.
+    /// Two connected ends.
     pub fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Self; 2]> {
         let clock = Instant::now();
         let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
@@ -142,14 +142,14 @@ impl End {
         Ok([here, there])
     }
 
-    /// Lets it know the peer of that rank, which is there.
+    /// Connects the peer of that rank.
     fn know(&mut self, rank: u32, path: Path) -> Outcome<()> {
         know(&mut self.device, PeerId(rank), path)?;
         self.meet(rank);
         Ok(())
     }
 
-    /// Lets the endpoint know the peer of that rank, which the device knows.
+    /// Adds the peer of that rank, whose path the device has, to the endpoint.
     fn meet(&mut self, rank: u32) {
         let (now, mtu) = (self.now(), self.device.limits().mtu);
         self.endpoint.meet(now, PeerId(rank), incarnation(rank), mtu);
@@ -173,13 +173,13 @@ impl End {
         drive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
     }
 
-    /// Takes what has arrived. Returns whether there was anything.
+    /// Handles arrivals. Returns whether there were any.
     pub fn receive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, above, .. } = self;
         receive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
     }
 
-    /// Lets what is to be sent leave.
+    /// Transmits pending datagrams.
     pub fn transmit_at(&mut self, now: u64) {
         let Self { endpoint, device, regions, above, .. } = self;
         transmit(now, Lane::Polled, endpoint, device, regions, above, BUDGET);
@@ -196,7 +196,7 @@ const fn incarnation(rank: u32) -> Incarnation {
     Incarnation(rank + 0x1000)
 }
 
-/// Tries until it gives something.
+/// Retries an attempt until it succeeds.
 fn within<T>(bound: Duration, what: &str, mut attempt: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
     let started = Instant::now();
     loop {

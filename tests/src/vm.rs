@@ -1,9 +1,9 @@
 //! A virtual machine with Soft-RoCE devices: made of Debian's packages, booted by QEMU, judged by its serial line.
 //!
-//! [`Parts::fetch`] brings kernel, QEMU and rdma-core into a folder, once; [`Parts::boot`] runs a command in a fresh machine
-//! whose devices `rxe0`.. are ends of a wire with an MTU of 4200 bytes. The command is a shell line; the programs that it
-//! needs are shared with the machine as `/host`. QEMU ends with status 0 whatever happened: the verdict is a line of the
-//! machine's first process (`tests/vm/init`), and a machine without one failed.
+//! [`Parts::fetch`] brings kernel, QEMU and rdma-core into a folder, once; [`Parts::boot`] runs a command in a fresh
+//! machine whose devices `rxe0`.. are ends of a wire with an MTU of 4200 bytes. The command is a shell line; the
+//! programs that it needs are shared with the machine as `/host`. QEMU ends with status 0 whatever happened: the
+//! verdict is a line of the machine's first process (`tests/vm/init`), and a machine without one failed.
 
 mod cpio;
 mod initramfs;
@@ -19,26 +19,26 @@ use core::time::Duration;
 
 pub use machine::{Processor, Verdict};
 
-/// Machines that are started at most for one command. An emulated kernel hangs once in some hundred boots, in its own self-tests or in
-/// bringing its processors together.
+/// Machines that are started at most for one command. An emulated kernel hangs once in some hundred boots, in its own
+/// self-tests or in bringing its processors together.
 const BOOTS: u32 = 3;
 
-/// What went wrong, for people.
+/// Result with an error message.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Everything a machine is made of.
+/// The parts of a machine.
 #[derive(Debug)]
 pub struct Parts {
     /// Unpacked packages.
     packages: PathBuf,
     initramfs: PathBuf,
-    /// What the machine sees as `/host`.
+    /// The folder that the machine mounts as `/host`.
     share: PathBuf,
     /// Whether KVM works is tried once for each folder, and written down here.
     tried: PathBuf,
 }
 
-/// What runs in a machine.
+/// A task of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
     /// Soft-RoCE devices, 1..=4.
@@ -47,7 +47,7 @@ pub struct Task<'a> {
     pub command: &'a str,
     /// The command is ended then; the machine a little later.
     pub limit: Duration,
-    /// What executes it.
+    /// The processor that executes it.
     pub processor: Processor,
 }
 
@@ -90,8 +90,9 @@ impl Parts {
         fs::hard_link(program, &to).or_else(|_| fs::copy(program, &to).map(drop))
     }
 
-    /// Runs a command in a fresh machine. Every line of it goes to `each` as it comes. A machine that does not come to the command has
-    /// shown nothing of it: another takes its place, three in all. A command that began is not run again.
+    /// Runs a command in a fresh machine. Every line of it goes to `each` as it comes. A machine that does not come to
+    /// the command has shown nothing of it: another takes its place, three in all. A command that began is not run
+    /// again.
     pub fn boot(&self, task: &Task<'_>, mut each: impl FnMut(&str)) -> Outcome<Verdict> {
         for hung in 0..BOOTS {
             if let Some(verdict) = self.start(task, &mut each)? {

@@ -1,5 +1,5 @@
-//! Messages of nodes without an operating system, on the host: several in one process, a thread each; and what others may put into their
-//! rings.
+//! Messages of nodes without an operating system, tested on the host: several nodes in one process, a thread each, and
+//! arbitrary entries in their rings.
 
 use core::ptr::NonNull;
 use std::thread::{Builder, JoinHandle};
@@ -30,7 +30,7 @@ fn segment(ranks: u32) -> (Segment<'static>, Layout) {
 }
 
 fn join(segment: Segment<'static>, local: u32) -> Member<'static> {
-    Member::join(segment, local, Sitter { rank: local, incarnation: 77 + local, process: 0 }).expect("a free seat")
+    Member::join(segment, local, Sitter { rank: local, incarnation: 77 + local, process: 0 }).expect("a free rank slot")
 }
 
 /// A thread with room for a store, which is built on the stack here.
@@ -39,7 +39,7 @@ fn roomy<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHa
 }
 
 fn node(member: Member<'static>) -> Messages<'static> {
-    Messages::new(member, Box::leak(Box::<Memory>::default()).lend()).expect("enough is lent")
+    Messages::new(member, Box::leak(Box::<Memory>::default()).lend()).expect("the storage is large enough")
 }
 
 fn desk(quarry: &'static [u8]) -> Desk<'static> {
@@ -51,7 +51,7 @@ fn memory(bytes: usize) -> &'static mut [u8] {
     Vec::leak(vec![0; bytes])
 }
 
-/// Bytes that tell their place.
+/// Bytes that depend on their offset.
 fn pattern(bytes: usize, seed: u8) -> &'static [u8] {
     Vec::leak((0..bytes).map(|at| (at * 31 + at / 256) as u8 ^ seed).collect())
 }
@@ -105,7 +105,7 @@ fn letters_among_three_nodes_come_as_sent() {
     let ends = members.map(|member| {
         roomy(move || {
             let (mut messages, mut desk) = (node(member), desk(quarry));
-            let mut group = Group::new(member).expect("a board");
+            let mut group = Group::new(member).expect("a collective area");
             let come: Result<u32, _> = (0..130)
                 .map(|burst| {
                     let come = messages::exchange(&mut messages, &mut desk, burst, &mut std::thread::yield_now);
@@ -155,7 +155,7 @@ fn more_messages_than_headers_wait_at_their_sender_and_are_found() {
 }
 
 #[test]
-fn a_short_receive_is_told_the_length_and_so_is_the_sender_of_what_was_announced() {
+fn a_short_receive_reports_the_length_and_so_does_an_announced_send() {
     with_room(|| {
         let mut pair = Pair::new();
         for (bytes, posted) in
@@ -177,7 +177,7 @@ fn a_short_receive_is_told_the_length_and_so_is_the_sender_of_what_was_announced
 }
 
 #[test]
-fn a_synchronous_send_ends_with_its_receive_and_a_cancelled_receive_meets_nothing() {
+fn a_synchronous_send_ends_with_its_receive_and_a_cancelled_receive_matches_nothing() {
     with_room(|| {
         let mut pair = Pair::new();
         for bytes in [0, 8, 1000, 3000, 10_000, 50_000] {
@@ -215,20 +215,20 @@ fn a_node_sends_to_itself() {
             one.send(pattern(bytes, 3), 0, 5, Mode::Synchronous, &mut || {}).expect("it takes part");
             // Its last fragments are in the ring.
             while one.poll() {}
-            let ended = one.take(receive).expect("it has met its message");
+            let ended = one.take(receive).expect("it is matched");
             assert_eq!((ended.result, &*ended.buffer), (Ok(Status { source: 0, tag: 5, bytes }), pattern(bytes, 3)));
         }
     });
 }
 
 #[test]
-fn what_was_sent_before_a_death_still_arrives_and_the_rest_ends() {
+fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
     with_room(|| {
         for (leaves, expected) in [(false, MessageError::Failed(0)), (true, MessageError::Parted(0))] {
             let mut pair = Pair::new();
             let seat = {
                 let member = *pair.0[0].member();
-                Seat::of(member.segment(), &member.layout(), 0).expect("a seat")
+                Seat::of(member.segment(), &member.layout(), 0).expect("a rank slot")
             };
             let late = pair.receive(100, Some(0), Some(2));
             let anyone = pair.receive(100, None, Some(3));
@@ -239,7 +239,7 @@ fn what_was_sent_before_a_death_still_arrives_and_the_rest_ends() {
             let Pair([one, other]) = pair;
             let mut idle = || {};
             if leaves {
-                // Its rings have room: it says farewell at once.
+                // Its rings have room: it sends Bye at once.
                 one.leave(&mut idle);
             } else {
                 seat.bury();
@@ -270,7 +270,7 @@ fn whose_seat_is_overwritten_gives_up() {
         let mut pair = Pair::new();
         let receive = pair.receive(10, None, None);
         let member = *pair.0[1].member();
-        let seat = member.layout().seat(1).expect("a seat");
+        let seat = member.layout().seat(1).expect("a rank slot");
         member.segment().word(seat.at + 40).expect("a word of it").publish(1, Site::Plain);
         for _ in 0..5000 {
             pair.0[1].poll();
@@ -285,7 +285,7 @@ fn whose_seat_is_overwritten_gives_up() {
 }
 
 #[test]
-fn what_processes_say_beside_messages_is_skipped() {
+fn other_entries_of_processes_are_skipped() {
     with_room(|| {
         let (segment, layout) = segment(2);
         let (_process, mut messages) = (join(segment, 0), node(join(segment, 1)));
@@ -300,7 +300,7 @@ fn what_processes_say_beside_messages_is_skipped() {
     });
 }
 
-/// What a rank may put into a ring that is no message, or one.
+/// Arbitrary ring entries, valid or not.
 fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
     let kinds =
         prop_oneof![Just(HEAD), Just(HEADED), Just(FRAGMENT), Just(EAGER), Just(1_u32), 0..16_u32, any::<u32>(),];
@@ -310,10 +310,10 @@ fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Heads that check and say anything, fragments for anything, words of all kinds: no panic, no wait without end, and the third rank's
-    /// messages come.
+    /// Well-formed headers with any content, fragments for any request, words of all kinds: no panic, no endless wait,
+    /// and the third rank's messages arrive.
     #[test]
-    fn nonsense_ends_its_rank_and_no_other(all in prop::collection::vec(notes(), 1..60), kind in 0..13_u8) {
+    fn protocol_violation_ends_its_rank_and_no_other(all in prop::collection::vec(notes(), 1..60), kind in 0..13_u8) {
         let outcome = roomy(move || {
             let (segment, layout) = segment(3);
             let (member, other) = (join(segment, 0), join(segment, 2));

@@ -1,5 +1,5 @@
-//! A process is killed while it puts to a ring, or takes from one: whoever survives reads whole messages only, all that were
-//! shown, and waits for nothing. This program is the process that is killed, too.
+//! A process is killed while it writes to a ring, or reads from one: the survivor reads only whole messages, all that
+//! were published, and never blocks. This program is the killed process, too.
 
 use core::ops::ControlFlow;
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! Collectives of unisono over UDP against other libraries over the network (issue 5, bar 7), in interleaved rounds. Of a
-//! library that can be run in several ways the best of each round counts.
+//! Collectives of unisono over UDP against other libraries over the network (issue 5, bar 7), in interleaved rounds. Of
+//! a library that can be run in several ways the best of each round counts.
 //!
 //! The first run installs the peers into `target/peers` (python3, pip and a C compiler; some 100 MB).
 
@@ -28,7 +28,7 @@ const SIZES: [u32; 3] = [8, 4 << 10, 256 << 10];
 /// Measures the collectives of unisono over UDP against those of other libraries.
 #[derive(Parser, Debug)]
 struct Options {
-    /// Of these alone
+    /// Only these collectives
     names: Vec<String>,
     /// Interleaved rounds
     #[arg(long, default_value_t = 5)]
@@ -80,7 +80,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                     record.note(&intra_node::collective(name, ranks, bytes), peer.name, time);
                 }
                 if end.is_err() {
-                    eprintln!("{}: does not end all sizes of {name}", peer.name);
+                    eprintln!("{}: does not finish all sizes of {name}", peer.name);
                     given_up.insert((peer.name, *name));
                 }
             }

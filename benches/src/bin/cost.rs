@@ -1,8 +1,8 @@
-//! Bar 5: what the core costs for each segment of 64 bytes, over a device that costs next to nothing.
+//! Bar 5: cost of the core per segment of 64 bytes, over a device of negligible cost.
 //!
-//! One placement goes from one endpoint to the other in batches of 16: send, receive, placement, and the acknowledgement
-//! of each batch, with the loop that drives both and the device. Instructions are the difference of two runs under
-//! callgrind, so that what happens once does not count.
+//! One placement goes from one endpoint to the other in batches of 16: send, receive, placement, and the
+//! acknowledgement of each batch, with the loop that drives both and the device. Instructions are the difference of two
+//! runs under callgrind, so that what happens once does not count.
 
 extern crate alloc;
 
@@ -31,7 +31,7 @@ const SEGMENTS: u32 = 1 << 14;
 /// Core cost per 64-byte segment, in instructions and nanoseconds.
 #[derive(Parser)]
 struct Options {
-    /// Only does the work, so often.
+    /// Only performs the work: this number of placements.
     #[arg(long, hide = true)]
     placements: Option<u32>,
     /// One JSON object per line.
@@ -39,7 +39,7 @@ struct Options {
     json: bool,
 }
 
-/// Counts, as every user does.
+/// A handler that only counts, as every user does.
 struct Silent(Counters);
 
 impl Above for Silent {
@@ -80,7 +80,8 @@ impl Side {
     }
 }
 
-/// Sends `SEGMENTS` segments so often; returns the segments that were sent, and nanoseconds for each.
+/// Sends `placements` placements of `SEGMENTS` segments; returns the number of sent segments, and nanoseconds per
+/// segment.
 fn work(placements: u32) -> Result<(u64, f64), Box<dyn Error>> {
     let bytes = SEGMENT * SEGMENTS;
     let source: Rc<[u8]> = (0..bytes).map(|i| (i ^ i >> 8) as u8).collect();
@@ -107,11 +108,11 @@ fn work(placements: u32) -> Result<(u64, f64), Box<dyn Error>> {
     }
     let ns = started.elapsed().as_nanos() as f64;
     if black_box(&to.device.target)[..] != source[..] {
-        return Err("what arrived is not what was sent".into());
+        return Err("the received bytes differ from the sent ones".into());
     }
     let sent = from.above.0.data_sent();
     if sent != u64::from(placements) * u64::from(SEGMENTS + 1) {
-        return Err(format!("{sent} datagrams were sent, some again").into());
+        return Err(format!("{sent} datagrams were sent: some were resent").into());
     }
     Ok((sent, ns / sent as f64))
 }

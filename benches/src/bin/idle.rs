@@ -1,4 +1,4 @@
-//! Bar 8: the work of a poll grows with the peers that are active, not with those that are known.
+//! Bar 8: the cost of a poll grows with the active peers, not with the known ones.
 //!
 //! A process with four active peers polls: each sends it a message, and it sends each one, between them polls that find
 //! nothing. Instructions are counted under callgrind in its polls only, once with 100 000 more peers that are idle.
@@ -28,7 +28,7 @@ const POLLS: u32 = 8;
 /// Instructions of a poll with 100 000 idle peers and without.
 #[derive(Parser)]
 struct Options {
-    /// Only polls, knowing so many idle peers.
+    /// Only polls, with this number of idle peers.
     #[arg(long, hide = true)]
     idle: Option<u32>,
     /// Exchanges of messages.
@@ -57,7 +57,7 @@ struct Process {
 }
 
 impl Process {
-    /// Of a job with `ranks` processes, of which it has met those before `met`.
+    /// A process of a job with `ranks` ranks, to which the peers below `met` were added.
     fn new(rank: u32, ranks: u32, met: u32) -> Self {
         let source: Rc<[u8]> = Rc::new([]);
         let device = NullDevice::new(rank, 1468, RING, source, 0);
@@ -84,7 +84,7 @@ impl Process {
     }
 }
 
-/// What is counted; found by its name.
+/// The counted function, selected by its name.
 #[inline(never)]
 fn poll_of_the_observed(process: &mut Process, now: u64) {
     process.poll(now);

@@ -1,8 +1,9 @@
-//! Bar 6: what it costs that a message and a receive meet, among 10 and among 10 000 that wait, in any order of tags.
+//! Bar 6: cost of matching a message and a receive, among 10 and among 10 000 waiting ones, in any order of tags.
 //!
-//! Each case posts so many receives, or keeps so many messages, of different tags, and then lets all of them meet; to wait and
-//! to meet is counted, under callgrind, per pair. Once in the queues alone, once between two ranks' machines of admission, where the
-//! heads of so many messages are kept as a World keeps of a peer, and the rest is found at its sender.
+//! Each case posts receives, or queues unexpected messages, of different tags, and then matches all of them. Callgrind
+//! counts the instructions of queueing and matching per pair: once in the queues alone, once between the point-to-point
+//! machines of two ranks, where a limited number of headers is buffered as in a World and the rest is fetched from the
+//! sender.
 
 use core::error::Error;
 use core::hint::black_box;
@@ -19,17 +20,18 @@ use unisono_tests::harness::report::{Limit, Report};
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
 const SOURCES: u32 = 4;
-/// Heads that a World keeps of a peer.
+/// Headers that a World buffers per peer.
 const HEADERS: u16 = 1024;
-/// Among few, of half of them, so that some are found at the sender there, too.
+/// The limit among few: half of them, so that some are fetched from the sender there, too.
 const FEW_HEADERS: u16 = 5;
 
 /// Instructions per match among few and among many.
 #[derive(Parser)]
 struct Options {
-    /// Only does the work: this case, among so many.
+    /// Only performs the work: this case.
     #[arg(long, hide = true, requires = "among")]
     case: Option<Case>,
+    /// Number of waiting receives or messages.
     #[arg(long, hide = true)]
     among: Option<u32>,
     #[arg(long, hide = true, default_value_t = HEADERS)]
@@ -39,7 +41,7 @@ struct Options {
     json: bool,
 }
 
-/// Who waits for whom, and what receives ask for.
+/// Which side waits, and the patterns of the receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Case {
     PostedInOrder,
@@ -64,7 +66,7 @@ enum Case {
 }
 
 impl Case {
-    /// Between two machines, and whether the messages come first.
+    /// For cases between two machines: whether the messages come first.
     const fn admitted(self) -> Option<bool> {
         match self {
             Self::AdmittedPostedInOrder | Self::AdmittedPostedReversed | Self::AdmittedPostedShuffled => Some(false),
@@ -78,7 +80,7 @@ impl Case {
         matches!(self, KeptInOrder | KeptReversed | KeptShuffled | KeptAnySource | KeptAnyTag | KeptAny | KeptOneTag)
     }
 
-    /// The i-th message to come, or the i-th receive to be posted, of `n`.
+    /// Number of the i-th message to arrive, or of the i-th receive to be posted, of `n`.
     fn turn(self, i: u32, n: u32) -> u32 {
         match self {
             Case::PostedReversed | Case::KeptReversed | Case::AdmittedPostedReversed | Case::AdmittedReversed => {
@@ -96,7 +98,7 @@ impl Case {
         Envelope { context: Context(0), source: PeerId(i % SOURCES), tag: Tag(tag) }
     }
 
-    /// That matches the message; in `PostedMixed` every second one is from any source.
+    /// A pattern that matches the message; in `PostedMixed` every second one is from any source.
     fn pattern(self, i: u32) -> Pattern {
         let Envelope { context, source, tag } = self.envelope(i);
         let (any_source, any_tag) = match self {
@@ -121,7 +123,7 @@ impl<R: Body, M: Body> matching::Storage<R, M> for Boxes {
 
 type Queues = Matching<Boxes, u32, u32>;
 
-/// What is counted; found by its name.
+/// The counted function, selected by its name.
 #[inline(never)]
 fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Full> {
     let mut met = 0;
@@ -147,7 +149,7 @@ fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Ful
     Ok(met)
 }
 
-/// What is counted between two machines.
+/// The counted function between two machines.
 #[inline(never)]
 fn meet_the_observed_pair(pair: &mut Pair, case: Case, n: u32, sends_first: bool) {
     if sends_first {
@@ -157,18 +159,18 @@ fn meet_the_observed_pair(pair: &mut Pair, case: Case, n: u32, sends_first: bool
     }
 }
 
-/// As many matches in all, whatever waits.
+/// Performs the same number of matches for every case.
 fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     let sum = u64::from(n) * u64::from(n - 1) / 2;
     if let Some(sends_first) = case.admitted() {
-        let mut pair = Pair::new(MANY, headers).ok_or("enough is lent")?;
+        let mut pair = Pair::new(MANY, headers).ok_or("the storage is large enough")?;
         for turn in 1..=u64::from(MANY / n) {
             meet_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
             let (met, found) = pair.met().ok_or("the machines contradict each other")?;
-            // In order, what is held leaves before it is asked for.
+            // In order, buffered headers are consumed before any is fetched.
             let finds = n > u32::from(headers) && matches!(case, Case::AdmittedReversed | Case::AdmittedShuffled);
             if met != turn * sum || (found > 0) != finds {
-                return Err(format!("sum {met} of {}, {found} found", turn * sum).into());
+                return Err(format!("sum {met} of {}, {found} fetched", turn * sum).into());
             }
         }
         return Ok(());
@@ -180,9 +182,9 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     let queues = Queues::new(receives, messages, [buckets(), buckets()], 7);
     let mut queues = queues.ok_or("there are buckets")?;
     for _ in 0..MANY / n {
-        let met = meet_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "not all have met")?;
+        let met = meet_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "some were not matched")?;
         if met != sum {
-            return Err("some have met twice".into());
+            return Err("some were matched twice".into());
         }
     }
     Ok(())
@@ -209,7 +211,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         report.figure("instructions_per_match", &format!("{name} among 10000"), many, "", Limit::None);
         report.figure("ratio", name, many / few, "", Limit::Most(2.0));
         if is_found {
-            // What it costs not to be kept: a question and its answer, however many wait.
+            // The cost of a fetch: a request and its reply, whatever the number of waiting ones.
             let kept = count(FEW, HEADERS)?;
             report.figure("ratio_to_all_kept", name, many / kept, "", Limit::None);
         }

@@ -1,4 +1,4 @@
-//! Bar 7: what an idle peer costs, in the core's records and in the device's address table.
+//! Bar 7: memory of an idle peer, in the core's records and in the device's address table.
 //!
 //! `(RSS with 1 048 576 peers − RSS with 16 384) ÷ 1 032 192`, each in a process of its own.
 
@@ -25,7 +25,7 @@ const FEW: u32 = 1 << 14;
 /// Bytes of resident memory that each idle peer costs.
 #[derive(Parser)]
 struct Options {
-    /// Only prints the resident memory of a process with so many peers, in bytes.
+    /// Only prints the resident memory in bytes of a process with this number of peers.
     #[arg(long, hide = true)]
     peers: Option<u32>,
     /// One JSON object per line.
@@ -40,7 +40,7 @@ fn resident() -> Result<u64, Box<dyn Error>> {
     Ok(kib << 10)
 }
 
-/// A process that knows so many peers, each by an address and an incarnation of its own.
+/// Resident memory of a process with this number of peers, each with an address and an incarnation of its own.
 fn fill(peers: u32) -> Result<u64, Box<dyn Error>> {
     let mut device = Udp::bind(&UdpOptions::new(Ipv4Addr::LOCALHOST.into(), peers))?;
     let limits = device.limits();
@@ -55,7 +55,7 @@ fn fill(peers: u32) -> Result<u64, Box<dyn Error>> {
     let bytes = resident()?;
     let met = (1..peers).filter(|rank| endpoint.incarnation(PeerId(*rank)).is_some()).count();
     if met as u32 + 1 != peers {
-        return Err(format!("{met} peers were met").into());
+        return Err(format!("only {met} peers were added").into());
     }
     Ok(bytes)
 }

@@ -1,9 +1,9 @@
-//! UDP against the bare loop (issue 3, bar 6): delivered rate with the same batch, segmentation, socket buffers and one copy,
-//! and ping-pong against a spinning one; in interleaved pairs, median ratio.
+//! UDP against the bare loop (issue 3, bar 6): delivered rate with the same batch, segmentation, socket buffers and one
+//! copy, and ping-pong against a spinning one; in interleaved pairs, median ratio.
 //!
-//! Ours is once the device alone, checksums and placement included, and once the whole stack:
-//! `unisono run -n 2 --device udp --pin … -- unisono bench rate|latency`. Device and bare loop run on two threads pinned as
-//! the ranks are. Both are measured by the same bars. Fails when one is missed.
+//! Ours is once the device alone, checksums and placement included, and once the whole stack: `unisono run -n 2
+//! --device udp --pin … -- unisono bench rate|latency`. Device and bare loop run on two threads pinned as the ranks
+//! are. Both are measured by the same bars. Fails when one is missed.
 
 use core::{error::Error, time::Duration};
 use std::{io, process::ExitCode};
@@ -23,7 +23,7 @@ use unisono_tests::harness::cpu_latency::Awake;
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
 const OVERHEAD: u32 = (HEADER + Head::EAGER) as u32 + 4;
 
-/// Bytes of the ball.
+/// Bytes of a ping-pong message.
 const BALL: u32 = 64;
 
 /// Measures the UDP device and all of unisono over it against a bare loop.

@@ -1,6 +1,6 @@
-//! Unisono inside a host against the bare machine and against other libraries over shared memory (issue 4, bars 1 to 4), in
-//! interleaved rounds, pinned alike: medians of each round's ratio. Of a library that can be run in several ways the best of
-//! each round counts. Fails when a bar is missed or unisono shows no figure.
+//! Unisono inside a host against the bare machine and against other libraries over shared memory (issue 4, bars 1 to
+//! 4), in interleaved rounds, pinned alike: medians of each round's ratio. Of a library that can be run in several ways
+//! the best of each round counts. Fails when a bar is missed or unisono shows no figure.
 //!
 //! The first run installs the peers into `target/peers` (python3, pip, a C compiler and libclang; some 200 MB).
 
@@ -110,7 +110,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Compares what was noted.
+/// Compares the recorded figures.
 struct Judge<'n> {
     node: &'n Node,
     as_json: bool,
@@ -118,7 +118,7 @@ struct Judge<'n> {
 }
 
 impl Judge<'_> {
-    /// Says how many times as good ours is as the best of `who`; `least` such times are wanted.
+    /// Prints the ratio of our figure to the best of `who`.
     fn times_as_good(&mut self, what: &str, who: &[&'static str], label: &str, better: Better, bar: Bar) {
         let [ours, theirs] = [&[OURS], who].map(|who| self.node.record.best(what, who, better));
         let unit = match better {
@@ -128,7 +128,7 @@ impl Judge<'_> {
         self.tell(format!("{what}: {label}"), unit, [&ours, &theirs], ratio(&ours, &theirs, better), bar);
     }
 
-    /// A comparison without a figure on both sides is no verdict on anything but ours.
+    /// Prints a comparison. Without a figure on both sides only our lack of one counts as a failure.
     fn tell(&mut self, name: String, unit: &'static str, [ours, theirs]: [&[f64]; 2], ratio: f64, bar: Bar) {
         let (ours, theirs) = (middle(ours), middle(theirs));
         let verdict = Verdict { name, unit, ours, theirs, ratio, bar };
@@ -153,7 +153,7 @@ impl Judge<'_> {
         }
     }
 
-    /// How many times as long ours takes as the machine itself.
+    /// Prints the ratio of our time to that of the hardware.
     fn above(&mut self, floor: &'static str, what: &str, label: &str, bar: Bar) {
         let [ours, floor] = [OURS, floor].map(|who| self.node.record.best(what, &[who], Better::Less));
         let times = ratio(&floor, &ours, Better::Less);

@@ -1,5 +1,5 @@
-//! Unisono over UDP against other libraries over the network (issue 3, bar 6): one-way latency of 8 bytes and bandwidth of
-//! messages of 64 KiB, the best of interleaved runs, all pinned to a core each.
+//! Unisono over UDP against other libraries over the network (issue 3, bar 6): one-way latency of 8 bytes and bandwidth
+//! of messages of 64 KiB, the best of interleaved runs, all pinned to a core each.
 //!
 //! The first run installs the peers into `target/peers` (python3, pip and a C compiler; some 100 MB).
 
@@ -15,7 +15,7 @@ use unisono_benches::{
     contenders::unisono_command,
 };
 
-/// Bytes of the ball, and of the messages of a stream.
+/// Bytes of a ping-pong message, and of the messages of a stream.
 const BALL: u32 = 8;
 const MESSAGE: u32 = 65536;
 
@@ -33,7 +33,7 @@ struct Options {
     json: bool,
 }
 
-/// A peer and what is wanted against it.
+/// A library, and the bars against it.
 struct Rival {
     peer: Peer,
     latency: Bar,
@@ -89,7 +89,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if all_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The best so far: ours, and each rival's.
+/// The best figures up to now: ours, and each rival's.
 struct Best {
     latency: (f64, Vec<f64>),
     bandwidth: (f64, Vec<f64>),

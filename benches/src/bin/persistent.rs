@@ -1,5 +1,5 @@
-//! What it costs to start a collective that was prepared once, against one that is begun anew: instructions of one rank of two, under
-//! callgrind, from the call until its first messages have left. Waiting is not counted.
+//! Cost of starting a persistent collective against that of beginning an immediate one: instructions of one rank of
+//! two, under callgrind, from the call until its first messages have left. Waiting is not counted.
 
 use core::error::Error;
 use core::hint::black_box;
@@ -18,7 +18,7 @@ const CALLS: u32 = 2000;
 /// Instructions per start of a persistent collective and per begin of an immediate one.
 #[derive(Parser)]
 struct Options {
-    /// Only does the work, as a rank.
+    /// Only performs the work, as a rank.
     #[arg(long, hide = true, requires = "bytes")]
     way: Option<Way>,
     #[arg(long, hide = true)]
@@ -34,7 +34,7 @@ enum Way {
     Again,
 }
 
-/// What is counted; found by its name.
+/// The counted function, selected by its name.
 #[inline(never)]
 fn begin_the_observed<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -68,7 +68,7 @@ fn work(way: Way, bytes: usize) -> Result<(), Box<dyn Error>> {
         })?,
     }
     if into.iter().any(|sum| *sum != u64::from(world.size())) {
-        return Err("a wrong sum".into());
+        return Err("the sum is wrong".into());
     }
     world.finish()?;
     Ok(())
@@ -86,7 +86,7 @@ fn count(unisono: &Path, way: &str, bytes: &str, device: &str) -> Result<f64, Bo
         said.lines().filter_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok()).collect();
     match counted[..] {
         [one, other] if output.status.success() => Ok((one + other) / f64::from(2 * CALLS)),
-        _ => Err(format!("the job says: {said}").into()),
+        _ => Err(format!("unexpected output of the job: {said}").into()),
     }
 }
 

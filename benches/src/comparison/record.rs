@@ -1,4 +1,4 @@
-//! What each contender showed in each of several interleaved rounds.
+//! Figures of each contender in each of several interleaved rounds.
 
 use alloc::{
     collections::BTreeMap,
@@ -43,12 +43,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// A round begins: each contender shows each quantity once at most.
+    /// Begins a round, in which each contender has at most one figure per quantity.
     pub fn begin_round(&mut self) {
         self.rounds += 1;
     }
 
-    /// What `who` showed of `what` in this round.
+    /// Records a figure of the contender `who` for the quantity `what` in this round.
     pub fn note(&mut self, what: &str, who: &'static str, figure: f64) {
         let figures = self.figures.entry((what.to_string(), who)).or_default();
         figures.resize(self.rounds.max(1), f64::NAN);
@@ -57,7 +57,7 @@ impl Record {
         }
     }
 
-    /// In each round the best that any of `who` showed of `what`; NaN where none did.
+    /// The best figure of `who` for `what` in each round; NaN where there is none.
     pub fn best(&self, what: &str, who: &[&'static str], better: Better) -> Vec<f64> {
         let shown: Vec<&Vec<f64>> = who.iter().filter_map(|who| self.figures.get(&(what.to_string(), *who))).collect();
         let best = |round: usize| {
@@ -68,12 +68,13 @@ impl Record {
     }
 }
 
-/// The median of the figures that there are.
+/// The median of the figures, without NaN.
 pub fn middle(figures: &[f64]) -> f64 {
     median(figures.iter().copied().filter(|figure| figure.is_finite()).collect())
 }
 
-/// How many times as good ours are as theirs: the median over the rounds in which both have a figure; NaN if there is none.
+/// How many times as good ours are as theirs: the median over the rounds in which both have a figure; NaN if there is
+/// none.
 pub fn ratio(ours: &[f64], theirs: &[f64], better: Better) -> f64 {
     middle(&ours.iter().zip(theirs).map(|(ours, theirs)| better.ratio(*ours, *theirs)).collect::<Vec<_>>())
 }

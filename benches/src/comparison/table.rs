@@ -23,7 +23,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What was recorded of it.
+    /// The medians of the recorded figures.
     pub fn of(record: &Record, name: &'static str, ranks: u32, bytes: u32, others: &[&'static str]) -> Self {
         let what = intra_node::collective(name, ranks, bytes);
         let [ours, theirs] = [&[OURS][..], others].map(|who| record.best(&what, who, Better::Less));

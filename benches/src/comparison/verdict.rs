@@ -1,38 +1,38 @@
-//! What was compared with what, and whether it is good enough.
+//! Verdicts on comparisons: a ratio and the bar that it has to satisfy.
 
 use std::fs;
 
-/// What a ratio must be.
+/// Bar of a ratio.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bar {
-    /// Nothing: it is only reported.
+    /// None: the ratio is only reported.
     None,
-    /// At least so much.
+    /// A lower bound.
     Least(f64),
-    /// At most so much.
+    /// An upper bound.
     Most(f64),
 }
 
 /// A comparison of two medians or bests, and its ratio.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// What was compared.
+    /// The compared quantity.
     pub name: String,
-    /// Of both figures.
+    /// Unit of both figures.
     pub unit: &'static str,
     /// Our figure.
     pub ours: f64,
     /// The other's.
     pub theirs: f64,
-    /// Ours to theirs, or of times theirs to ours where it is said how many times as fast ours is: of the figures, or the
-    /// median over pairs or rounds.
+    /// Ours to theirs, or of times theirs to ours where it is said how many times as fast ours is: of the figures, or
+    /// the median over pairs or rounds.
     pub ratio: f64,
-    /// What it must be.
+    /// The bar.
     pub bar: Bar,
 }
 
 impl Verdict {
-    /// Whether it is.
+    /// Whether the ratio satisfies the bar.
     pub fn is_met(&self) -> bool {
         match self.bar {
             Bar::None => true,
@@ -64,7 +64,7 @@ impl Verdict {
         println!("{name:60} ours {ours:>12.0} theirs {theirs:>12.0} {unit:5} ratio {ratio:6.3}  {wanted}");
     }
 
-    /// Prints the same where one side has no figure: no ratio, nothing met or missed.
+    /// Prints a comparison without a figure on one side: no ratio and no verdict.
     pub fn print_lack(&self, as_json: bool) {
         let Self { name, unit, ours, theirs, .. } = self;
         if as_json {
@@ -76,7 +76,7 @@ impl Verdict {
     }
 }
 
-/// A figure, or that there is none.
+/// A figure as text, or `none`.
 fn figure(value: f64) -> String {
     if value.is_finite() { format!("{value:.0}") } else { "none".to_owned() }
 }

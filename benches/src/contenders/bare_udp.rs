@@ -1,4 +1,4 @@
-//! The bare loop: what one can do over UDP with the kernel's batching and one copy, and nothing else.
+//! The bare loop: UDP with the kernel's batching and one copy, without a protocol.
 
 use core::{ffi::c_int, mem, net::SocketAddr, ptr};
 use std::{io, net::UdpSocket, os::fd::AsRawFd};
@@ -63,12 +63,12 @@ impl Bare {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn local(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Sends one batch; says how many datagrams the kernel took.
+    /// Sends one batch; returns the number of datagrams that the kernel accepted.
     pub fn send(&mut self, to: SocketAddr) -> usize {
         let SocketAddr::V4(to) = to else { return 0 };
         let mut name = libc::sockaddr_in {
@@ -111,7 +111,7 @@ impl Bare {
         usize::try_from(sent).map_or(0, |sent| (sent * run).min(self.batch))
     }
 
-    /// Receives one batch and copies each datagram; says how many came.
+    /// Receives one batch and copies each datagram; returns their number.
     pub fn receive(&mut self) -> usize {
         let each = if self.gso { JOINED.0 } else { self.bytes };
         let count = if self.gso { JOINED.1 } else { self.batch };
@@ -160,7 +160,7 @@ impl Bare {
         self.socket.send_to(&self.source[..self.bytes], to).ok();
     }
 
-    /// Spins until one datagram came and copies it; says that one came.
+    /// Spins until one datagram arrives, and copies it; returns 1.
     pub fn wait(&mut self) -> usize {
         while self.socket.recv_from(&mut self.buffers[..self.bytes]).is_err() {}
         self.target[..self.bytes].copy_from_slice(&self.buffers[..self.bytes]);

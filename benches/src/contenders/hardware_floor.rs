@@ -1,4 +1,4 @@
-//! What `unisono bench floor` says of this machine.
+//! The hardware baseline: figures of `unisono bench floor` on this machine.
 
 use std::{io, path::Path};
 
@@ -15,7 +15,7 @@ pub struct Floor {
     pub barrier: f64,
     /// Nanoseconds of 8 bytes through a ring and back through another.
     pub ring_rtt: f64,
-    /// Of each size and working set.
+    /// Copy rates by size and working set.
     pub copies: Vec<Copies>,
 }
 
@@ -24,7 +24,7 @@ pub struct Floor {
 pub struct Copies {
     /// Of a message.
     pub bytes: u32,
-    /// Places of the receiver that take turns.
+    /// Buffers of the receiver, used in turn.
     pub places: u32,
     /// The receiver copies what the sender has just written.
     pub memcpy: f64,

@@ -1,5 +1,5 @@
-//! iceoryx2, which passes messages between the processes of a host without copying them. Built from the registry in a
-//! workspace of its own: its dependencies are none of ours.
+//! iceoryx2, zero-copy messaging between the processes of a host. Built from the registry in a workspace of its own,
+//! because its dependencies are not ours.
 
 use std::{
     fs, io,
@@ -31,7 +31,7 @@ rustix = { version = "1.1.6", features = ["thread"] }
 
 const PROGRAM: &str = include_str!("programs/iceoryx2.rs");
 
-/// Compiles what measures it, below `place`.
+/// Compiles its benchmark below `place`.
 ///
 /// # Errors
 /// It does not compile, for example without a network or libclang.

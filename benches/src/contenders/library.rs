@@ -1,4 +1,5 @@
-//! Other messaging libraries, each run at its best: from package registries, in virtual environments under `target/peers`.
+//! Other messaging libraries in their best configurations: from package registries, in virtual environments under
+//! `target/peers`.
 
 use std::{
     fs, io,
@@ -8,7 +9,7 @@ use std::{
 
 use crate::contenders::unisono_command;
 
-/// What measures an MPI; compiled by its own `mpicc`.
+/// Benchmarks of an MPI; compiled by its own `mpicc`.
 const PROGRAMS: [(&str, &str); 2] =
     [("exchange", include_str!("programs/exchange.c")), ("collective", include_str!("programs/collective.c"))];
 
@@ -16,7 +17,7 @@ const PROGRAMS: [(&str, &str); 2] =
 const LIMIT: &str = "60";
 const GRACE: &str = "--kill-after=5";
 
-/// What makes ranks of MPICH make way for each other.
+/// Settings that make ranks of MPICH yield to each other.
 const THROTTLE: [(&str, &str); 3] = [
     ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
     ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
@@ -33,11 +34,11 @@ pub struct Peer {
     environment: &'static [(&'static str, &'static str)],
     /// Whether it ends in reasonable time with more ranks than processors.
     crowds: bool,
-    /// Whether its ranks make way for each other.
+    /// Whether its ranks yield to each other.
     throttled: bool,
 }
 
-/// What is installed, and how its launcher gives each rank a core, or runs more ranks than there are cores.
+/// A package, and its launcher's options for one core per rank and for more ranks than cores.
 #[derive(Clone, Copy, Debug)]
 struct Package {
     name: &'static str,
@@ -85,8 +86,8 @@ pub const OPEN_MPI_SHM: [Peer; 2] = [
     },
 ];
 
-/// MPICH over shared memory: as it is, which takes minutes per collective when the ranks outnumber the processors, and with
-/// ranks that make way for each other.
+/// MPICH over shared memory: as it is, which takes minutes per collective when the ranks outnumber the processors, and
+/// with ranks that yield to each other.
 pub const MPICH_SHM: [Peer; 2] =
     [Peer { name: "MPICH", crowds: false, ..MPICH }, Peer { name: "MPICH, throttled", throttled: true, ..MPICH }];
 
@@ -118,7 +119,7 @@ pub const UCX_TCP: Peer = Peer {
     ..MPICH
 };
 
-/// All of these at more ranks than processors: as they are, and with ranks that make way for each other. The best counts.
+/// All of these at more ranks than processors: as they are, and with ranks that yield to each other. The best counts.
 pub const NETWORK: [Peer; 7] = [
     OPEN_MPI_TCP,
     LIBFABRIC_TCP,
@@ -140,7 +141,7 @@ pub const OPEN_MPI_TCP: Peer = Peer {
 };
 
 impl Peer {
-    /// Installs it below `place`, where it is not there yet, and compiles what measures it.
+    /// Installs it below `place` if missing, and compiles its benchmarks.
     ///
     /// # Errors
     /// A command that fails, such as an installation without a network.
@@ -159,7 +160,7 @@ impl Peer {
         })
     }
 
-    /// Whether it can be run with so many ranks on so many processors.
+    /// Whether it supports `ranks` ranks on `processors` processors.
     pub fn takes(&self, ranks: u32, processors: u32) -> bool {
         self.crowds || ranks <= processors
     }

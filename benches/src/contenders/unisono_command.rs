@@ -1,4 +1,4 @@
-//! Runs `unisono` as a user does, and reads what it measured.
+//! Runs benchmarks of the `unisono` command as a user does, and parses their figures.
 
 use std::{
     env,
@@ -33,13 +33,13 @@ pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -
     job(launcher, binary, benchmark, "udp", key)
 }
 
-/// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless they
-/// are `crowded`.
+/// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless
+/// they are `crowded`.
 pub fn within_node(binary: &Path, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
     among(binary, "shm", ranks, crowded, benchmark, key)
 }
 
-/// As that, over any device.
+/// As [`within_node`], over any device.
 pub fn among(binary: &Path, device: &str, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
     let mut launcher = limited(binary.as_os_str());
     launcher.args(["run", "-n", &ranks.to_string(), "--device", device]);
@@ -54,7 +54,7 @@ fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, k
     read(launcher, |text| figure(text, device, key))
 }
 
-/// The number under `key` of what was measured over `device`.
+/// The number under `key` of the line measured over `device`.
 fn figure(text: &str, device: &str, key: &str) -> Option<f64> {
     let object: serde_json::Value = serde_json::from_str(text).ok()?;
     let number = object.get(key)?.as_f64()?;
@@ -68,7 +68,7 @@ pub fn limited(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a command and reads what it measured from its output.
+/// Runs a command and parses its output.
 pub fn read<T>(mut command: Command, read: impl FnOnce(&str) -> Option<T>) -> io::Result<T> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Where peers are: their addresses, as a bootstrap says, and their adapters, as ARP (RFC 826) tells.
+//! The address table: the path of every peer as bootstrap names it, and its adapter as ARP (RFC 826) resolves it.
 
 use smoltcp::wire::{EthernetAddress, Ipv4Address, Ipv4Cidr};
 use unisono_core::device::Lane;
@@ -6,22 +6,22 @@ use unisono_core::ids::PeerId;
 
 use crate::frame::Name;
 
-/// A peer that has to be probed may be at another adapter now: every so many-th probe is a question for it instead.
+/// A probed peer may have moved to another adapter: each n-th probe is replaced by an ARP request.
 const DOUBT: u8 = 4;
 
 /// Smallest MTU: bytes of UDP payload.
 pub const MTU_MIN: u32 = 576;
 
-/// Who this device is.
+/// Addresses of this device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
     /// Of the adapter.
     pub hardware: EthernetAddress,
-    /// Its address, and how many leading bits its link's have in common.
+    /// Its address and the prefix length of its link.
     pub address: Ipv4Cidr,
-    /// Who passes on what goes beyond the link.
+    /// Gateway to addresses beyond the link.
     pub gateway: Option<Ipv4Address>,
-    /// UDP's.
+    /// UDP port.
     pub port: u16,
 }
 
@@ -31,12 +31,12 @@ impl Interface {
     }
 }
 
-/// Where a peer's process is.
+/// Address of a peer's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Its host's.
+    /// Address of its host.
     pub address: Ipv4Address,
-    /// Of its polled and its interrupt lane: twice the same where it has one.
+    /// UDP ports of its polled and its interrupt queue: equal where it has one queue.
     pub ports: [u16; 2],
     /// Its largest UDP payload, trailer included.
     pub mtu: u32,
@@ -47,24 +47,24 @@ pub struct Path {
 pub enum PathError {
     /// The table has no such peer.
     UnknownPeer,
-    /// No address of a host, or a port is 0.
+    /// The address is no unicast address, or a port is 0.
     NotAnAddress,
-    /// Beyond the link, and there is no gateway.
+    /// The address is beyond the link and there is no gateway.
     Unreachable,
-    /// The peer takes less than [`MTU_MIN`].
+    /// The peer's MTU is less than [`MTU_MIN`].
     TooNarrow,
 }
 
-/// What is known of a peer.
+/// The entry of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
     path: Path,
-    /// Whose adapter its frames go to: its own, or the gateway's.
+    /// Address whose adapter its frames go to: its own, or the gateway's.
     next_hop: Ipv4Address,
     hardware: Option<EthernetAddress>,
-    /// Somebody waits to hear that it is found.
+    /// A path request waits for its resolution.
     wished: bool,
-    /// Probes sent since its adapter was last asked for.
+    /// Probes sent since the last ARP request.
     probes: u8,
 }
 
@@ -79,12 +79,12 @@ impl Neighbour {
     };
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
-    /// There, with so many bytes at most, trailer included.
+    /// Resolved: link address and largest UDP payload in bytes, trailer included.
     Found(Name, u32),
-    /// The adapter of this address has to be found first.
+    /// The adapter of this address has to be resolved first.
     Unresolved(Ipv4Address),
     /// The peer has no path.
     None,
@@ -129,12 +129,12 @@ impl Neighbours<'_> {
         }
     }
 
-    /// Whether that is where the peer sends from.
+    /// Whether the peer sends from this address.
     pub(crate) fn is(&self, peer: PeerId, (address, port): (Ipv4Address, u16)) -> bool {
         self.get(peer).is_some_and(|found| found.path.address == address && found.path.ports.contains(&port))
     }
 
-    /// Whether a probe of the peer should be a question for this adapter.
+    /// The address to resolve by ARP instead of sending a probe to the peer, if its turn has come.
     pub(crate) fn doubt(&mut self, peer: PeerId) -> Option<Ipv4Address> {
         let neighbour = usize::try_from(peer.0).ok().and_then(|rank| self.0.get_mut(rank))?;
         neighbour.probes = neighbour.probes.saturating_add(1);
@@ -145,14 +145,14 @@ impl Neighbours<'_> {
         Some(neighbour.next_hop)
     }
 
-    /// Somebody waits to hear that the peer is found.
+    /// Sets whether a path request waits for the peer's resolution.
     pub(crate) fn wish(&mut self, peer: PeerId, wished: bool) {
         if let Some(neighbour) = usize::try_from(peer.0).ok().and_then(|rank| self.0.get_mut(rank)) {
             neighbour.wished = wished;
         }
     }
 
-    /// The address is at that adapter now, whatever it was. Peers that were waited for are told to `found`.
+    /// Records that the address is at that adapter. Calls `found` for each awaited peer.
     pub(crate) fn learn(
         &mut self,
         address: Ipv4Address,

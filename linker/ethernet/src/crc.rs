@@ -1,11 +1,11 @@
-//! The trailer of every datagram: CRC-32C over head and payload, least significant byte first.
+//! The trailer of every datagram: CRC-32C over header and payload, least significant byte first.
 
 use crc::{CRC_32_ISCSI, Crc};
 
 /// Bytes of the trailer.
 pub(crate) const TRAILER: usize = 4;
 
-/// 16 KiB of table where memory is no matter, 1 KiB elsewhere.
+/// 16 KiB of table where memory is plentiful, 1 KiB elsewhere.
 #[cfg(target_pointer_width = "64")]
 type Table = crc::Table<16>;
 #[cfg(not(target_pointer_width = "64"))]

@@ -1,11 +1,12 @@
 //! The core's [`Device`] over a [`phy::Device`].
 //!
-//! A datagram is copied twice: by the sender into its frame when it is posted, which completes it, and by the receiver out of the
-//! frame into a private [`Buffer`], where its checksum is verified and from where it is placed.
+//! A datagram is copied twice: by the sender into its frame when it is posted, which completes it, and by the receiver
+//! out of the frame into a private [`Buffer`], where its checksum is verified and from where it is placed.
 //!
-//! What is posted to a peer whose adapter is not found yet is lost, and counted; a question for it leaves in its stead. So it is with
-//! every fourth probe: who does not answer may be at another adapter now. The endpoint sends again. Whoever would rather wait
-//! asks [`Wish::Resolve`], again where no answer came. There is one lane.
+//! A datagram posted to a peer whose adapter is not resolved yet is dropped and counted, and an ARP request is sent
+//! instead. The same holds for every fourth probe, because a silent peer may have moved to another adapter. The
+//! endpoint retransmits. A caller that wants to wait issues [`Wish::Resolve`], and repeats it where no answer came.
+//! There is one queue.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -27,16 +28,16 @@ use crate::frame::{self, AROUND, ARP, Content, HEADERS};
 pub const MTU: usize = 1472;
 /// Buffers beyond those for held datagrams.
 pub const SPARE: usize = 8;
-/// Datagrams that wait without loss where the adapter says that it has no limit.
+/// Receive slots to report where the adapter states no limit.
 const SLOTS: u32 = 256;
 /// Shortest useful timeout.
 const GRANULARITY_NS: u32 = 250_000;
-/// Answers that wait to be polled; more are dropped.
+/// Events that wait to be polled; more are dropped.
 const FACTS: usize = 16;
-/// Frames that one call looks at.
+/// Frames that one call handles.
 const LOOKS: usize = 64;
 
-/// A datagram in private memory: a UDP payload of so many bytes at most.
+/// A datagram in private memory: a UDP payload of at most `BYTES` bytes.
 #[derive(Clone, Copy)]
 pub struct Buffer<const BYTES: usize = MTU> {
     from: (Ipv4Address, u16),
@@ -47,7 +48,7 @@ pub struct Buffer<const BYTES: usize = MTU> {
 }
 
 impl<const BYTES: usize> Buffer<BYTES> {
-    /// An unused one.
+    /// An unused buffer.
     pub const FREE: Self = Self { from: (Ipv4Address::UNSPECIFIED, 0), length: 0, taken: false, bytes: [0; BYTES] };
 
     fn contents(&self) -> &[u8] {
@@ -61,33 +62,33 @@ impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
     }
 }
 
-/// What a device counts.
+/// Counters of dropped datagrams and frames.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Losses {
-    /// Posted to nobody, or too long.
+    /// Posted to an unknown peer, or too long.
     pub astray: u32,
-    /// Posted before the peer's adapter was found, or found again.
+    /// Posted before the peer's adapter was resolved, or resolved again.
     pub unresolved: u32,
-    /// Frames that came for somebody or something else.
+    /// Received frames for another address or protocol.
     pub foreign: u32,
-    /// Frames that came with a wrong length or checksum.
+    /// Received frames with a wrong length or checksum.
     pub malformed: u32,
-    /// Datagrams that came with a wrong trailer.
+    /// Received datagrams with a wrong CRC-32C.
     pub corrupt: u32,
 }
 
-/// Why there is no device.
+/// Why a device cannot be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InterfaceError {
     /// The adapter carries no Ethernet frames.
     NoEthernet,
     /// Less than [`MTU_MIN`] bytes of UDP payload fit in a frame or a buffer.
     TooNarrow,
-    /// The addresses are not those of one host and adapter, or the port is 0.
+    /// An address is not a unicast address, or the port is 0.
     NotAnAddress,
 }
 
-/// All but the adapter, which tokens borrow apart.
+/// Everything but the adapter, which tokens borrow separately.
 #[derive(Debug)]
 struct State<'a> {
     own: Interface,
@@ -101,30 +102,30 @@ struct State<'a> {
     losses: Losses,
 }
 
-/// A [`Device`] over an adapter. Lent memory is named by `A`; UDP payloads have at most `BYTES` bytes.
+/// A [`Device`] over an adapter. `A` addresses user memory; UDP payloads have at most `BYTES` bytes.
 #[derive(Debug)]
 pub struct EthernetDevice<'a, P, A, const BYTES: usize = MTU> {
     phy: P,
     state: State<'a>,
     buffers: &'a mut [Buffer<BYTES>],
-    /// Came while the lane was armed, and is not handed out yet.
+    /// Arrived while the queue was armed, and not returned yet.
     waiting: Option<Slot>,
     slots: u32,
     now: Instant,
     memory: PhantomData<fn(A)>,
 }
 
-/// What came of looking at a frame.
+/// Outcome of handling a frame.
 enum Look {
     Datagram,
-    /// To answer whoever asked.
+    /// An ARP request to answer.
     Answer(Ipv4Address, EthernetAddress),
     Nothing,
 }
 
 impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> {
-    /// A device on this adapter, with one neighbour for each rank of the job, and these buffers: [`SPARE`] and as many as can be
-    /// held.
+    /// A device on this adapter, with one table entry for each rank of the job, and buffers: [`SPARE`] plus the number
+    /// of holdable datagrams.
     ///
     /// # Errors
     /// [`InterfaceError`].
@@ -162,7 +163,7 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
         Ok(Self { phy, state, buffers, waiting: None, slots, now: Instant::ZERO, memory: PhantomData })
     }
 
-    /// Sets a peer's path. Whose adapter it is at is found when it is asked for, or sent to.
+    /// Sets a peer's path. Its adapter is resolved on request or with the first datagram to it.
     ///
     /// # Errors
     /// [`PathError`]; nothing has changed.
@@ -171,17 +172,17 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
         self.state.neighbours.set(&self.state.own, peer, path)
     }
 
-    /// For adapters that want to know the time.
+    /// Sets the time that is passed to the adapter.
     pub const fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Largest UDP payload, trailer included: what a bootstrap tells the others.
+    /// Largest UDP payload in bytes, trailer included, to be published through bootstrap.
     pub const fn mtu(&self) -> u32 {
         self.state.mtu
     }
 
-    /// What it has lost so far.
+    /// Counters of drops.
     pub const fn losses(&self) -> Losses {
         self.state.losses
     }
@@ -191,7 +192,7 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
         &mut self.phy
     }
 
-    /// The next datagram, in its buffer. Questions are answered on the way.
+    /// The next datagram, in its buffer. Answers ARP requests before it.
     fn look(&mut self) -> Option<Slot> {
         for _ in 0..LOOKS {
             let (index, buffer) = (0..).zip(self.buffers.iter_mut()).find(|(_, buffer)| !buffer.taken)?;
@@ -218,7 +219,7 @@ impl State<'_> {
                     return Look::Nothing;
                 };
                 place.copy_from_slice(payload);
-                // Of the copy, which nobody else can write.
+                // Computed over the private copy, which nobody else can write.
                 let Some(length) = frame::unseal(place).and_then(|bytes| u16::try_from(bytes).ok()) else {
                     self.losses.corrupt = self.losses.corrupt.saturating_add(1);
                     return Look::Nothing;
@@ -243,7 +244,7 @@ impl State<'_> {
     }
 }
 
-/// Bytes of a datagram in so many of UDP payload.
+/// Largest datagram in a UDP payload of `mtu` bytes.
 const fn datagram(mtu: u32) -> u32 {
     mtu.saturating_sub(TRAILER as u32)
 }
@@ -370,14 +371,14 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         Some(EthernetToken { frame, state: &mut self.state, memory: PhantomData })
     }
 
-    /// Nothing to do: the adapter has what was posted.
+    /// No effect: posted frames are with the adapter.
     fn flush(&mut self, _: Lane) {}
 
     fn completed(&mut self, lane: Lane) -> Ticket {
         if lane == Lane::Polled { self.state.posted } else { Ticket::default() }
     }
 
-    /// Looks at 64 frames at most. Without a free buffer there is none.
+    /// Handles 64 frames at most. Returns nothing while no buffer is free.
     fn receive(&mut self, lane: Lane) -> Option<EthernetDatagram<'_>> {
         if lane != Lane::Polled {
             return None;
@@ -394,7 +395,7 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         }
     }
 
-    /// Nothing to do: it has a buffer, which is no receive slot.
+    /// No effect: the datagram occupies a buffer, not a receive slot.
     fn hold(&mut self, _: Slot) {}
 
     fn held(&self, slot: Slot) -> EthernetDatagram<'_> {
@@ -413,7 +414,7 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         }
     }
 
-    /// An adapter tells of no arrival: whoever waits, asks again.
+    /// Adapters raise no event for an arrival: a waiting caller polls again.
     fn arm(&mut self, lane: Lane) -> Armed {
         if lane == Lane::Polled {
             self.waiting = self.waiting.or_else(|| self.look());

@@ -1,4 +1,4 @@
-//! Frames: what a datagram or a question looks like on the wire, and what a frame from there turns out to be.
+//! Ethernet frames: writes datagrams and ARP packets, and parses received frames.
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -14,49 +14,49 @@ pub(crate) const ETHERNET: usize = 14;
 pub const HEADERS: usize = 28;
 /// Bytes of a frame around those of a datagram.
 pub(crate) const AROUND: usize = ETHERNET + HEADERS + TRAILER;
-/// Bytes of a frame that asks or answers whose an address is.
+/// Bytes of an ARP frame.
 pub(crate) const ARP: usize = ETHERNET + 28;
-/// As many hops as IANA recommends.
+/// Time to live that IANA recommends.
 const HOP_LIMIT: u8 = 64;
 
-/// Who somebody is on the wire.
+/// The addresses of a process on the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name {
-    /// Of the adapter.
+    /// Hardware address of the adapter.
     pub hardware: EthernetAddress,
-    /// Of the host.
+    /// IPv4 address of the host.
     pub address: Ipv4Address,
-    /// Of the process.
+    /// UDP port of the process.
     pub port: u16,
 }
 
-/// What a frame is to somebody.
+/// Content of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'f> {
     /// A UDP payload, trailer included, not checked yet.
     Datagram {
-        /// Who sent it, as the frame says.
+        /// Sender's address and port, as the headers state them.
         from: (Ipv4Address, u16),
-        /// As UDP's length says.
+        /// Payload by UDP's length field.
         payload: &'f [u8],
     },
-    /// Somebody says whose an address is, and whether this address is asked for.
+    /// An ARP packet: the sender's addresses, and whether it requests ours.
     Whereabouts {
-        /// Whose.
+        /// The sender's IPv4 address.
         address: Ipv4Address,
-        /// Where.
+        /// The sender's hardware address.
         hardware: EthernetAddress,
-        /// An answer is due.
+        /// A reply is due.
         asks: bool,
     },
-    /// Meant for somebody or something else.
+    /// For another address or protocol.
     Foreign,
-    /// No frame, packet or datagram that it could be; or a fragment of one.
+    /// A malformed frame, packet or datagram, or an IP fragment.
     Malformed,
 }
 
 impl Name {
-    /// Looks at a frame. Every length and, as `checksums` says, every checksum but the trailer is checked.
+    /// Parses a frame. Checks every length and, as `checksums` configures, every checksum but the trailer.
     pub fn read<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Content<'f> {
         self.parse(frame, checksums).unwrap_or(Content::Malformed)
     }
@@ -100,7 +100,7 @@ impl Name {
         }
     }
 
-    /// Writes a frame with a UDP payload of `bytes` bytes, which `fill` writes. Nothing when they do not fit.
+    /// Writes a frame with a UDP payload of `bytes` bytes, which `fill` writes. No effect when they do not fit.
     pub fn write(
         &self,
         to: &Self,
@@ -129,12 +129,12 @@ impl Name {
         udp.emit(&mut packet, &ip.src_addr.into(), &ip.dst_addr.into(), bytes, fill, checksums);
     }
 
-    /// Writes a frame that asks everybody whose an address is.
+    /// Writes a broadcast ARP request for an address.
     pub(crate) fn ask(&self, address: Ipv4Address, frame: &mut [u8]) {
         self.arp(ArpOperation::Request, EthernetAddress::BROADCAST, EthernetAddress::default(), address, frame);
     }
 
-    /// Writes a frame that tells somebody where this address is.
+    /// Writes an ARP reply with our hardware address.
     pub fn answer(&self, address: Ipv4Address, hardware: EthernetAddress, frame: &mut [u8]) {
         self.arp(ArpOperation::Reply, hardware, hardware, address, frame);
     }
@@ -176,14 +176,14 @@ impl Name {
 /// Bytes of IPv4's header.
 const IPV4: usize = 20;
 
-/// Writes the trailer behind what stands before it.
+/// Writes the CRC-32C of the payload into its last four bytes.
 pub fn seal(payload: &mut [u8]) {
     if let Some((rest, trailer)) = payload.split_last_chunk_mut() {
         *trailer = crc::of(rest);
     }
 }
 
-/// Bytes of a datagram: those before its trailer, if that is right.
+/// Bytes of a datagram before its trailer, if the CRC-32C is correct.
 pub fn unseal(payload: &[u8]) -> Option<usize> {
     let (rest, trailer) = payload.split_last_chunk()?;
     (*trailer == crc::of(rest)).then_some(rest.len())

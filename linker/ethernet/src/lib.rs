@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  core ── EthernetDevice ── frame (Ethernet, IPv4, UDP, CRC-32C) ── smoltcp::phy::Device ── wire
-//!                 └── neighbours (ARP: asked, answered, learnt)
+//!                 └── address table (ARP: requests, replies, updates)
 //! ```
 //!
-//! A datagram is what the UDP device of `unisono` sends: head, payload, and a CRC-32C of both, least significant byte first. A rank
-//! with that device and one with this speak to each other. [`transfer`] is what the proofs do with it.
+//! A datagram has the format of the UDP device of `unisono`: header, payload, and a CRC-32C of both, least significant
+//! byte first. Ranks with either device interoperate. [`transfer`] is the program that the proofs run over it.
 #![no_std]
 #![forbid(unsafe_code)]
 

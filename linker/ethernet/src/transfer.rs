@@ -1,6 +1,8 @@
-//! What the proofs have two ranks do over any device: each fills the other's memory, piece by piece, and hashes what it gets.
+//! A transfer between two ranks over any device, run by the proofs: each rank fills the other's memory in pieces and
+//! hashes the received bytes.
 //!
-//! A piece is a placement. Who gets it offers it, by an eager message that names grant and key, as soon as its memory is free.
+//! A piece is a placement. The receiver announces it with an eager message that carries grant and key, as soon as its
+//! memory is free.
 
 use core::array::from_fn;
 
@@ -24,7 +26,7 @@ const BUDGET: u32 = 16;
 /// Bytes that are made, or hashed, at once: whole words.
 const BLOCK: usize = 2000;
 const _: () = assert!(BLOCK.is_multiple_of(8) && (PIECE as usize).is_multiple_of(BLOCK));
-/// Silences of a peer, each as long as the endpoint's, before it is given up: it may have to start.
+/// Silence events of a peer before the transfer aborts: the peer may still be starting.
 const SILENCES: u32 = 10;
 
 static NVME: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_NVME);
@@ -37,7 +39,7 @@ const fn word(rank: u32, i: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// An offer: this piece, there.
+/// The grant of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Offer {
     piece: u32,
@@ -69,11 +71,11 @@ impl Offer {
     }
 }
 
-/// What came from the peer.
+/// Messages from the peer.
 struct Inbox {
     peer: PeerId,
     offers: [Option<Offer>; PIECES],
-    /// Messages that were no offers.
+    /// Malformed messages.
     wrong: u32,
     counters: Counters,
 }
@@ -93,32 +95,32 @@ impl Above for Inbox {
     }
 }
 
-/// Where a piece lies.
+/// Offset of a piece.
 const fn place(piece: u32) -> usize {
     piece as usize % PIECES
 }
 
-/// Memory for a piece to come.
+/// State of the memory for a piece to receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sink {
-    /// Nothing is expected any more, or not yet.
+    /// No grant.
     Idle,
-    /// Granted; the peer has to be told.
+    /// Granted, not announced yet.
     Untold(Offer),
     Told(PlacementId),
     Arrived,
 }
 
-/// Why a transfer ended too early.
+/// Why a transfer failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransferError {
     /// An operation failed, or the peer did.
     Failed,
-    /// The peer said nothing for too long.
+    /// The peer was silent for too long.
     Silent,
-    /// The peer sent something else, or less.
+    /// The peer sent a malformed message, or too few bytes.
     Wrong,
-    /// The endpoint took no grant.
+    /// The endpoint refused a grant.
     Refused,
 }
 
@@ -148,7 +150,8 @@ impl<S: Storage<W, 32>, const W: usize> core::fmt::Debug for Transfer<S, W> {
 type Now<S, const W: usize> = <<S as Storage<W, 32>>::Time as Time>::Instant;
 
 impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
-    /// `bytes` bytes each way, with a peer that the endpoint has met; `sources` and `sinks` have [`PIECE`] bytes each.
+    /// A transfer of `bytes` bytes each way with a peer that was added to the endpoint; `sources` and `sinks` have
+    /// [`PIECE`] bytes each.
     pub fn new(
         endpoint: Endpoint<S, W, 32>,
         peer: PeerId,
@@ -172,17 +175,17 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         }
     }
 
-    /// What it sent and what it got, as CRC-64/NVME, so far.
+    /// CRC-64/NVME of the bytes sent and of the bytes received.
     pub fn hashes(&self) -> [u64; 2] {
         self.hashes.clone().map(|digest| digest.finalize())
     }
 
-    /// What happened at its endpoint.
+    /// Counters of its endpoint.
     pub const fn counters(&self) -> &Counters {
         &self.inbox.counters
     }
 
-    /// Everything is sent and here, and the peer knows.
+    /// Whether everything is sent, received and acknowledged.
     pub fn is_over(&self) -> bool {
         self.endpoint.is_gone()
     }
@@ -236,12 +239,12 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
                 let sink = (0_u32..).zip(&mut self.sinks).find(|(_, (_, sink))| *sink == Sink::Told(placement));
                 let Some((index, (_, sink))) = sink else { return Err(TransferError::Wrong) };
                 *sink = Sink::Arrived;
-                // The piece at this place among those from the next one on.
+                // The piece at this index, counted from the next one to hash.
                 let [.., hashed] = self.next;
                 let ahead = place(index.wrapping_sub(hashed)) as u32;
                 if bytes == self.length(hashed.saturating_add(ahead)) { Ok(()) } else { Err(TransferError::Wrong) }
             }
-            // Whoever has everything may go first.
+            // A peer that has received everything may leave first.
             Event::Parted(_) if self.leaving || self.pending == 0 => Ok(()),
             Event::Silent(_) => {
                 self.silences = self.silences.saturating_add(1);
@@ -251,12 +254,12 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         }
     }
 
-    /// Grants memory that is free, and says so.
+    /// Grants free memory and announces the grants.
     fn offer(&mut self, now: Now<S, W>) -> Result<(), TransferError> {
         let [_, offered, _] = self.next;
         let bytes = self.length(offered);
         if let Some((region, sink @ Sink::Idle)) = self.sinks.get_mut(place(offered)).filter(|_| bytes > 0) {
-            // Guessable, as nobody else is on this wire.
+            // A guessable key suffices: nobody else is on this wire.
             let key = Key(word(self.rank, u64::from(offered) | 1 << 39));
             let to = Span { region: *region, offset: 0, bytes };
             let granted = self.endpoint.grant(self.inbox.peer, to, key).map_err(|_| TransferError::Refused)?;
@@ -275,7 +278,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         Ok(())
     }
 
-    /// Makes the next piece where it is offered and there is memory.
+    /// Fills and sends the next piece if it was announced and memory is free.
     fn send<M: Memory<Address: Lent>>(&mut self, now: Now<S, W>, memory: &M) -> Result<(), TransferError> {
         let [next, ..] = self.next;
         let bytes = self.length(next);
@@ -313,7 +316,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         Ok(())
     }
 
-    /// Hashes the next piece when it is there, and frees its memory.
+    /// Hashes the next piece when it has arrived, and frees its memory.
     fn hash<M: Memory<Address: Lent>>(&mut self, memory: &M) {
         let [.., next] = self.next;
         let bytes = self.length(next);

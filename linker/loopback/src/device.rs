@@ -1,4 +1,4 @@
-//! The device at one end of a wire, in memory of constant size.
+//! A [`Device`] at one end of a simulated wire, in memory of constant size.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,17 +10,17 @@ use crate::regions::Bytes;
 
 /// Largest datagram in bytes: the smallest that the protocol asks of a device.
 pub const MTU: usize = 576;
-/// Datagrams that wait to be received.
+/// Receive slots.
 pub const RECEIVE_SLOTS: usize = 32;
-/// Early datagrams set aside.
+/// Datagrams that can be held.
 pub const HOLDABLE: usize = 16;
-/// Postings that wait to be carried.
+/// Entries of the send ring.
 pub const RING: usize = 32;
-/// Answers to wishes that nobody fetched yet; more are dropped.
+/// Events that wait to be polled; more are dropped.
 const FACTS: usize = 4;
 const CELLS: usize = RECEIVE_SLOTS + HOLDABLE;
 
-/// What a cell holds.
+/// State of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
@@ -45,7 +45,7 @@ struct Posting<'m> {
     payload: Option<Bytes<'m>>,
 }
 
-/// One end: a send ring, cells for arrivals, one lane.
+/// One end: a send ring, cells for arrivals, one queue.
 #[derive(Debug)]
 pub struct End<'m> {
     rank: PeerId,
@@ -62,8 +62,8 @@ pub struct End<'m> {
 }
 
 impl<'m> End<'m> {
-    /// An end of a job without ranks, until [`attach`](Self::attach). All zeros, so that a static end takes no room in the
-    /// stored image.
+    /// An end of a job without ranks, until [`attach`](Self::attach). All zeros, so that a static end takes no room in
+    /// the stored image.
     pub const fn new() -> Self {
         Self {
             rank: PeerId(0),
@@ -79,7 +79,7 @@ impl<'m> End<'m> {
         }
     }
 
-    /// Makes it the end of this rank, in a job of so many.
+    /// Attaches it to this rank of a job of `size` ranks.
     pub const fn attach(&mut self, rank: PeerId, size: u32) {
         self.rank = rank;
         self.size = size;
@@ -90,7 +90,7 @@ impl<'m> End<'m> {
         self.rank
     }
 
-    /// Arrivals lost because every receive slot was taken.
+    /// Arrivals dropped because every receive slot was in use.
     pub const fn overrun(&self) -> u32 {
         self.overrun
     }
@@ -103,8 +103,8 @@ impl<'m> End<'m> {
         self.cells.get_mut(usize::try_from(slot.0).ok()?)
     }
 
-    /// Takes the oldest posting off the ring and writes it to `datagram`. Returns where it goes and its bytes: an oversized
-    /// one is cut.
+    /// Removes the oldest posting from the ring and writes it to `datagram`. Returns its destination and length: an
+    /// oversized one is cut.
     pub fn depart(&mut self, datagram: &mut [u8; MTU]) -> Option<(PeerId, u16)> {
         let posting = self.postings.pop_front()?;
         self.carried = self.carried.next();
@@ -118,7 +118,7 @@ impl<'m> End<'m> {
         Some((posting.to, bytes))
     }
 
-    /// Takes in a datagram of `bytes` bytes. Lost when no receive slot is free, and counted.
+    /// Receives a datagram of `bytes` bytes. Drops and counts it when no receive slot is free.
     pub fn arrive(&mut self, from: PeerId, datagram: &[u8; MTU], bytes: u16) {
         let arrived = self.cells.iter().filter(|cell| cell.state == State::Arrived).count();
         let free = (0_u32..).zip(self.cells.iter_mut()).find(|(_, cell)| cell.state == State::Free);
@@ -222,7 +222,7 @@ impl<'m> Device for End<'m> {
         (lane == Lane::Polled && !self.postings.is_full()).then_some(Entry { end: self })
     }
 
-    /// Nothing to do: the wire takes postings when it is asked to.
+    /// No effect: [`Wire::carry`](crate::wire::Wire::carry) fetches the postings.
     fn flush(&mut self, _: Lane) {}
 
     fn completed(&mut self, lane: Lane) -> Ticket {
@@ -259,12 +259,12 @@ impl<'m> Device for End<'m> {
         }
     }
 
-    /// Nobody is woken: who waits asks the wire to carry, then whether something waits.
+    /// Raises no event: a waiting caller has the wire carry datagrams and polls.
     fn arm(&mut self, _: Lane) -> Armed {
         if self.arrivals.is_empty() { Armed::Armed } else { Armed::Pending }
     }
 
-    /// Every rank has a path, always ready.
+    /// Every rank has a path that is always resolved.
     fn ask(&mut self, wish: Wish) {
         if let Wish::Resolve(peer) = wish {
             let known = peer.0 < self.size;

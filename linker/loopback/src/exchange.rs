@@ -1,35 +1,35 @@
-//! Two nodes and the two directions of the wire between them, until both have left.
+//! Runs two nodes and the two directions of the wire between them until both have left, and judges the result.
 
 use unisono_core::device::Cause;
 
 use crate::node::{BULK, MESSAGES, Node};
 use crate::wire::{Fates, Wire};
 
-/// A board's clock.
+/// A clock in microseconds.
 pub trait Clock {
-    /// Microseconds; wraps.
+    /// The time in microseconds; wraps.
     fn now(&mut self) -> u32;
-    /// Lets the processor rest for so many microseconds at most.
+    /// Lets the processor sleep for at most `micros` microseconds.
     fn rest(&mut self, micros: u32);
 }
 
-/// Microseconds after which an exchange that has not ended never will.
+/// Time limit of an exchange in microseconds.
 const LONGEST: u32 = 60_000_000;
 
 /// Messages and placed bytes of both nodes.
 const ALL_MESSAGES: u32 = 2 * MESSAGES;
 const ALL_PLACED: u32 = 2 * (BULK as u32);
 
-/// What came of it. Counts are sums over both nodes.
+/// Result of an exchange. Counts are sums over both nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Duration in microseconds.
     pub micros: u32,
-    /// Of these, microseconds in which there was nothing to do, and how often that was so.
+    /// Microseconds of these that the processor slept.
     pub rested: u32,
-    /// See there.
+    /// How often it slept.
     pub rests: u32,
-    /// Both have left in time.
+    /// Both nodes have left within the limit.
     pub ended: bool,
     /// Messages that arrived in their order.
     pub delivered: u32,
@@ -41,20 +41,20 @@ pub struct Outcome {
     pub wrong: u32,
     /// Failed operations and other events that should not be.
     pub failures: u32,
-    /// What befell the datagrams.
+    /// Counts of injected faults.
     pub fates: Fates,
     /// Data datagrams posted, resends included.
     pub data_sent: u32,
-    /// Data resent because something later arrived.
+    /// Data resent after a NACK.
     pub resent_nack: u32,
-    /// Data resent because a probe was answered.
+    /// Data resent after the answer to a probe.
     pub resent_probe: u32,
     /// Resends that were not needed.
     pub spurious: u32,
 }
 
 impl Outcome {
-    /// Everything arrived once, in order and unharmed, although the wire lost some of it, which was therefore repaired.
+    /// Whether everything arrived once, in order and intact although the wire lost some of it.
     pub const fn is_proven(&self) -> bool {
         let whole = self.ended && self.delivered == ALL_MESSAGES && self.placed == ALL_PLACED;
         let clean = self.misordered == 0 && self.wrong == 0 && self.failures == 0;
@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// Runs both nodes until they have left. When nothing moves any more, nothing will before the earlier of their timeouts.
+/// Runs both nodes until they have left. While nothing moves, the processor sleeps until the earlier of their timeouts.
 pub fn run(clock: &mut impl Clock, [a, b]: [&mut Node<'_, '_>; 2], [there, back]: [&mut Wire; 2]) -> Outcome {
     let started = clock.now();
     let mut outcome = Outcome::default();
@@ -117,7 +117,7 @@ mod tests {
 
     const NO_FAULTS: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
 
-    /// Every look is `tick` microseconds later than the last.
+    /// Each reading is `tick` microseconds later than the last.
     struct Ticking {
         now: u32,
         tick: u32,

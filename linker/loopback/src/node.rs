@@ -1,7 +1,7 @@
-//! One process's worth: an endpoint, its device, its memory and what lies above.
+//! One process of the exchange: an endpoint, its device, its memory and its message handler.
 //!
-//! Either node sends [`MESSAGES`] eager messages, each with a piece of its source behind a head, and grants the other its
-//! bulk memory, which the other then fills from its own source by placement. Then it leaves.
+//! Each node sends [`MESSAGES`] eager messages, each with a header and a piece of its source, and grants the other its
+//! bulk memory, which the other fills from its own source by placement. Then it leaves.
 
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::Device;
@@ -44,7 +44,7 @@ const REGIONS: usize = 3;
 
 type Core = Endpoint<Arrays<Micros, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTICES>, WINDOW, 32>;
 
-/// The head of a message: its number, and what the sender grants.
+/// Header of a message: its number, and the sender's grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Head {
     number: u32,
@@ -76,13 +76,13 @@ impl Head {
     }
 }
 
-/// What lies above the endpoint: messages find their place in the inbox by their number.
+/// The message handler: places each message in the inbox by its number.
 #[derive(Debug)]
 struct Inbox {
     region: Region,
     delivered: u32,
     misordered: u32,
-    /// What the peer grants, until it is used.
+    /// The peer's grant, until it is used.
     granted: Option<(PlacementId, Key)>,
     counters: Counters,
 }
@@ -112,7 +112,7 @@ fn piece(region: Region, number: u32) -> Span {
     Span { region, offset, bytes: PIECE }
 }
 
-/// How far a node has come.
+/// Progress of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Messages handed to the endpoint.
@@ -141,8 +141,8 @@ pub struct Node<'d, 'm> {
 }
 
 impl<'d, 'm> Node<'d, 'm> {
-    /// The node of rank 0 or 1, with [`SOURCE`], [`STREAM`] and [`BULK`] bytes of memory. It knows the other from the
-    /// start, by the incarnation that a bootstrap would have told, and has granted it the bulk memory.
+    /// The node of rank 0 or 1, with [`SOURCE`], [`STREAM`] and [`BULK`] bytes of memory. It knows the other's
+    /// incarnation from the start, as if from bootstrap, and has granted it the bulk memory.
     pub fn new(
         now: u32,
         rank: u32,
@@ -190,12 +190,12 @@ impl<'d, 'm> Node<'d, 'm> {
         self.device
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// What happened at its endpoint.
+    /// Counters of its endpoint.
     pub const fn counters(&self) -> &Counters {
         &self.above.counters
     }
@@ -213,18 +213,19 @@ impl<'d, 'm> Node<'d, 'm> {
     /// Bytes of inbox and bulk memory that are not the other's.
     pub fn wrong_bytes(&self) -> u32 {
         let [_, inbox, bulk] = self.bytes;
-        // The source's seed is the sender's rank; the bulk's bytes stand behind the stream's.
+        // The source's seed is the sender's rank; the bulk's bytes follow the stream's.
         let seed = self.peer.0;
         pattern::wrong(inbox, seed).saturating_add(pattern::wrong(bulk, seed.wrapping_add(STREAM as u32)))
     }
 
-    /// Microseconds in which it has nothing to do, unless something arrives. `None`: for ever.
+    /// Microseconds until its next timeout. `None`: no timer runs.
     pub fn rest(&self, now: u32) -> Option<u32> {
         let at = self.endpoint.poll_timeout(now)?;
         Some(if Micros::is_due(now, at) { 0 } else { at.wrapping_sub(now) })
     }
 
-    /// One round: hands over what the endpoint has room for, lets it send and receive, hears what happened. Returns whether anything did.
+    /// One round: submits operations, lets the endpoint send and receive, handles its events. Returns whether anything
+    /// moved.
     pub fn step(&mut self, now: u32) -> bool {
         self.submit(now);
         let Self { endpoint, device, memory, above, .. } = self;
@@ -273,7 +274,7 @@ impl<'d, 'm> Node<'d, 'm> {
     }
 }
 
-/// The life of the process of that rank: what a bootstrap would tell, fresh random bits in earnest.
+/// The incarnation of a rank's process. A real job uses fresh random bits, exchanged through bootstrap.
 const fn incarnation(rank: PeerId) -> Incarnation {
     Incarnation(rank.0.wrapping_mul(0x9E37_79B9).wrapping_add(0x1234_5678))
 }

@@ -1,4 +1,4 @@
-//! Bytes that tell their place, so that a lost, doubled, swapped or shifted piece shows.
+//! A test pattern: each byte depends on its offset, so that a lost, duplicated, swapped or shifted piece is detected.
 
 use core::sync::atomic::Ordering::Relaxed;
 

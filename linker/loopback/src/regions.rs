@@ -1,18 +1,18 @@
-//! User memory, named by region and span.
+//! The table of user memory, named by region and span.
 
 use core::sync::atomic::AtomicU8;
 
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
 
-/// Bytes that the device reads and writes. Atomic, so that no exclusive reference to lent memory is needed: a load or a
+/// Bytes that the device reads and writes. Atomic, so that no exclusive reference to user memory is needed: a load or a
 /// store of one byte each, on every target.
 pub type Bytes<'m> = &'m [AtomicU8];
 
-/// One region: its memory while it lives, and which life that is.
+/// One region: its memory while it is registered, and its generation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry<'m> {
-    /// Starts at 1: the default region never lives.
+    /// Starts at 1: the default region is never valid.
     life: u32,
     bytes: Option<Bytes<'m>>,
 }
@@ -29,14 +29,14 @@ impl<'m, const N: usize> Regions<'m, N> {
 
     /// Makes a region of these bytes. `None` when the table is full.
     pub fn make(&mut self, bytes: Bytes<'m>) -> Option<Region> {
-        // An entry whose lives are used up is retired, so that no old region revives.
+        // An entry whose generations are used up stays retired, so that no stale region becomes valid again.
         let free = |entry: &Entry<'_>| entry.bytes.is_none() && entry.life < u32::MAX;
         let (index, entry) = (0_u32..).zip(&mut self.0).find(|(_, entry)| free(entry))?;
         *entry = Entry { life: entry.life.wrapping_add(1), bytes: Some(bytes) };
         Some(Region::new(index, entry.life))
     }
 
-    /// Ends a region's life and gives its bytes back.
+    /// Retires a region and returns its bytes.
     pub fn retire(&mut self, region: Region) -> Option<Bytes<'m>> {
         let entry = self.0.get_mut(usize::try_from(region.index()).ok()?)?;
         if entry.life == region.life() { entry.bytes.take() } else { None }

@@ -1,8 +1,8 @@
-//! The wire: carries datagrams between two ends, and drops, duplicates or overtakes some.
+//! The wire: carries datagrams between two ends and drops, duplicates or reorders some.
 
 use crate::device::{End, MTU};
 
-/// How many datagrams of 256 meet each fate, on average.
+/// Faults to inject, each as the average number of datagrams out of 256.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// Never arrive.
@@ -13,12 +13,12 @@ pub struct Faults {
     pub overtaken: u8,
 }
 
-/// What befell the datagrams so far.
+/// Counts of carried datagrams and injected faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fates {
-    /// Taken off a send ring.
+    /// Fetched from a send ring.
     pub taken: u32,
-    /// Meant for a rank that is not there.
+    /// Addressed to an unknown rank.
     pub astray: u32,
     /// Never arrived.
     pub dropped: u32,
@@ -59,7 +59,7 @@ impl Wire {
         Self { faults, fates, dice: seed | 1, datagram: [0; MTU], late: [0; MTU], late_bytes: None }
     }
 
-    /// What befell the datagrams so far.
+    /// Counts of carried datagrams and injected faults.
     pub const fn fates(&self) -> Fates {
         self.fates
     }

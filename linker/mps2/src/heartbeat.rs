@@ -1,4 +1,4 @@
-//! The life that a rank shows while it waits.
+//! The heartbeat that a rank publishes while it waits.
 
 use unisono_node::Idle;
 use unisono_node::member::Member;
@@ -9,7 +9,8 @@ use crate::clock::Clock;
 /// Microseconds between two beats.
 const BEAT: u32 = 1000;
 
-/// A rank's heart. The clock is read on every fruitless poll, so that its 24 bits suffice, and every millisecond the heart beats.
+/// A rank's heartbeat. Reads the clock on every idle poll, so that its 24 bits suffice, and counts up every
+/// millisecond.
 #[derive(Debug)]
 pub struct Heart<'c> {
     clock: &'c mut Clock,
@@ -19,7 +20,7 @@ pub struct Heart<'c> {
 }
 
 impl<'c> Heart<'c> {
-    /// That of this rank, whose seat lives as long as the board.
+    /// The heartbeat of this rank, whose slot is valid as long as the image runs.
     pub fn new(clock: &'c mut Clock, member: &Member<'static>) -> Self {
         let last = clock.now();
         Self { clock, word: member.heart(), beats: 0, last }

@@ -1,4 +1,5 @@
-//! Arm's MPS2 board with a Cortex-M4 (AN386): from reset to `main`, a clock, a debugger to talk to, the memory it shares, its heart.
+//! Arm's MPS2 board with a Cortex-M4 (AN386): from reset to `main`, a clock, semihosting, the memory shared with
+//! processes, the heartbeat.
 #![no_std]
 
 pub mod clock;

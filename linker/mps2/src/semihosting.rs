@@ -1,4 +1,5 @@
-//! The board's way to a debugger or emulator: Arm semihosting, document 2.0, operations SYS_WRITEC and SYS_EXIT_EXTENDED.
+//! Output and exit through a debugger or emulator: Arm semihosting, document 2.0, operations SYS_WRITEC and
+//! SYS_EXIT_EXTENDED.
 
 use core::arch::asm;
 
@@ -56,7 +57,7 @@ pub fn exit(status: u32) -> ! {
     }
 }
 
-/// Ends the run: says how deep the stack was, or what went wrong.
+/// Ends the run: prints the depth of the stack, or the error.
 pub fn end(result: Result<(), &[u8]>) -> ! {
     match result {
         Ok(()) => {

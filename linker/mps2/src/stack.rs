@@ -1,6 +1,6 @@
-//! How deep the stack has been.
+//! Measures the deepest use of the stack.
 
-/// What `reset` fills the stack with.
+/// The word that `reset` fills the stack with.
 pub const PAINT: u32 = 0x7A1E_57AC;
 
 unsafe extern "C" {

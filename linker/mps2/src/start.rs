@@ -1,4 +1,4 @@
-//! From reset to `main`: the vector table, memory as Rust expects it, and the end of everything that goes wrong.
+//! From reset to `main`: the vector table, the initialization of memory, and the handlers of faults and panics.
 
 use core::arch::global_asm;
 use core::panic::PanicInfo;

@@ -1,4 +1,4 @@
-//! Collectives of all ranks of the node, as the World of its Linux processes does them.
+//! Collectives of all ranks of the node, compatible with those of its Linux processes.
 
 use core::ptr::NonNull;
 
@@ -14,10 +14,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Idle;
 use crate::member::Member;
 
-/// Fruitless polls between two looks at whether those who are waited for still take part.
+/// Idle polls between two checks whether the awaited ranks still take part.
 const POLLS: u32 = 256;
 
-/// A type of elements, with its kernels: only those of the types that an image uses are linked.
+/// An element type with its reduction operations: only those of the types that an image uses are linked.
 pub trait Number: FromBytes + IntoBytes {
     /// Its name.
     const ELEMENT: Element;
@@ -31,14 +31,14 @@ impl Number for f32 {
     const ELEMENT: Element = Element::F32;
 }
 
-/// Why a collective did not complete. Every further one fails alike.
+/// Why a collective did not complete. Every further one fails with the same error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupError {
     /// A rank failed.
     Rank(Failure),
-    /// What this rank wrote was overwritten.
+    /// The words of this rank were overwritten.
     Corrupted,
-    /// The type has no such operation, or no rank has such a number.
+    /// The element type has no such operation, or the root is no rank.
     Undefined,
 }
 
@@ -87,10 +87,10 @@ impl<'a> Group<'a> {
             {
                 let id = CollectiveId { context: 0, sequence: epoch };
                 let failed = |cause| GroupError::Rank(Failure { rank: Rank(rank), cause, id, verb: Verb::Barrier });
-                // Whoever has shown nonsense, or has gone without arriving.
+                // A rank that violated the protocol, or left without arriving.
                 match self.barrier.has_arrived(rank, epoch) {
                     None => return Err(self.fail(failed(Cause::Corrupt))),
-                    // What it showed before it went counts.
+                    // Words that it published before it left count.
                     Some(false)
                         if self.member.has_retired(rank) && self.barrier.has_arrived(rank, epoch) == Some(false) =>
                     {
@@ -121,7 +121,7 @@ impl<'a> Group<'a> {
         self.complete(&plan, buffers, idle)
     }
 
-    /// Everyone's `data`, combined, to everyone's: the same bits everywhere.
+    /// Replaces every rank's `data` by the reduction of all: the same bits on every rank.
     ///
     /// # Errors
     /// [`GroupError`].
@@ -162,8 +162,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The first collective but a barrier finds out who can read whose memory (`std-shim`, `world/collective/group.rs`): every rank shows
-    /// 16 bytes, then whether it could read all others'. A node reads nobody's, so nobody reads anybody's.
+    /// The first collective other than a barrier finds out which ranks can read each other's memory: every rank
+    /// publishes 16 bytes, then whether it could read those of all others. A node reads no memory of others, so no rank
+    /// does.
     fn agree(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
         if self.agreed {
             return self.failed.map_or(Ok(()), Err);
@@ -191,7 +192,7 @@ impl<'a> Group<'a> {
             match self.flags.poll() {
                 Turn::Do(step, wish) => match buffers.carry_out(wish) {
                     Ok(()) => self.flags.handle_done(step),
-                    // What the others show to find out whose memory they can read has no place here.
+                    // The published words for cross-memory access have no place here.
                     Err(Refused::Bounds) if plan.verb == Verb::Allgather => self.flags.handle_done(step),
                     Err(Refused::Bounds) => return Err(self.fail(GroupError::Corrupted)),
                     Err(Refused::Unreadable(rank)) => self.flags.handle_failed(rank),
@@ -209,7 +210,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether what this rank wrote stands, and whom it waits for still takes part.
+    /// Checks that this rank's words are intact and that the awaited ranks still take part.
     fn look(&mut self) -> Result<(), GroupError> {
         if !self.member.is_intact() || !self.flags.is_intact() {
             return Err(self.fail(GroupError::Corrupted));
@@ -231,7 +232,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What combines, if anything: one type for all collectives, so that their code is there once.
+/// The reduction, if any: one type for all collectives, so that their code exists once.
 #[derive(Debug)]
 struct Combine(Option<Builtin>);
 

@@ -1,11 +1,12 @@
-//! A rank without an operating system in the segment of a node: it takes its seat and takes part in collectives and messages, by
-//! the machines of `unisono-shmem`. No clock, no wait of the system, no allocation: who waits calls the [`Idle`] that it was given.
+//! A rank without an operating system in the shared-memory segment of a node: it occupies its rank slot and takes part
+//! in collectives and messages, with the state machines of `unisono-shmem`. Needs no clock, system call or allocator: a
+//! waiting call invokes the caller's [`Idle`].
 //!
-//! - [`member`]: the seat, the heart, who else is there.
+//! - [`member`]: the rank slot, the heartbeat, the other ranks.
 //! - [`group`]: barrier, broadcast, allreduce.
-//! - [`messages`]: messages with processes and nodes, matched as World's.
-//! - [`mailbox`]: messages over bare rings, between two who know what to expect.
-//! - [`rounds`], [`letters`]: programs that check themselves, which the proofs run on both sides.
+//! - [`messages`]: messages with processes and nodes, with the matching rules of processes.
+//! - [`raw_ring`]: unmatched messages over the rings between two ranks.
+//! - [`self_check`]: programs that check themselves, which the proofs run on processes and nodes.
 #![no_std]
 
 pub mod group;
@@ -14,9 +15,9 @@ pub mod messages;
 pub mod raw_ring;
 pub mod self_check;
 
-/// What a rank does between two polls that were fruitless: nothing, sleep until an interrupt, serve a device.
+/// The work of a rank between two idle polls: none, sleeping until an interrupt, serving a device.
 pub trait Idle {
-    /// Called again and again while the rank waits.
+    /// Called repeatedly while the rank waits.
     fn idle(&mut self);
 }
 

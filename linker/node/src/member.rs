@@ -1,21 +1,21 @@
-//! A rank's place in the segment.
+//! A rank's membership: its slot in the segment, and the state of the other ranks.
 
 use unisono_shmem::layout::{Layout, LayoutError};
 use unisono_shmem::rank_slot::{Occupant, Own, Seat, Sitter};
 use unisono_shmem::segment::{Segment, Word};
 
-/// Why a rank has no place.
+/// Why a rank could not join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JoinError {
-    /// The memory is no segment.
+    /// The memory holds no valid segment.
     Layout(LayoutError),
-    /// It has no seat of this number.
+    /// The segment has no rank slot of this number.
     NoSeat,
-    /// Somebody sits there, or sat there.
+    /// The slot is or was occupied.
     Taken,
 }
 
-/// A rank of the node, seated.
+/// A rank of the node that occupies its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     segment: Segment<'a>,
@@ -25,8 +25,8 @@ pub struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// Takes the seat with this number. The incarnation comes from whoever started the rank: 32 bits that no earlier life of the rank
-    /// had, random where the segment is shared with ranks that are also reached over a network.
+    /// Occupies the rank slot of this number. The starter of the rank provides the incarnation: 32 bits that no earlier
+    /// incarnation of the rank had, random where ranks of the segment are also reached over a network.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -41,7 +41,7 @@ impl<'a> Member<'a> {
         self.segment
     }
 
-    /// Where everything lies in it.
+    /// Layout of the segment.
     pub const fn layout(&self) -> Layout {
         self.layout
     }
@@ -56,42 +56,42 @@ impl<'a> Member<'a> {
         self.layout.sizes().ranks
     }
 
-    /// The word to count up while this rank lives.
+    /// The heartbeat word, to be counted up while this rank runs.
     pub const fn heart(&self) -> &'a Word {
         self.own.heart()
     }
 
-    /// Whether this rank's seat is as it was written.
+    /// Whether this rank's slot is intact.
     pub fn is_intact(&self) -> bool {
         self.own.is_intact()
     }
 
-    /// Whether everybody has come, or has come and gone.
+    /// Whether every rank has joined (and perhaps left again).
     pub fn is_complete(&self) -> bool {
         (0..self.size()).all(|local| !matches!(self.occupant(local), None | Some(Occupant::Nobody)))
     }
 
-    /// Who sits on a seat.
+    /// The occupant of a rank slot.
     pub fn occupant(&self, local: u32) -> Option<Occupant> {
         Some(Seat::of(self.segment, &self.layout, local)?.occupant())
     }
 
-    /// Whether a rank takes part in no collective any more. One load.
+    /// Whether a rank has retired from collectives. Costs one load.
     pub fn has_retired(&self, local: u32) -> bool {
         Seat::of(self.segment, &self.layout, local).is_none_or(|seat| seat.has_retired())
     }
 
-    /// Takes part in no collective from now on.
+    /// Retires from collectives.
     pub fn retire(&self) {
         self.own.retire();
     }
 
-    /// Says farewell.
+    /// Leaves: publishes the orderly end of this rank.
     pub fn leave(&self) {
         self.own.leave();
     }
 
-    /// Gives up: the others take this rank for dead.
+    /// Aborts: the other ranks treat this one as failed.
     pub fn fail(&self) {
         self.own.fail();
     }

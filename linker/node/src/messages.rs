@@ -1,21 +1,23 @@
-//! Messages with the other ranks of the node, processes and nodes alike: what [`unisono_shmem::am_header`] says, matched and admitted by the
-//! core ([`admission`]), as World's are.
+//! Point-to-point messages with the other ranks of the node, processes and nodes alike: the ring protocol of
+//! [`unisono_shmem::am_header`], with matching and flow control by the core ([`point_to_point`]).
 //!
-//! Ranks are named by their number on the node; messages are those of World's first context. Either a call waits until its message is done
-//! ([`send`](Messages::send), [`receive`](Messages::receive)), or it starts a request ([`start_send`](Messages::start_send),
-//! [`start_receive`](Messages::start_receive)), which ends while anything else waits or [`poll`](Messages::poll) is called, and whose
-//! buffer comes back with its result ([`take`](Messages::take)).
+//! Ranks are local ranks of the node; messages belong to the context of the World communicator. Either a call waits
+//! until its message is complete ([`send`](Messages::send), [`receive`](Messages::receive)), or it starts a request
+//! ([`start_send`](Messages::start_send), [`start_receive`](Messages::start_receive)), which ends while anything else
+//! waits or [`poll`](Messages::poll) is called, and whose buffer comes back with its result ([`take`](Messages::take)).
 //!
-//! Nobody reads a node's memory, nor it a process's: a message that is too long for a ring is granted memory and comes in fragments. One that
-//! lies in its sender's part of the segment (`World::allocate`) is copied out of there.
+//! No other rank reads a node's memory, and a node reads no memory of processes: a message that is too long for a ring
+//! is sent in fragments into granted memory. A message in its sender's part of the segment (`World::allocate`) is
+//! copied from there.
 //!
 //! # Bounds
-//! Requests, and heads that wait for room in a ring: as lent ([`Store`]). Of untaken messages of one peer, as many as in any job of so many
-//! ranks ([`headers`](am_header::headers)). One call of `poll` takes at most 64 entries of each ring.
+//! [`Store`] bounds requests and queued headers. The unexpected messages of one peer are bounded as in every job of the
+//! same size ([`headers`](am_header::headers)). One call of `poll` consumes at most 64 entries of each ring.
 //!
 //! # Deaths
-//! A peer has left or failed if it says so, in its ring or on its seat. On the seat of a process that ended otherwise its death is written by
-//! whoever stands in for this node. What it had sent before still arrives; then whatever needs it ends with an error.
+//! A peer has left or failed when its ring or its rank slot states so. When a process ends otherwise, the proxy process
+//! of this node writes the failure into its slot. Messages sent before still arrive; then every operation that needs
+//! the peer ends with an error.
 
 mod channel;
 mod receive;
@@ -39,52 +41,53 @@ pub use storage::{Lent, SLOT, Store};
 use transmit::Queue;
 pub use unisono_core::message::point_to_point::Mode;
 
-/// Rounds between two looks at whether the others still take part.
+/// Rounds between two checks whether the other ranks still take part.
 const LOOKS: u32 = 1024;
 
 /// Rounds that move something between two calls of `idle`.
 const IDLES: u32 = 64;
-/// World's own: the only one that a node has part in.
+/// Context of the World communicator, the only one that a node takes part in.
 const CONTEXT: Context = Context(0);
 
-/// A message that was received, or is there to be received.
+/// A message that was received or probed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Who sent it.
+    /// Its sender.
     pub source: u32,
-    /// What its sender calls it.
+    /// Its tag.
     pub tag: u32,
-    /// Bytes of it.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
 /// Why a message was not sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageError {
-    /// This rank has failed; a receive from any source says so once if none waited when it did.
+    /// This rank has failed. A receive from any source reports it once if none waited when the rank failed.
     Failed(u32),
     /// This rank has left.
     Parted(u32),
-    /// This rank wrote what no rank writes: it is not listened to any more.
+    /// This rank violated the protocol; its ring is ignored from now on.
     Corrupted(u32),
-    /// What this node wrote was overwritten: nothing here can be trusted.
+    /// The words of this node were overwritten: its state cannot be trusted.
     Overwritten,
-    /// The message is longer than the buffer. Its beginning may be there.
+    /// The message is longer than the buffer, which may hold its beginning.
     Truncated {
         /// Bytes of the message.
         bytes: u64,
     },
-    /// The message was longer than its receive.
+    /// The message was longer than the buffer of its receive on this rank.
     TooLongForReceive(u32),
     /// There is no such rank.
     UnknownRank(u32),
-    /// Every record, or place in the queue, is in use: progress first. Of a call that waits: every record is a request of the caller's own.
+    /// Every record or queue entry is in use: call `poll` first. From a waiting call: every record is one of the
+    /// caller's own requests.
     Full,
-    /// The request was taken before, or is none of these messages'.
+    /// The request was completed before, or belongs to other messages.
     NoRequest,
 }
 
-/// A node's messages.
+/// The message endpoint of a node.
 #[derive(Debug)]
 pub struct Messages<'a> {
     member: Member<'a>,
@@ -100,8 +103,8 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// With everybody on the node, who has come: see [`Member::is_complete`]. `None`: too little is lent for so many ranks, or the
-    /// segment is too short.
+    /// Connects to all ranks of the node, which must have joined: see [`Member::is_complete`]. `None`: the storage is
+    /// too small for the number of ranks, or the segment is too short.
     pub fn new(member: Member<'a>, lent: Lent<'a>) -> Option<Self> {
         let Lent { receives, messages, sends, peers, slots, buckets, shorts, pool, channels, requests, queue } = lent;
         let ranks = usize::try_from(member.size()).ok()?;
@@ -137,7 +140,7 @@ impl<'a> Messages<'a> {
         &self.member
     }
 
-    /// Sends a message, and waits until its payload is not needed any more; in synchronous mode, until it has met its receive.
+    /// Sends a message, and waits until its payload may be reused; in synchronous mode, until it is matched.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -183,7 +186,7 @@ impl<'a> Messages<'a> {
         self.wait(request, &mut held, idle)
     }
 
-    /// Starts to send a message, whose bytes are lent until it is done.
+    /// Starts to send a message, which borrows its payload until it completes.
     ///
     /// # Errors
     /// [`MessageError`]; then nothing was sent.
@@ -193,7 +196,7 @@ impl<'a> Messages<'a> {
         Ok(request)
     }
 
-    /// Starts to receive a message; see [`receive`](Self::receive). The buffer is lent until it is done.
+    /// Starts to receive a message, which borrows the buffer until it completes; see [`receive`](Self::receive).
     ///
     /// # Errors
     /// [`MessageError`], and the buffer; then nothing was started.
@@ -214,12 +217,12 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Takes what came and sends what waits. Says whether anything moved.
+    /// Handles arrivals and sends queued messages. Returns whether anything moved.
     pub fn poll(&mut self) -> bool {
         self.progress(&mut Held::Nothing)
     }
 
-    /// How a request has ended, and its buffer. `None`: it has not.
+    /// The result of a completed request, and its buffer. `None`: it has not completed.
     pub fn take(&mut self, request: Request) -> Option<Ended<'a>> {
         let Some(record) = self.requests.get(request) else {
             return Some(Ended { result: Err(MessageError::NoRequest), buffer: &mut [] });
@@ -228,18 +231,18 @@ impl<'a> Messages<'a> {
         Some(Ended { result, buffer: self.requests.free(request).room() })
     }
 
-    /// Takes a receive back that has met no message, and its buffer. `None`: it has, or has ended, or is none.
+    /// Cancels a receive that is not matched, and returns its buffer. `None`: it is matched, complete, or no receive.
     pub fn cancel(&mut self, request: Request) -> Option<&'a mut [u8]> {
         let Stage::Waiting(id) = self.requests.get(request)?.stage else { return None };
         self.machine.cancel(id)?;
         Some(self.requests.free(request).room())
     }
 
-    /// Whether a receive like this would meet a message now, and which one. Where its sender holds it, that is known some rounds later, when
-    /// the same is asked again.
+    /// The message that such a receive would match now. If only its sender holds the message's header, a repeated call
+    /// returns it some rounds later.
     ///
     /// # Errors
-    /// [`MessageError`]: nothing will come from there.
+    /// [`MessageError`]: no message can arrive from there.
     pub fn probe(&mut self, source: Option<u32>, tag: Option<u32>) -> Result<Option<Status>, MessageError> {
         self.progress(&mut Held::Nothing);
         match self.machine.probe(self.pattern(source, tag)?) {
@@ -248,12 +251,13 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Whether a rank takes part, as far as is known.
+    /// Whether a rank takes part, to this node's knowledge.
     pub fn is_alive(&self, rank: u32) -> bool {
         self.channel(rank).is_some_and(|channel| channel.ended.is_none())
     }
 
-    /// Says farewell to the others once everything that was sent is in their rings. What is kept or on its way here is lost.
+    /// Leaves: sends Bye to the other ranks once every sent message is in their rings. Unexpected messages and arrivals
+    /// are lost.
     pub fn leave(mut self, idle: &mut impl Idle) {
         for place in 0..self.channels.len() {
             while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
@@ -267,7 +271,7 @@ impl<'a> Messages<'a> {
         self.member.leave();
     }
 
-    /// A record that is not free becomes so by its caller only.
+    /// Fails if no record is free: only the caller frees records.
     fn expect_free(&self) -> Result<(), MessageError> {
         if self.requests.has_free() { Ok(()) } else { Err(MessageError::Full) }
     }
@@ -283,7 +287,7 @@ impl<'a> Messages<'a> {
         Ok(Pattern { context: CONTEXT, source: source.map(PeerId), tag: tag.map(Tag) })
     }
 
-    /// Why nothing will come from there.
+    /// The error of a receive that no message can match any more.
     fn hopeless(&mut self, source: Option<u32>) -> Option<MessageError> {
         if self.overwritten {
             return Some(MessageError::Overwritten);
@@ -308,7 +312,7 @@ impl<'a> Messages<'a> {
         (0..).zip(self.channels.iter()).all(|(rank, channel)| rank == own || channel.ended.is_some())
     }
 
-    /// Hands a message over. What [`Held`] lends has to be lent from the next round on.
+    /// Submits a message. The buffer in [`Held`] has to be passed to every later round.
     fn begin_send(
         &mut self,
         buffer: Buffer<'a>,
@@ -411,7 +415,8 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// A round, and the caller's idle work when nothing moved, and now and then all the same: a heart beats there.
+    /// One round of progress, then the caller's idle work if nothing moved, and regularly otherwise: the heartbeat
+    /// depends on it.
     fn rest(&mut self, held: &mut Held<'_>, idle: &mut impl Idle) {
         if !self.progress(held) || self.rounds.is_multiple_of(IDLES) {
             idle.idle();
@@ -432,7 +437,7 @@ impl<'a> Messages<'a> {
         moved
     }
 
-    /// Whether what this node wrote stands, and the others take part.
+    /// Checks that this node's words are intact and that the other ranks take part.
     fn look(&mut self, held: &mut Held<'_>) {
         for (rank, place) in (0..self.member.size()).zip(0..) {
             let living = self.channels.get_mut(place).filter(|channel| channel.ended.is_none());
@@ -462,7 +467,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// A message as its receiver is told.
+/// The public status of a message.
 fn told(status: &point_to_point::Status) -> Status {
     let point_to_point::Status { envelope, bytes } = *status;
     Status { source: envelope.source.0, tag: envelope.tag.0, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }

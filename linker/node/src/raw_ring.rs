@@ -1,20 +1,20 @@
-//! Messages to and from the other ranks of the node: short ones that are neither matched nor announced, in order of each ring.
+//! Short messages to and from another rank of the node, neither matched nor announced, in the order of each ring.
 //!
-//! A note is the word `MESG` and a tag. World's messages are other ones: they are matched by the core's admission.
+//! The AM header is the word `MESG` and a tag. Matched messages have other headers: see [`messages`](crate::messages).
 
 use unisono_shmem::ring::{Consumer, Corrupted, Producer, PutError};
 
 use crate::member::Member;
 
-/// What the note of a message says.
+/// First word of a message's AM header.
 const MESSAGE: u32 = u32::from_le_bytes(*b"MESG");
 
-/// Why nothing came.
+/// Why no message was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiveError {
-    /// The peer writes what no rank writes.
+    /// The peer violated the protocol.
     Corrupted,
-    /// The message is longer than the buffer; it is gone.
+    /// The message was longer than the buffer and is dropped.
     Truncated,
 }
 
@@ -35,7 +35,8 @@ impl<'a> Mailbox<'a> {
         })
     }
 
-    /// Puts a message into the ring: in its entry, or from [`INLINE`](unisono_shmem::ring::INLINE) bytes on in its bulk.
+    /// Puts a message into the ring: in its entry, or from [`INLINE`](unisono_shmem::ring::INLINE) bytes on in its
+    /// bulk.
     ///
     /// # Errors
     /// [`PutError`].
@@ -52,7 +53,7 @@ impl<'a> Mailbox<'a> {
         }
     }
 
-    /// The next message, if there is one: its tag, and how many bytes of `into` it has. What is no message is skipped.
+    /// The next message, if there is one: its tag, and its length in `into`. Skips entries that are no such messages.
     ///
     /// # Errors
     /// [`ReceiveError`].

@@ -23,7 +23,7 @@ struct StartInfo {
 
 const MAGIC: u32 = 0x336e_c578;
 
-/// What the image was started with: words of the form name=value.
+/// The command line of the image: words of the form name=value.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLine(&'static str);
 

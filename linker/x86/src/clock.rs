@@ -9,7 +9,7 @@ use crate::interrupts;
 
 /// The interval timer's ticks per second.
 const INTERVAL_HZ: u64 = 1_193_182;
-/// Those that a calibration takes: 20 ms.
+/// Ticks of a calibration: 20 ms.
 const INTERVAL: u16 = 23_864;
 const CONTROL: u16 = 0x43;
 const CHANNEL_2: u16 = 0x42;
@@ -28,13 +28,13 @@ pub fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Nanoseconds of so many ticks. 0 before the calibration.
+/// Converts ticks to nanoseconds. 0 before the calibration.
 pub fn nanoseconds(ticks: u64) -> u64 {
     let rate = u128::from(RATE.load(Relaxed).max(1));
     u64::try_from(u128::from(ticks).wrapping_mul(1_024_000).checked_div(rate).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// Counts how far counter and local timer get while the interval timer runs down once.
+/// Counts the ticks of the time-stamp counter and of the local timer while the interval timer runs down once.
 pub(crate) fn calibrate() {
     let (mut gate, mut control, mut channel) =
         (Port::<u8>::new(GATE), Port::<u8>::new(CONTROL), Port::<u8>::new(CHANNEL_2));

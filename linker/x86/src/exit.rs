@@ -1,4 +1,5 @@
-//! How an image ends: it tells the emulator a code (QEMU's `isa-debug-exit`, whose process then exits with twice that and one).
+//! Ends an image with an exit code for the emulator (QEMU's `isa-debug-exit`, whose process then exits with twice that
+//! and one).
 
 use core::panic::PanicInfo;
 
@@ -6,16 +7,16 @@ use x86_64::instructions::{hlt, interrupts, port::Port};
 
 use crate::say;
 
-/// The image has done what it had to do.
+/// The image has succeeded.
 pub const DONE: u8 = 0x10;
-/// It has not, and says so.
+/// The image has failed and reported it.
 pub const FAILED: u8 = 0x11;
 /// It panicked.
 pub const PANICKED: u8 = 0x12;
 /// The processor faulted.
 pub const FAULTED: u8 = 0x13;
 
-/// What the emulator exits with for a code. Never 0, nor what it exits with for reasons of its own, 1.
+/// The emulator's exit status for a code. Never 0, nor 1, its status for errors of its own.
 pub const fn status(code: u8) -> i32 {
     (code as i32) << 1 | 1
 }

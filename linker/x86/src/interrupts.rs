@@ -1,5 +1,5 @@
-//! Exceptions end the image; the local timer shows that it lives. All run on stacks of their own (IST): libcore keeps data below
-//! the stack pointer.
+//! Exceptions end the image; the local timer counts the heartbeat. All handlers run on stacks of their own (IST):
+//! libcore keeps data below the stack pointer.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -35,10 +35,10 @@ const MASKED: u32 = 1 << 16;
 const PERIODIC: u32 = 1 << 17;
 const BY_ONE: u32 = 0b1011;
 
-/// Counted by boot.s, on every tick of the timer.
+/// Incremented by boot.s on every tick of the timer.
 #[unsafe(no_mangle)]
 static BEATS: AtomicU32 = AtomicU32::new(0);
-/// Where the count is shown, if anywhere.
+/// The heartbeat word, if any.
 #[unsafe(no_mangle)]
 static BEAT: AtomicPtr<u32> = AtomicPtr::new(core::ptr::null_mut());
 /// The timer's ticks per second.
@@ -149,7 +149,7 @@ pub(crate) fn set_rate(hz: u32) {
     RATE.store(hz, Relaxed);
 }
 
-/// Shows in this word, from now on and until the image ends, that it lives: a thousand times a second.
+/// Counts up this heartbeat word a thousand times a second, until the image ends.
 pub fn show_life(heart: &'static Word) {
     BEAT.store(heart.atomic().as_ptr(), Relaxed);
     register(TIMER).write(PERIODIC | u32::from(TIMER_VECTOR));
@@ -157,7 +157,7 @@ pub fn show_life(heart: &'static Word) {
     interrupts::enable();
 }
 
-/// Beats so far.
+/// Number of heartbeats since the start.
 pub fn beats() -> u32 {
     BEATS.load(Relaxed)
 }

@@ -1,8 +1,9 @@
-//! Nodes without an operating system on x86_64: what an image needs between the loader and its program.
+//! Runtime of nodes without an operating system on x86_64: everything between the loader and the image's program.
 //!
-//! An image links this library, `link.ld`, and a function `node_main`. [`boot`] prepares the machine and calls it; what it returns is
-//! the image's exit code ([`exit`]). [`segment`] finds the shared memory, [`interrupts`] shows that the node lives, [`clock`] tells the
-//! time. Everything runs on one processor, and no handler but those of `boot.s` interrupts it.
+//! An image links this library, `link.ld`, and a function `node_main`. [`boot`] prepares the machine and calls it; its
+//! result is the image's exit code ([`exit`]). [`segment`] finds the shared memory, [`interrupts`] counts the
+//! heartbeat, [`clock`] reads the time. Everything runs on one processor, and only the handlers of `boot.s` interrupt
+//! it.
 #![no_std]
 
 pub mod boot;

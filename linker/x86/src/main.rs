@@ -1,4 +1,4 @@
-//! The image that proves a node on x86_64: it takes its seat in the shared memory and does what its command line says.
+//! The shared-memory image for x86_64: it occupies its rank slot and runs the program that its command line names.
 #![no_std]
 #![no_main]
 
@@ -9,7 +9,8 @@ use unisono_shmem::rank_slot::Sitter;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{exit, interrupts, say, segment};
 
-/// `local=` seat, `rank=` in the job, `incarnation=`, `process=` of whoever vouches for this node; `program=` and its own words.
+/// Words: `local=` the rank slot, `rank=` the rank in the job, `incarnation=`, `process=` the proxy process of this
+/// node, `program=` and its own words.
 #[unsafe(no_mangle)]
 fn node_main(arguments: CommandLine) -> u8 {
     let number = |name| arguments.number(name);
@@ -25,7 +26,7 @@ fn node_main(arguments: CommandLine) -> u8 {
     let member = match Member::join(segment, local, Sitter { rank, incarnation, process }) {
         Ok(member) => member,
         Err(error) => {
-            say!("no seat: {error:?}");
+            say!("cannot occupy the rank slot: {error:?}");
             return exit::FAILED;
         }
     };

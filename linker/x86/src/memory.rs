@@ -1,12 +1,12 @@
-//! What compiled code calls to copy, fill and compare, and where physical memory is. In assembly: a loop might be compiled to a call
-//! of the very function that it is in.
+//! The memory functions that compiled code calls (memcpy and so on), and the mapping of physical memory. In assembly:
+//! the compiler might turn a loop into a call of the function that contains it.
 
 use core::arch::asm;
 use core::ptr::NonNull;
 
 /// Addresses below this are mapped onto themselves by boot.s.
 const MAPPED: u64 = 4 << 30;
-/// Where what lies above is mapped: the second entry of the page map.
+/// Where higher addresses are mapped: the second entry of the page map.
 const WINDOW: usize = 512 << 30;
 const LARGE_PAGE: u64 = 2 << 20;
 /// Present, writable, a large page.
@@ -25,7 +25,7 @@ unsafe extern "C" {
     static page_map: Table;
 }
 
-/// Where `bytes` bytes of physical memory are found. Above 4 GiB there is one window of 1 GiB, for the first that asks.
+/// Maps `bytes` bytes of physical memory. Above 4 GiB there is one window of 1 GiB, for the first caller.
 pub(crate) fn address_of(physical: u64, bytes: u64) -> Option<NonNull<u8>> {
     use core::sync::atomic::Ordering::Relaxed;
     let end = physical.checked_add(bytes)?;

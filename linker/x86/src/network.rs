@@ -1,9 +1,10 @@
-//! The network: a virtio adapter on the PCI bus (Virtual I/O Device 1.2, 5.1), as a [`phy::Device`].
+//! A virtio network adapter on the PCI bus (Virtual I/O Device 1.2, 5.1), as a [`phy::Device`].
 //!
-//! Frames lie in memory of their own, which the adapter reads and writes where it is: physical addresses are addresses. One is with
-//! the adapter or with us, never with both: it is named by pointer while the adapter has it.
+//! Frames lie in memory of their own, which the adapter reads and writes where it is: physical addresses are addresses.
+//! A frame belongs either to the adapter or to the driver: only a pointer names it while the adapter owns it.
 //!
-//! Without a check of its own on this wire a datagram still has its trailer, so that UDP's checksum is left out; IPv4's is not.
+//! Without a check of its own on this wire a datagram still has its trailer, so that UDP's checksum is left out; IPv4's
+//! is not.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -21,7 +22,7 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 use crate::{exit, memory, pci, say};
 
 const VENDOR: u16 = 0x1af4;
-/// As it calls itself to old drivers and to new ones.
+/// Transitional and modern device IDs.
 const DEVICES: [u16; 2] = [0x1000, 0x1041];
 /// Frames that wait to be received, and descriptors of either queue.
 const QUEUE: usize = 256;
@@ -37,7 +38,7 @@ const PAGES: usize = 8;
 type Frame = [u8; BYTES];
 type Driver = VirtIONetRaw<Pages, PciTransport, QUEUE>;
 
-/// What the adapter reads and writes.
+/// Memory that the adapter reads and writes.
 #[repr(C, align(4096))]
 struct Pool {
     pages: UnsafeCell<[[u8; PAGE_SIZE]; PAGES]>,
@@ -50,17 +51,18 @@ unsafe impl Sync for Pool {}
 #[unsafe(link_section = ".bss.pool")]
 static POOL: Pool =
     Pool { pages: UnsafeCell::new([[0; PAGE_SIZE]; PAGES]), frames: UnsafeCell::new([[0; BYTES]; QUEUE + SENDING]) };
-/// Pages that are given away.
+/// Pages that are allocated.
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
 
-/// Memory for the queues: pages of the pool, which are never given back.
+/// Memory for the queues: pages of the pool, which are never freed.
 #[derive(Debug)]
 enum Pages {}
 
 // SAFETY: see each.
 unsafe impl Hal for Pages {
-    /// No page is given twice; all are zero, as boot.s left them. None left: address 0, which the driver takes for a refusal.
+    /// No page is allocated twice; all are zero, as boot.s left them. Without a free page: address 0, which the driver
+    /// treats as a failure.
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let first = GIVEN.load(Relaxed);
         let start = POOL.pages.get().cast::<[u8; PAGE_SIZE]>().wrapping_add(first).cast();
@@ -93,7 +95,7 @@ unsafe impl Hal for Pages {
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
 
-/// Which frame a descriptor names. Descriptors are numbered by the driver, and by what the adapter says of them.
+/// The frame of each descriptor.
 #[derive(Debug)]
 struct Owners([Option<u16>; QUEUE]);
 
@@ -104,7 +106,7 @@ impl Owners {
         }
     }
 
-    /// `None`: the adapter has none of that number.
+    /// `None`: the adapter owns no frame under this descriptor.
     fn get(&self, descriptor: u16) -> Option<u16> {
         self.0.get(usize::from(descriptor)).copied().flatten()
     }
@@ -121,16 +123,19 @@ pub struct Network {
     driver: Driver,
     receiving: Owners,
     sending: Owners,
-    /// Frames to send that are ours.
+    /// Free transmit frames.
     free: Vec<u16, SENDING>,
-    /// The frame that was handed out last: the adapter's again with the next call.
+    /// The frame that was returned last: goes back to the adapter with the next call.
     lent: Option<u16>,
     overlong: u32,
 }
 
 impl core::fmt::Debug for Network {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        to.debug_struct("Network").field("free", &self.free.len()).field("lent", &self.lent).finish_non_exhaustive()
+        to.debug_struct("Network")
+            .field("free", &self.free.len())
+            .field("handed_out", &self.lent)
+            .finish_non_exhaustive()
     }
 }
 
@@ -163,12 +168,12 @@ fn frame(index: u16) -> NonNull<Frame> {
 }
 
 impl Network {
-    /// The adapter's own address.
+    /// The hardware address.
     pub fn hardware(&self) -> EthernetAddress {
         EthernetAddress(self.driver.mac_address())
     }
 
-    /// Frames that were longer than this adapter's, and not sent.
+    /// Frames that were too long and therefore not sent.
     pub const fn overlong(&self) -> u32 {
         self.overlong
     }
@@ -195,7 +200,7 @@ impl Network {
         Some((index, start, bytes))
     }
 
-    /// Takes back what the adapter has sent.
+    /// Reclaims the frames that the adapter has sent.
     fn reclaim(&mut self) {
         while let Some(descriptor) = self.driver.poll_transmit() {
             let Some(index) = self.sending.get(descriptor) else { return };
@@ -233,7 +238,7 @@ impl Network {
     }
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub struct Arrived<'a>(&'a [u8]);
 

@@ -1,4 +1,4 @@
-//! What the proofs have a node do.
+//! Programs of the shared-memory image, which the proofs run.
 
 mod fault_injection;
 mod messages;
@@ -7,32 +7,32 @@ use unisono_node::group::{Group, GroupError};
 use unisono_node::member::Member;
 use unisono_node::raw_ring::{Mailbox, ReceiveError};
 use unisono_node::self_check::collectives;
-use unisono_node::self_check::messages::Trouble as LetterTrouble;
+use unisono_node::self_check::messages::Trouble as ExchangeTrouble;
 use unisono_shmem::reduction_ops::Operation;
 use unisono_shmem::ring::PutError;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{clock, say};
 
-/// Why a program did not prove what it had to.
+/// Why a program failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// There is none of this name.
+    /// No program has this name.
     NoProgram,
     /// The segment is too short, or there is no such rank.
     NoPlace,
     /// A collective failed.
     #[expect(dead_code, reason = "read by Debug")]
     Group(GroupError),
-    /// A ring refused.
+    /// A ring refused a message.
     #[expect(dead_code, reason = "read by Debug")]
     Put(PutError),
-    /// As it did.
+    /// A ring delivered no valid message.
     #[expect(dead_code, reason = "read by Debug")]
     Receive(ReceiveError),
-    /// A message failed, or is another one.
+    /// A message failed, or was unexpected.
     #[expect(dead_code, reason = "read by Debug")]
-    Letters(LetterTrouble),
-    /// A result is not what it has to be, in this round.
+    Messages(ExchangeTrouble),
+    /// A wrong result in this round.
     #[expect(dead_code, reason = "read by Debug")]
     Wrong(&'static str, u32),
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
         Some("letters") => {
             let (began, bursts) = (clock::ticks(), arguments.number("bursts").unwrap_or(100));
             let come = messages::exchange(member, bursts, || {})?;
-            say!("{come} letters, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
+            say!("{come} messages, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
         Some("barriers") => barriers(member, rounds),
@@ -80,7 +80,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
     }
 }
 
-/// Barrier, broadcast, allreduce of integers and of floats; every result is compared. Before each round, whatever else there is to do.
+/// Barrier, broadcast, allreduce of integers and of floats; compares every result. Calls `before` before each round.
 fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) -> Result<(), Trouble> {
     let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
     let (rank, ranks) = (member.local(), member.size());
@@ -115,7 +115,7 @@ fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Sends back what rank 0 sends.
+/// Echoes the messages of rank 0.
 fn echo(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
     let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::NoPlace)?;
     let mut buffer = [0; 1024];

@@ -1,4 +1,4 @@
-//! The first serial line (National Semiconductor PC16550D): what the image says, to whoever watches.
+//! The first serial line (National Semiconductor PC16550D): the output of the image.
 
 use core::fmt;
 

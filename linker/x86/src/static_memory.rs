@@ -1,4 +1,4 @@
-//! Memory to lend: one piece of static memory, cut into equal regions.
+//! User memory: one static, cut into equal regions.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -37,7 +37,7 @@ impl<const COUNT: usize, const BYTES: usize> Default for Store<COUNT, BYTES> {
     }
 }
 
-/// The regions of a store, which live as long as the image. No reference is ever made to their bytes.
+/// The regions of a store, valid as long as the image runs. No reference is ever made to their bytes.
 #[derive(Debug)]
 pub struct Pieces<const COUNT: usize, const BYTES: usize>(NonNull<u8>);
 

@@ -1,5 +1,5 @@
-//! The wire between an adapter of an emulator and a UDP device of this host: frames on one side, datagrams on the other, frames that
-//! get lost in between, and frames to the node that nobody sent.
+//! Relays datagrams between the network adapter of an emulator and a UDP device of this host: converts frames and
+//! datagrams, drops some frames, and injects broken ones.
 
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -15,19 +15,19 @@ use unisono_ethernet::smoltcp::phy::ChecksumCapabilities;
 use unisono_ethernet::smoltcp::wire::EthernetAddress;
 use unisono_udp::fault::{Faults, Injector, Probability};
 
-/// The node, as it calls itself.
+/// Address of the node.
 pub const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 7002);
-/// The host, as it is shown to the node.
+/// Addresses of the host, as the node sees them.
 pub const HOST: Name =
     Name { hardware: EthernetAddress([2, 0, 0, 0, 0, 1]), address: Ipv4Addr::new(10, 0, 0, 1), port: 7001 };
-/// Bytes of memory asked for each socket's arrivals.
+/// Receive buffer of each socket in bytes.
 const SOCKET: usize = 4 << 20;
 /// Bytes of the longest frame, and more.
 const FRAME: usize = 2048;
-/// Bytes of a frame's own header, and of one that answers whose an address is.
+/// Bytes of an Ethernet header, and of an ARP frame.
 const ETHERNET: usize = 14;
 const ARP: usize = 42;
-/// How often a thread that waits looks whether it is over.
+/// Interval at which a waiting thread checks for the end.
 const LOOKS: Duration = Duration::from_millis(20);
 
 /// One direction.
@@ -38,17 +38,17 @@ struct Direction {
     counts: Counts,
 }
 
-/// Of so many frames to the node one comes once more, broken.
+/// One in this many frames to the node is repeated, broken.
 const BROKEN: u32 = 100;
 
 /// Frames of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// That came to the wire.
+    /// Relayed frames.
     pub carried: u64,
-    /// Of those, lost on purpose.
+    /// Of those, dropped on purpose.
     pub lost: u64,
-    /// Besides those, broken.
+    /// Injected broken frames.
     pub broken: u64,
 }
 
@@ -67,7 +67,7 @@ impl Direction {
         passes
     }
 
-    /// A frame that nobody sent, sometimes: this one cut, lengthened, changed in a few bytes, or anything.
+    /// A broken frame to inject, sometimes: this frame cut, lengthened, changed in a few bytes, or random bytes.
     fn broken(this: &Mutex<Self>, frame: &[u8]) -> Option<Vec<u8>> {
         let this = &mut *this.lock().ok()?;
         let random = &mut this.random;
@@ -77,7 +77,7 @@ impl Direction {
         this.counts.broken += 1;
         let mut frame = frame.to_vec();
         match random.u8(..4) {
-            // An empty datagram would be the wire's end to the emulator.
+            // The emulator takes an empty datagram for the end of the wire.
             0 => frame.truncate(random.usize(1..frame.len())),
             1 => frame.extend((0..random.usize(1..FRAME)).map(|_| random.u8(..))),
             2 => {
@@ -89,7 +89,7 @@ impl Direction {
                     }
                 }
             }
-            // To the right adapter.
+            // Addressed to the right adapter.
             _ => frame[ETHERNET - 2..].fill_with(|| random.u8(..)),
         }
         Some(frame)
@@ -100,7 +100,7 @@ impl Direction {
 struct Wire {
     /// Its datagrams are frames.
     adapter: UdpSocket,
-    /// Stands for the node: what comes here goes there.
+    /// Stands for the node: datagrams received here are forwarded to it.
     node: UdpSocket,
     host: SocketAddr,
     to_node: Mutex<Direction>,
@@ -117,8 +117,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Between the UDP device at `host` and the emulator that is given the second socket. The third is where the device finds the
-    /// node.
+    /// Between the UDP device at `host` and the emulator that is given the second socket. The third is where the device
+    /// finds the node.
     ///
     /// # Errors
     /// Those of the system.
@@ -143,10 +143,10 @@ impl Relay {
         Ok((Self { wire, threads: threads.into() }, emulated, stands))
     }
 
-    /// Ends it. Frames to the node, and from it.
+    /// Ends the relay. Returns the counts of frames to the node and from it.
     ///
     /// # Errors
-    /// Those of the system, or the node sent what it has no reason to.
+    /// Those of the system, or the node sent an unexpected frame.
     pub fn end(self) -> io::Result<[Counts; 2]> {
         self.wire.over.store(true, Relaxed);
         for thread in self.threads {
@@ -158,7 +158,7 @@ impl Relay {
 }
 
 impl Wire {
-    /// To the adapter, unless it is lost.
+    /// Sends a frame to the adapter, unless it is dropped.
     fn show(&self, frame: &[u8]) -> io::Result<()> {
         if let Some(broken) = Direction::broken(&self.to_node, frame) {
             arrival(self.adapter.send(&broken))?;
@@ -170,12 +170,12 @@ impl Wire {
         }
     }
 
-    /// Datagrams of the host become frames.
+    /// Converts datagrams of the host into frames.
     fn outward(&self) -> io::Result<()> {
         let (mut datagram, mut frame, checksums) = ([0; FRAME], [0; FRAME], ChecksumCapabilities::default());
         while !self.over.load(Relaxed) {
             let Some((bytes, from)) = arrival(self.node.recv_from(&mut datagram))? else { continue };
-            // The node asks for the host before it sends: until then there is nobody.
+            // The node resolves the host before it sends: until then its address is unknown.
             let hardware = self.hardware.lock().map_or(None, |hardware| *hardware);
             let Some(hardware) = hardware.filter(|_| from == self.host) else { continue };
             let node = Name { hardware, address: NODE.0, port: NODE.1 };
@@ -185,7 +185,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Frames of the adapter become datagrams, or are answered.
+    /// Converts frames of the adapter into datagrams, and answers ARP requests.
     fn inward(&self) -> io::Result<()> {
         let (mut frame, mut answer, checksums) = ([0; FRAME], [0; ARP], ChecksumCapabilities::default());
         while !self.over.load(Relaxed) {
@@ -206,7 +206,7 @@ impl Wire {
                         self.show(&answer)?;
                     }
                 }
-                // A broken answer may have told it of another adapter: then it asks again.
+                // A broken reply may have changed its address table: it resolves the address again.
                 Content::Foreign => {}
                 other => return Err(io::Error::other(format!("the node sends {other:?}"))),
             }
@@ -215,7 +215,7 @@ impl Wire {
     }
 }
 
-/// What a socket with a time limit says. The other end may not be there, or not any more.
+/// Result of a call on a socket with a time limit. Ignores that the other end may not exist yet, or any more.
 fn arrival<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(arrived) => Ok(Some(arrived)),

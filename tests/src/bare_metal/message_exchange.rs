@@ -1,4 +1,5 @@
-//! The letters that ranks exchange, nodes without an operating system among them (`unisono_node::self_check::messages`), on the part of a process.
+//! The self-checking message exchange (`unisono_node::self_check::messages`) of a process, with other processes and
+//! with nodes without an operating system.
 
 use core::convert::Infallible;
 
@@ -9,30 +10,30 @@ use unisono_node::self_check::messages::{
 };
 use unisono_shmem::am_header::SHORT;
 
-/// The memory that letters are exchanged with.
+/// The buffers of an exchange.
 #[derive(Debug)]
 pub struct Desk {
     quarry: Vec<u8>,
-    /// The same, in shared memory.
+    /// The pattern, in shared memory.
     shared: Buffer<u8>,
     into: Vec<u8>,
     posted: [Vec<u8>; POSTED],
 }
 
-/// Why an exchange did not come out right.
+/// Why an exchange failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// A message failed.
     Message(Failure),
-    /// What came is not what had to come.
+    /// An unexpected message arrived.
     Wrong {
-        /// In this burst.
+        /// The burst.
         burst: u32,
-        /// Of that receive.
+        /// The receive.
         wanted: Wanted,
-        /// What had to come.
+        /// The expected message.
         letter: Option<Letter>,
-        /// Source, tag and bytes.
+        /// Source, tag and bytes of the message.
         found: (u32, u32, usize),
     },
 }
@@ -48,14 +49,14 @@ impl core::fmt::Display for Trouble {
         match self {
             Self::Message(failure) => failure.fmt(to),
             Self::Wrong { burst, wanted, letter, found } => {
-                write!(to, "burst {burst}: {found:?} came for {wanted:?}, not {letter:?}, or other bytes")
+                write!(to, "burst {burst}: receive {wanted:?} got {found:?} instead of {letter:?}, or wrong bytes")
             }
         }
     }
 }
 
 impl Desk {
-    /// For this rank.
+    /// Buffers for this rank.
     ///
     /// # Errors
     /// There is too little shared memory.
@@ -67,11 +68,12 @@ impl Desk {
         Ok(Self { quarry, shared, into: vec![0; LONGEST], posted: [(); POSTED].map(|()| vec![0; POSTED_LONGEST]) })
     }
 
-    /// A burst. Returns how many letters came. All ranks of the job take part, and separate it from the next one by a barrier. Trouble does
-    /// not come back: who waited for what it has started might wait for others that are in trouble, too.
+    /// Runs a burst, and returns the number of received messages. All ranks of the job take part, and separate it from
+    /// the next one by a barrier. `trouble` must not return: a rank that completed its started operations might wait
+    /// for other failing ranks.
     pub fn exchange(&mut self, world: &World, burst: u32, trouble: impl FnOnce(Trouble) -> Infallible) -> u32 {
         let Self { quarry, shared, into, posted } = self;
-        // Every third burst the receiver finds what is long in the segment.
+        // Every third burst sends long payloads from shared memory.
         let from: &[u8] = if burst % 3 == 2 { shared } else { quarry };
         world.scope(|scope| {
             let come = carry_out(scope, world, burst, Memory { from, quarry, into, posted });
@@ -80,7 +82,7 @@ impl Desk {
     }
 }
 
-/// What a burst is sent from, compared with, and received into.
+/// Source, reference pattern and receive buffers of a burst.
 struct Memory<'m> {
     from: &'m [u8],
     quarry: &'m [u8],
@@ -141,7 +143,7 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
     Ok(come)
 }
 
-/// Source, tag and bytes of what came.
+/// Receives a message. Returns its source, tag and bytes.
 fn receive(
     world: &Communicator,
     into: &mut [u8],

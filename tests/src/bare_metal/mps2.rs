@@ -1,4 +1,5 @@
-//! Images for the MPS2 board: built by Debian's compiler, checked, and run in an emulator.
+//! Images for Arm's MPS2 development board: builds them with Debian's compiler, checks their symbols, and runs them in
+//! an emulator.
 
 use core::error::Error;
 use core::time::Duration;
@@ -31,10 +32,10 @@ const FORBIDDEN: [&str; 11] = [
 /// Names that must occur: a stripped image would pass for a clean one.
 const EXPECTED: [&str; 2] = ["reset", "main"];
 
-/// What a step came to.
+/// Result of a step.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Where everything lies.
+/// Paths of the tools.
 #[derive(Clone, Debug)]
 pub struct Bench {
     workspace: PathBuf,
@@ -61,7 +62,8 @@ impl Bench {
         Ok(Self { workspace: root.join("linker"), target: target(), linker })
     }
 
-    /// Builds the image of this name with more arguments for its compiler. `None` when it does not link because a panic can be reached.
+    /// Builds the image of this name with more arguments for its compiler. `None` when it does not link because a panic
+    /// can be reached.
     ///
     /// # Errors
     /// It does not build.
@@ -84,7 +86,7 @@ impl Bench {
         let ambient =
             ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"];
         for (name, _) in std::env::vars_os() {
-            // What is set for this workspace is not meant for images.
+            // Settings of this workspace do not apply to images.
             if name.to_str().is_some_and(|name| ambient.contains(&name) || name.starts_with("CARGO_PROFILE_")) {
                 cargo.env_remove(name);
             }
@@ -100,7 +102,7 @@ impl Bench {
         }
     }
 
-    /// Links once more, with the mark left open, and names the source lines that call what panics.
+    /// Links once more with the mark left undefined, and lists the source lines that call panicking functions.
     pub fn explain_panics(&self, name: &str) -> Box<dyn Error> {
         let lines = || -> Outcome<String> {
             let image = self
@@ -132,10 +134,10 @@ impl Bench {
     }
 }
 
-/// Waits for the end of an image, at most so long, and prints what it reports. Its exit status is its verdict.
+/// Waits for the end of an image, at most `limit`, and prints its report. Its exit status is its verdict.
 ///
 /// # Errors
-/// It does not end, or does not prove what it has to.
+/// It does not end, or reports a failure.
 pub fn judge(child: Child, limit: Duration) -> Outcome<()> {
     for line in end(child, limit)?.lines() {
         match line.split_once(' ') {
@@ -146,7 +148,7 @@ pub fn judge(child: Child, limit: Duration) -> Outcome<()> {
     Ok(())
 }
 
-/// As [`judge`], but returns what the image reports.
+/// As [`judge`], but returns the report.
 ///
 /// # Errors
 /// As there.
@@ -164,7 +166,7 @@ pub fn end(mut child: Child, limit: Duration) -> Outcome<String> {
     match status.code() {
         Some(0) => Ok(report),
         Some(2) => Err(format!("{report}the processor faulted").into()),
-        other => Err(format!("{report}the run did not prove what it has to (status {other:?})").into()),
+        other => Err(format!("{report}the run failed (status {other:?})").into()),
     }
 }
 
@@ -178,7 +180,7 @@ fn sysroot(compiler: &str) -> Outcome<PathBuf> {
     Ok(String::from_utf8(output.stdout)?.trim().into())
 }
 
-/// What a tool of binutils prints, by lines.
+/// Output of a tool of binutils.
 fn listing(tool: &str, arguments: &[&str], image: &Path) -> Outcome<String> {
     let output = Command::new(tool).args(arguments).arg(image).output().map_err(|error| format!("{tool}: {error}"))?;
     if output.status.success() {
@@ -221,10 +223,10 @@ pub fn print_sizes(image: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// `nm -C`: nothing forbidden, and not nothing at all.
+/// Checks `nm -C`: no forbidden symbol, and the expected ones.
 ///
 /// # Errors
-/// Something forbidden.
+/// A forbidden symbol, or a stripped image.
 pub fn check_symbols(image: &Path) -> Outcome<()> {
     let names = listing("nm", &["-C"], image)?;
     let found: Vec<&str> = names.lines().filter(|line| FORBIDDEN.iter().any(|part| line.contains(part))).collect();

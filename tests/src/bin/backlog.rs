@@ -1,5 +1,6 @@
-//! Messages between two ranks that nobody receives for long (issue 5, bar 4): 10⁶ immediate sends of tag 1, then one of tag 2, which
-//! the receiver takes first, with a pool of 64 KiB. All arrive, in order, and the receiver's memory is bounded.
+//! Messages between two ranks that stay unreceived for long (issue 5, bar 4): 10⁶ immediate sends of tag 1, then one of
+//! tag 2, which the receiver takes first, with a pool of 64 KiB. All arrive, in order, and the receiver's memory is
+//! bounded.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -19,13 +20,13 @@ const GROWTH: f64 = 3072.0;
 /// Bytes that a send under way may cost its rank.
 const EACH: f64 = 768.0;
 
-/// Lets messages wait for their receives.
+/// Sends many messages before their receives are posted.
 #[derive(Parser, Clone, Debug)]
 struct Options {
     /// Messages of tag 1.
     #[arg(long, default_value_t = 1_000_000)]
     messages: usize,
-    /// One means only.
+    /// Only this means.
     #[arg(long)]
     means: Option<Means>,
     /// One JSON object per line.
@@ -82,7 +83,7 @@ fn judge(options: &Options) -> ExitCode {
     report.end()
 }
 
-/// One job: what its ranks say.
+/// Runs one job. Returns the output of its ranks.
 fn run(messages: usize, means: Means, bytes: usize) -> Result<Vec<String>, String> {
     let mark = format!("backlog-{}-{means:?}-{bytes}", std::process::id());
     let device = if means == Means::Shm { "shm" } else { "udp" };
@@ -92,7 +93,7 @@ fn run(messages: usize, means: Means, bytes: usize) -> Result<Vec<String>, Strin
     let until = Instant::now() + PATIENCE;
     let mut said = Vec::new();
     for _ in 0..3 {
-        said.push(job.line(until).ok_or_else(|| format!("only {said:?} was said"))?);
+        said.push(job.line(until).ok_or_else(|| format!("the output stops after {said:?}"))?);
     }
     job.ended(until)?;
     job.clean()?;
@@ -127,7 +128,7 @@ fn receive(world: &World, messages: usize, bytes: usize) -> Result<(), Failure> 
     let mut data = vec![0_u64; bytes / 8];
     let before = resident();
     world.receive_into(&mut data, Rank(0), Tag(2))?;
-    assert_eq!((data[0], data[bytes / 8 - 1]), (7, 6 + bytes as u64 / 8), "what was sent last");
+    assert_eq!((data[0], data[bytes / 8 - 1]), (7, 6 + bytes as u64 / 8), "the message that was sent last");
     for i in 0..messages {
         world.receive_into(&mut data, Rank(0), Tag(1))?;
         let first = (i % WORDS) as u64;

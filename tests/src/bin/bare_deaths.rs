@@ -1,8 +1,8 @@
-//! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two processes do
-//! collectives with it, or exchange messages. They end with a typed error within the bound; nobody crashes, panics or waits for ever. The same
-//! holds for the image when one of the processes is killed.
+//! Bar 4 of bare metal: an image that is one of the ranks is killed, stops, faults, or writes garbage while two
+//! processes do collectives with it, or exchange messages. They end with a typed error within the bound; none crashes,
+//! panics or waits for ever. The same holds for the image when one of the processes is killed.
 //!
-//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. What has to be there: docs/bare-metal.md.
+//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_deaths`. Requirements: docs/bare-metal.md.
 
 use core::convert::Infallible;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use unisono_tests::bare_metal::message_exchange::{Desk, Trouble as LetterTrouble
 use unisono_tests::harness::job::{Job, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
-/// Until when both processes have ended: a heart has to stand still first, where only that tells.
+/// Time limit for both processes to end: some failures are detected only by a stopped heartbeat.
 const BOUND: Duration = HEARTBEAT.saturating_add(Duration::from_secs(1));
 /// Processes of a job, besides the image.
 const PROCESSES: usize = 2;
@@ -35,7 +35,7 @@ struct Options {
     /// Jobs of each kind of garbage.
     #[arg(long, default_value_t = 10)]
     garbage: usize,
-    /// Of both, jobs that exchange messages besides: one for so many that do collectives.
+    /// Jobs with collectives of both kinds for each job that exchanges messages.
     #[arg(long, default_value_t = 2)]
     per_letters: usize,
     #[arg(long, default_value_t = 7)]
@@ -50,25 +50,25 @@ struct Options {
     letters: bool,
     #[arg(long, hide = true)]
     mark: Option<String>,
-    /// What the image is told.
+    /// Words of the image.
     #[arg(hide = true)]
     words: Vec<String>,
 }
 
-/// What befalls the image.
+/// The injected failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     /// A signal to the emulator.
     Emulator(Signal),
-    /// A signal to the process that stands in for it.
+    /// A signal to the proxy process of the image.
     StandIn,
-    /// A signal to another rank: the image ends by that.
+    /// A signal to another rank, which ends the image.
     Process,
-    /// The image does it itself.
+    /// A fault that the image injects itself.
     Itself(&'static str),
 }
 
-/// What the ranks do meanwhile.
+/// Traffic of the ranks meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Amid {
     Collectives,
@@ -160,9 +160,9 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
     };
     let until = Instant::now() + Duration::from_secs(20);
     let (mut ready, mut ended, mut struck, mut first) = (0, Vec::new(), None, None);
-    // What the image says takes longer than the processes' ends.
+    // Output of the image takes longer than the processes' ends.
     while ended.len() < PROCESSES || struck.is_none() {
-        let line = job.line(until).ok_or_else(|| format!("{} processes wait for ever", PROCESSES - ended.len()))?;
+        let line = job.line(until).ok_or_else(|| format!("{} processes do not end", PROCESSES - ended.len()))?;
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["ready", rank, process] => {
                 ready += 1;
@@ -173,7 +173,7 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
                     let (emulator, stand_in) = machinery(&mark)?;
                     let (process, signal) = match trouble {
                         Trouble::Emulator(signal) => (emulator, signal),
-                        Trouble::Process => (first.ok_or("rank 0 is nobody")?, Signal::KILL),
+                        Trouble::Process => (first.ok_or("rank 0 has no process")?, Signal::KILL),
                         _ => (stand_in, Signal::KILL),
                     };
                     kill_process(process, signal).map_err(|error| error.to_string())?;
@@ -183,23 +183,23 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
             ["ended", _, at, "typed"] => ended.push(at.parse::<u128>().unwrap_or(u128::MAX)),
             // The image is the second one to end.
             [said, ..] if trouble == Trouble::Process && is_typed(said) => ended.push(now()),
-            ["ended", ..] => return Err(format!("a process says {line:?}")),
-            // What the image says of its own end.
+            ["ended", ..] => return Err(format!("unexpected output of a process: {line:?}")),
+            // The image's own error.
             _ => {}
         }
     }
     job.ended(Instant::now() + Duration::from_secs(5))?;
     job.clean()?;
-    let struck = struck.ok_or("nothing befell it")?;
+    let struck = struck.ok_or("no failure was injected")?;
     Ok(ended.into_iter().map(|at| at.saturating_sub(struck) as f64 / 1e6).collect())
 }
 
-/// Whether an image says that a rank failed.
+/// Whether an image reports that a rank failed.
 fn is_typed(said: &str) -> bool {
-    ["Letters(Message(Failed(", "Group(Rank("].iter().any(|error| said.starts_with(error))
+    ["Messages(Message(Failed(", "Group(Rank("].iter().any(|error| said.starts_with(error))
 }
 
-/// The emulator of the job with this mark, and the process that stands in for its image.
+/// The emulator of the job with this mark, and the proxy process of its image.
 fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
     let (mut emulator, mut stand_in) = (None, None);
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -222,12 +222,13 @@ fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
     emulator.zip(stand_in).ok_or_else(|| "there is no emulator".to_owned())
 }
 
-/// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of interest.
+/// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of
+/// interest.
 fn member(letters: bool) -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
-            // The image may strike before everybody has seen its seat.
+            // The image may fail before every rank has seen its slot.
             println!("ended nobody {} typed", now());
             eprintln!("{error}");
             return ExitCode::FAILURE;
@@ -248,14 +249,14 @@ fn member(letters: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The end of a process, without a farewell: the others are to notice.
+/// Ends a process without leaving the job: the others have to notice.
 fn end(world: &World, End { reason, typed }: End) -> Infallible {
     println!("ended {} {} {}", world.rank(), now(), if typed { "typed" } else { "otherwise" });
     eprintln!("{reason}");
     std::process::exit(3)
 }
 
-/// How a process's part has ended.
+/// How a process has ended.
 struct End {
     reason: String,
     typed: bool,
@@ -282,7 +283,7 @@ impl From<Failure> for End {
     }
 }
 
-/// A burst of letters, and a barrier. Where the letters are wrong, barriers have to fail.
+/// A burst of messages, and a barrier. Where messages are wrong, barriers have to fail.
 fn exchange(world: &World, desk: &mut Desk, burst: u32) -> Result<(), CollectiveError> {
     desk.exchange(world, burst, |trouble| match trouble {
         LetterTrouble::Message(failure) => end(world, failure.into()),

@@ -1,8 +1,8 @@
-//! Bar 1 of bare metal: barrier, broadcast and allreduce among two Linux processes and one image without an operating system, over
-//! the segment that they share; messages of all lengths among the three, matched and admitted as World's; a barrier of one of each against
-//! a round trip over their rings.
+//! Bar 1 of bare metal: barrier, broadcast and allreduce among two Linux processes and one image without an operating
+//! system, over the segment that they share; messages of all lengths among the three, matched as between processes; a
+//! barrier of one process and one image against a round trip over their rings.
 //!
-//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_metal`. What has to be there: docs/bare-metal.md.
+//! `cargo build --release && cargo run --release -p unisono-tests --bin bare_metal`. Requirements: docs/bare-metal.md.
 
 use core::time::Duration;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ use unisono_tests::bare_metal::message_exchange::Desk;
 use unisono_tests::harness::job::Job;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
-/// A job that takes longer stands still.
+/// Time limit of a job.
 const LONGEST: Duration = Duration::from_secs(300);
 /// Barriers, or round trips, that are timed together.
 const BATCH: u32 = 1000;
@@ -38,7 +38,7 @@ struct Options {
     /// Barriers, broadcasts and allreduces.
     #[arg(long, default_value_t = 100_000)]
     rounds: u32,
-    /// Bursts of letters: 96 each.
+    /// Bursts of messages: 96 each.
     #[arg(long, default_value_t = 1600)]
     bursts: u32,
     /// One JSON object per line.
@@ -49,7 +49,7 @@ struct Options {
     member: bool,
     #[arg(long, hide = true)]
     mark: Option<String>,
-    /// What the image is told.
+    /// Words of the image.
     #[arg(hide = true)]
     words: Vec<String>,
 }
@@ -85,19 +85,19 @@ fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(),
     Ok(())
 }
 
-/// Two processes and a node, each of which sends letters to the others.
+/// Two processes and a node, each of which sends messages to the others.
 fn correspond(machine: &BareMetal, bursts: u32, report: &mut Report) -> Result<(), String> {
     let began = Instant::now();
     let Outcome { right, came, microseconds } = run(machine, "letters", "bursts", bursts)?;
     let (of, each) = ("2 processes, 1 node", f64::from(bursts * 2 * BURST));
-    report.figure("letters_right", "2 processes", right, "letters", Limit::Least(2.0 * each));
-    report.figure("letters_right", "1 node", came, "letters", Limit::Least(each));
+    report.figure("letters_right", "2 processes", right, "messages", Limit::Least(2.0 * each));
+    report.figure("letters_right", "1 node", came, "messages", Limit::Least(each));
     report.figure("letter", of, microseconds / (3.0 * each), "us", Limit::None);
-    report.figure("time", "2 processes, 1 node, letters", began.elapsed().as_secs_f64(), "s", Limit::None);
+    report.figure("time", "2 processes, 1 node, messages", began.elapsed().as_secs_f64(), "s", Limit::None);
     Ok(())
 }
 
-/// What the ranks of a job say.
+/// Results of the ranks of a job.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     /// Of all processes.
@@ -120,10 +120,10 @@ fn run(machine: &BareMetal, program: &str, unit: &str, count: u32) -> Result<Out
         let number = |text: &str| text.parse().unwrap_or(f64::NAN);
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["right", count] => outcome.right += number(count),
-            [count, "rounds," | "letters,", microseconds, "us"] => {
+            [count, "rounds," | "messages,", microseconds, "us"] => {
                 (outcome.came, outcome.microseconds) = (number(count), number(microseconds));
             }
-            _ => return Err(format!("a rank says {line:?}")),
+            _ => return Err(format!("unexpected output of a rank: {line:?}")),
         }
     }
     let status = job.ended(Instant::now() + Duration::from_secs(5))?;
@@ -213,7 +213,7 @@ fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String
     let sitter = Sitter { rank: 0, incarnation: 2, process: std::process::id() };
     // SAFETY: this rank is the only user of the mapping in this process.
     let segment = unsafe { mapping.segment() };
-    let member = Member::join(segment, 0, sitter).map_err(|error| format!("no seat: {error:?}"))?;
+    let member = Member::join(segment, 0, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;
     let mut group = Group::new(member).ok_or("no group")?;
     let mut mailbox = Mailbox::new(&member, 1).ok_or("no ring")?;
     while !member.is_complete() {

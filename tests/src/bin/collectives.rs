@@ -1,6 +1,7 @@
-//! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd lengths on 2 to 5
-//! ranks, in their order and backwards, and with buffers in rows, against a sequential oracle; over messages once more by every
-//! algorithm that can be asked for; and what programs do wrong, or slowly: typed errors, no hang, no memory.
+//! Collectives over processes, by shared memory, datagrams and both: every operation, type and collective at odd
+//! lengths on 2 to 5 ranks, in their order and backwards, and with buffers in rows, against a sequential oracle; over
+//! messages once more by every algorithm that can be asked for; and misuse or slow ranks: typed errors, no hang, no
+//! memory growth.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use unisono_tests::collectives::{Collective, Rounds};
 use unisono_tests::harness::job::{Job, Remains};
 use unisono_tests::harness::report::{Limit, Report};
 
-/// As long as nobody has to wait for a rank that does something else.
+/// Time limit where no rank waits for one that does something else.
 const BOUND: Duration = Duration::from_secs(2);
 /// How long a rank is stopped, or sleeps.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ struct Options {
     /// Most ranks.
     #[arg(long, default_value_t = 5)]
     ranks: u32,
-    /// One means only.
+    /// Only this means.
     #[arg(long)]
     means: Option<Means>,
     /// One JSON object per line.
@@ -73,7 +74,7 @@ impl Means {
         }
     }
 
-    /// What is missing here cannot be waited for for longer: a rank that leaves is asked first.
+    /// Time limit to detect a missing rank: a leaving rank is probed first.
     fn bound(self) -> Duration {
         if self == Self::Shm { BOUND } else { 2 * BOUND }
     }
@@ -83,7 +84,7 @@ impl Means {
 enum Part {
     /// Against the oracle.
     Oracle,
-    /// Against the oracle; tells by which algorithms.
+    /// Against the oracle; prints the selected algorithms.
     Algorithms,
     /// Rank 0 calls another collective than the others.
     Verbs,
@@ -109,7 +110,7 @@ enum Part {
     Crowd,
 }
 
-/// How each misuse is called, on how many ranks, and what every rank says at the end.
+/// Each misuse: name, part, and number of ranks.
 const MISUSES: [(&str, Part, u32); 8] = [
     ("different collectives", Part::Verbs, 3),
     ("a barrier on one rank", Part::Barriers, 3),
@@ -165,7 +166,7 @@ fn against_oracle(means: Means, most: u32, report: &mut Report) {
     }
 }
 
-/// Every collective by every algorithm: with two messages at a time where three ranks can, and without a word of that on four.
+/// Every collective by every algorithm: with two ports on three ranks where possible, and with the default on four.
 fn by_algorithms(means: Means, report: &mut Report) {
     let most = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).max().unwrap_or(0);
     let every: usize = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).sum();
@@ -207,7 +208,7 @@ fn by_algorithms(means: Means, report: &mut Report) {
     report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
 }
 
-/// How every collective of a job is to be done, but for the algorithm.
+/// The requested selection of a job, without the algorithm.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     ranks: u32,
@@ -238,7 +239,7 @@ impl Asked {
     }
 }
 
-/// Results that were compared, and wrong, and by what they came.
+/// Compared results, wrong ones, and the logged selections.
 type Told = (f64, f64, Vec<Choice>);
 
 fn tell(line: &str) -> Option<Told> {
@@ -291,7 +292,7 @@ fn patience(means: Means, report: &mut Report) {
     );
 }
 
-/// One job: what each rank says in the end.
+/// Runs one job. Returns the last line of each rank.
 fn run(means: Means, part: Part, ranks: u32, patience: Duration) -> Result<Vec<String>, String> {
     run_with(means, part, ranks, &[], patience)
 }
@@ -332,7 +333,7 @@ fn stopped(means: Means) -> Result<(), String> {
     for _ in 0..3 {
         match job.line(until) {
             Some(line) if line == "well" => {}
-            other => return Err(format!("a rank says {other:?}")),
+            other => return Err(format!("unexpected output of a rank: {other:?}")),
         }
     }
     job.ended(until)?;
@@ -388,7 +389,7 @@ fn member(part: Part) -> ExitCode {
         Part::Crowd => go_on(&world, |round| round < 30),
     };
     println!("{said}");
-    // What several threads did at once may have left ranks apart.
+    // Concurrent calls may have left the ranks at different collectives.
     if part == Part::Threads {
         std::process::exit(0);
     }
@@ -397,7 +398,7 @@ fn member(part: Part) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// On all ranks, and on all of them backwards: those of one node have boards of their own for that.
+/// On all ranks, and on all of them in reverse order: the ranks of one node use another communicator slot for that.
 fn oracle(world: &World) -> Result<(u64, u64), Box<dyn core::error::Error>> {
     let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
     let whole = [Oracle::new(world).run()?, Views::new(world, 1).run()?];
@@ -413,7 +414,7 @@ fn told(result: Result<(), CollectiveError>) -> String {
     }
 }
 
-/// Rounds of every collective, as long as rank 0 says so.
+/// Rounds of every collective, until rank 0 ends them.
 fn go_on(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
     let mut all: Vec<_> = Collective::all().into_iter().map(|one| (one, Rounds::new(world, 3000))).collect();
     for round in 0.. {
@@ -433,7 +434,7 @@ fn go_on(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
     "well".to_owned()
 }
 
-/// Not all ranks do the same, over and over.
+/// Repeats a misuse in which ranks call different operations.
 fn misuse(world: &World, part: Part) -> Result<(), CollectiveError> {
     let (rank, size) = (world.rank().0, world.size() as usize);
     let odd = rank == 0;
@@ -456,13 +457,13 @@ fn misuse(world: &World, part: Part) -> Result<(), CollectiveError> {
     Ok(())
 }
 
-/// Whatever comes of it: no crash.
+/// Any result is fine, except a crash.
 fn threads(world: &World) {
     std::thread::scope(|scope| {
         for thread in 0..3 {
             scope.spawn(move || {
                 let (mut rounds, all) = (Rounds::new(world, 2000), Collective::all());
-                // It may wait for ever, for what another thread took.
+                // It may wait for ever for a message that another thread received.
                 std::thread::spawn(|| {
                     std::thread::sleep(PAUSE);
                     println!("any");
@@ -477,8 +478,9 @@ fn threads(world: &World) {
     });
 }
 
-/// Kilobytes by which this process has grown most in many rooted collectives of a kind: a million, or in all where there are datagrams.
-/// Who sleeps is who is waited for: a leaf where the root gives, the root where it takes.
+/// Kilobytes by which this process has grown most in many rooted collectives of a kind: a million, or in all where
+/// there are datagrams. The sleeping rank is the one that others wait for: a leaf of broadcasts and scatters, the root
+/// of gathers and reductions.
 fn million(world: &World) -> Result<f64, CollectiveError> {
     let (rank, size) = (world.rank(), world.size());
     let near = (0..size).all(|other| other == rank.0 || world.shares_memory_with(Rank(other)));
@@ -512,20 +514,20 @@ fn rooted(world: &World, kind: u32, i: u64, root: Rank) -> Result<(), Collective
     match kind {
         0 => {
             world.broadcast_into(&mut value, root)?;
-            assert_eq!(value, [i], "what the root sent");
+            assert_eq!(value, [i], "broadcast value");
         }
         1 => {
             world.scatter_into(given, &mut value, root)?;
-            assert_eq!(value, own, "what the root scattered");
+            assert_eq!(value, own, "scattered value");
         }
         2 => {
             world.gather_into(&own, taken, root)?;
-            assert!(rank != root || values == all, "what was gathered");
+            assert!(rank != root || values == all, "gathered values");
         }
         _ => {
             let sum = u64::from(size) * i + u64::from(size * (size - 1) / 2);
             world.reduce_into(&own, taken.get_mut(..1).unwrap_or_default(), SystemOperation::sum(), root)?;
-            assert!(rank != root || values[0] == sum, "what was reduced");
+            assert!(rank != root || values[0] == sum, "reduced value");
         }
     }
     Ok(())

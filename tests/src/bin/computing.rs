@@ -80,7 +80,7 @@ fn send(world: World, computing: Duration, rounds: usize) -> Outcome {
     for _ in 0..rounds {
         world.receive_into(&mut [0_u8], Rank(1), TURN).expect("a turn");
         let started = Instant::now();
-        // The receiver's last words are acknowledged, and it computes.
+        // The receiver's last messages are acknowledged, and it computes.
         while started.elapsed() < Duration::from_millis(10) {
             world.is_flushed();
         }

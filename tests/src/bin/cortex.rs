@@ -1,8 +1,8 @@
-//! Bar 3 of bare metal: an image for a Cortex-M4, two processes, and a file that is the board's memory and their segment: checked
-//! messages between rank 0 and the image, then barriers and allreduces among all. Another image takes part in messages that are matched and
-//! admitted as World's, with two ranks of this process.
+//! Bar 3 of bare metal: an image for a Cortex-M4, two processes, and a file that is the board's memory and their
+//! segment: checked messages between rank 0 and the image, then barriers and allreduces among all. Another image
+//! exchanges messages that are matched as between processes, with two ranks of this process.
 //!
-//! `cargo run --release -p unisono-tests --bin cortex`. What has to be installed: docs/building.md.
+//! `cargo run --release -p unisono-tests --bin cortex`. Requirements: docs/building.md.
 
 extern crate alloc;
 
@@ -31,13 +31,13 @@ use unisono_tests::harness::report::{Limit, Report};
 const IMAGE: &str = "shared";
 /// The board's PSRAM.
 const BYTES: usize = 16 << 20;
-/// What the image's seat is; processes have those before.
+/// The rank slot of the image; processes occupy the lower ones.
 const NODE: u32 = 2;
-/// A run that takes longer stands still.
+/// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes of the longest message that is matched.
 const MATCHED: usize = 40_000;
-/// Messages on their way at a time.
+/// Messages in flight.
 const AHEAD: u32 = 16;
 
 /// Runs the image of a Cortex-M4 with processes.
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An image, checked, and a segment with a seat for it.
+/// Builds and checks an image, and creates a segment with a rank slot for it.
 fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
     let image = bench.build(image, &[])?.ok_or_else(|| bench.explain_panics(image))?;
     print_sizes(&image)?;
@@ -130,7 +130,7 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
         Ok((messages, began.elapsed()))
     })();
     if outcome.is_err() {
-        // What they wait for will not come.
+        // They would wait for ever.
         let _ = (child.kill(), other.kill());
     }
     let judged = judge(child, LIMIT);
@@ -165,7 +165,7 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
         .map(|ended| ended.map_err(|error| error.to_string()).flatten())
         .collect();
     if ended.iter().any(Result::is_err) {
-        // What it waits for will not come.
+        // It would wait for ever.
         let _ = child.kill();
     }
     let judged = judge(child, LIMIT);
@@ -177,18 +177,19 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its tag.
+/// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its
+/// tag.
 fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), String> {
     type Memory = Store<'static, 3, { 3 * am_header::headers(3) as usize }, 16, 4>;
     let failed = |number: u32, what: &str| format!("rank {}, message {number}: {what}", member.local());
     while !member.is_complete() {
         if Instant::now() > until {
-            return Err(failed(0, "the image takes no seat"));
+            return Err(failed(0, "the image does not occupy its rank slot"));
         }
         std::thread::yield_now();
     }
     let lent = Box::leak(Box::<Memory>::default()).lend();
-    let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "too little is lent"))?;
+    let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "the storage is too small"))?;
     let quarry: &'static [u8] =
         Vec::leak((0..MATCHED as u32 + 997).map(|at| collectives::number(at, 0, 7) as u8).collect());
     let of = |number: u32| {
@@ -218,7 +219,7 @@ fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), Str
                 return ended.result.map(|status| (status, ended.buffer)).map_err(|error| format!("{error:?}"));
             }
             if Instant::now() > until {
-                return Err("does not come".to_owned());
+                return Err("does not arrive".to_owned());
             }
             if !messages.poll() {
                 std::thread::yield_now();
@@ -252,7 +253,7 @@ fn sit(mapping: &Mapping, local: u32) -> Outcome<Member<'static>> {
     let sitter = Sitter { rank: local, incarnation: local + 1, process: std::process::id() };
     // SAFETY: each rank of this process is a thread that uses its own ends and parts alone.
     let segment = unsafe { mapping.segment() };
-    Ok(Member::join(segment, local, sitter).map_err(|error| format!("no seat: {error:?}"))?)
+    Ok(Member::join(segment, local, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?)
 }
 
 /// Messages of 0 to 200 bytes, in entries and in the bulk: the image sends each back, every byte changed.
@@ -270,7 +271,7 @@ fn messages(member: &Member<'static>, count: u32, until: Instant) -> Outcome<()>
         let (tag, length) = loop {
             match mailbox.receive(&mut buffer).map_err(|error| format!("message {expected}: {error:?}"))? {
                 Some(message) => break message,
-                None if Instant::now() > until => return Err(format!("message {expected} does not come").into()),
+                None if Instant::now() > until => return Err(format!("message {expected} does not arrive").into()),
                 None => std::thread::yield_now(),
             }
         };

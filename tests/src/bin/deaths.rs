@@ -1,6 +1,6 @@
-//! Bar 4: real processes die, or are cut off, while four ranks wait for a message; every other one must hear of it.
+//! Bar 4: real processes die, or are cut off, while four ranks wait for a message; every other rank must be notified.
 //!
-//! Each run is a job of four ranks in network namespaces of its own, joined by a bridge; several labs work side by side.
+//! Each run is a job of four ranks in network namespaces of its own, joined by a bridge; several labs work in parallel.
 //! Needs root, `ip` and `unshare`.
 
 use core::time::Duration;
@@ -16,9 +16,9 @@ use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const RANKS: usize = 4;
 const HOSTS: [&str; RANKS] = ["a", "b", "c", "d"];
-/// The message that everybody waits for.
+/// Tag of the message that all ranks wait for.
 const NEWS: Tag = Tag(1);
-/// Everybody is there.
+/// Tag of the start messages.
 const READY: Tag = Tag(2);
 /// Where a lab's bridge is.
 const SET_UP: &str = "set -e
@@ -36,7 +36,7 @@ for host in a b c d; do
 done
 exec \"$@\"";
 
-/// Kills ranks and cuts links, and times how long the others take to hear of it.
+/// Kills ranks and cuts links, and measures the time until the others are notified.
 #[derive(Parser, Clone, Debug)]
 struct Options {
     /// Kills, and cuts, in each progress mode.
@@ -50,7 +50,7 @@ struct Options {
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
-    /// A part that this program plays for itself.
+    /// A part of this program in another process.
     #[arg(long, hide = true)]
     part: Option<Part>,
     /// Runs of a lab: mode, fate, victim and delay, comma-separated.
@@ -68,7 +68,7 @@ enum Part {
 enum Fate {
     Killed,
     Cut,
-    /// For less than the bound: nobody is to report anything.
+    /// For less than the bound: no rank may report a failure.
     Stopped,
 }
 
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plans the runs, gives them to labs, and judges what they tell.
+/// Plans the runs, distributes them to labs, and judges the results.
 fn judge(options: &Options) -> ExitCode {
     let mut random = fastrand::Rng::with_seed(options.seed);
     let mut runs = Vec::new();
@@ -175,7 +175,7 @@ fn judge(options: &Options) -> ExitCode {
     report.end()
 }
 
-/// Carries out runs, in namespaces of its own.
+/// Executes runs in network namespaces of its own.
 fn lab(options: &Options) -> ExitCode {
     for text in &options.run {
         let run = Run::from_text(text).expect("a run");
@@ -185,7 +185,7 @@ fn lab(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One job. Returns "ok" and the seconds after which each survivor heard of the death.
+/// Runs one job. Returns "ok" and the seconds until each survivor was notified.
 fn carry_out(run: Run) -> Result<String, String> {
     for host in HOSTS {
         ip(&["-n", host, "link", "set", "cable", "up"])?;
@@ -227,7 +227,7 @@ fn watch(run: Run, lines: &mpsc::Receiver<String>) -> Result<String, String> {
     for _ in 0..RANKS {
         let line = lines.recv_timeout(Duration::from_secs(20)).map_err(|_| "the job does not start")?;
         let words: Vec<&str> = line.split(' ').collect();
-        let ["ready", rank, pid] = words[..] else { return Err(format!("a rank says {line:?}")) };
+        let ["ready", rank, pid] = words[..] else { return Err(format!("unexpected output of a rank: {line:?}")) };
         let rank: usize = rank.parse().map_err(|_| "no rank")?;
         *members.get_mut(rank).ok_or("no such rank")? = pid.parse().map_err(|_| "no process")?;
     }
@@ -239,17 +239,17 @@ fn watch(run: Run, lines: &mpsc::Receiver<String>) -> Result<String, String> {
         Fate::Killed => kill_process(victim, Signal::KILL).map_err(|error| error.to_string())?,
         Fate::Cut => {
             ip(&["-n", HOSTS[run.victim], "link", "set", "cable", "down"])?;
-            // Who is cut off loses everyone else; its output comes by the same process tree, not by the cable.
+            // The cut-off rank loses all others; its output does not use the network.
         }
         Fate::Stopped => {
             kill_process(victim, Signal::STOP).map_err(|error| error.to_string())?;
             std::thread::sleep(PAUSE);
             kill_process(victim, Signal::CONT).map_err(|error| error.to_string())?;
-            // Nobody has heard of anything for a while longer than the bound.
+            // No rank reports a failure until some time after the bound.
             return match lines.recv_timeout(run.bound()) {
                 Err(mpsc::RecvTimeoutError::Timeout) => Ok("ok".into()),
                 Err(mpsc::RecvTimeoutError::Disconnected) => Err("the job ended".into()),
-                Ok(line) => Err(format!("a rank says {line:?}")),
+                Ok(line) => Err(format!("unexpected output of a rank: {line:?}")),
             };
         }
     }
@@ -257,16 +257,18 @@ fn watch(run: Run, lines: &mpsc::Receiver<String>) -> Result<String, String> {
     let deadline = Instant::now() + run.bound() * 2;
     while !expected.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
-        let line = lines.recv_timeout(left).map_err(|_| format!("{expected:?} heard of nothing"))?;
+        let line = lines.recv_timeout(left).map_err(|_| format!("{expected:?} were not notified"))?;
         let words: Vec<&str> = line.split(' ').collect();
-        let ["heard", rank, of, at] = words[..] else { return Err(format!("a rank says {line:?}")) };
+        let ["notified", rank, of, at] = words[..] else {
+            return Err(format!("unexpected output of a rank: {line:?}"));
+        };
         let (Ok(rank), Ok(of), Ok(at)) = (rank.parse::<usize>(), of.parse::<usize>(), at.parse::<u128>()) else {
-            return Err(format!("a rank says {line:?}"));
+            return Err(format!("unexpected output of a rank: {line:?}"));
         };
         if let Some(place) = expected.iter().position(|expected| *expected == rank) {
             expected.remove(place);
             if of != run.victim {
-                return Err(format!("rank {rank} says that {of} failed"));
+                return Err(format!("rank {rank} reports that {of} failed"));
             }
             outcome += &format!(" {:.3}", at.saturating_sub(began) as f64 / 1e9);
         }
@@ -278,7 +280,7 @@ fn watch(run: Run, lines: &mpsc::Receiver<String>) -> Result<String, String> {
 fn member() -> ExitCode {
     let world = World::join().expect("a world");
     let rank = world.rank().0;
-    // Everybody has talked to everybody before anything happens.
+    // All ranks have exchanged messages before the failure.
     for other in (0..world.size()).filter(|other| *other != rank) {
         world.send(&[rank], Rank(other), READY).expect("sent");
     }
@@ -287,10 +289,10 @@ fn member() -> ExitCode {
     }
     println!("ready {rank} {}", std::process::id());
     match world.receive_any_into(&mut [0_u8], Some(NEWS)) {
-        Err(Failure::PeerFailed(of)) => println!("heard {rank} {of} {}", now()),
+        Err(Failure::PeerFailed(of)) => println!("notified {rank} {of} {}", now()),
         other => println!("strange {rank} {other:?}"),
     }
-    // It goes on answering: the others are to hear of that death, and of no other.
+    // It keeps answering: the others must be notified of that death only.
     loop {
         let _ = world.receive_any_into(&mut [0_u8], Some(NEWS));
     }

@@ -1,5 +1,5 @@
-//! Bar 8 of shared memory: one rank writes garbage into the segment while the others communicate. They end with typed errors,
-//! or with wrong data; nobody crashes, panics or waits for ever, and nothing is left behind.
+//! Bar 8 of shared memory: one rank writes garbage into the segment while the others communicate. They end with typed
+//! errors, or with wrong data; none crashes, panics or waits for ever, and nothing is left behind.
 
 use core::time::Duration;
 use std::os::fd::AsFd;
@@ -16,9 +16,9 @@ use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};
 use unisono_tests::harness::job::{Job, Remains, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
-/// After so long every other rank has ended; `docs/using.md` says so.
+/// Time limit for every other rank to end, as `docs/using.md` states.
 const BOUND: Duration = Duration::from_secs(2);
-/// How long the vandal goes on after it wrote, if it does.
+/// How long the writer of garbage continues afterwards, if it does.
 const LINGERS: Duration = Duration::from_millis(300);
 /// Rounds before any garbage.
 const WARM: u32 = 2;
@@ -47,19 +47,19 @@ struct Options {
     /// Microseconds until it writes.
     #[arg(long, hide = true, default_value_t = 0)]
     delay: u64,
-    /// It goes on as if nothing had been.
+    /// It continues as before.
     #[arg(long, hide = true)]
     lingers: bool,
     #[arg(long, hide = true)]
     mark: Option<String>,
 }
 
-/// What is overwritten.
+/// The overwritten words.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Every word.
     Everywhere,
-    /// Every word that the vandal may write.
+    /// Every word that the rank may write.
     Own,
     /// A piece anywhere, of up to a MiB.
     Piece,
@@ -67,7 +67,7 @@ enum Kind {
     Zeros,
     /// A page that is in use: ones.
     Ones,
-    /// Every word, over and over, before the ranks have met in the segment.
+    /// Every word, repeatedly, while the ranks join.
     Early,
 }
 
@@ -132,11 +132,11 @@ fn judge(options: &Options) -> ExitCode {
 
 /// How the others ended.
 struct Outcome {
-    /// After so many milliseconds.
+    /// Milliseconds until each ended.
     times: Vec<f64>,
-    /// One of them for the garbage, not for the end of the vandal.
+    /// One of them noticed the garbage itself, not only the end of the rank that wrote it.
     noticed: bool,
-    /// One of them waited for the end of the vandal, and nothing else moved.
+    /// One of them only waited for the end of that rank.
     stood: bool,
 }
 
@@ -157,7 +157,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
     let (mut wrote, mut told, mut expected, mut stood) = (None, Vec::new(), run.ranks - 1, false);
     let until = Instant::now() + 3 * BOUND + Duration::from_secs(3);
     while expected > 0 || wrote.is_none() {
-        let line = job.line(until).ok_or_else(|| format!("{expected} ranks wait for ever"))?;
+        let line = job.line(until).ok_or_else(|| format!("{expected} ranks do not end"))?;
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             // Early garbage may have harmed nobody.
@@ -168,7 +168,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
                 stood |= run.lingers && stuck.parse::<u128>().is_ok_and(|stuck| stuck >= LINGERS.as_millis() / 2);
                 told.push((at.parse::<u128>().unwrap_or(u128::MAX), why != "missing"));
             }
-            _ => return Err(format!("a rank says {line:?}")),
+            _ => return Err(format!("unexpected output of a rank: {line:?}")),
         }
     }
     job.ended(Instant::now() + Duration::from_secs(3))?;
@@ -187,7 +187,7 @@ enum End {
     Wrong,
 }
 
-/// A rank: goes on until something is wrong.
+/// A rank: continues until an operation fails.
 fn member(options: &Options) -> ExitCode {
     let number = std::env::var("UNISONO_RANK").unwrap_or_default();
     if options.kind == Some(Kind::Early) && number == options.vandal.to_string() {
@@ -204,7 +204,7 @@ fn member(options: &Options) -> ExitCode {
         }
     };
     let own = world.rank();
-    // Half of the collectives go over boards of a room.
+    // Half of the collectives use areas of a communicator slot.
     let backwards = world.split_by_color_with_key(0, -(own.0 as i32)).ok().flatten();
     let mut turns: Vec<(Collective, Rounds<'_>)> = Vec::new();
     for bytes in [8, 5000, 100_000] {
@@ -222,7 +222,7 @@ fn member(options: &Options) -> ExitCode {
         }
         for (collective, rounds) in &mut turns {
             let ended = match rounds.round(*collective, round) {
-                // The others do not know, and go on.
+                // The other ranks continue without knowing.
                 Ok(()) | Err(Trouble::Wrong(_)) => exchange(&world, round),
                 Err(trouble) => Err(End::Trouble(trouble)),
             };
@@ -240,12 +240,12 @@ fn member(options: &Options) -> ExitCode {
             }
             match ended {
                 Ok(()) => moved = Instant::now(),
-                // Wrong data are to be expected; what comes then is of interest.
+                // Wrong data are expected; the final error matters.
                 Err(End::Wrong) => {}
                 Err(_) if own.0 == options.vandal => std::process::exit(0),
                 Err(end) => {
                     println!("ended {own} {} {} {}", now(), moved.elapsed().as_millis(), word(end));
-                    // Without a farewell: the others are to notice.
+                    // Without leaving the job: the others have to notice.
                     std::process::exit(3);
                 }
             }
@@ -297,7 +297,7 @@ fn exchange(world: &World, round: u32) -> Result<(), End> {
     if is_right { Ok(()) } else { Err(End::Wrong) }
 }
 
-/// Writes garbage everywhere while the others join, who never see this rank.
+/// Writes garbage everywhere while the others join; they never see this rank.
 fn come_early(seed: u64) {
     let given: Option<GivenSegment> = std::env::var("UNISONO_SEGMENT").ok().and_then(|given| given.parse().ok());
     let Some(GivenSegment::Descriptor { number, holder }) = given else { return };
@@ -345,7 +345,7 @@ fn write(segment: Segment<'_>, area: Area, mut value: impl FnMut() -> u32) {
     }
 }
 
-/// What a rank may write.
+/// The areas that a rank may write.
 fn own_areas(layout: &Layout, own: u32) -> Vec<Area> {
     let asleep = Area { at: layout.asleep().at + 4 * own as usize, bytes: 4 };
     let mut areas: Vec<Area> =
@@ -360,7 +360,7 @@ fn own_areas(layout: &Layout, own: u32) -> Vec<Area> {
     areas
 }
 
-/// A rank's board in a room.
+/// A rank's collective area in a communicator slot.
 fn room_board(layout: &Layout, room: u32, rank: u32) -> Option<Area> {
     let bytes = layout.sizes().room as usize;
     layout.room(room).map(|area| Area { at: area.at + rank as usize * bytes, bytes })

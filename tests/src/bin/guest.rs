@@ -1,4 +1,4 @@
-//! What the virtual machine of `--bin vm` runs: one check of the UD device at a time. Ends with status 1 when it fails.
+//! The program in the virtual machine of `--bin vm`: runs one check of the UD device. Ends with status 1 when it fails.
 
 use core::net::IpAddr;
 use std::env;
@@ -14,7 +14,7 @@ use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
 
 /// Rounds of latencies in a turn of comparisons.
 const ROUNDS: usize = 3;
-/// What the kernel's memory varies by while nobody asks for any.
+/// Variation of the kernel's memory while idle.
 const KERNEL_NOISE_KIB: u64 = 512;
 
 /// Checks of the UD device.
@@ -42,7 +42,7 @@ enum Check {
         /// How many
         #[arg(long, default_value_t = 100_000_000)]
         bytes: usize,
-        /// At least so many datagrams are to be resent: the link is faulty
+        /// Least number of resent datagrams: the link is faulty
         #[arg(long, default_value_t = 0)]
         resent: u64,
     },
@@ -184,7 +184,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
             println!("{} {latency} {rate}", one.writer(pair[0])?);
         }
         Check::Answer { contender, measure, adapter } => {
-            let measure = Measure::ALL.into_iter().find(|one| one.name() == measure).ok_or("nothing is called so")?;
+            let measure = Measure::ALL.into_iter().find(|one| one.name() == measure).ok_or("unknown measurement")?;
             called(contender)?.answer(measure, adapter)?;
         }
         Check::Stir => verbs::stir()?,
@@ -210,9 +210,9 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// Who has that name.
+/// The contender of this name.
 fn called(name: &str) -> Outcome<Contender> {
-    Ok(Contender::ALL.into_iter().find(|one| one.name() == name).ok_or("nobody is called so")?)
+    Ok(Contender::ALL.into_iter().find(|one| one.name() == name).ok_or("unknown contender")?)
 }
 
 fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {
@@ -231,9 +231,10 @@ fn conformance(findings: &[Finding], only: &str) -> Outcome<()> {
     if broken > 0 || kept < findings.len() { Err(format!("{broken} promises broken").into()) } else { Ok(()) }
 }
 
-/// Everybody in turn, again and again, each time as a process of its own: three rounds of latencies, forwards and backwards by turns, and
-/// in the last of them rates. Ratios are those of one round. The bars: the device's latency is at most 1.3 times that of perftest's bare loop and its rate at
-/// least 0.8 of it; the endpoint is ahead of UCX and libfabric, which give what it gives.
+/// All contenders in turn, repeatedly, each time in a process of its own: three rounds of latencies, forwards and
+/// backwards by turns, and in the last of them rates. Ratios are those of one round. The bars: the device's latency is
+/// at most 1.3 times that of perftest's bare loop and its rate at least 0.8 of it; the endpoint is faster than UCX and
+/// libfabric, which give the same guarantees.
 fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     let chosen = |one: &Contender| only.is_empty() || only.iter().any(|name| name == one.name());
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(chosen).collect();
@@ -308,7 +309,7 @@ fn compare(turns: usize, only: &[String], bar: bool) -> Outcome<()> {
     if report.is_met() { Ok(()) } else { Err("a bar is missed".into()) }
 }
 
-/// What this program prints as a process of its own: words on one line.
+/// Runs this program in a process of its own. Returns the words of its line.
 fn words_of<const N: usize>(arguments: &[&str]) -> Outcome<[String; N]> {
     let output = Command::new(env::current_exe()?).args(arguments).output()?;
     let line = String::from_utf8(output.stdout)?;
@@ -316,8 +317,8 @@ fn words_of<const N: usize>(arguments: &[&str]) -> Outcome<[String; N]> {
     words.try_into().map_err(|_| line.into())
 }
 
-/// Known and active peers grow: the rings must not, nor the process beyond the records of known ones, nor the kernel beyond the
-/// address handles of active ones.
+/// Known and active peers grow: the rings must not, nor the process beyond the records of known ones, nor the kernel
+/// beyond the address handles of active ones.
 fn memory(queues: &[QueuesChoice]) -> Outcome<()> {
     let queues: Vec<_> = queues.iter().map(ToString::to_string).collect();
     println!(

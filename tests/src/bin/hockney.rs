@@ -14,8 +14,9 @@ use unisono_core::schedule::{Algorithm, Call, Plan};
 use unisono_tests::collectives::hockney::{Link, time};
 use unisono_tests::harness::report::{Limit, Report};
 
-/// A message of b bytes takes α + β·b and occupies a port at either end. First holds gather, allgather and alltoall at sizes
-/// that are powers of k + 1 against equations 1, 2, 3 and 5 of Qian & Afsahi (2008), then prints the time of each algorithm.
+/// A message of b bytes takes α + β·b and occupies a port at either end. First holds gather, allgather and alltoall at
+/// sizes that are powers of k + 1 against equations 1, 2, 3 and 5 of Qian & Afsahi (2008), then prints the time of each
+/// algorithm.
 #[derive(Parser)]
 struct Options {
     /// Ranks.
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     report.end()
 }
 
-/// What is simulated, and how long that takes.
+/// A simulation and its number of steps.
 #[derive(Clone, Copy)]
 struct Work {
     call: Call,

@@ -1,7 +1,8 @@
-//! Builds the bare-metal image, proves that no panic, formatting or allocator is left in it, and runs it in an emulator.
+//! Builds the bare-metal image, proves that no panic, formatting or allocator is left in it, and runs it in an
+//! emulator.
 //!
-//! `cargo run -p unisono-tests --bin image`. Ends with status 1 when anything is missing or wrong. What has to be
-//! installed: docs/building.md.
+//! `cargo run -p unisono-tests --bin image`. Ends with status 1 when anything is missing or wrong. Requirements:
+//! docs/building.md.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -39,7 +40,8 @@ fn prove() -> Outcome<()> {
     print_sizes(&image)?;
     check_symbols(&image)?;
     let started = Instant::now();
-    // One instruction takes 2⁵ ns of virtual time, near the board's 25 MHz, and a sleep none of ours: every run is the same run.
+    // One instruction takes 2⁵ ns of virtual time, about the board's 25 MHz, and sleeping takes no real time: every run
+    // is the same run.
     let child = bench.start(&image, &["-M", "mps2-an386", "-icount", "shift=5,sleep=off"].map(str::to_owned))?;
     judge(child, RUN_LIMIT)?;
     println!("emulated         {:.2} s", started.elapsed().as_secs_f64());

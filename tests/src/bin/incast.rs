@@ -6,8 +6,8 @@ use clap::Parser;
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::scenarios::incast::{Period, Scenario, run};
 
-/// 256 senders to 64 slots behind one link. All begin at the same moment; 256 datagrams without credit are more than a
-/// queue of 64 places takes, so that its start is reported only.
+/// 256 senders to 64 slots behind one link. All start at the same moment; a queue of 64 datagrams cannot hold 256
+/// datagrams without credit, so that its start is reported only.
 #[derive(Parser)]
 struct Options {
     #[arg(long, default_value_t = 7)]

@@ -1,6 +1,7 @@
-//! A random rank is killed at a random moment while all loop over a collective in one of its forms, of the World or of a communicator
-//! of all ranks backwards; every survivor must name it and the collective, and nothing may be left behind. Also while ranks join, and
-//! while they finish. By shared memory (its bar 6), by datagrams, and by both (bar 8 of messages).
+//! A random rank is killed at a random moment while all loop over a collective in one of its forms, of the World or of
+//! a communicator of all ranks backwards; every survivor must report it and the collective, and nothing may be left
+//! behind. Also while ranks join, and while they finish. By shared memory (its bar 6), by datagrams, and by both (bar 8
+//! of messages).
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -15,9 +16,9 @@ use unisono_tests::collectives::{Collective, Rounds, Trouble};
 use unisono_tests::harness::job::{Job, Remains, now, processes};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
-/// After so long every survivor has reported whom the system or the launcher knows to be dead; `docs/using.md` says so.
+/// Time limit for every survivor to report a death that the system or the launcher notices, as `docs/using.md` states.
 const BOUND: Duration = Duration::from_millis(1000);
-/// After so long it has found out by itself: 1.5 × 2 s + 0.5 s; as there.
+/// Time limit to detect a death by silence: 1.5 × 2 s + 0.5 s.
 const SILENCE: Duration = Duration::from_millis(3500);
 /// Time that ranks have to come together, where one of them never comes.
 const ASSEMBLY: Duration = Duration::from_secs(2);
@@ -29,7 +30,7 @@ const CLEAN: u32 = 40;
 /// Between two clean jobs.
 const EVERY: usize = 10;
 
-/// Kills ranks of jobs, and times how long the others take to tell.
+/// Kills ranks of jobs, and measures the time until the others report it.
 #[derive(Parser, Clone, Debug)]
 struct Options {
     /// How ranks reach each other.
@@ -46,7 +47,7 @@ struct Options {
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
-    /// A part that this program plays for itself.
+    /// A part of this program in another process.
     #[arg(long, hide = true)]
     part: Option<Part>,
     #[arg(long, hide = true, default_value = "barrier:blocking")]
@@ -85,7 +86,7 @@ impl Means {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
-    /// Goes on until it fails.
+    /// Continues until it fails.
     Loop,
     /// Finishes after some rounds.
     Finish,
@@ -126,7 +127,7 @@ struct Run {
 }
 
 impl Run {
-    /// Between nodes, where nobody tells, silence does.
+    /// Between nodes without a notification, silence is the only sign.
     fn bound(self) -> Duration {
         if self.means == Means::Shm || self.policy == "tell" { BOUND } else { SILENCE }
     }
@@ -154,7 +155,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 number: 0,
                 means: options.means,
                 moment,
-                // A stride that is a prime: few runs are of many verbs, too.
+                // A prime stride, so that few runs cover many kinds, too.
                 collective: all[i * 7 % all.len()],
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
@@ -209,7 +210,7 @@ fn judge(options: &Options) -> ExitCode {
                 continue;
             }
             times.sort_by(f64::total_cmp);
-            let of = format!("{name}, {}", if bound == BOUND { "told" } else { "by silence" });
+            let of = format!("{name}, {}", if bound == BOUND { "notified" } else { "by silence" });
             report.figure("told_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
             report.figure("told_p99", &of, quantile(&times, 0.99), "ms", Limit::None);
             report.figure("told_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound.as_secs_f64() * 1e3));
@@ -222,7 +223,7 @@ fn judge(options: &Options) -> ExitCode {
     report.end()
 }
 
-/// One job. Returns the milliseconds after which each survivor told.
+/// Runs one job. Returns the milliseconds until each survivor reported.
 fn carry_out(run: Run) -> Result<Vec<f64>, String> {
     let mark = format!("kills-{}-{}", std::process::id(), run.number);
     let until = std::env::temp_dir().join(&mark);
@@ -254,7 +255,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     };
     if matches!(run.moment, Moment::Amid | Moment::Joining) && run.finishes {
         std::fs::write(until, []).map_err(|error| error.to_string())?;
-        job.ended(Instant::now() + Duration::from_secs(10)).map_err(|reason| format!("after it was told: {reason}"))?;
+        job.ended(Instant::now() + Duration::from_secs(10)).map_err(|reason| format!("after the reports: {reason}"))?;
     }
     job.clean()?;
     Ok(told)
@@ -266,18 +267,18 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
     let began = now();
     kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
     let told = hear(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
-        ["told", rank, of, name, at] => {
+        ["reported", rank, of, name, at] => {
             if of != run.victim.to_string() || name != run.collective.verb.name() {
-                return Err(format!("rank {rank} misses rank {of} from {name}"));
+                return Err(format!("rank {rank} reports rank {of} missing in {name}"));
             }
             Ok((rank.parse().ok(), at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(began) as f64 / 1e6)))
         }
-        _ => Err(format!("a rank says {:?}", words.join(" "))),
+        _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     })?;
     Ok(told)
 }
 
-/// What each survivor tells.
+/// Collects the reports of the survivors.
 fn hear(
     run: Run,
     job: &Job,
@@ -287,7 +288,7 @@ fn hear(
     let mut expected: Vec<usize> = (0..run.ranks).filter(|rank| *rank != run.victim).collect();
     let mut told = Vec::new();
     while !expected.is_empty() {
-        let line = job.line(until).ok_or_else(|| format!("{expected:?} say nothing"))?;
+        let line = job.line(until).ok_or_else(|| format!("{expected:?} report nothing"))?;
         let words: Vec<&str> = line.split(' ').collect();
         if matches!(words[..], ["ready", ..]) {
             continue;
@@ -301,16 +302,16 @@ fn hear(
     Ok(told)
 }
 
-/// Kills a rank that has hardly begun. The others join without it, or say why they cannot.
+/// Kills a rank that has just started. The others join without it, or report why they cannot.
 fn joining(run: Run, job: &Job, mark: &str) -> Result<Vec<f64>, String> {
     let victim = await_rank(run, mark)?;
     std::thread::sleep(run.delay);
     kill_process(victim, Signal::KILL).map_err(|error| error.to_string())?;
     let until = Instant::now() + ASSEMBLY + Duration::from_secs(3);
     let told = hear(run, job, until, |words| match *words {
-        ["told", rank, of, ..] if of == run.victim.to_string() => Ok((rank.parse().ok(), 0.0)),
+        ["reported", rank, of, ..] if of == run.victim.to_string() => Ok((rank.parse().ok(), 0.0)),
         ["refused", rank, ..] => Ok((rank.parse().ok(), 0.0)),
-        _ => Err(format!("a rank says {:?}", words.join(" "))),
+        _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     });
     // Or the launcher ends the job.
     told.or_else(|reason| if job.is_mute() { Ok(Vec::new()) } else { Err(reason) })
@@ -326,7 +327,7 @@ fn await_rank(run: Run, mark: &str) -> Result<Pid, String> {
             }
         }
     }
-    Err("the victim does not come".into())
+    Err("the victim does not start".into())
 }
 
 fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
@@ -336,8 +337,8 @@ fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
     let _ = kill_process(members[run.victim], Signal::KILL);
     hear(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
         ["finished", rank] => Ok((rank.parse().ok(), 0.0)),
-        ["told", _, of, ..] if of == run.victim.to_string() => Ok((None, 0.0)),
-        _ => Err(format!("a rank says {:?}", words.join(" "))),
+        ["reported", _, of, ..] if of == run.victim.to_string() => Ok((None, 0.0)),
+        _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     })?;
     job.ended(Instant::now() + Duration::from_secs(5))?;
     Ok(Vec::new())
@@ -350,7 +351,7 @@ fn unharmed(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
     while finished < run.ranks {
         match job.line(until) {
             Some(line) if line.starts_with("finished") => finished += 1,
-            other => return Err(format!("a rank of a clean job says {other:?}")),
+            other => return Err(format!("unexpected output of a rank of a clean job: {other:?}")),
         }
     }
     let status = job.ended(Instant::now() + Duration::from_secs(5))?;
@@ -382,7 +383,7 @@ fn member(options: &Options, part: Part) -> ExitCode {
             break;
         }
         if let Err(reason) = rounds.round(collective, round) {
-            // What was lent to a collective that failed is this rank's own again.
+            // The buffers of a failed collective belong to this rank again.
             rounds.spoil();
             trouble = Some(reason);
             break;
@@ -391,12 +392,12 @@ fn member(options: &Options, part: Part) -> ExitCode {
     match trouble {
         Some(Trouble::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
             let of = on.group().world_rank(of).unwrap_or(of);
-            println!("told {rank} {of} {collective} {}", now());
+            println!("reported {rank} {of} {collective} {}", now());
         }
         Some(other) => println!("strange {rank} {other}"),
         None => {}
     }
-    // Alive until all have told: nobody else is to be missed.
+    // Stays alive until all have reported, so that no other rank is missed.
     while part == Part::Loop && options.until.as_ref().is_some_and(|path| !path.exists()) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -26,7 +26,7 @@ const MESSAGES: u32 = 3;
 
 type Small = Endpoint<Arrays<Nanos, { RANKS as usize }, 2, 4, 1, 4>, W, 32>;
 
-/// Runs many small jobs side by side in the simulated network.
+/// Runs many small jobs in parallel in the simulated network.
 #[derive(Parser)]
 struct Options {
     /// Endpoints.
@@ -39,7 +39,7 @@ struct Options {
     json: bool,
 }
 
-/// Counts what comes in order from the rank before.
+/// Counts messages that arrive in order from the previous rank.
 struct Inbox {
     next: u32,
     wrong: u32,
@@ -99,7 +99,7 @@ const fn first(node: NodeId) -> NodeId {
     NodeId(node.0 - node.0 % RANKS)
 }
 
-/// An endpoint that has met its job and sends to the next rank.
+/// An endpoint that is connected to its job and sends to the next rank.
 fn endpoint(network: &Network, id: NodeId) -> Small {
     let limits = network.device(id).limits();
     let rank = id.0 % RANKS;

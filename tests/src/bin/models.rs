@@ -1,10 +1,10 @@
-//! Explores the shipped windows and endpoints exhaustively, and checks that each rule broken on purpose is noticed.
+//! Explores the shipped windows and endpoints exhaustively, and checks that each mutant is detected.
 //!
 //! ```text
-//! models                all models; fails unless each is explored to the end and holds (or fails, where it must)
-//! models --only NAME    one of them, with the way to what it finds
-//! models --only NAME --states N    the same, up to so many states instead of 3 × 10⁷
-//! models --mutants      builds itself once for each mutant of the core; fails unless the model named for it notices
+//! models                all models; fails unless each is explored completely and holds (or fails, where expected)
+//! models --only NAME    one of them, with the trace of its failure
+//! models --only NAME --states N    the same, with a limit of N states instead of 3 × 10⁷
+//! models --mutants      builds itself once for each mutant of the core; fails unless its model detects it
 //! models --mutants NAME…    only these
 //! models --mutants --sample K/N    part K of N of them, counted from 0
 //! ```
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Works off `count` pieces of work on all workers, and says whether each went well.
+/// Runs `count` pieces of work on all workers. Returns whether all succeeded.
 fn work(count: usize, piece: impl Fn(usize, usize) -> bool + Sync) -> bool {
     let (next, good) = (AtomicUsize::new(0), Mutex::new(true));
     thread::scope(|scope| {

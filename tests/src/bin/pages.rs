@@ -1,8 +1,8 @@
-//! Bar 7: with huge pages reserved, the segment of a job lies in them, as `/proc/PID/smaps` of its ranks says; without, the
-//! launcher says so. `unisono info` says the same of both, as text and as JSON.
+//! Bar 7: with huge pages reserved, the segment of a job uses them, as `/proc/PID/smaps` of its ranks shows; without,
+//! the launcher reports it. `unisono info` reports both cases, as text and as JSON.
 //!
-//! Sets `vm.nr_hugepages` and restores it; a lock file keeps a second run of this program from doing so meanwhile. Where setting it is not
-//! permitted, the program prints `skipped`.
+//! Sets `vm.nr_hugepages` and restores it; a lock file keeps a second run of this program from doing so meanwhile.
+//! Where setting it is not permitted, the program prints `skipped`.
 
 use core::time::Duration;
 use std::env;
@@ -20,7 +20,7 @@ const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 const LOCK: &str = "unisono-huge-pages.lock";
 const RANKS: u32 = 2;
 const ATTEMPTS: u32 = 50;
-/// How a segment is called in `smaps`.
+/// Name of a segment in `smaps`.
 const NAME: &str = "/memfd:unisono";
 
 /// Runs a job with 64 huge pages reserved, and one with none.
@@ -87,7 +87,7 @@ fn lock() -> io::Result<fs::File> {
     Ok(file)
 }
 
-/// The system may need some time to put so many together.
+/// Sets the number of huge pages. The system may need some time to assemble them.
 fn reserve(number: &str) -> io::Result<()> {
     let mut got = String::new();
     for _ in 0..ATTEMPTS {
@@ -101,7 +101,7 @@ fn reserve(number: &str) -> io::Result<()> {
     Err(io::Error::other(format!("{} instead of {number}", got.trim())))
 }
 
-/// KiB per page of the segment, as each rank sees it, and what the launcher says.
+/// KiB per page of the segment on each rank, and the log of the launcher.
 fn job() -> (Vec<u64>, String) {
     let own = env::current_exe().expect("this program");
     let mut command = Command::new(own.with_file_name("unisono"));
@@ -113,7 +113,7 @@ fn job() -> (Vec<u64>, String) {
     (pages, text(&output.stderr))
 }
 
-/// What `unisono info` prints.
+/// Output of `unisono info`.
 fn info(options: &[&str]) -> String {
     let own = env::current_exe().expect("this program");
     let mut command = Command::new(own.with_file_name("unisono"));

@@ -1,5 +1,5 @@
-//! Bar 3: every collective, algorithm, size, port count, root and length over messages in the simulated network, against a
-//! sequential oracle.
+//! Bar 3: every collective, algorithm, size, port count, root and length over messages in the simulated network,
+//! against a sequential oracle.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::process::ExitCode;
@@ -15,8 +15,8 @@ use unisono_udp::fault::{Faults, Probability};
 /// Collectives that one job runs.
 const LIST: usize = 500;
 
-/// Every verb × algorithm × 1 to 17 ranks × 1 to 3 ports × root × order of combination × in place or not × equal and varying
-/// blocks × 5 lengths, in random order, three at a time on each rank; one to three segments in turn.
+/// Every verb × algorithm × 1 to 17 ranks × 1 to 3 ports × root × order of combination × in place or not × equal and
+/// varying blocks × 5 lengths, in random order, three at a time on each rank; one to three segments in turn.
 #[derive(Parser)]
 struct Options {
     /// Ranks at most.
@@ -25,7 +25,7 @@ struct Options {
     /// Ports at most.
     #[arg(long, default_value_t = 3)]
     ports: u8,
-    /// Of all, one in so many.
+    /// Runs one in this many collectives.
     #[arg(long, default_value_t = 1)]
     one_in: u32,
     /// Collectives at a time.

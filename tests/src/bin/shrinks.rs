@@ -1,6 +1,6 @@
-//! Ranks are killed at random moments amid collectives, one after the other: the survivors hear of it, revoke, shrink, and go on with
-//! collectives that are right, until two are left. Each is told who died: by the error, or, if somebody who was told so has revoked
-//! before, by `failed` once they have agreed.
+//! Ranks are killed at random moments amid collectives, one after the other: the survivors are notified, revoke,
+//! shrink, and continue with correct collectives, until two are left. Each learns which rank died: from the error, or,
+//! if another notified rank has revoked before, from `failed` after the agreement.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -14,7 +14,8 @@ use unisono_tests::collectives::{Collective, Rounds, Trouble};
 use unisono_tests::harness::job::{Job, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
-/// After so long every survivor has heard of a death, and has the new communicator; `docs/using.md` says so.
+/// Time limits for every survivor to be notified of a death, and to have the new communicator, as `docs/using.md`
+/// states.
 const TOLD: Duration = Duration::from_millis(1000);
 const ON: Duration = Duration::from_millis(2000);
 const MEANS: [(&str, &[&str]); 3] =
@@ -24,7 +25,7 @@ const SIZES: [usize; 3] = [8, 4 << 10, 64 << 10];
 /// Rounds before a communicator counts as in use.
 const WARM: u32 = 3;
 
-/// Kills ranks of jobs whose others go on, and times them.
+/// Kills ranks of jobs whose survivors continue, and measures their recovery.
 #[derive(Parser, Clone, Debug)]
 struct Options {
     /// Jobs; in each all ranks but two are killed.
@@ -78,7 +79,7 @@ fn judge(options: &Options) -> ExitCode {
     report.end()
 }
 
-/// One job. Returns the milliseconds after which each survivor of each death had heard of it, and went on.
+/// Runs one job. Returns the milliseconds until each survivor of each death was notified, and until it continued.
 fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], String> {
     let ranks = random.usize(3..=6);
     let (count, bytes) = (ranks.to_string(), SIZES[random.usize(0..SIZES.len())].to_string());
@@ -100,15 +101,15 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
             from.iter().position(|one| one.to_string() == rank).map(|place| from.remove(place)).is_some()
         };
         while !expected.is_empty() {
-            let line = job.line(until).ok_or_else(|| format!("{what}: {expected:?} say nothing of {victim}"))?;
+            let line = job.line(until).ok_or_else(|| format!("{what}: {expected:?} do not report {victim}"))?;
             let words: Vec<&str> = line.split(' ').collect();
             let at = words.last().and_then(|at| at.parse::<u128>().ok()).unwrap_or(u128::MAX);
             let kind = match words[..] {
-                ["told", rank, of, _] if of == named && take(&mut untold, rank) => {
+                ["reported", rank, of, _] if of == named && take(&mut untold, rank) => {
                     first_named = first_named.min(at);
                     0
                 }
-                ["told", rank, "revoked", _] if take(&mut untold, rank) => {
+                ["reported", rank, "revoked", _] if take(&mut untold, rank) => {
                     first_revoked = first_revoked.min(at);
                     0
                 }
@@ -120,19 +121,19 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
                 {
                     1
                 }
-                _ => return Err(format!("{what}: a rank says {line:?} when {victim} is killed")),
+                _ => return Err(format!("{what}: unexpected output of a rank when {victim} is killed: {line:?}")),
             };
             times[kind].push(at.saturating_sub(killed) as f64 / 1e6);
         }
         if first_named == u128::MAX || first_revoked < first_named {
-            return Err(format!("{what}: revoked before anybody was told that {victim} is dead"));
+            return Err(format!("{what}: revoked before any rank was notified of the death of {victim}"));
         }
     }
     job.clean()?;
     Ok(times)
 }
 
-/// A rank: goes on, with fewer and fewer others.
+/// A rank: continues with fewer and fewer others.
 fn member(bytes: usize) -> ExitCode {
     let world = World::join().expect("a world");
     let (own, mut on, mut round, all) = (world.rank(), None::<Communicator>, 0, Collective::all());
@@ -151,9 +152,9 @@ fn member(bytes: usize) -> ExitCode {
         };
         match trouble {
             Trouble::Failed(CollectiveError::Missing { rank, .. }) => {
-                println!("told {own} {} {}", now_on.group().world_rank(rank).unwrap_or(rank), now());
+                println!("reported {own} {} {}", now_on.group().world_rank(rank).unwrap_or(rank), now());
             }
-            Trouble::Failed(CollectiveError::Revoked) => println!("told {own} revoked {}", now()),
+            Trouble::Failed(CollectiveError::Revoked) => println!("reported {own} revoked {}", now()),
             other => println!("strange {own} {other}"),
         }
         now_on.revoke();
@@ -161,7 +162,7 @@ fn member(bytes: usize) -> ExitCode {
             Ok(left) => {
                 let failed: Vec<String> = now_on.failed().iter().map(|rank| rank.to_string()).collect();
                 println!("on {own} {} {} {}", left.size(), failed.join(","), now());
-                // Everybody goes on with the same round, whatever it was.
+                // All ranks continue with the same round.
                 (on, round) = (Some(left), WARM + 1);
             }
             Err(error) => {

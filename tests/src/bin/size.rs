@@ -1,7 +1,8 @@
-//! Bar 5 of bare metal: what an endpoint with 16 active peers, and collectives with them, cost on a Cortex-M4. The image is built and
-//! checked, then runs with 16 peers, each a thread of this process, over a segment that is the board's memory.
+//! Bar 5 of bare metal: memory of an endpoint with 16 active peers, and of collectives with them, on a Cortex-M4. The
+//! image is built and checked, then runs with 16 peers, each a thread of this process, over a segment that is the
+//! board's memory.
 //!
-//! `cargo run --release -p unisono-tests --bin size`. What has to be installed: docs/building.md.
+//! `cargo run --release -p unisono-tests --bin size`. Requirements: docs/building.md.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd};
@@ -36,7 +37,7 @@ const ROUNDS: u32 = 100;
 const MTU: usize = 576;
 /// The board's PSRAM.
 const BYTES: usize = 16 << 20;
-/// Bytes of what is stored.
+/// Stored bytes.
 const FLASH: f64 = 32.0 * 1024.0;
 /// Bytes of data, pools and stack.
 const MEMORY: f64 = 16.0 * 1024.0;
@@ -108,7 +109,7 @@ fn prove(report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs the peers to their end, and returns what the image says.
+/// Runs the peers to their end, and returns the output of the image.
 fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
     let until = Instant::now() + LIMIT;
     let peers: Vec<_> = (0..PEERS)
@@ -117,7 +118,8 @@ fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
             let segment = unsafe { mapping.segment() };
             std::thread::spawn(move || {
                 let sitter = Sitter { rank, incarnation: incarnation(rank).0, process: std::process::id() };
-                let member = Member::join(segment, rank, sitter).map_err(|error| format!("no seat: {error:?}"))?;
+                let member = Member::join(segment, rank, sitter)
+                    .map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;
                 let ended = peer(member, until);
                 if ended.is_err() {
                     member.fail();
@@ -128,7 +130,7 @@ fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
         .collect();
     let ended: Vec<Result<(), String>> =
         peers.into_iter().map(|peer| peer.join().unwrap_or_else(|_| Err("a peer panicked".to_owned()))).collect();
-    // What the image says first: its end may be the cause of the others'.
+    // The image's error first: it may be the cause of the others.
     let said = end(child, LIMIT)?;
     ended.into_iter().collect::<Result<(), _>>()?;
     Ok(said)

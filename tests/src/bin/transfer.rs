@@ -25,11 +25,11 @@ struct Options {
     json: bool,
 }
 
-/// What one transfer printed.
+/// Output of one transfer.
 struct Said(String);
 
 impl Said {
-    /// The text behind a key, up to the next one.
+    /// The value of a key.
     fn text(&self, key: &str) -> Option<&str> {
         let (_, behind) = self.0.split_once(&format!("\"{key}\":"))?;
         Some(behind.split([',', '}']).next()?.trim_matches('"'))

@@ -1,14 +1,14 @@
-//! Bar 2 of bare metal: an image without an operating system, on a virtio adapter, and a UDP device of this host exchange memory, both
-//! ways at once, while the host loses frames in both directions.
+//! Bar 2 of bare metal: an image without an operating system, on a virtio adapter, and a UDP device of this host
+//! exchange memory, both ways at once, while the host loses frames in both directions.
 //!
 //! ```text
 //!  rank 0: endpoint ── UDP device ── socket ── relay (frames, ARP, loss) ── socket ── emulator ── virtio ── endpoint: rank 1
 //! ```
 //!
-//! The two speak the same datagrams; the relay only puts what the UDP device sends into frames, and takes it out of them. Of a hundred
-//! frames to the image one comes once more, cut, lengthened, changed, or made up.
+//! Both use the same datagram format; the relay only converts between the UDP device's datagrams and frames. One in a
+//! hundred frames to the image is repeated cut, lengthened, changed, or made up.
 //!
-//! `cargo run --release -p unisono-tests --bin virtio`. What has to be there: docs/bare-metal.md.
+//! `cargo run --release -p unisono-tests --bin virtio`. Requirements: docs/bare-metal.md.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -37,7 +37,7 @@ use unisono_udp::{Options as UdpOptions, Path, Udp};
 const MTU: u32 = 1472;
 /// Segments per window, as in the image.
 const WINDOW: usize = 128;
-/// An exchange that takes longer stands still.
+/// Time limit of an exchange.
 const LONGEST: Duration = Duration::from_secs(170);
 /// Between two looks when nothing moves.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -86,7 +86,7 @@ struct Node {
 }
 
 impl Node {
-    /// Fails when the image has ended, and not well.
+    /// Whether the image has ended. Fails if it ended with an error.
     fn look(&mut self) -> Result<bool, String> {
         match self.emulator.try_wait().map_err(text)? {
             None => Ok(false),
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// What the image has said. It is ended if it has not.
+    /// The output of the image, which is killed if it has not ended.
     fn end(mut self) -> Vec<String> {
         // It may have ended.
         let _ = self.emulator.kill();

@@ -1,7 +1,9 @@
-//! Proofs on Soft-RoCE devices in a virtual machine that this program boots.
+//! Checks of the verbs device on Soft-RoCE, in virtual machines that this program boots.
 //!
-//! `cargo run --release -p unisono-tests --bin vm`: every check in a machine of its own. `… --bin vm -- COMMAND`: a line for
-//! the machine's shell. `… --bin vm -- compare --bar`: device and endpoint against perftest, UCX and libfabric, ten turns of three rounds. Ends with status 1 when a check failed or a machine gave no verdict. docs/building.md says what it fetches.
+//! `cargo run --release -p unisono-tests --bin vm`: every check in a machine of its own. `… --bin vm -- COMMAND`: a
+//! line for the machine's shell. `… --bin vm -- compare --bar`: device and endpoint against perftest, UCX and
+//! libfabric, ten turns of three rounds. Ends with status 1 when a check failed or a machine gave no verdict.
+//! docs/building.md says what it fetches.
 
 use core::time::Duration;
 use std::env;
@@ -45,8 +47,8 @@ const fn check(name: &'static str, devices: u32, limit: u64, command: &'static s
     Check { name, devices, limit, command }
 }
 
-// On one processor: Soft-RoCE of this kernel posts again and again what the interface that ends refuses, without letting others run, and
-// does so on every processor that sends at that moment; somebody must be left to end the interface.
+// Sends on one processor: Soft-RoCE of this kernel retries forever, without yielding, while the interface is being
+// removed, on every processor that sends at that moment; the other processor has to remove the interface.
 macro_rules! taken_away {
     ($queues:literal) => {
         concat!(
@@ -77,7 +79,7 @@ macro_rules! faulty_transfer {
     };
 }
 
-/// What holds on Soft-RoCE, each in a machine of its own.
+/// The checks, each in a machine of its own.
 const CHECKS: [Check; 27] = [
     check(
         "devices are up and reach each other",
@@ -115,7 +117,7 @@ const CHECKS: [Check; 27] = [
     check("queues that are posted directly are made anew", 2, 30, "/host/guest --queues raw queue-failure"),
     check("queues that cannot be made directly leave nothing behind", 2, 60, "/host/guest --queues raw half-made"),
     check(
-        "wakers, lent memory, a link down and an interface gone, posted directly",
+        "wake-ups, buffer release, a link down and an interface gone, posted directly",
         2,
         60,
         "set -e
@@ -192,8 +194,8 @@ const CHECKS: [Check; 27] = [
         for queues in library raw; do /host/guest --queues $queues memory || exit 1; done",
     ),
     check("address handles outlive windows", 2, 30, "/host/guest --queues library handles && /host/guest --queues raw handles"),
-    check("memory is wanted back while it is posted", 2, 30, "/host/guest --queues library lending"),
-    check("latency and rate are near a bare loop's", 2, 240, "/host/guest compare --turns 1"),
+    check("memory is requested back while it is posted", 2, 30, "/host/guest --queues library lending"),
+    check("latency and rate are close to a bare loop's", 2, 240, "/host/guest compare --turns 1"),
 ];
 
 /// Programs that run in the machine. Comparisons need only the first.
@@ -261,9 +263,9 @@ fn run(options: &Options) -> Outcome<bool> {
     Ok(failed == 0)
 }
 
-/// Builds the machine's programs with the feature `verbs` and shares them with the machine. Compared programs are optimized over all crates,
-/// which takes minutes; checks need not be. The target folder is one of its own: other harnesses run the `unisono` of the usual one, which must
-/// not be replaced meanwhile.
+/// Builds the machine's programs with the feature `verbs` and shares them with the machine. Compared programs are
+/// optimized over all crates, which takes minutes; checks need not be. The target folder is one of its own: other
+/// harnesses run the `unisono` of the usual one, which must not be replaced meanwhile.
 fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
     let (profile, programs) = if compares { ("fat", &PROGRAMS[..1]) } else { ("release", &PROGRAMS[..]) };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,5 +1,5 @@
-//! Bar 4 of the verbs driver: what our mlx5 work queues store is what rdma-core's provider stores for the same requests, byte for
-//! byte, what we read in completion queue entries is what it reads, and no barrier between those stores can be left out unnoticed.
+//! Bar 4 of the verbs driver: our mlx5 work queues store the same bytes as rdma-core's provider for the same requests,
+//! we parse completion queue entries as it does, and every omitted barrier between the stores is detected.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Ok(deletions) => {
             let caught = deletions.iter().filter(|deletion| deletion.noticed.is_some()).count();
             for missed in deletions.iter().filter(|deletion| deletion.noticed.is_none()) {
-                eprintln!("barrier {} of {} is not missed", missed.barrier, missed.of);
+                eprintln!("the omission of barrier {} of {} is not detected", missed.barrier, missed.of);
             }
             let all = deletions.len() as f64;
             report.figure("deleted_barriers_caught", "", caught as f64, "barriers", Limit::Least(all.max(1.0)));

@@ -1,4 +1,4 @@
-//! Each form of each collective, called.
+//! Calls each form of each collective.
 
 use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
 use unisono::{Communicator, Rank};
@@ -8,19 +8,19 @@ use super::{Collective, Form};
 
 type Called = Result<(), CollectiveError>;
 
-/// What is called, where, and with which blocks.
+/// A call: communicator, collective, root and blocks.
 pub(super) struct Call<'c> {
     pub(super) world: &'c Communicator,
     pub(super) collective: Collective,
     pub(super) root: Rank,
     /// Where each block of the whole vector begins, and its end.
     pub(super) starts: &'c [usize],
-    /// Writes what is given the second time that a persistent one is started.
+    /// Writes the input of the second start of a persistent collective.
     pub(super) refill: &'c dyn Fn(&mut [u32]),
 }
 
 impl Call<'_> {
-    /// In the forms of one buffer, the second one.
+    /// Runs the call. Forms with one buffer use the second one.
     pub(super) fn run(&self, mine: &mut [u32], theirs: &mut [u32]) -> Called {
         match self.collective.form {
             Form::Blocking => self.blocking(mine, theirs),
@@ -119,7 +119,7 @@ impl Call<'_> {
         let (world, root) = (self.world, self.root);
         let (size, rank) = (world.size() as usize, world.rank());
         let counts: Vec<usize> = self.starts.windows(2).map(|of| of[1] - of[0]).collect();
-        // Whoever is no root has no blocks.
+        // Ranks other than the root have no blocks.
         let given = || Partition::new(mine, &counts, &self.starts[..size]);
         let is_root = rank == root;
         match self.collective.verb {

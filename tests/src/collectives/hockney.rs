@@ -1,6 +1,6 @@
-//! The time of a collective under Hockney's model: a message of b bytes takes α + β·b, and occupies one port of its sender
-//! and one of its receiver meanwhile (Qian & Afsahi 2008, §3.2). It begins when both sides have reached it. Copies and
-//! reductions take no time.
+//! The time of a collective under Hockney's model: a message of b bytes takes α + β·b, and occupies one port of its
+//! sender and one of its receiver meanwhile (Qian & Afsahi 2008, §3.2). It begins when both sides have reached it.
+//! Copies and reductions take no time.
 //!
 //! The executors are those that ship, one per rank; memory is O(ranks + messages under way).
 
@@ -13,7 +13,7 @@ use unisono_core::collective::{Turn, Verb};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Call, Cut, Executor, Layout, Operation, Plan, Refused};
 
-/// What a message costs.
+/// The cost of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     /// α, in picoseconds.
@@ -22,10 +22,10 @@ pub struct Link {
     pub ps_per_byte: u64,
 }
 
-/// What a collective costs.
+/// The cost of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Until everyone is done, in picoseconds.
+    /// Time until all ranks are done, in picoseconds.
     pub picoseconds: u64,
     /// Messages of all ranks.
     pub messages: u64,
@@ -54,7 +54,7 @@ struct Busy {
 /// Sender, receiver, key.
 type Name = (u32, u32, u32);
 
-/// One side of a message that the other has not reached.
+/// One side of a message that the other side has not reached.
 #[derive(Clone, Copy)]
 enum Half {
     /// Its step, its port, its bytes.
@@ -68,7 +68,8 @@ struct Simulation<'l> {
     link: Link,
     ports: Vec<[Busy; Plan::PORTS as usize]>,
     halves: HashMap<Name, Half, RandomState>,
-    /// Messages that wait for a port, by sender, in the order of its steps; and who waits for each receiver.
+    /// Messages that wait for a port, by sender, in the order of its steps; and the senders that wait for each
+    /// receiver.
     waiting: Vec<BTreeMap<StepId, Message>>,
     suitors: Vec<BTreeSet<u32>>,
     ends: BinaryHeap<Reverse<(u64, Message)>>,
@@ -145,7 +146,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Begins what a rank may begin, and notes whose messages both sides have reached.
+    /// Begins the runnable steps of a rank, and collects the senders whose messages both sides have reached.
     fn poll(&mut self, rank: u32, ready: &mut BTreeSet<u32>) {
         while let Turn::Do(step, operation) = self.executors[rank as usize].poll() {
             match operation {

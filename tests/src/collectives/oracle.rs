@@ -1,4 +1,4 @@
-//! What collectives give, against a sequential oracle: every operation, type and collective at odd lengths.
+//! Compares the results of collectives with a sequential oracle: every operation, type and collective at odd lengths.
 
 use core::fmt::Debug;
 
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// Elements of a vector: none, one, odd ones in a slot, in a chunk and in several.
 const LENGTHS: [usize; 6] = [0, 1, 7, 129, 1023, 40_003];
 
-/// Compares what collectives give with what they should.
+/// Compares results of collectives with the expected ones.
 pub struct Oracle<'w> {
     world: &'w Communicator,
     compared: u64,
@@ -152,7 +152,7 @@ impl<'w> Oracle<'w> {
         Ok(())
     }
 
-    /// Element i is what the first `ranks` ranks give for element `from` + i, combined.
+    /// Checks that element i is the reduction of element `from` + i over the first `ranks` ranks.
     fn combined<T: Value>(&mut self, found: &[T], from: usize, ranks: u32, name: &str, what: &str) {
         let right = |(i, found): (usize, &T)| {
             let given = || (0..ranks).map(|rank| T::given(rank, from + i));
@@ -246,11 +246,11 @@ impl<'w> Oracle<'w> {
     }
 }
 
-/// A type, as the oracle sees it.
+/// An element type of the oracle.
 trait Value: Element + PartialEq + Debug {
     /// The next larger number's distance from 1, for floats.
     const EPSILON: Option<f64>;
-    /// What a rank gives.
+    /// An element of a rank's contribution.
     fn given(rank: u32, element: usize) -> Self;
     fn wide(self) -> f64;
     /// left · right, for whole numbers.

@@ -1,4 +1,4 @@
-//! Rounds of collectives: what each rank gives is known to all, and so is what each must get.
+//! Rounds of collectives with known contributions, so that every rank can check its result.
 
 use core::fmt;
 use core::ops::Range;
@@ -9,7 +9,7 @@ use unisono_core::collective::Verb;
 use super::calls::Call;
 use super::{Collective, Form, Trouble};
 
-/// What a rank gives in a round: an element of a block for a rank.
+/// An element of a rank's contribution in a round.
 fn value(of: u32, round: u32, element: usize) -> u32 {
     of.wrapping_mul(0x9e37_79b9) ^ round.wrapping_mul(0x85eb_ca6b).wrapping_add(element as u32)
 }
@@ -35,7 +35,7 @@ impl fmt::Debug for Rounds<'_> {
     }
 }
 
-/// Who does what in a round.
+/// The parameters of a round on one rank.
 struct Round {
     collective: Collective,
     number: u32,
@@ -50,7 +50,7 @@ impl Round {
         self.starts[self.rank as usize]..self.starts[self.rank as usize + 1]
     }
 
-    /// Elements that this rank gives, and gets.
+    /// Elements that this rank contributes, and receives.
     fn lengths(&self) -> (usize, usize) {
         let (own, whole) = (self.own().len(), self.starts.last().copied().unwrap_or(0));
         let at_root = if self.rank == self.root { whole } else { 0 };
@@ -67,7 +67,7 @@ impl Round {
         }
     }
 
-    /// What comes at a place, and of whom where it is one's alone.
+    /// The expected element at an index, and its rank where it is one rank's alone.
     fn expected(&self, at: usize) -> (u32, Option<u32>) {
         let of = |rank: usize, element: usize| (value(rank as u32, self.number, element), Some(rank as u32));
         let of_all = |ranks: u32, element: usize| {
@@ -94,13 +94,13 @@ impl Round {
 }
 
 impl<'w> Rounds<'w> {
-    /// For vectors of about so many bytes.
+    /// Buffers for vectors of about `bytes` bytes.
     pub fn new(world: &'w Communicator, bytes: usize) -> Self {
         let count = (bytes / 4).next_multiple_of(world.size() as usize).max(world.size() as usize);
         Self { world, count, mine: vec![0; count], theirs: Vec::new() }
     }
 
-    /// Uses the buffers for something else.
+    /// Overwrites the buffers.
     pub fn spoil(&mut self) {
         self.mine.fill(0xdead_beef);
         self.theirs.fill(0xdead_beef);
@@ -130,7 +130,7 @@ impl<'w> Rounds<'w> {
 
     fn prepare(&mut self, round: &Round) {
         let (Collective { verb, form }, (gives, gets)) = (round.collective, round.lengths());
-        // What a persistent one is started with first is of another round.
+        // A persistent collective is first started with the data of another round.
         let number = if form == Form::Persistent { !round.number } else { round.number };
         self.mine.resize(gives, 0);
         fill(&mut self.mine, round.rank, number);
@@ -148,7 +148,7 @@ impl<'w> Rounds<'w> {
         }
     }
 
-    /// The first, a middle and the last element of what came.
+    /// Checks the first, a middle and the last element of the result.
     fn sample(&self, expected: impl Fn(usize) -> (u32, Option<u32>)) -> Result<(), Trouble> {
         let last = self.theirs.len().saturating_sub(1);
         for block in 0..self.world.size() as usize {

@@ -1,4 +1,4 @@
-//! Which schedules this process's collectives follow, as the library logs them.
+//! Records the schedule selections of this process's collectives from the library's log.
 
 use alloc::collections::BTreeSet;
 use core::fmt::{self, Debug};
@@ -8,16 +8,16 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What a collective over messages was done by.
+/// The schedule of a collective over messages.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Choice {
-    /// As errors name it.
+    /// Name of the collective, as in errors.
     pub collective: String,
-    /// As overrides name it.
+    /// Name of the algorithm, as in overrides.
     pub algorithm: String,
     /// Messages at a time.
     pub ports: u64,
-    /// Parts that follow each other.
+    /// Segments.
     pub segments: u64,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// As it is displayed.
+    /// Parses the displayed form.
     pub fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split('/').collect();
         let [collective, algorithm, ports, segments] = words[..] else { return None };
@@ -38,22 +38,22 @@ impl Choice {
     }
 }
 
-/// All of a process, from the moment on at which this listens.
+/// All selections of a process since the log was installed.
 #[derive(Debug, Default)]
 pub struct Chosen(Mutex<BTreeSet<Choice>>);
 
 impl Chosen {
-    /// Listens until the process ends.
+    /// Installs the log until the process ends.
     ///
     /// # Errors
-    /// Somebody else does.
+    /// Another subscriber is installed.
     pub fn listen() -> Result<&'static Self, tracing::subscriber::SetGlobalDefaultError> {
         let chosen: &'static Self = Box::leak(Box::default());
         tracing::subscriber::set_global_default(chosen)?;
         Ok(chosen)
     }
 
-    /// What was chosen so far.
+    /// The selections up to now.
     pub fn all(&self) -> Vec<Choice> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

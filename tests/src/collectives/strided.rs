@@ -1,5 +1,5 @@
-//! Collectives of buffers whose elements lie in rows, against where `MPI_Type_vector` says that they lie: every form, each rank with
-//! layouts of its own.
+//! Compares collectives on strided buffers (`MPI_Type_vector`) with a sequential oracle: every form, each rank with its
+//! own layouts.
 
 use core::fmt;
 
@@ -10,10 +10,10 @@ use unisono::{Communicator, Rank};
 
 /// Elements of a block: none, one, some in a slot, in a chunk and in several.
 const LENGTHS: [usize; 6] = [0, 1, 12, 210, 3000, 30_030];
-/// What lies between elements.
+/// Filler between elements.
 const GAP: u64 = u64::MAX;
 
-/// A buffer, and where its elements lie.
+/// A strided buffer, and the offsets of its elements.
 #[derive(Clone, Debug)]
 struct Strewn {
     data: Vec<u64>,
@@ -23,7 +23,7 @@ struct Strewn {
 }
 
 impl Strewn {
-    /// So many elements in vectors of a random layout, behind or beside one another.
+    /// `elements` elements in a random strided layout.
     fn new(elements: usize, random: &mut fastrand::Rng, given: impl Fn(usize) -> u64) -> Self {
         let mut part =
             |of: usize| (1..=random.usize(1..=of.max(1))).rev().find(|part| of.is_multiple_of(*part)).unwrap_or(1);
@@ -45,7 +45,7 @@ impl Strewn {
         Self { data, count, vector: Vector::new(rows, row, stride).resized(extent), at }
     }
 
-    /// Whether its elements are these, and nothing else was written.
+    /// Whether its elements are the expected ones and the gaps are untouched.
     fn holds(&self, expected: impl Fn(usize) -> u64) -> bool {
         let mut data = self.data.clone();
         let right = self.at.iter().enumerate().all(|(i, at)| core::mem::replace(&mut data[*at], GAP) == expected(i));
@@ -65,19 +65,19 @@ impl AsViewMut<u64> for Strewn {
     }
 }
 
-/// Element i of what a rank gives.
+/// Element i of a rank's contribution.
 fn given(rank: u32, i: usize) -> u64 {
     u64::from(rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64).wrapping_mul(0xd134_2543_de82_ef95) >> 1
 }
 
-/// x ↦ a·x + b, one after the other, modulo 2³²: what does not commute.
+/// Composition of the maps x ↦ a·x + b modulo 2³², which does not commute.
 fn then(left: &u64, right: &u64) -> u64 {
     let [a, b] = [left >> 32, left & 0xffff_ffff];
     let [c, d] = [right >> 32, right & 0xffff_ffff];
     (a.wrapping_mul(c) << 32) | (c.wrapping_mul(b).wrapping_add(d) & 0xffff_ffff)
 }
 
-/// Compares what collectives give with what they should.
+/// Compares results of collectives with the expected ones.
 pub struct Views<'w> {
     world: &'w Communicator,
     random: fastrand::Rng,
@@ -91,7 +91,7 @@ impl fmt::Debug for Views<'_> {
     }
 }
 
-/// Calls each form of a collective in turn, each with buffers of its own, and judges the result.
+/// Calls each form of a collective in turn, each with its own buffers, and checks the result.
 macro_rules! each_form {
     ($self:ident, $blocking:ident, $immediate:ident, $persistent:ident,
      ($given:expr, $of_given:expr), ($taken:expr, $before:expr), ($($rest:expr),*), $expected:expr) => {{
@@ -112,7 +112,7 @@ macro_rules! each_form {
     }};
 }
 
-/// Waits for it, or begins it and waits then.
+/// Calls a collective in its blocking or its immediate form.
 macro_rules! one_form {
     ($world:ident, $is_blocking:ident, $blocking:ident, $immediate:ident, ($($argument:expr),*)) => {
         if $is_blocking {
@@ -123,7 +123,7 @@ macro_rules! one_form {
     };
 }
 
-/// As `each_form`, of one buffer; once each.
+/// As `each_form`, for forms with one buffer.
 macro_rules! each_in_place {
     ($self:ident, $blocking:ident, $immediate:ident, ($given:expr, $of_given:expr), ($($rest:expr),*), $expected:expr) => {{
         let world = $self.world;
@@ -315,7 +315,7 @@ impl<'w> Views<'w> {
         let (own, of) = (|i| given(rank, i), |i: usize| (i / block.max(1), i % block.max(1)));
         let composed = |ranks: u32, i| (0..ranks).map(|rank| given(rank, i)).reduce(|l, r| then(&l, &r));
         let compose = UserOperation::associative(then);
-        // Blocks of other ranks hold what nobody gave.
+        // Blocks of other ranks hold filler.
         let mine = |i: usize| if of(i).0 == rank as usize { given(rank, of(i).1) } else { 7 };
         each_in_place!(
             self,

@@ -1,4 +1,4 @@
-//! Datagrams arrive as they were posted.
+//! Cases about arriving datagrams: they equal the posted ones.
 
 use std::collections::HashSet;
 
@@ -112,7 +112,7 @@ pub(super) fn placed_bytes_land_exactly<F: Fixture>(bench: &mut Bench<F>) -> Res
     Ok(())
 }
 
-pub(super) fn senders_are_told_apart<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn senders_are_distinguished<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for round in 0..4 {
         for from in 1..NODES {
             let arrival = bench.exchange(Route { from: from as usize, ..ROUTE }, &[from as u8, round, 9], &[])?;

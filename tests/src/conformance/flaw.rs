@@ -19,23 +19,23 @@ pub enum Flaw {
     LosesEmpty,
     /// One posting in eight is not sent.
     LosesOneInEight,
-    /// The head that is shown lacks its last byte.
+    /// The returned header lacks its last byte.
     ShowsShortHead,
-    /// Bytes are placed from one byte before the start that was asked for.
+    /// Bytes are placed from one byte before the requested start.
     PlacesOneOff,
     /// The last byte is not placed.
     PlacesShort,
-    /// A datagram is said to be from any peer.
+    /// `is_from` is true for every peer.
     NamesEveryPeer,
-    /// A datagram is said to be from nobody.
+    /// `is_from` is false for every peer.
     NamesNobody,
-    /// All that is set aside shows the bytes of the latest.
+    /// All held datagrams have the bytes of the latest.
     KeepsOneHeld,
-    /// What is set aside has another slot.
+    /// Held datagrams have another slot.
     RenamesHeld,
-    /// What is set aside stays in the ring.
+    /// Held datagrams stay in the ring.
     HoldsInRing,
-    /// Memory is never given back.
+    /// Buffers are never released.
     NeverReleases,
     /// A posting is called complete before it is flushed.
     CompletesEarly,
@@ -49,13 +49,13 @@ pub enum Flaw {
     PostsUnused,
     /// Everything arrives on the polled lane.
     HasOneLane,
-    /// Arming answers that nothing waits, whatever waits.
+    /// Arming always reports that no datagram waits.
     NeverPending,
     /// Arming raises no event.
     RaisesNothing,
-    /// Wishes are not answered.
+    /// Path requests are not answered.
     IgnoresWishes,
-    /// An old life of a region still has an address.
+    /// A stale generation of a region still has an address.
     ForgetsLives,
 }
 

@@ -30,7 +30,7 @@ pub struct EthernetFixture {
 }
 
 impl EthernetFixture {
-    /// Devices whose frames have at most `frame` bytes, of which `slots` wait, and that can set so many datagrams aside.
+    /// Devices whose frames have at most `frame` bytes, of which `slots` wait, and that can hold `holdable` datagrams.
     pub const fn new(frame: usize, slots: usize, holdable: usize, faults: Faults) -> Self {
         Self { frame, slots, holdable, faults, ports: Vec::new() }
     }
@@ -65,7 +65,7 @@ impl Fixture for EthernetFixture {
         self.ports = Hub::ports(count, self.frame, self.slots, self.faults);
         let made = self.ports.iter().cloned().zip(0..).map(|(port, number)| device(port, number, count, self.holdable));
         let mut devices: Vec<_> = made.collect();
-        // Each asks for all others until it knows them. Nobody is his own neighbour.
+        // Each device resolves all others.
         for asking in 0..devices.len() {
             for peer in (0..).map(PeerId).take(devices.len()).filter(|peer| peer.0 as usize != asking) {
                 while devices[asking].poll_fact().is_none() {

@@ -22,7 +22,7 @@ pub struct ShmemFixture {
 }
 
 impl ShmemFixture {
-    /// Devices in a segment like this, that can set so many datagrams aside.
+    /// Devices in a segment like this, that can hold `holdable` datagrams.
     pub const fn new(sizes: Sizes, holdable: usize) -> Self {
         Self { sizes, holdable, mapping: None }
     }

@@ -1,4 +1,4 @@
-//! Tokens and tickets.
+//! Cases about tokens and tickets.
 
 use std::collections::HashSet;
 
@@ -94,8 +94,7 @@ pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Resul
     Ok(())
 }
 
-/// The payload is changed as soon as its ticket is said to be complete, even before the flush: what arrives must not
-/// change with it.
+/// Changes the payload as soon as its ticket is complete, even before the flush: the arriving bytes must not change.
 pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     let bytes = (bench.limits().mtu as usize).min(1000);
     for round in 0..8 {
@@ -122,7 +121,7 @@ pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<
     Ok(())
 }
 
-pub(super) fn lanes_count_their_tickets_apart<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn queues_count_their_tickets_separately<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     let interrupt = Route { lane: Lane::Interrupt, at: Lane::Interrupt, ..ROUTE };
     for posted in [ROUTE, interrupt, ROUTE, ROUTE] {
         let before = [peek(bench, Lane::Polled)?, peek(bench, Lane::Interrupt)?];

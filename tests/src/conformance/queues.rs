@@ -1,4 +1,4 @@
-//! Lanes and their events, paths, and spans.
+//! Cases about queues and their events, paths, and spans.
 
 use unisono_core::device::{Armed, Device, Fact, Lane, Memory, Wish};
 use unisono_core::ids::PeerId;
@@ -16,7 +16,7 @@ const EVENT_NS: u64 = 1_000_000_000;
 /// After this long a datagram has arrived.
 const SETTLE_NS: u64 = 1_000_000;
 
-pub(super) fn lanes_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn queues_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for lane in LANES {
         for at in LANES {
             bench.send(Route { lane, at, ..ROUTE }, &[at as u8; 20], &[])?;
@@ -38,7 +38,7 @@ fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [Lane] {
     if bench.limits().interrupts { &LANES } else { &LANES[..1] }
 }
 
-/// Polls and arms until the lane is armed, as one does before sleeping.
+/// Polls and arms until the lane is armed, as a process does before sleeping.
 fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Breach> {
     let armed = bench.soon(|bench| match bench.take(0, lane) {
         Some(arrival) => Some(Err(Breach::Unexpected { head: arrival.head })),
@@ -47,7 +47,7 @@ fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Br
     armed.unwrap_or(Err(Breach::NeverArmed(lane)))
 }
 
-/// Arms the lane and, unless it says that something waits, waits for the event.
+/// Arms the queue and, unless a datagram waits, waits for the event.
 fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: Lane, round: u32) -> Result<(), Breach> {
     let armed = bench.device(0).arm(lane);
     if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
@@ -71,7 +71,7 @@ pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Re
     Ok(())
 }
 
-pub(super) fn waiting_datagram_is_told_or_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn waiting_datagram_is_reported_or_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for &lane in lanes(bench) {
         for round in 0..5 {
             bench.send(Route { at: lane, ..ROUTE }, &[1; 8], &[])?;
@@ -88,7 +88,7 @@ pub(super) fn waiting_datagram_is_told_or_raises_an_event<F: Fixture>(bench: &mu
     Ok(())
 }
 
-/// A datagram is sent and the lane armed at ever other moments of its way: either the lane says that it waits, or its
+/// Sends a datagram and arms the queue at different moments of its way: either arming reports that it waits, or the
 /// event is raised.
 pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     for &lane in lanes(bench) {
@@ -107,7 +107,7 @@ pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(),
     Ok(())
 }
 
-pub(super) fn wishes_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     let mtu = bench.limits().mtu;
     for (wish, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
         let peer = PeerId(wish);

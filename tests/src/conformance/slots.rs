@@ -1,4 +1,4 @@
-//! Receive slots, and datagrams set aside.
+//! Cases about receive slots and held datagrams.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Memory of the suite's users.
+//! User memory of the suite.
 
 use unisono_core::{
     device::Memory,
@@ -8,11 +8,11 @@ use unisono_memory::region::Regions;
 
 use crate::{mlx5::adapter::AdapterMemory, sim::SimMemory};
 
-/// Memory whose regions the suite makes, fills and looks at.
+/// Memory whose regions the suite creates, writes and reads.
 pub trait Store: Memory {
     /// A new region of zeros.
     fn make(&mut self, bytes: usize) -> Region;
-    /// Ends a region's life.
+    /// Retires a region.
     fn retire(&mut self, region: Region);
     /// Copies bytes into a region, within its bounds.
     fn write(&mut self, region: Region, offset: usize, bytes: &[u8]);

@@ -1,4 +1,4 @@
-//! What the cases share: fresh devices, datagrams with known bytes, waiting within a bound.
+//! The test bench of the cases: fresh devices, datagrams with known bytes, waiting within a bound.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ const BOUND_NS: u64 = 1_000_000_000;
 const AGAIN_NS: u64 = 20_000_000;
 /// How long nothing must happen to be believed.
 const QUIET_NS: u64 = 5_000_000;
-/// A faulty link loses so many in a row with hardly any chance.
+/// A faulty link hardly ever loses this many datagrams in a row.
 const ATTEMPTS: u32 = 40;
 /// Devices of a bench.
 pub(super) const NODES: u32 = 3;
@@ -60,7 +60,7 @@ impl Arrival {
     }
 }
 
-/// Memory lent to a posting.
+/// User memory borrowed by a posting.
 struct Lent {
     node: usize,
     region: Region,
@@ -70,7 +70,7 @@ pub(super) struct Bench<F: Fixture> {
     pub(super) fixture: F,
     pub(super) nodes: Vec<(F::Device, F::Memory)>,
     lent: Vec<Lent>,
-    /// What was ever exchanged: a faulty link may bring it again.
+    /// All exchanged datagrams: a faulty link may duplicate them.
     history: HashSet<Vec<u8>>,
 }
 
@@ -120,7 +120,7 @@ impl<F: Fixture> Bench<F> {
         Ok(())
     }
 
-    /// Tries until it gives something, for as long as `bound` nanoseconds.
+    /// Retries an attempt until it succeeds, for at most `bound` nanoseconds.
     fn until<T>(&mut self, bound: u64, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         let (mut waited, mut pause) = (0, 500);
         loop {
@@ -134,7 +134,7 @@ impl<F: Fixture> Bench<F> {
         }
     }
 
-    /// As `until`, for what must happen.
+    /// As `until`, with the bound of things that must happen.
     pub(super) fn soon<T>(&mut self, attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         self.until(BOUND_NS, attempt)
     }
@@ -203,7 +203,7 @@ impl<F: Fixture> Bench<F> {
         Some(ticket)
     }
 
-    /// Flushes the lane, waits until everything on it is complete and takes lent memory back.
+    /// Flushes the lane, waits until everything on it is complete and releases borrowed memory.
     pub(super) fn finish(&mut self, from: usize, lane: Lane, posted: Ticket) -> Result<(), Breach> {
         self.device(from).flush(lane);
         let mut before = None;
@@ -261,8 +261,8 @@ impl<F: Fixture> Bench<F> {
         }
     }
 
-    /// Sends a datagram and checks that it arrives as it was sent; gives it as received and not yet released. On a faulty
-    /// link it is sent until it arrives, and others that were exchanged before may arrive again.
+    /// Sends a datagram and checks that it arrives as it was sent; returns it as received and not yet released. On a
+    /// faulty link it is sent until it arrives, and others that were exchanged before may arrive again.
     pub(super) fn exchange(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Arrival, Breach> {
         let (expected, node) = ([head, body].concat(), route.to.0 as usize);
         let faulty = self.is_faulty();
@@ -295,7 +295,7 @@ impl<F: Fixture> Bench<F> {
     }
 }
 
-/// Bytes that tell their position and the datagram they belong to.
+/// Bytes that depend on their offset and on the number of the datagram.
 pub(super) fn pattern(number: u64, bytes: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(number ^ (bytes as u64) << 32);
     core::iter::repeat_with(|| random.u8(..)).take(bytes).collect()

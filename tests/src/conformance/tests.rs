@@ -135,7 +135,7 @@ fn cases_that_do_not_apply_are_said_to_be_skipped() {
     let findings = examine(|| SimFixture::new(Config { interrupts: false, ..Config::default() }));
     let skipped = findings.iter().filter(|finding| matches!(finding.outcome, Outcome::Skipped(_)));
     let skipped: Vec<_> = skipped.map(|finding| finding.case).collect();
-    assert_eq!(skipped, ["lanes_count_their_tickets_apart", "lanes_are_separate"]);
+    assert_eq!(skipped, ["queues_count_their_tickets_separately", "queues_are_separate"]);
 }
 
 /// Which cases find the flaw.
@@ -160,8 +160,8 @@ fn every_flaw_is_found_by_its_case() {
         (Flaw::ShowsShortHead, "every_length_arrives_byte_exact"),
         (Flaw::PlacesOneOff, "placed_bytes_land_exactly"),
         (Flaw::PlacesShort, "placed_bytes_land_exactly"),
-        (Flaw::NamesEveryPeer, "senders_are_told_apart"),
-        (Flaw::NamesNobody, "senders_are_told_apart"),
+        (Flaw::NamesEveryPeer, "senders_are_distinguished"),
+        (Flaw::NamesNobody, "senders_are_distinguished"),
         (Flaw::KeepsOneHeld, "held_datagrams_outlive_an_overrun"),
         (Flaw::RenamesHeld, "held_datagrams_outlive_an_overrun"),
         (Flaw::HoldsInRing, "held_datagrams_outlive_an_overrun"),
@@ -171,10 +171,10 @@ fn every_flaw_is_found_by_its_case() {
         (Flaw::NeverCompletes, "tickets_are_contiguous_and_complete"),
         (Flaw::SkipsTicket, "tickets_are_contiguous_and_complete"),
         (Flaw::PostsUnused, "unused_token_posts_nothing"),
-        (Flaw::HasOneLane, "lanes_are_separate"),
-        (Flaw::NeverPending, "waiting_datagram_is_told_or_raises_an_event"),
+        (Flaw::HasOneLane, "queues_are_separate"),
+        (Flaw::NeverPending, "waiting_datagram_is_reported_or_raises_an_event"),
         (Flaw::RaisesNothing, "armed_lane_raises_an_event"),
-        (Flaw::IgnoresWishes, "wishes_are_answered"),
+        (Flaw::IgnoresWishes, "path_requests_are_answered"),
         (Flaw::ForgetsLives, "dead_and_foreign_spans_have_no_address"),
     ];
     for (flaw, case) in expected {

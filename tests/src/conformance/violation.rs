@@ -1,4 +1,4 @@
-//! How a device broke its promise.
+//! Violations of the device contract.
 
 use core::fmt;
 
@@ -7,19 +7,19 @@ use unisono_core::{
     span::Span,
 };
 
-/// What was noticed.
+/// A violation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Breach {
-    /// A datagram of so many bytes never arrived.
+    /// A datagram of `bytes` bytes never arrived.
     Missing {
         /// Its length.
         bytes: usize,
     },
     /// Fewer of the posted datagrams arrived than must have.
     TooFew {
-        /// At least so many must arrive.
+        /// Number that must arrive at least.
         expected: usize,
-        /// So many did.
+        /// Number that arrived.
         found: usize,
     },
     /// A datagram arrived that nobody posted, or a second time.
@@ -43,27 +43,27 @@ pub enum Breach {
         /// As placed.
         found: u8,
     },
-    /// The head that is shown is not the datagram's first bytes.
+    /// The returned header is not the datagram's first bytes.
     Head {
         /// The first 64 bytes, or fewer.
         expected: Vec<u8>,
-        /// What was shown.
+        /// The returned header.
         found: Vec<u8>,
     },
     /// Placing touched a byte outside its target, or missed one in it.
     Placed {
         /// Which byte of the region.
         at: usize,
-        /// What should be there.
+        /// Expected value.
         expected: u8,
-        /// What is there.
+        /// Found value.
         found: u8,
     },
     /// `is_from` was wrong.
     Sender {
         /// The peer that sent the datagram.
         sent: u32,
-        /// Those that it is said to be from.
+        /// The peers that `is_from` names.
         named: Vec<u32>,
     },
     /// A token has another ticket than the one after its predecessor's.
@@ -100,7 +100,7 @@ pub enum Breach {
     },
     /// A datagram came on the wrong lane.
     WrongLane(Lane),
-    /// An empty lane always says that something waits.
+    /// An empty queue always reports that a datagram waits.
     NeverArmed(Lane),
     /// The lane was armed, a datagram arrived or waited, and no event was raised.
     WakeUpLost {
@@ -109,9 +109,9 @@ pub enum Breach {
         /// In which round.
         round: u32,
     },
-    /// A wish got no answer, or a wrong one.
+    /// A path request got no answer, or a wrong one.
     Wish {
-        /// What was asked and what came.
+        /// The request and its answer.
         found: String,
     },
     /// A span has an address and should not, or the other way round.
@@ -148,7 +148,7 @@ impl fmt::Display for Breach {
                 write!(to, "a token has ticket {} where {} is next", found.0, expected.0)
             }
             Self::Completed { before, found } => {
-                write!(to, "completed says {} after {}: taken back, or never posted", found.0, before.0)
+                write!(to, "completed returns {} after {}: taken back, or never posted", found.0, before.0)
             }
             Self::Unfinished { posted, completed } => {
                 write!(to, "ticket {} was posted and flushed, and only {} is complete", posted.0, completed.0)

@@ -1,27 +1,33 @@
-//! Processors that do not sleep while something is measured.
+//! Keeps processors from sleeping during a measurement.
 //!
-//! A hypervisor may run a virtual processor that slept on another core when it wakes. Two of them on one core, on one die, or on two
-//! pass a line between each other in times that differ by ten, so that programs which are compared one after the other meet different
-//! machines. A processor that polls when it is idle stays where it is for seconds, and takes nothing from those that run.
+//! A hypervisor may run a virtual processor that slept on another core when it wakes. Two of them on one core, on one
+//! die, or on two pass a line between each other in times that differ by ten, so that programs that are compared one
+//! after the other run on different machines in effect. A processor that polls when it is idle stays where it is for
+//! seconds, and takes nothing from those that run.
 
 use std::{
     fs::File,
     io::{self, Write as _},
 };
 
-/// Where Linux hears how late a processor may wake, in microseconds (`Documentation/power/pm_qos_interface`), as long as it is open.
+/// The CPU latency limit of Linux in microseconds, in force while the file is open
+/// (`Documentation/power/pm_qos_interface`).
 const WISH: &str = "/dev/cpu_dma_latency";
 
-/// Until it is dropped no processor sleeps.
+/// No processor sleeps until this is dropped.
 #[derive(Debug)]
 pub struct Awake {
     _wish: File,
 }
 
 impl Awake {
-    /// Begins. `None`: the system refuses, which is said.
+    /// Requests it. `None`: the system refuses; prints why.
     pub fn begin() -> Option<Self> {
-        Self::wish().inspect_err(|error| eprintln!("processors may sleep, and be moved then: {WISH}: {error}")).ok()
+        Self::wish()
+            .inspect_err(|error| {
+                eprintln!("cannot keep processors from sleeping, so figures may vary more: {WISH}: {error}")
+            })
+            .ok()
     }
 
     fn wish() -> io::Result<Self> {
@@ -37,7 +43,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn the_system_hears_the_wish() {
+    fn the_system_accepts_the_request() {
         let may = File::options().read(true).write(true).open(WISH).is_ok();
         let awake = Awake::begin();
         assert_eq!(awake.is_some(), may);

@@ -1,4 +1,4 @@
-//! Jobs of `unisono run` whose ranks are this very program, and what they leave behind.
+//! Starts jobs of `unisono run` whose ranks are this program, and checks that they leave nothing behind.
 
 use alloc::collections::BTreeSet;
 use core::time::Duration;
@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long the processes of a job that has ended may take to go.
+/// Time limit for the processes of an ended job to exit.
 const GOING: Duration = Duration::from_secs(5);
 
 /// A job, and the lines that its ranks print.
@@ -22,7 +22,7 @@ pub struct Job {
     launcher: Child,
     lines: mpsc::Receiver<String>,
     complaints: Option<JoinHandle<String>>,
-    /// An argument of each of its processes, and of no other.
+    /// An argument that only its processes have.
     mark: String,
 }
 
@@ -30,7 +30,7 @@ impl Job {
     /// Starts the job: `unisono run OPTIONS -- THIS PROGRAM ARGUMENTS`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The launcher cannot be started.
     pub fn start(mark: &str, options: &[&str], arguments: &[&str]) -> Result<Self, String> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(own.with_file_name("unisono"));
@@ -56,12 +56,12 @@ impl Job {
         Ok(Self { launcher, lines, complaints: Some(complaints), mark: mark.to_owned() })
     }
 
-    /// The next line. `None`: the time is over, or nobody prints any more.
+    /// The next line of output. `None`: the time limit passed, or the output is closed.
     pub fn line(&self, until: Instant) -> Option<String> {
         self.lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Whether nobody prints any more; what was printed before is still read.
+    /// Whether the output is closed; earlier lines can still be read.
     pub fn is_mute(&self) -> bool {
         matches!(self.lines.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected))
     }
@@ -69,16 +69,18 @@ impl Job {
     /// One line of each rank: `WORD RANK PROCESS`. Returns the processes by rank.
     ///
     /// # Errors
-    /// A rank says something else, or nothing within 20 s.
+    /// A rank prints another line, or none within 20 s.
     pub fn ready(&self, word: &str, ranks: usize) -> Result<Vec<Pid>, String> {
         let until = Instant::now() + Duration::from_secs(20);
         let mut processes = vec![None; ranks];
         for _ in 0..ranks {
             let line = self.line(until).ok_or("the job does not start")?;
             let words: Vec<&str> = line.split(' ').collect();
-            let [said, rank, process] = words[..] else { return Err(format!("a rank says {line:?}")) };
+            let [said, rank, process] = words[..] else { return Err(format!("unexpected output of a rank: {line:?}")) };
             let rank = rank.parse::<usize>().ok().filter(|_| said == word);
-            let place = rank.and_then(|rank| processes.get_mut(rank)).ok_or_else(|| format!("a rank says {line:?}"))?;
+            let place = rank
+                .and_then(|rank| processes.get_mut(rank))
+                .ok_or_else(|| format!("unexpected output of a rank: {line:?}"))?;
             *place = process.parse().ok().and_then(Pid::from_raw);
         }
         processes.into_iter().collect::<Option<_>>().ok_or_else(|| "a rank is missing".to_owned())
@@ -87,7 +89,7 @@ impl Job {
     /// Waits until the launcher has ended by itself.
     ///
     /// # Errors
-    /// It has not by then.
+    /// It has not ended in time.
     pub fn ended(&mut self, until: Instant) -> Result<ExitStatus, String> {
         loop {
             if let Some(status) = self.launcher.try_wait().map_err(|error| error.to_string())? {
@@ -103,7 +105,7 @@ impl Job {
     /// Ends the job, and checks that nothing of it remains: no process that runs, no panic, no launcher that crashed.
     ///
     /// # Errors
-    /// What there is.
+    /// What remains, or which process crashed.
     pub fn clean(mut self) -> Result<(), String> {
         let crashed = match self.launcher.try_wait() {
             Ok(Some(status)) => status.signal().is_some(),
@@ -157,7 +159,7 @@ pub fn processes(mark: &str) -> Vec<Pid> {
     numbers.filter(marked).filter_map(Pid::from_raw).collect()
 }
 
-/// What may be left behind outside of processes: files of shared memory by name, and KiB of shared memory.
+/// Resources outside of processes: files of shared memory by name, and KiB of shared memory.
 #[derive(Clone, Debug)]
 pub struct Remains {
     files: BTreeSet<PathBuf>,
@@ -165,7 +167,7 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// As it is now.
+    /// The current resources.
     pub fn now() -> Self {
         let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path()).collect();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -174,7 +176,7 @@ impl Remains {
         Self { files, shared: shared.unwrap_or(f64::NAN) }
     }
 
-    /// Files and MiB of shared memory that there are now and were not then; whoever else uses shared memory has 20 s to be done.
+    /// Files and MiB of shared memory created since then. Other users of shared memory have 20 s to release theirs.
     pub fn left(&self) -> (usize, f64) {
         let until = Instant::now() + Duration::from_secs(20);
         loop {

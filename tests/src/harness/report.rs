@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What a figure must satisfy.
+/// The bar of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Limit {
     /// Reported only.
@@ -20,7 +20,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether `figure` satisfies it; what is no number does not.
+    /// Whether `figure` satisfies it; NaN does not.
     pub fn is_met(self, figure: f64) -> bool {
         match self {
             Self::None => true,
@@ -30,8 +30,8 @@ impl Limit {
     }
 }
 
-/// Prints figures and remembers whether one missed its bar. Meanwhile the standard error says, if it is a terminal, how many there
-/// are, and since when.
+/// Prints figures and remembers whether one missed its bar. Shows the number of figures and the elapsed time on the
+/// standard error if that is a terminal.
 #[derive(Debug)]
 pub struct Report {
     bar: u8,
@@ -43,7 +43,7 @@ pub struct Report {
 impl Report {
     /// For the bar of that number, as lines for people or as JSON objects.
     pub fn new(bar: u8, json: bool) -> Self {
-        // A serial line that a program reads says that it is a terminal, but a dumb one.
+        // A serial line that a program reads is a terminal, but a dumb one.
         let draws = io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|terminal| terminal != "dumb");
         let under_way = if draws { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if !under_way.is_hidden() {
@@ -54,7 +54,7 @@ impl Report {
         Self { bar, json, missed: false, under_way }
     }
 
-    /// One figure. `name` is a JSON key; `of` tells figures of one name apart.
+    /// One figure. `name` is a JSON key; `of` distinguishes figures of one name.
     pub fn figure(&mut self, name: &str, of: &str, figure: f64, unit: &str, limit: Limit) {
         let met = limit.is_met(figure);
         self.missed |= !met;
@@ -85,7 +85,7 @@ impl Report {
         self.under_way.set_message(format!("{name} of {of}"));
     }
 
-    /// Whether every figure so far met its limit.
+    /// Whether every figure satisfied its limit.
     pub const fn is_met(&self) -> bool {
         !self.missed
     }
@@ -107,7 +107,7 @@ const fn word(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
-/// The value below which a share `q` of the sorted samples lies; not a number without samples.
+/// The `q`-quantile of the sorted samples; NaN without samples.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(f64::NAN)
@@ -118,7 +118,7 @@ mod tests {
     use super::{Limit, quantile};
 
     #[test]
-    fn no_number_meets_no_limit() {
+    fn nan_satisfies_no_limit() {
         assert!(!Limit::Most(2.0).is_met(f64::NAN) && !Limit::Least(0.0).is_met(f64::NAN));
         assert!(Limit::Most(2.0).is_met(2.0) && !Limit::Least(2.0).is_met(1.9));
     }

@@ -1,10 +1,13 @@
-//! A software adapter: what a ConnectX does with the queues that [`unisono_verbs::mlx5`] writes, so that its device runs without one.
+//! A software adapter: executes the queues that [`unisono_verbs::mlx5`] writes as a ConnectX does, so that its device
+//! runs without hardware.
 //!
-//! It learns of send entries by doorbell record and doorbell only, reads them from what is visible at that moment, and delivers
-//! datagrams with a global route header into the receive queues of other queue pairs. Stores become visible at barriers; what a
-//! doorbell overtakes is not seen. A [`Checker`](unisono_verbs::queue_memory::Checker) watches every queue besides.
+//! It learns of send entries by doorbell record and doorbell only, reads them from what is visible at that moment, and
+//! delivers datagrams with a global route header into the receive queues of other queue pairs. Stores become visible at
+//! barriers; stores that a doorbell overtakes are not seen. A [`Checker`](unisono_verbs::queue_memory::Checker) watches every
+//! queue besides.
 //!
-//! It reads and writes the formats on its own, by offsets of the Programmer's Reference Manual, and shares no code with the driver.
+//! It reads and writes the formats on its own, by offsets of the Programmer's Reference Manual, and shares no code with
+//! the driver.
 
 mod completion;
 mod datagram;
@@ -39,7 +42,7 @@ pub type AdapterDevice = Raw<'static, Queues<'static, Shared>, AdapterAddress>;
 /// Queue pairs take datagrams with this key.
 const QKEY: u32 = 0x8765_4321;
 
-/// What adapters are connected by.
+/// The fabric between adapters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fabric {
     /// Addressed by local identifiers.
@@ -50,10 +53,10 @@ pub enum Fabric {
     Ethernet4,
 }
 
-/// How adapters and devices are.
+/// Configuration of adapters and devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What connects them.
+    /// The fabric.
     pub fabric: Fabric,
     /// Bytes of the longest datagram.
     pub mtu: u32,
@@ -63,7 +66,7 @@ pub struct Config {
     pub holdable: u32,
     /// Blocks of each send queue.
     pub blocks: u32,
-    /// Datagrams of up to so many bytes are inline.
+    /// Bytes of the longest inline datagram.
     pub inline: usize,
     /// Whether there is a lane with events.
     pub interrupts: bool,
@@ -71,7 +74,7 @@ pub struct Config {
     pub flame: usize,
     /// Of the completion queues.
     pub stride: Stride,
-    /// What happens on the way.
+    /// Faults of the fabric.
     pub faults: Faults,
 }
 
@@ -92,7 +95,7 @@ impl Default for Config {
     }
 }
 
-/// Adapters and what connects them.
+/// Adapters and their fabric.
 #[derive(Clone, Debug)]
 pub struct Adapters {
     config: Config,
@@ -118,12 +121,12 @@ impl Adapters {
         (0..count).map(make).collect()
     }
 
-    /// Lets what was overtaken arrive.
+    /// Delivers the datagrams that were held back for reordering.
     pub fn settle(&self) {
         self.network.borrow_mut().arrive_all();
     }
 
-    /// What a driver must not do and did, and what the adapter found in a queue that makes no sense.
+    /// Violations of the driver, and malformed entries.
     pub fn troubles(&self) -> Vec<String> {
         self.network.borrow().troubles.clone()
     }
@@ -138,7 +141,7 @@ impl Adapters {
         self.network.borrow_mut().reset(qpn(port, lane));
     }
 
-    /// Writes bytes over a completion queue, as an adapter does that has gone mad.
+    /// Writes bytes over a completion queue, as a defective adapter might.
     pub fn scribble(&self, port: u32, lane: Lane, mut byte: impl FnMut(usize) -> u8) {
         let mut network = self.network.borrow_mut();
         for queue in network.completion_memory(qpn(port, lane)) {

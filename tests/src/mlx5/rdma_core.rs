@@ -1,8 +1,10 @@
-//! rdma-core's source as the crate `ibverbs-sys` carries it, and the parts of it that are compiled to be compared with.
+//! Builds and runs rdma-core's mlx5 provider, from the source that the crate `ibverbs-sys` carries, as a reference for
+//! our work queues.
 //!
-//! Cargo fetches it (`tests/rdma-core/Cargo.toml`), the system's C compiler compiles the mlx5 provider's `qp.c`, `cq.c` and `verbs.c` with
-//! `tests/rdma-core/mlx5.c`, and the program runs as a child that answers requests: nothing of it is linked to anything of ours.
-//! Needs `cc`, `python3` (rdma-core derives headers from the kernel's with it) and, the first time, a registry.
+//! Cargo fetches it (`tests/rdma-core/Cargo.toml`), the system's C compiler compiles the mlx5 provider's `qp.c`, `cq.c`
+//! and `verbs.c` with `tests/rdma-core/mlx5.c`, and the program runs as a child that answers requests: nothing of it is
+//! linked to anything of ours. Needs `cc`, `python3` (rdma-core derives headers from the kernel's with it) and, the
+//! first time, a registry.
 
 use std::env;
 use std::fs;
@@ -18,7 +20,7 @@ use unisono_verbs::raw::Data;
 pub const REGISTERS: usize = 1024;
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rdma-core");
-/// What rdma-core's build would find out about the compiler.
+/// Configuration that rdma-core's build would generate.
 const CONFIG: &str = "
 #define HAVE_STATEMENT_EXPR 1
 #define HAVE_BUILTIN_TYPES_COMPATIBLE_P 1
@@ -32,10 +34,10 @@ const CONFIG: &str = "
 #define VERBS_WRITE_ONLY 0
 ";
 
-/// Where rdma-core's source lies. Fetches it if need be.
+/// Path of rdma-core's source. Fetches it if needed.
 ///
 /// # Errors
-/// Cargo cannot be run or does not say.
+/// Cargo cannot be run or does not print the path.
 pub fn source() -> io::Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = format!("{HERE}/Cargo.toml");
@@ -134,7 +136,7 @@ pub struct Setup {
     pub receive_units: u32,
 }
 
-/// Who is to receive, as `ibv_ah_attr` puts it.
+/// Destination, in the terms of `ibv_ah_attr`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Destination {
     /// RoCE of this version; 0: InfiniBand.
@@ -163,25 +165,25 @@ pub struct Destination {
     pub qkey: u32,
     /// GID.
     pub gid: [u8; 16],
-    /// What the GID's next hop has.
+    /// Hardware address of the next hop.
     pub mac: [u8; 6],
 }
 
-/// What is to be sent.
+/// Payload of a send request.
 #[derive(Clone, Debug)]
 pub enum Pieces {
-    /// From there.
+    /// From these ranges.
     Gather(Vec<Data>),
-    /// These.
+    /// Inline bytes.
     Inline(Vec<Vec<u8>>),
 }
 
 /// A send request.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// To whom.
+    /// Destination.
     pub to: Destination,
-    /// What.
+    /// Payload.
     pub pieces: Pieces,
     /// `IBV_SEND_SIGNALED`.
     pub signalled: bool,
@@ -191,7 +193,7 @@ pub struct Post {
     pub immediate: Option<Immediate>,
 }
 
-/// What a posting has stored.
+/// Memory stored by a posting.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Stored {
     /// All entries.
@@ -202,7 +204,7 @@ pub struct Stored {
     pub registers: Vec<u8>,
 }
 
-/// What `ibv_wc` says of a completion.
+/// A completion in the terms of `ibv_wc`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Polled {
     /// `wr_id`: the place of the entry in its queue.
@@ -211,7 +213,7 @@ pub struct Polled {
     pub status: u32,
     /// `IBV_WC_RECV`.
     pub is_receive: bool,
-    /// What the maker knows of a failure.
+    /// Vendor-specific syndrome of a failure.
     pub vendor: u32,
     /// Bytes received, the route header included.
     pub bytes: u32,
@@ -255,7 +257,7 @@ impl Provider {
     /// Makes a fresh queue pair.
     ///
     /// # Errors
-    /// It has ended.
+    /// The provider has exited.
     pub fn make(&mut self, setup: Setup) -> io::Result<()> {
         self.setup = setup;
         let flags = [u32::from(setup.takes_entries), u32::from(setup.prefers)];
@@ -266,7 +268,7 @@ impl Provider {
     /// Posts all of these in one call. Everything that is not stored is 0.
     ///
     /// # Errors
-    /// It has refused one of them and ended.
+    /// The provider rejected one of them and exited.
     pub fn send(&mut self, posts: &[Post]) -> io::Result<Stored> {
         self.put(&[1, posts.len() as u32])?;
         for post in posts {
@@ -306,7 +308,7 @@ impl Provider {
     /// Polls completion queue entries that the adapter might have written.
     ///
     /// # Errors
-    /// It takes one of them for none, and has ended.
+    /// The provider rejected one of them and exited.
     pub fn complete(&mut self, entries: &[[u8; 64]]) -> io::Result<Vec<Polled>> {
         self.put(&[4, entries.len() as u32])?;
         entries.iter().try_for_each(|entry| self.to.write_all(entry))?;

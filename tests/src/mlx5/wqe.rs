@@ -1,4 +1,4 @@
-//! Our mlx5 work queues against rdma-core's, and the barriers between their stores, each left out in turn.
+//! Compares our mlx5 work queues with rdma-core's, and omits each barrier between their stores in turn.
 
 mod completions;
 mod omitted_barriers;
@@ -17,7 +17,7 @@ pub use omitted_barriers::{Deletion, delete_each_barrier};
 
 use crate::mlx5::rdma_core::{Pieces, Post, Provider, REGISTERS, Setup, Stored};
 
-/// What was compared.
+/// Counts of a comparison.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Compared {
     /// Send requests.
@@ -30,7 +30,7 @@ pub struct Compared {
     pub calls: u64,
     /// Of them those whose entry went by BlueFlame.
     pub flames: u64,
-    /// Times that an entry's 16-bit index began again.
+    /// Wraps of the 16-bit entry index.
     pub turns: u64,
     /// Receive requests.
     pub receives: u64,
@@ -38,7 +38,7 @@ pub struct Compared {
     pub different: u64,
 }
 
-/// Compares so many random send requests, on queue pairs of every size; some call prints each difference.
+/// Compares `requests` random send requests on queue pairs of every size, and prints differences.
 ///
 /// # Errors
 /// The provider cannot be run.
@@ -46,7 +46,7 @@ pub fn compare(program: &Path, requests: u64, seed: u64) -> io::Result<Compared>
     let mut random = random_requests::Random::new(seed);
     let mut compared = Compared::default();
     let mut provider = None;
-    // So many that the index of each queue pair's entries begins again.
+    // Requests per queue pair: enough for its entry index to wrap.
     let share = 35_000;
     while compared.sends < requests {
         let setup = random.setup();
@@ -110,7 +110,7 @@ fn of_queue_pair(
         judge(&stored(queue.seam()), &theirs, compared, || format!("{setup:?} {posts:?}"));
         assert!(queue.complete(last as u16).is_some(), "the last entry is outstanding");
 
-        // Who lends memory lends some.
+        // Receive memory is never empty.
         let data = random.data();
         let data = Data { bytes: data.bytes.max(1), ..data };
         assert!(receive.post(data, 0), "there is room");
@@ -128,7 +128,7 @@ fn of_queue_pair(
     Ok(())
 }
 
-/// What lies in the queue and in the registers.
+/// The stored entries and registers.
 fn stored(memory: &Memory) -> Stored {
     let mut registers = vec![0; REGISTERS];
     for (at, bytes) in &memory.rung {

@@ -1,4 +1,4 @@
-//! The states that were found, by their fingerprints.
+//! The set of visited states, by their fingerprints.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -20,7 +20,7 @@ impl Fingerprint {
     }
 }
 
-/// A state that was found; the index says as the how manieth.
+/// A visited state and its index in order of discovery.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     fingerprint: Fingerprint,

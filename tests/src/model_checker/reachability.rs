@@ -1,4 +1,4 @@
-//! From which states a finished one can be reached.
+//! Reverse reachability: finds a state from which no finished one can be reached.
 
 /// The first of `states` states from which none of `targets` can be reached along `transitions`.
 pub(super) fn first_that_cannot_reach(states: u32, transitions: &[[u32; 2]], targets: &[u32]) -> Option<u32> {

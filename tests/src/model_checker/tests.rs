@@ -1,13 +1,13 @@
 use super::*;
 
-/// Two processes that each enter a critical section once, guarded by what the variant says.
+/// Two processes that each enter a critical section once, guarded as the variant states.
 struct Section {
     guard: Guard,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Guard {
-    /// Whoever sees the lock free takes it, in one step.
+    /// A process tests and takes the free lock in one step.
     Atomic,
     /// Looks in one step, takes in another.
     LookThenTake,

@@ -1,10 +1,10 @@
-//! A path from the initial state.
+//! A trace: the path from the initial state to a failure.
 
 use core::fmt;
 
 use super::Model;
 
-/// What happened, and the states in between, as text.
+/// The actions, and the states in between, as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// The initial state.

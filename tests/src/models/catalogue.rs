@@ -1,4 +1,5 @@
-//! The models that are explored, each small enough for a run of all of them within minutes.
+//! The catalogue of models, each small enough to explore all of them within minutes, and of the mutants that they must
+//! detect.
 
 use core::marker::PhantomData;
 
@@ -13,16 +14,16 @@ use super::peer_lifecycle::{self, Lives};
 use super::window::{self, Window};
 use crate::model_checker::{Explorer, Report};
 
-/// What must come of an exploration.
+/// Expected result of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
     /// Every state is safe, and each can finish.
     Holds,
-    /// Some state is not safe: the surroundings are worse than any protocol withstands.
+    /// Some state is unsafe: the environment is worse than the protocol can withstand.
     Fails,
 }
 
-/// A model and what it is about.
+/// A model and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its name.
@@ -35,11 +36,11 @@ pub struct Entry {
     pub messages: &'static str,
     /// Datagrams in flight.
     pub in_flight: usize,
-    /// After how many later deliveries a datagram dies.
+    /// Number of later deliveries after which a datagram disappears.
     pub lifetime: Option<i8>,
-    /// What else may happen, and why not more.
+    /// Other events of the model, and why there are no more.
     pub notes: &'static str,
-    /// What must come of it.
+    /// Expected result.
     pub expected: Expected,
     explore: fn(Explorer) -> Report,
 }
@@ -254,7 +255,7 @@ pub const MODELS: &[Entry] = &[
         "postings finish late, both leave"
     ),
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
-    collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "what is longer than a block is announced"),
+    collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
     message!(
         "message-four",
@@ -308,14 +309,14 @@ pub const MODELS: &[Entry] = &[
     ),
 ];
 
-/// Models that are too large: what those of the same name in [`MODELS`] leave out. Explored by name only, as in
+/// Models that are too large: variants of those in [`MODELS`] without their restrictions. Explored by name only, as in
 /// `models --only window-3-all --states 40000000`.
 pub const BEYOND: &[Entry] = &[
     window!("window-3-all", Abstract<0>, 3, 4, 2, 10, &[3], ALL, Holds, "postings finish and probes leave late"),
     window!("relative-3-all", Relative<0>, 3, 4, 2, 10, &[3], PLAIN, Holds, "credit for all three segments"),
 ];
 
-/// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must notice.
+/// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must detect it.
 pub const MUTANTS: &[(&str, &str)] = &[
     ("window_overfull", "window-2"),
     ("resend_unfinished", "window-2"),

@@ -1,21 +1,21 @@
-//! Clocks of models.
+//! The clocks of the models: abstract and relative time.
 
 use unisono_core::time::Time;
 use unisono_core::window::congestion::Control;
 use unisono_core::window::send_window::{Pace, SendWindow};
 
-/// A clock that a model can let run.
+/// A clock that a model can advance.
 pub trait Clock: Time<Stamp = ()> {
-    /// What is printed.
+    /// Printed name.
     const NAME: &str;
-    /// The only moment there is: deadlines lie relative to it.
+    /// The present moment: deadlines are relative to it.
     const NOW: Self::Instant;
-    /// What windows are paced by.
+    /// Timing parameters of windows.
     const PACE: Pace;
 
     /// The window one tick later; `None` where time does not pass.
     fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>>;
-    /// Whether the deadline lies farther ahead than the pace allows.
+    /// Whether the deadline is later than the timing parameters allow.
     fn is_beyond(deadline: Self::Instant) -> bool;
 }
 

@@ -1,7 +1,8 @@
-//! Ranks that run one collective: the shipped executors and messages, over channels that keep the order of each pair.
+//! Model of ranks that run one collective: the shipped executors and message transport, over channels that are ordered
+//! per pair.
 //!
-//! Ranks begin when they like, and do what there is to be done at any later moment; channels deliver one message at a time.
-//! Payload is read when it arrives, as an adapter may do: until then it belongs to the send, which ends with it. Contents are
+//! Ranks begin at any time, and make progress at any later moment; channels deliver one message at a time. Payload is
+//! read when it arrives, as an adapter may do: until then it belongs to the send, which ends with it. Contents are
 //! lists of what was contributed, combined by joining them.
 
 use alloc::collections::VecDeque;
@@ -15,14 +16,14 @@ use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span}
 
 use crate::model_checker::Model;
 
-/// What is explored.
+/// The model.
 #[derive(Debug)]
 pub struct Collective {
     plans: Vec<Plan>,
     room: Room,
 }
 
-/// What is lent to the messages of each rank.
+/// Limits of the message transport of each rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
     /// Blocks of the longest eager message.
@@ -54,7 +55,7 @@ struct Side {
     is_final: bool,
 }
 
-/// All ranks, and what is between them.
+/// All ranks, and the messages in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     sides: Vec<Side>,
@@ -63,10 +64,10 @@ pub struct State {
     broken: Option<&'static str>,
 }
 
-/// Something that can happen.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    /// A rank does all that there is to be done.
+    /// A rank makes all possible progress.
     Turn(usize),
     /// The first message from one to the other arrives.
     Deliver(usize, usize),
@@ -181,7 +182,7 @@ impl Collective {
                 Turn::Final => {
                     state.sides[rank].is_final = true;
                     if !self.is_right(state, rank) {
-                        state.broken = Some("the result is what the collective means");
+                        state.broken = Some("the result is correct");
                     }
                     break;
                 }
@@ -224,12 +225,12 @@ impl Collective {
             }
             Arrival::Nothing => {}
             Arrival::Refused { .. } | Arrival::Disagrees { .. } => state.broken = Some("lengths agree"),
-            Arrival::Nonsense => state.broken = Some("what is said makes sense"),
+            Arrival::Nonsense => state.broken = Some("messages keep the protocol"),
         }
         Some(())
     }
 
-    /// Whether the rank's output is what the collective means.
+    /// Whether the rank's output is correct.
     fn is_right(&self, state: &State, rank: usize) -> bool {
         let Call { verb, size, root, segments, .. } = *self.call();
         let everyone: Value = (0..size as u8).collect();

@@ -1,4 +1,4 @@
-//! The congestion window of one peer, told of any round trips and losses at any moment of a short while.
+//! Model of the congestion window of one peer, with arbitrary round-trip samples and losses during a short time.
 
 use unisono_core::time::Time;
 use unisono_core::window::congestion::{Congestion as Window, Control};
@@ -49,11 +49,11 @@ impl Time for Short {
     }
 }
 
-/// What is explored.
+/// The model.
 #[derive(Clone, Copy, Debug)]
 pub struct Congestion;
 
-/// A window, and what is known of it outside.
+/// A window, and the history that the rules need.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     window: Window<Short>,
@@ -63,7 +63,7 @@ pub struct State {
     broken: Option<&'static str>,
 }
 
-/// Something that can happen.
+/// An action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Time passes.
@@ -122,7 +122,7 @@ impl Model for Congestion {
         next.broken = if after == 0 {
             Some("one segment always may be in flight")
         } else if after < before && !late {
-            Some("what is in time shrinks no window")
+            Some("a round trip in time shrinks no window")
         } else if after < before && !due {
             Some("it shrinks at most once a round trip")
         } else if 2 * after < before {

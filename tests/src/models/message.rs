@@ -1,7 +1,7 @@
-//! Ranks that send each other messages with hardly any memory, over channels that keep order.
+//! Model of point-to-point messages with minimal memory, over channels that keep order.
 //!
-//! All ranks but the last send to the last one, in their program's order; the last one posts receives, any of a choice next,
-//! cancels, probes. Whatever is handled, handed out and done when is chosen.
+//! All ranks but the last send to the last one, in their program's order; the last one posts receives, any of a choice
+//! next, cancels, probes. The order of all events is arbitrary.
 
 mod rank;
 
@@ -19,12 +19,12 @@ pub use self::rank::{HEADERS, SLOTS};
 /// Messages of all ranks at most, and receives.
 const MOST: usize = 4;
 
-/// What is explored, with `R` ranks.
+/// The model, with `R` ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages<const R: usize> {
     /// By each rank but the last, in order.
     pub sent: &'static [Sent],
-    /// What receives may ask for: source and tag.
+    /// Patterns of receives: source and tag.
     pub patterns: &'static [(Option<u32>, Option<u32>)],
     /// How many receives.
     pub receives: usize,
@@ -35,13 +35,13 @@ pub struct Messages<const R: usize> {
 /// A message.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// Who sends it.
+    /// Its sender.
     pub from: u8,
-    /// What it is called.
+    /// Its tag.
     pub tag: u32,
     /// Bytes of payload: to 1 short, to 2 eager.
     pub bytes: u64,
-    /// It ends when it is taken.
+    /// It completes when it is matched.
     pub synchronous: bool,
 }
 
@@ -77,7 +77,7 @@ struct Message {
     done: bool,
 }
 
-/// All ranks, and what is between them and the last.
+/// All ranks, and the messages between them and the last one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State<const R: usize> {
     machines: [Machine; R],
@@ -95,24 +95,24 @@ pub struct State<const R: usize> {
     broken: Option<&'static str>,
 }
 
-/// Something that can happen.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// A rank sends its next message.
     Send(u8),
     /// The last rank posts a receive.
     Receive(usize),
-    /// It gives one up.
+    /// It cancels a receive.
     Cancel(usize),
     /// It probes for any message, and receives what it finds.
     Probe,
-    /// A rank's machine wishes something.
+    /// A rank's machine is polled for an action.
     Poll(usize),
-    /// A head comes to the last rank.
+    /// A header arrives at the last rank.
     Arrive(usize),
-    /// A head comes from the last rank.
+    /// A header arrives from the last rank.
     Return(usize),
-    /// A payload comes to granted memory.
+    /// A payload arrives in granted memory.
     Place,
 }
 
@@ -129,7 +129,7 @@ impl<const R: usize> Messages<R> {
         (0..self.sent.len() as u8).find(next)
     }
 
-    /// The first that a source sent, that matches, and that is not taken.
+    /// The first unmatched message of a source that matches the pattern.
     fn first(&self, state: &State<R>, pattern: &Pattern, source: PeerId) -> Option<u8> {
         let open = |i: &u8| {
             let Message { sent, taken, .. } = state.messages[usize::from(*i)];
@@ -173,12 +173,12 @@ impl<const R: usize> Messages<R> {
         if of.done {
             state.broken = Some("a message ends twice");
         } else if self.sent[usize::from(message)].synchronous && !of.taken {
-            state.broken = Some("a synchronous message ends before it is taken");
+            state.broken = Some("a synchronous message ends before it is matched");
         }
         of.done = true;
     }
 
-    /// A receive, or a probe, meets a message: which one it must be.
+    /// Checks that a receive or probe matched the message that it must match.
     fn meet(&self, state: &mut State<R>, pattern: &Pattern, status: &Status) -> u8 {
         let first = self.first(state, pattern, status.envelope.source);
         let Some(message) = first.filter(|first| self.envelope(*first) == status.envelope) else {
@@ -218,11 +218,11 @@ impl<const R: usize> Messages<R> {
         Some(())
     }
 
-    /// What was kept is copied.
+    /// Copies a buffered payload.
     fn bring(&self, state: &mut State<R>, user: u32, message: u8, met: Met) {
         let Met::Kept { message: id, place, .. } = met else { return };
         if state.kept.iter().position(|kept| *kept == (place, message)).map(|at| state.kept.remove(at)).is_none() {
-            state.broken = Some("another payload is kept there");
+            state.broken = Some("another payload is buffered there");
         }
         state.machines[R - 1].release(id);
         state.receives[user as usize].1 = Standing::Done;
@@ -265,11 +265,11 @@ impl<const R: usize> Messages<R> {
             Action::Sent { user } => self.end(state, user as u8),
             Action::Pull { receive, user, at, .. } => {
                 let Standing::Met(message) = state.receives[user as usize].1 else {
-                    state.broken = Some("a receive pulls that has met nothing");
+                    state.broken = Some("a receive pulls without a match");
                     return Some(());
                 };
                 if state.messages[usize::from(message)].done {
-                    state.broken = Some("a message ends whose payload is still asked for");
+                    state.broken = Some("a message ends whose payload is still requested");
                 }
                 if at.is_some_and(|at| at != u64::from(message)) {
                     state.broken = Some("another payload is pulled");
@@ -295,7 +295,7 @@ impl<const R: usize> Messages<R> {
             Outcome::Into { user, status, .. } => {
                 let message = self.join(state, user, &status);
                 if carried.payload != Some(message) {
-                    state.broken = Some("a payload comes to another receive");
+                    state.broken = Some("a payload arrives at another receive");
                 }
                 state.receives[user as usize].1 = Standing::Done;
             }
@@ -304,7 +304,7 @@ impl<const R: usize> Messages<R> {
                     state.kept.push((place, message));
                     state.kept.sort_unstable_by_key(|(_, message)| *message);
                 }
-                _ => state.broken = Some("a payload is kept over another one"),
+                _ => state.broken = Some("a payload overwrites another buffered one"),
             },
             Outcome::Coming { user, status } => {
                 self.join(state, user, &status);
@@ -315,7 +315,7 @@ impl<const R: usize> Messages<R> {
             Outcome::Place { more: true, .. } => state.broken = Some("a part is granted"),
             Outcome::Sent { user, .. } => self.end(state, user as u8),
             Outcome::Truncated { .. } => state.broken = Some("a message is too long for any"),
-            Outcome::Nonsense => state.broken = Some("a rank tells nonsense"),
+            Outcome::Nonsense => state.broken = Some("a rank violates the protocol"),
         }
     }
 
@@ -417,7 +417,7 @@ impl<const R: usize> Model for Messages<R> {
 
     fn violation(&self, state: &State<R>) -> Option<&'static str> {
         state.broken.or_else(|| {
-            // Nothing moves by itself: then nothing may wait that could go on.
+            // Nothing moves by itself: then nothing that could complete may wait.
             let sources = || (0..R as u32 - 1).map(PeerId);
             let could = |(pattern, standing): &(Pattern, Standing)| match standing {
                 Standing::Waits(_) => sources().any(|source| self.first(state, pattern, source).is_some()),
@@ -430,7 +430,7 @@ impl<const R: usize> Model for Messages<R> {
             } else if state.receives.iter().any(could) {
                 Some("a receive waits for a message that was sent")
             } else {
-                undone.then_some("a message was taken and does not end")
+                undone.then_some("a message was matched and does not end")
             }
         })
     }

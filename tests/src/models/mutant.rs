@@ -1,4 +1,4 @@
-//! Mutants: the core built with one rule broken, and a model that must notice.
+//! Mutants: builds the core with one rule broken, and checks that its model detects it.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,34 @@ use std::{env, fs, io};
 
 use super::catalogue::MUTANTS;
 
-/// What a model said about a mutant.
+/// Result of a model for a mutant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It broke a rule, or got stuck: so many steps from the initial state.
+    /// A rule was violated, or a state cannot finish, `steps` steps from the initial state.
     Killed {
         /// Which rule.
         rule: String,
         /// Steps.
         steps: usize,
     },
-    /// It was not noticed, or not explored to the end.
+    /// The model did not detect it, or was not explored completely.
     Survived(String),
 }
 
-/// A mutant, the model that was to kill it, and what came of it.
+/// A mutant, the model that had to kill it, and the verdict.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The rule that was broken.
     pub mutant: &'static str,
     /// The model.
     pub model: &'static str,
-    /// What it said.
+    /// The verdict.
     pub verdict: Verdict,
     /// Wall clock for building and exploring.
     pub seconds: f64,
 }
 
-/// Why mutants could not be tried.
+/// Why a mutant could not be tried.
 #[derive(Debug)]
 pub enum Error {
     /// A file could not be read or a program not be started.
@@ -56,19 +56,19 @@ impl fmt::Display for Error {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(to),
-            Self::Unlisted(name) => write!(to, "mutant {name}: not both in the core's sources and in the list"),
+            Self::Unlisted(name) => write!(to, "mutant {name} is missing in the core's sources or in the list"),
             Self::Build(errors) => write!(to, "a mutant does not build:\n{errors}"),
         }
     }
 }
 
-/// How a run of one model tells its verdict to the one that started it, as a line's first word.
+/// First word of the line with the verdict that a run of one model prints for its parent process.
 pub const VERDICT: &str = "verdict:";
 
-/// Every mutant of the list stands in the core's sources, and none there is missing in the list.
+/// Checks that the list of mutants equals that of the core's sources.
 ///
 /// # Errors
-/// [`Error::Unlisted`] names one for which that is not so.
+/// [`Error::Unlisted`] names a mutant that is missing in one of both.
 pub fn check_list() -> Result<(), Error> {
     let mut sources = String::new();
     read_all(&workspace().join("core/src"), &mut sources)?;
@@ -96,8 +96,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A target folder of its own, and the platform's name: with `--target`, flags do not reach build scripts and macros, which
-/// are built once.
+/// A target folder of its own, and the platform's name: with `--target`, flags do not reach build scripts and macros,
+/// which are built once.
 #[derive(Clone, Debug)]
 pub struct Workshop {
     folder: PathBuf,
@@ -118,7 +118,7 @@ impl Workshop {
         Ok(Self { folder: target.join(format!("mutants-{n}")), platform })
     }
 
-    /// Builds a mutant and lets its model judge it.
+    /// Builds a mutant and explores its model.
     ///
     /// # Errors
     /// When it does not build or start.

@@ -1,4 +1,4 @@
-//! A network that holds few datagrams, in no order.
+//! The network of the models: holds few datagrams, in no order.
 
 /// At most `N` datagrams. Equal whatever the order in which they were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -10,25 +10,25 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
 
     /// A datagram is sent; it is lost when there is no room.
     pub fn send(&mut self, datagram: D) {
-        // What is free sorts first.
+        // Free entries sort first.
         if let Some(free @ None) = self.0.first_mut() {
             *free = Some(datagram);
             self.0.sort_unstable();
         }
     }
 
-    /// What is in flight, with its places; equal datagrams once.
+    /// The datagrams in flight and their indices; equal datagrams once.
     pub fn iter(&self) -> impl Iterator<Item = (usize, D)> + '_ {
         let distinct = self.0.iter().enumerate().filter(|(i, cell)| *i == 0 || self.0[i - 1] != **cell);
         distinct.filter_map(|(i, cell)| Some((i, (*cell)?)))
     }
 
-    /// What is in flight at a place.
+    /// The datagram at an index.
     pub fn get(&self, place: usize) -> Option<D> {
         self.0.get(place).copied().flatten()
     }
 
-    /// Takes a datagram out.
+    /// Removes a datagram.
     pub fn remove(&mut self, place: usize) {
         self.0[place] = None;
         self.0.sort_unstable();
@@ -40,7 +40,7 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
         self.0.sort_unstable();
     }
 
-    /// Loses what does not live on.
+    /// Drops the datagrams that do not satisfy the predicate.
     pub fn retain(&mut self, lives: impl Fn(D) -> bool) {
         for cell in &mut self.0 {
             *cell = cell.filter(|datagram| lives(*datagram));

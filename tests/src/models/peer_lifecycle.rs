@@ -1,8 +1,9 @@
-//! Two endpoints that meet, may start again once each, are suspected, leave, and send each other messages meanwhile.
+//! Model of the lifecycle of two peers: they connect, may restart once each, may be suspected, leave, and exchange
+//! messages meanwhile.
 //!
-//! What travels are the datagrams' bytes. They are lost, doubled and reordered, and live for ever. Bootstrap names a rank's
-//! lives to the other one in order, at any later moment. Every armed timer may fire at any moment. A rank that is gone, or
-//! whose life was replaced, may be declared dead; so may, once, one that lives.
+//! The network carries the datagrams' bytes, which are lost, duplicated and reordered, and never expire. Bootstrap
+//! announces a rank's incarnations to the other rank in order, at any later moment. Every armed timer may fire at any
+//! moment. A gone rank, or one whose incarnation was replaced, may be declared dead; so may, once, a live one.
 
 mod datagram;
 mod rank;
@@ -23,21 +24,21 @@ use self::rank::{Seen, Side};
 use super::network::Network;
 use crate::model_checker::Model;
 
-/// What is explored, with `N` datagrams in flight.
+/// The model, with `N` datagrams in flight.
 #[derive(Debug)]
 pub struct Lives<const N: usize> {
     may: May,
     sides: RefCell<Sides>,
 }
 
-/// How much may happen.
+/// Events that may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct May {
-    /// Messages that each life of a rank sends.
+    /// Messages that each incarnation of a rank sends.
     pub messages: [u8; 2],
-    /// Whether a rank may start again.
+    /// Whether a rank may restart.
     pub restart: [bool; 2],
-    /// How often a rank that lives is declared dead.
+    /// How often a live rank is declared dead.
     pub suspicions: u8,
     /// The device finishes postings later than it makes them.
     pub finish_late: bool,
@@ -47,18 +48,18 @@ pub struct May {
     pub leave: bool,
 }
 
-/// Both ranks, and what is between them.
+/// Both ranks, and the datagrams in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State<const N: usize> {
     sides: [Shared; 2],
     network: Network<Datagram, N>,
-    /// Messages of a rank's present life that each life of the other one was given.
+    /// Messages of a rank's present incarnation that were delivered to each incarnation of the other one.
     given: [[u8; 2]; 2],
     suspicions: u8,
     broken: Option<&'static str>,
 }
 
-/// Something that can happen.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// Something happens at a rank.
@@ -67,7 +68,7 @@ pub enum Action {
         rank: u8,
         /// What.
         step: Step,
-        /// Not a suspicion of one who lives.
+        /// It is not the suspicion of a live rank.
         sound: bool,
     },
     /// A datagram arrives.
@@ -112,10 +113,10 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What came of a step: how the side stands then, and what was seen. `None`: nothing.
+/// Outcome of a step: the next state of the rank, and the observations. `None`: the step is impossible.
 type Outcome = Option<(Shared, Rc<[Seen]>)>;
 
-/// All sides that were met, and what came of the steps that were taken with them.
+/// All distinct rank states, and the outcomes of their steps.
 #[derive(Default)]
 struct Sides {
     numbers: HashMap<Rc<Side>, u32, foldhash::quality::FixedState>,
@@ -136,7 +137,7 @@ impl Sides {
         Shared { number, side }
     }
 
-    /// What comes of a step, and what is seen of it outside.
+    /// The outcome of a step.
     fn step(&mut self, from: &Shared, step: Step) -> Option<(Shared, Rc<[Seen]>)> {
         if let Some(known) = self.steps.get(&(from.number, step)) {
             return known.clone();
@@ -155,7 +156,7 @@ impl<const N: usize> Lives<N> {
         Self { may, sides: RefCell::default() }
     }
 
-    /// Different sides that were met.
+    /// Number of distinct rank states.
     pub fn sides(&self) -> usize {
         self.sides.borrow().numbers.len()
     }
@@ -164,7 +165,7 @@ impl<const N: usize> Lives<N> {
         self.sides.borrow_mut().share(Side::new(rank, life, told))
     }
 
-    /// Takes the step at one rank, and judges what is seen of it with the other in view.
+    /// Performs a step at one rank, and checks the observations against the other rank.
     fn step(&self, state: &State<N>, rank: u8, step: Step) -> Option<State<N>> {
         let at = usize::from(rank);
         let other = &state.sides[1 - at].side;
@@ -192,7 +193,7 @@ impl<const N: usize> Lives<N> {
                 }
                 Seen::Completed { message, ok } => {
                     if ok && next.given[at][usize::from(message.to_life)] <= message.number {
-                        next.broken = Some("an operation completes that the peer's life was not given");
+                        next.broken = Some("an operation completes that the peer's incarnation did not receive");
                     }
                 }
                 Seen::Broken(rule) => next.broken = Some(rule),
@@ -203,7 +204,7 @@ impl<const N: usize> Lives<N> {
             let current = before.believes() == Some(other.life());
             let mutual = other.believes() == Some(before.life());
             if current && mutual && other.peer_life() == Life::Alive && !other.has_left() {
-                next.broken = Some("a datagram ends a pair of present lives");
+                next.broken = Some("a datagram ends a pair of present incarnations");
             }
         }
         Some(next)
@@ -309,7 +310,7 @@ impl<const N: usize> Model for Lives<N> {
         state.sides.iter().all(|shared| shared.side.is_gone() == shared.side.has_left() && shared.side.is_clean())
     }
 
-    /// Nobody has to start again, to suspect who lives, to leave or to send for things to come to an end.
+    /// Restarts, suspicions of live ranks, departures and sends are optional.
     fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Restart(_) => false,

@@ -1,12 +1,13 @@
-//! One sender's window, one receiver's, and all that a network and a device may do to what they exchange.
+//! Model of one send window and one receive window, with everything that a network and a device may do to their
+//! datagrams.
 //!
-//! The user sends messages of one segment without end. Datagrams are lost, doubled and reordered, and die when more than a
-//! lifetime of messages was delivered since they can have been sent. The device finishes postings as late as it likes. The
-//! receiver acknowledges whenever it owes it, grants as much credit as it likes, and may lack a window, or a cell to hold a
-//! datagram in, for what comes early. An idle sender may give its window back and take a new one.
+//! The user sends messages of one segment without end. Datagrams are lost, doubled and reordered, and disappear when
+//! more than a lifetime of messages was delivered since they can have been sent. The device finishes postings at any
+//! later time. The receiver acknowledges at any time when an acknowledgement is due, grants any credit, and may lack a
+//! window, or a cell to hold an early datagram. An idle sender may release its window and take a new one.
 //!
-//! Messages are numbered relative to the oldest one that is not released, sequence numbers likewise: so a finite number of
-//! states stands for any number of messages, while a datagram of an old message that is taken for a new one is seen.
+//! Messages are numbered relative to the oldest one that is not released, sequence numbers likewise: so a finite number
+//! of states stands for any number of messages, while a datagram of an old message that is taken for a new one is seen.
 
 mod datagram;
 
@@ -23,33 +24,33 @@ use super::clock::Clock;
 use super::network::Network;
 use crate::model_checker::Model;
 
-/// What is explored. `W` segments, sequence numbers of `BITS` bits, `N` datagrams in flight.
+/// The model. `W` segments, sequence numbers of `BITS` bits, `N` datagrams in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<T, const W: usize, const BITS: u32, const N: usize> {
-    /// A datagram dies when more messages than these were delivered since it can have been sent.
+    /// A datagram disappears when more messages than these were delivered since it can have been sent.
     pub lifetime: i8,
     /// The credits that an acknowledgement may carry.
     pub credits: &'static [u16],
-    /// What else may happen.
+    /// Other events that may happen.
     pub may: May,
     /// The clock.
     pub clock: PhantomData<T>,
 }
 
-/// What may happen beside loss, doubling and reordering.
+/// Events beside loss, duplication and reordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct May {
     /// The device finishes postings later than it makes them.
     pub finish_late: bool,
     /// A probe leaves later than the deadline is noticed.
     pub probe_late: bool,
-    /// There is no receive window, or no cell to hold a datagram, for what comes early.
+    /// No receive window, or no cell to hold a datagram, is free for an early arrival.
     pub lack_window: bool,
-    /// An idle send window is given back, and a new one taken.
+    /// An idle send window is released, and a new one taken.
     pub renew: bool,
 }
 
-/// Both windows and what is between them.
+/// Both windows and the datagrams in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
     sender: SendWindow<T, W, BITS>,
@@ -68,7 +69,7 @@ pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
     broken: Option<&'static str>,
 }
 
-/// Something that can happen.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// The user has something to send.
@@ -88,26 +89,26 @@ pub enum Action {
     Tick,
     /// The device finishes its oldest posting.
     Finish,
-    /// The idle window is given back and another taken.
+    /// The idle window is released and another taken.
     Renew,
-    /// The receiver acknowledges with so much credit.
+    /// The receiver acknowledges with this credit.
     Acknowledge(u16),
-    /// What is in flight at a place arrives.
+    /// The datagram at an index arrives.
     Arrive {
-        /// The place.
+        /// The index.
         place: usize,
-        /// What it is.
+        /// The datagram.
         datagram: Datagram,
         /// It arrives once more later.
         doubled: bool,
         /// It finds no receive window.
         windowless: bool,
     },
-    /// What is in flight at a place is lost.
+    /// The datagram at an index is lost.
     Lose {
-        /// The place.
+        /// The index.
         place: usize,
-        /// What it is.
+        /// The datagram.
         datagram: Datagram,
     },
 }
@@ -219,7 +220,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             return Some("the window is overfull");
         }
         if state.sender.deadline().is_some_and(T::is_beyond) {
-            return Some("a probe comes later than the longest time between two");
+            return Some("a probe comes later than the longest probe interval");
         }
         if state.receiver.is_none() && state.held != [None; W] {
             return Some("a datagram is held for ever");
@@ -227,7 +228,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         state.broken
     }
 
-    /// What is queued is sent in the end, without more being queued.
+    /// Queueing more is optional: queued messages are sent eventually.
     fn counts(&self, action: &Action) -> bool {
         !matches!(action, Action::Queue)
     }
@@ -258,7 +259,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BIT
 }
 
 impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS, N> {
-    /// What the owner of a send window does after every change: takes out what is released, says whether more waits.
+    /// The owner of a send window, after every change: removes released spans, and updates whether more is queued.
     fn settle(&mut self) {
         let mut released = 0;
         while let Some(piece) = self.sender.release() {
@@ -303,7 +304,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
 
     fn check_release(&mut self, message: Message, expected: Message) {
         if message != expected {
-            self.broken = Some("spans are released in another order than they were lent");
+            self.broken = Some("spans are released out of order");
         } else if message >= self.delivered && !self.held.contains(&Some(message)) {
             self.broken = Some("a span is released that has not arrived");
         } else if self.posted.contains(&Some(message)) {
@@ -368,7 +369,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
         self.inbound.hurry();
     }
 
-    /// The turn has passed, and comes to what is held.
+    /// Advances the next expected message over the held ones.
     fn pass(&mut self, lifetime: i8) {
         while let Early::Held(Slot(cell)) = self.inbound.advance(self.receiver.as_mut()) {
             match self.held.get_mut(cell as usize).and_then(Option::take) {

@@ -1,10 +1,10 @@
-//! Two processes that exchange messages and placements over a network that lies.
+//! Two processes exchange messages and placements over a network that damages, replays and forges datagrams.
 //!
-//! Two phases, each until so many datagrams were damaged or made of random bytes. [`noise`]: datagrams are damaged on their way and the device's check, a real CRC-32C, drops them; then
-//! everything must arrive, once, in order, unchanged. [`lies`]: damaged datagrams carry a correct check, former ones come
-//! again, also those of former lives, and random bytes come along; then bytes may be wrong, but nothing may panic, nothing
-//! may be written outside what was granted, every operation ends within a bound of virtual time, and every datagram is
-//! counted once.
+//! Two phases, each until a given number of datagrams were damaged or made of random bytes. [`noise`]: datagrams are
+//! damaged in transit and the device's check, a real CRC-32C, drops them; then everything must arrive, once, in order,
+//! unchanged. [`lies`]: damaged datagrams carry a correct check, earlier ones are replayed, also those of earlier
+//! incarnations, and random bytes are injected; then bytes may be wrong, but nothing may panic, nothing may be written
+//! outside what was granted, every operation ends within a bound of virtual time, and every datagram is counted once.
 
 mod choices;
 mod damage;
@@ -29,7 +29,7 @@ pub const BOUND_NS: u64 = 30_000_000_000;
 /// Segments of a window.
 const WINDOW: usize = 64;
 
-/// What was found. All violations are zero in a run that passes.
+/// Counts of a run. All violations are zero in a run that passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Datagrams that were sent, or made by the attacker.
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub ended: u64,
     /// Of those, without an error.
     pub succeeded: u64,
-    /// Lives that ended early on either side.
+    /// Incarnations that ended early on either side.
     pub restarts: u64,
     /// Virtual nanoseconds that the slowest operation took.
     pub slowest_ns: u64,
@@ -66,7 +66,7 @@ impl Outcome {
         self.corrupt == 0 && self.outside == 0 && self.endless == 0 && self.handed == self.counted
     }
 
-    /// Both together.
+    /// The sums of two runs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -92,8 +92,8 @@ pub fn noise(choices: Choices, damaged: u64) -> Outcome {
     World::new(choices, Style::Noise).run(damaged)
 }
 
-/// A quarter of the datagrams are damaged with a correct check; one in eight is followed by a former one, one in sixteen
-/// by random bytes; until `damaged` were damaged or random, or the choices are used up.
+/// A quarter of the datagrams are damaged with a correct check; one in eight is followed by a former one, one in
+/// sixteen by random bytes; until `damaged` were damaged or random, or the choices are used up.
 pub fn lies(choices: Choices, damaged: u64) -> Outcome {
     World::new(choices, Style::Lies).run(damaged)
 }
@@ -129,7 +129,7 @@ impl World {
         world
     }
 
-    /// Both processes begin a life.
+    /// Starts a new incarnation of both processes.
     fn start(&mut self) {
         self.lives += 1;
         let incarnation = |node: u32| 0x9e37_79b9_u32.wrapping_mul(self.lives * 2 + node);
@@ -146,7 +146,7 @@ impl World {
         self.users = self.nodes.iter_mut().map(User::new).collect();
     }
 
-    /// Both processes end, and what they have counted is kept.
+    /// Ends both processes and adds their counters.
     fn stop(&mut self) {
         for i in 0..2 {
             let events = self.nodes[i].drive(Lane::Polled);
@@ -236,7 +236,7 @@ impl World {
                     let node = &self.nodes[i];
                     self.users[i].deliver(node, placement, bytes, self.style, now, &mut self.outcome);
                 }
-                // Under noise someone who answers for the other process says that it lives.
+                // Under noise an answering peer proves that the other process is alive.
                 Event::Silent(peer) if self.style == Style::Lies => {
                     self.nodes[i].endpoint.fail(now, peer);
                     self.nodes[i].wake();

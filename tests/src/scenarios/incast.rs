@@ -1,4 +1,4 @@
-//! Many senders, one receiver with few slots behind one link: what credit makes of it.
+//! Incast: many senders, one receiver with few slots after one link, under credit-based flow control.
 
 use alloc::rc::Rc;
 use core::{cell::RefCell, num::NonZeroU64};
@@ -56,7 +56,7 @@ impl Scenario {
     }
 }
 
-/// What became of a period.
+/// Counts of a period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Period {
     /// Datagrams with data that were sent under credit.
@@ -89,7 +89,8 @@ impl Period {
     }
 }
 
-/// Tells granted datagrams from others: the first PSN not granted, by sender, as told by what has arrived there.
+/// Distinguishes granted datagrams from others by the first PSN not granted, per sender, from the credit that has
+/// arrived there.
 #[derive(Debug)]
 struct Ledger {
     edges: Vec<Option<Psn<32>>>,
@@ -124,7 +125,7 @@ impl Ledger {
     }
 }
 
-/// The period of the start and the steady one behind it.
+/// Runs a scenario. Returns the start period and the steady period after it.
 pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
     let nodes = scenario.senders + 1;
     let config = Config {

@@ -1,7 +1,7 @@
-//! How long a lost datagram takes to be repaired, in round trips of the simulated network.
+//! Measures the repair time of lost datagrams, in round trips of the simulated network.
 //!
-//! The clock starts when the original leaves its sender and stops when a copy reaches the receiver's device. Half a round
-//! trip each is unavoidable for something later to arrive, for the NACK, and for the copy: 1.5 in all.
+//! The clock starts when the original leaves its sender and stops when a copy reaches the receiver's device. Half a
+//! round trip each is unavoidable for something later to arrive, for the NACK, and for the copy: 1.5 in all.
 
 mod recording_device;
 pub mod udp;
@@ -35,7 +35,7 @@ const RECEIVER: NodeId = NodeId(1);
 /// As in processes.
 const WINDOW: usize = 256;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug)]
 pub struct Repairs {
     /// Nanoseconds from the lost original's departure to a copy's arrival, in order of repair.
@@ -48,10 +48,10 @@ pub struct Repairs {
     pub counters: Counters,
 }
 
-/// Which originals are lost, and since when they are missing.
+/// The lost originals, and the times of their loss.
 #[derive(Debug, Default)]
 struct Losses {
-    /// So many originals pass before the next is lost; `None`: no more.
+    /// Originals that pass before the next is lost; `None`: no more losses.
     pass: Option<u32>,
     missing: HashMap<u32, u64>,
     times_ns: Vec<u64>,
@@ -120,7 +120,7 @@ impl Bench {
         taken
     }
 
-    /// Until then, or until `done` says so after a step. Returns whether it did.
+    /// Runs until the deadline, or until `done` returns true after a step. Returns whether it did.
     fn run(&mut self, deadline: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         while let Some(step) = self.network.step_until(deadline) {
             let node = &mut self.nodes[step.node.0 as usize];

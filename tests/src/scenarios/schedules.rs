@@ -1,8 +1,8 @@
 //! Collectives over messages in the simulated network: each rank an endpoint, its messages, an executor per collective.
 //!
-//! A job's ranks run a list of collectives, a few at a time, each as fast as it can: who does not wait for others runs ahead
-//! of them. Every result is compared with what the collective means, and nobody may leave a barrier that someone has not
-//! entered.
+//! A job's ranks run a list of collectives, a few at a time, each as fast as it can: a rank that does not wait for
+//! others runs ahead of them. Every result is compared with the expected one, and no rank may leave a barrier that
+//! another has not entered.
 
 mod expected_result;
 mod rank;
@@ -24,18 +24,18 @@ use crate::sim::{Config, Dropped, Network};
 /// Virtual time in which a list of collectives must end, for each of them.
 const BOUND_NS: u64 = 2_000_000_000;
 
-/// What came of a list of collectives.
+/// Counts of a list of collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Collectives that ended on all ranks.
     pub collectives: u64,
     /// Results that were compared: one per rank that gets one.
     pub compared: u64,
-    /// Those that were not what the collective means, and barriers that were left too early.
+    /// Wrong results, and barriers that were left too early.
     pub wrong: u64,
     /// Collectives that some rank did not end.
     pub unfinished: u64,
-    /// Eager messages, announced ones, and those that had to be asked for.
+    /// Eager messages, announced ones, and those that had to be fetched.
     pub eager: u64,
     /// See `eager`.
     pub announced: u64,
@@ -64,14 +64,14 @@ impl AddAssign for Outcome {
     }
 }
 
-/// Where a list of collectives stands, seen from outside.
+/// Progress of a list of collectives, as an observer sees it.
 struct Progress<'w> {
     works: &'w [Work],
     size: usize,
     /// Ranks that have entered each, and left it.
     entered: Vec<u32>,
     left: Vec<u32>,
-    /// What those that someone has not left yet mean.
+    /// Expected results of the collectives that some rank has not left yet.
     contents: HashMap<usize, Rc<Contents>>,
     outcome: Outcome,
 }

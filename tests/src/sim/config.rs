@@ -1,4 +1,4 @@
-//! What a simulated network is like.
+//! Configuration of a simulated network.
 
 use core::num::NonZeroU64;
 
@@ -13,25 +13,27 @@ pub enum Completion {
     /// With the flush, as a socket does.
     #[default]
     Flush,
-    /// So many nanoseconds after the flush, as an adapter does: acknowledgements may come earlier. The network checks
+    /// This many nanoseconds after the flush, as an adapter does: acknowledgements may come earlier. The network checks
     /// that the payload was not changed meanwhile.
     After(u64),
 }
 
-/// How a node is connected. The same for all nodes unless [`Network::set_link`](super::Network::set_link) says otherwise.
+/// How a node is connected. The same for all nodes unless [`Network::set_link`](super::Network::set_link) says
+/// otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Rate towards the node, checksum and `overhead` included. `None`: as fast as you like, and no queue.
+    /// Rate towards the node, checksum and `overhead` included. `None`: unlimited, and no queue.
     pub ingress_bytes_per_s: Option<NonZeroU64>,
     /// Rate from the node.
     pub egress_bytes_per_s: Option<NonZeroU64>,
     /// Nanoseconds from a sender to the queue before this node.
     pub propagation_ns: u64,
-    /// Up to so many more, drawn for each datagram.
+    /// Upper bound in nanoseconds of a random delay, drawn for each datagram.
     pub jitter_ns: u64,
     /// Datagrams that can wait for the ingress link; those beyond are dropped.
     pub queue: u32,
-    /// Bytes that each datagram costs on the link besides its own and the checksum's (66 on Ethernet with IPv4 and UDP).
+    /// Bytes that each datagram costs on the link besides its own and the checksum's (66 on Ethernet with IPv4 and
+    /// UDP).
     pub overhead: u32,
 }
 
@@ -66,9 +68,9 @@ pub struct Config {
     pub completion: Completion,
     /// The links.
     pub link: Link,
-    /// What happens to frames on their way. The seed is drawn from the network's.
+    /// Faults of frames in transit. The seed is drawn from the network's.
     pub faults: Faults,
-    /// Frames that wait to be overtaken leave when their sender sent their receiver nothing for so many nanoseconds.
+    /// Nanoseconds without a frame between two nodes after which frames held back for reordering leave.
     pub overtaking_ns: u64,
 }
 

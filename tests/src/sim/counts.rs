@@ -1,4 +1,4 @@
-//! What became of all datagrams.
+//! Counts of delivered and dropped datagrams.
 
 /// Why a datagram did not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,7 +41,7 @@ impl Dropped {
     ];
 }
 
-/// Sums over the network. At any time `sent + duplicated + forged` is `delivered` plus all drops plus what flies.
+/// Sums over the network. At any time `sent + duplicated + forged` is `delivered` plus all drops plus those in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Flushed by a node.

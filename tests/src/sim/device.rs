@@ -1,4 +1,4 @@
-//! A node's device.
+//! The device of a simulated node.
 
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -17,12 +17,12 @@ use super::{
 /// Shortest useful timeout, in nanoseconds.
 const GRANULARITY_NS: u32 = 10_000;
 
-/// The device of one life of a node. After a crash it does nothing any more.
+/// The device of one incarnation of a node. After a crash it does nothing any more.
 ///
 /// Peer `n` of a device is node `n` of the network, or of its [job](SimDevice::in_job).
 ///
 /// # Panics
-/// What the contract forbids its caller panics with an explanation: this is a test bench. That is naming a slot that the
+/// Panics with an explanation when its caller violates the device contract: naming a slot that the
 /// node does not have, setting aside more than [`Limits::holdable`], placing outside a region's life or bounds, and
 /// changing or retiring the payload of a posting before its ticket is completed.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! An Ethernet without a wire: ports of one hub, as adapters of `smoltcp`.
+//! An Ethernet in memory: the ports of one hub, as adapters of `smoltcp`.
 
 use alloc::{collections::VecDeque, rc::Rc};
 use core::cell::RefCell;
@@ -10,11 +10,11 @@ use unisono_ethernet::smoltcp::{
 };
 use unisono_udp::fault::{Delayed, Faults, Injector};
 
-/// Where a UDP payload begins. Faults change nothing before it, and no question: links check their frames, of which an adapter's driver
-/// may lose that check.
+/// Where a UDP payload begins. Faults change nothing before it, and no question: links check their frames, of which an
+/// adapter's driver may lose that check.
 const PAYLOAD: usize = 42;
 
-/// What waits at a port.
+/// Frames that wait at a port.
 #[derive(Debug)]
 struct Queue {
     hardware: EthernetAddress,
@@ -40,7 +40,7 @@ pub struct Port {
 }
 
 impl Hub {
-    /// A hub with so many ports, whose frames have at most `mtu` bytes, and these faults.
+    /// The ports of a hub whose frames have at most `mtu` bytes, with these faults.
     pub fn ports(count: u8, mtu: usize, slots: usize, faults: Faults) -> Vec<Port> {
         let queue = |number| Queue { hardware: hardware(number), frames: VecDeque::new() };
         let ports = (0..count).map(queue).collect();
@@ -77,27 +77,27 @@ pub const fn hardware(number: u8) -> EthernetAddress {
 }
 
 impl Port {
-    /// Lets frames through that were to be overtaken, when no more come.
+    /// Delivers the frames that were held back for reordering.
     pub fn settle(&self) {
         let hub = &mut *self.hub.borrow_mut();
         let (ports, slots) = (&mut hub.ports, hub.slots);
         hub.delayed.flush_idle(|(from, frame)| deliver(ports, slots, from, &frame));
     }
 
-    /// A frame that nobody sent.
+    /// Injects a frame.
     pub fn inject(&self, frame: Vec<u8>) {
         if let Some(queue) = self.hub.borrow_mut().ports.get_mut(self.number) {
             queue.frames.push_back(frame);
         }
     }
 
-    /// Takes what waits here.
+    /// Removes the next waiting frame.
     pub fn take(&self) -> Option<Vec<u8>> {
         self.hub.borrow_mut().ports.get_mut(self.number)?.frames.pop_front()
     }
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub struct Arrived(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Events in the order of their time, then of their scheduling: equal seeds give equal runs.
+//! The event queue: events by time, then by order of scheduling, so that equal seeds give equal runs.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;
@@ -7,7 +7,7 @@ use unisono_core::device::Lane;
 
 use super::frame::FrameId;
 
-/// What will happen.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A frame reaches the queue of its receiver's ingress link.
@@ -16,7 +16,7 @@ pub(super) enum Event {
     Arrive(FrameId),
     /// A node asked to be stepped.
     Wake(u32),
-    /// Postings are finished, if the node still lives the life in which it posted them.
+    /// Postings finish, if the node still is the incarnation that posted them.
     Complete { node: u32, life: u32, lane: Lane, postings: u16 },
     /// Nothing may have overtaken the frames that wait between two nodes for a while.
     Idle { from: u32, to: u32 },

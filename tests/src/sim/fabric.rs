@@ -51,7 +51,7 @@ pub(super) type Watch = Box<dyn FnMut(&Sighting<'_>)>;
 /// May change or take every datagram.
 pub(super) type Tamper = Box<dyn FnMut(&mut Passing<'_>) -> Verdict>;
 
-/// Everything behind the handles.
+/// The state that all handles share.
 pub(super) struct Fabric {
     pub(super) config: Config,
     pub(super) now: u64,
@@ -144,7 +144,7 @@ impl Fabric {
         self.node(node).life
     }
 
-    /// Whether the node still lives this life.
+    /// Whether this is the current incarnation of the node.
     pub(super) fn lives(&self, node: u32, life: u32) -> bool {
         self.node(node).life == life && self.node(node).up
     }
@@ -197,7 +197,7 @@ impl Fabric {
         &mut self.ports[port as usize]
     }
 
-    /// Takes the port back if the node is idle.
+    /// Releases the port if the node is idle.
     pub(super) fn rest(&mut self, node: u32) {
         let port = self.node(node).port;
         if port != NONE && self.ports[port as usize].is_idle() {

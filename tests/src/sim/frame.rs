@@ -1,4 +1,4 @@
-//! Datagrams on their way or held by a device, in a pool that keeps the memory of those that are gone.
+//! Datagrams in flight or in a device, in a pool that reuses the memory of freed ones.
 
 use unisono_core::device::{Cause, Lane};
 

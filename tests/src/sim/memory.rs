@@ -20,7 +20,7 @@ pub struct SimAddress {
 
 #[derive(Debug, Default)]
 struct Store {
-    /// From 1 on: the default region never lives.
+    /// Starts at 1: the default region is never valid.
     life: u32,
     node: Option<u32>,
     bytes: Vec<u8>,
@@ -108,18 +108,18 @@ impl SimMemory {
         self.fabric.borrow_mut().stores.make(self.node, bytes)
     }
 
-    /// Ends the life of a region.
+    /// Retires a region.
     pub fn retire(&mut self, region: Region) {
         self.fabric.borrow_mut().stores.retire(self.node, region);
     }
 
-    /// Copies out a span; `None` where [`address`](Memory::address) would say so.
+    /// Copies out a span; `None` where [`address`](Memory::address) returns `None`.
     pub fn read(&self, span: Span) -> Option<Vec<u8>> {
         let address = self.address(span)?;
         self.fabric.borrow().stores.read(address).map(<[u8]>::to_vec)
     }
 
-    /// Copies bytes into a region; `None` when they do not fit in it or its life is over.
+    /// Copies bytes into a region; `None` when they do not fit in it or it was retired.
     pub fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) -> Option<()> {
         let address = self.address(Span { region, offset, bytes: u32::try_from(bytes.len()).ok()? })?;
         self.fabric.borrow_mut().stores.write(address, bytes)

@@ -1,4 +1,4 @@
-//! A process in the simulated network: an endpoint, its device and memory, and a user that takes everything.
+//! A simulated process: an endpoint, its device and memory, and a handler that accepts every message.
 
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Device, Lane};
@@ -14,13 +14,13 @@ use crate::sim::{Network, NodeId, SimMemory};
 /// Datagrams that are received and sent in one round.
 const BUDGET: u32 = 64;
 
-/// What lies above the endpoint: takes every message into memory of its own, and counts.
+/// The message handler: stores every message in its own memory, and counts.
 #[derive(Debug)]
 pub struct Inbox {
     memory: SimMemory,
     /// Messages whose payload stands in memory of this node, in order of delivery.
     arrived: Vec<(PeerId, Message)>,
-    /// What happened.
+    /// Counters.
     pub counters: Counters,
 }
 
@@ -56,7 +56,7 @@ pub struct Node<const W: usize = 64> {
     pub endpoint: Endpoint<Boxed, W, 32>,
     /// Its memory.
     pub memory: SimMemory,
-    /// What lies above the endpoint.
+    /// The message handler.
     pub inbox: Inbox,
     network: Network,
 }
@@ -78,7 +78,7 @@ impl<const W: usize> Node<W> {
         }
     }
 
-    /// Bootstrap names a peer.
+    /// Adds a peer, as bootstrap does.
     pub fn meet(&mut self, peer: NodeId, incarnation: u32) {
         let mtu = self.network.device(self.id).limits().mtu;
         self.endpoint.meet(self.network.now(), peer.into(), Incarnation(incarnation), mtu);
@@ -131,13 +131,13 @@ impl<const W: usize> Node<W> {
         self.inbox.arrived.drain(..).map(take).collect()
     }
 
-    /// Has it driven at once.
+    /// Schedules its step at once.
     pub fn wake(&self) {
         self.network.wake_at(self.id, self.network.now());
     }
 }
 
-/// A job of `count` processes that have met.
+/// A job of `count` connected processes.
 pub fn job<const W: usize>(network: &Network, count: u32, tune: impl Fn(&mut Config, &mut Sizes)) -> Vec<Node<W>> {
     let ids: Vec<NodeId> = (0..count).map(|_| network.add_node()).collect();
     let incarnation = |id: NodeId| 0x1000 + id.0;

@@ -1,4 +1,4 @@
-//! What a device keeps while it is not idle. Idle nodes have none, so a million of them cost little.
+//! The state of a device while it is not idle. Idle nodes have none, so that a million of them cost little.
 
 use alloc::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use unisono_core::device::{Cause, Fact, HEAD, Lane};
 
 use super::{frame::FrameId, memory::SimAddress};
 
-/// What was posted.
+/// A posting.
 #[derive(Clone, Debug)]
 pub(super) struct Posting {
     pub(super) to: u32,

@@ -1,4 +1,4 @@
-//! The way of a datagram: egress link, faults, propagation, queue, ingress link, slot.
+//! The path of a datagram through the network: egress link, faults, propagation, queue, ingress link, slot.
 
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
@@ -132,7 +132,7 @@ impl Fabric {
         }
     }
 
-    /// Why a frame does not leave at all.
+    /// Why a frame is dropped at its sender.
     fn hindrance(&mut self, id: FrameId) -> Option<Dropped> {
         let Frame { from, to, ref bytes, cause, .. } = self.frames[id];
         if !self.exists(to) {

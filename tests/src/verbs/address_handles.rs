@@ -1,4 +1,4 @@
-//! How long an address handle takes, and whether it outlives its peer's windows.
+//! Time to create an address handle, and whether handles outlive the windows of their peers.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use super::{Adapter, End, Outcome, within};
 
 /// Handles that are made to be timed.
 const MADE: u32 = 200;
-/// Messages, so far apart that windows, which are kept for 10 ms, are given back in between.
+/// Messages, at intervals in which windows, which are kept for 10 ms, are released.
 const MESSAGES: u32 = 50;
 const APART: Duration = Duration::from_millis(20);
 
-/// What handles cost.
+/// Costs of handles.
 #[derive(Clone, Copy, Debug)]
 pub struct Handles {
-    /// Microseconds from the wish for a handle until there is one, median.
+    /// Median microseconds from the request for a handle until it exists.
     pub one_us: f64,
-    /// Messages that were sent, one way, each behind a pause in which windows are given back.
+    /// Messages that were sent, one way, each after a pause in which windows are released.
     pub messages: u32,
     /// Handles that both ends made for them and for their acknowledgements.
     pub made: u64,

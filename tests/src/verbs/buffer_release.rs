@@ -1,4 +1,4 @@
-//! Memory goes back to its owner only when nothing that names it is posted.
+//! A buffer returns to its owner only when no posting refers to it.
 
 use unisono_core::device::{Cause, Device, Lane, Memory, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
@@ -13,8 +13,8 @@ use super::{Adapter, Outcome, device, introduce};
 const DATAGRAMS: u32 = 64;
 const BYTES: u32 = 4000;
 
-/// Posts from registered memory, wants it back at once and ends its registration: with the queue as it is, and in error. Returns how
-/// many postings were unfinished when the memory was wanted.
+/// Posts from registered memory, wants it back at once and ends its registration: with the queue as it is, and in
+/// error. Returns how many postings were unfinished when the memory was wanted.
 ///
 /// # Errors
 /// It came back while something was posted, or the adapter missed it.

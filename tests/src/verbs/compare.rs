@@ -1,4 +1,4 @@
-//! Our device and our endpoint against perftest's bare UD loop, UCX and libfabric, in the same machine, turn by turn.
+//! Our device and our endpoint against perftest's bare UD loop, UCX and libfabric, in the same machine, in turns.
 
 mod bare;
 mod endpoint;
@@ -15,7 +15,8 @@ use super::{Adapter, Outcome, device};
 
 /// Round trips of a round: few, since processors may be moved meanwhile, after which everything takes another time.
 const TRIPS: u32 = 1000;
-/// Round trips before those that count: an emulator translates what runs for the first time. perftest has no such option.
+/// Round trips before those that count: an emulator translates what runs for the first time. perftest has no such
+/// option.
 const WARM: u32 = 100;
 /// Bytes of a message there and back.
 const SHORT: u32 = 64;
@@ -25,14 +26,14 @@ const DATAGRAMS: u32 = 5000;
 /// Between two wakings of a processor.
 const STIR: Duration = Duration::from_millis(10);
 
-/// Where somebody runs: the processor's number.
+/// The processor of a contender's end.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Here = 0,
     There = 1,
 }
 
-/// What is measured of somebody.
+/// A measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Measure {
     /// Messages there and back.
@@ -54,7 +55,7 @@ impl Measure {
     }
 }
 
-/// Who moves the datagrams.
+/// A contender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
     /// Our UD device by itself, as it is made by default: datagrams that may be lost, as perftest's may.
@@ -78,7 +79,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them, in the order of a round: who is held against another comes close to it.
+    /// All of them, in the order of a round: compared ones are close to each other.
     pub const ALL: [Self; 9] = [
         Self::RawDevice,
         Self::Device,
@@ -106,7 +107,7 @@ impl Contender {
         }
     }
 
-    /// Whom it asks to write its queues. `None`: they are not ours.
+    /// The requested implementation of its queues. `None`: it is not ours.
     const fn queues(self) -> Option<Queues> {
         match self {
             Self::Device | Self::Endpoint => Some(Queues::Auto),
@@ -120,7 +121,8 @@ impl Contender {
         adapters.map(|name| Adapter { name, queues: self.queues().unwrap_or_default() })
     }
 
-    /// Who writes its queues on that adapter, as `library` or `raw`. Others' programs all go through libibverbs.
+    /// The implementation of its queues on that adapter: `library` or `raw`. Others' programs all go through
+    /// libibverbs.
     ///
     /// # Errors
     /// There is no device of that kind.
@@ -132,11 +134,11 @@ impl Contender {
         })
     }
 
-    /// The part of an endpoint's other end, on that adapter: answers, or takes, what the first sends, which it learns of by a line of the
-    /// standard input.
+    /// Runs an endpoint's other end on that adapter: answers, or consumes, the messages of the first one, whose address
+    /// it reads from the standard input.
     ///
     /// # Errors
-    /// It is no endpoint, or hears nothing any more.
+    /// It is no endpoint, or receives nothing any more.
     pub fn answer(self, measure: Measure, adapter: &str) -> Outcome<()> {
         match self {
             Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => {
@@ -161,7 +163,8 @@ impl Contender {
         }
     }
 
-    /// Megabytes (10⁶) of payload that arrive per second, in datagrams as large as the link takes. `None`: it cannot tell.
+    /// Megabytes (10⁶) of payload that arrive per second, in datagrams as large as the link takes. `None`: it does not
+    /// report it.
     ///
     /// # Errors
     /// As [`latency`](Self::latency).
@@ -176,15 +179,16 @@ impl Contender {
     }
 }
 
-/// Whoever polls has a processor of its own: two on one would wait for its scheduler.
+/// Pins a polling thread to its own processor: two on one would wait for the scheduler.
 fn pin(side: Side) -> Outcome<()> {
     let mut only = CpuSet::new();
     only.set(side as usize);
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// Wakes up on both processors again and again: QEMU's translator fits the size of a processor's table of addresses to what is used only when
-/// that is flushed, as it is when another process runs. A process that polls alone keeps the size that it found, and is slowed by it at random.
+/// Wakes up on both processors again and again: QEMU's translator fits the size of a processor's table of addresses to
+/// what is used only when that is flushed, as it is when another process runs. A process that polls alone keeps the
+/// size that it found, and is slowed by it at random.
 ///
 /// # Errors
 /// A processor is not there.
@@ -208,8 +212,8 @@ pub fn median(figures: &[f64]) -> f64 {
     (at(count.saturating_sub(1) / 2) + at(count / 2)) / 2.0
 }
 
-/// Between which of the values the median of many more such would lie, with 95 % confidence if they are independent: as many to either
-/// side of the middle as the sign test says. `None`: they are too few to tell.
+/// Between which of the values the median of many more such would lie, with 95 % confidence if they are independent: as
+/// many to either side of the middle as the sign test says. `None`: there are too few.
 pub fn interval(figures: &[f64]) -> Option<[f64; 2]> {
     let count = figures.len();
     // A binomial distribution's, as a normal one.

@@ -1,4 +1,4 @@
-//! Queue pairs of our own that cannot be made: nothing of them is left in the kernel.
+//! Raw queue pairs whose creation fails: nothing of them remains in the kernel.
 
 use std::fs;
 use std::process::Command;
@@ -16,8 +16,8 @@ const PAGES: u64 = 1024;
 /// Mappings of a queue pair, each of which is refused at least once.
 const MAPPINGS: u64 = 4;
 
-/// Makes queue pairs with room in the address space for no page, for one, for two …, until there is room for all of it. Returns how
-/// many pages that are.
+/// Makes queue pairs with room in the address space for no page, for one, for two …, until there is room for all of it.
+/// Returns how many pages that are.
 ///
 /// # Errors
 /// The kernel has more objects after one that could not be made, or was dropped, than before.

@@ -1,4 +1,4 @@
-//! What fails is reported and made anew, and traffic resumes.
+//! Failures are reported, queues are recreated, and traffic resumes.
 
 use core::time::Duration;
 use std::process::Command;
@@ -16,7 +16,8 @@ const BOUND: Duration = Duration::from_secs(5);
 /// The bar for a removed interface.
 const REMOVAL: Duration = Duration::from_secs(1);
 
-/// Both ends exchange messages; the queue pair of each in turn is forced into error. Returns how often one was made anew.
+/// Both ends exchange messages; the queue pair of each in turn is forced into error. Returns how often one was made
+/// anew.
 ///
 /// # Errors
 /// It was not reported, or messages do not arrive any more.

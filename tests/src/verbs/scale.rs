@@ -1,4 +1,4 @@
-//! What known and active peers cost: the process, and the kernel (seed Fig. 3).
+//! Memory of known and active peers, in the process and in the kernel (seed Fig. 3).
 
 use core::time::Duration;
 use std::fs;
@@ -16,7 +16,8 @@ pub struct Footprint {
     pub process_kib: u64,
     /// Heads, room for copies and receive slots of the device: part of the process.
     pub rings_kib: u64,
-    /// What the kernel uses beyond what it used before (`Slab`, `KernelStack`, `PageTables`, `Percpu`, `VmallocUsed` of `/proc/meminfo`).
+    /// What the kernel uses beyond what it used before (`Slab`, `KernelStack`, `PageTables`, `Percpu`, `VmallocUsed` of
+    /// `/proc/meminfo`).
     pub kernel_kib: u64,
     /// Address handles.
     pub handles: usize,

@@ -1,4 +1,4 @@
-//! Much data from one adapter to another, in placements, byte for byte.
+//! A transfer from one adapter to another in placements, compared byte for byte.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -20,7 +20,7 @@ const OUT: usize = 8;
 /// Without a byte for so long, it has failed.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// What a transfer came to.
+/// Result of a transfer.
 #[derive(Clone, Debug)]
 pub struct Transferred {
     /// From the first grant to the last byte.
@@ -70,7 +70,7 @@ pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred
                     }
                 }
                 if moved.elapsed() > SILENCE {
-                    return Err("the sender hears nothing any more".into());
+                    return Err("the sender receives nothing any more".into());
                 }
             }
             Ok(from.above.counters)

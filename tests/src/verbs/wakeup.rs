@@ -1,4 +1,4 @@
-//! The interrupt lane wakes a process that sleeps.
+//! The interrupt queue wakes a sleeping process.
 
 use core::time::Duration;
 use std::thread;
@@ -14,8 +14,8 @@ use super::{Adapter, Outcome, device, introduce};
 const BEFORE: Duration = Duration::from_millis(300);
 const BOUND: Duration = Duration::from_secs(5);
 
-/// A thread sleeps on the second adapter's interrupt lane. A datagram that does not solicit an event leaves it asleep; one
-/// that does wakes it. Returns the time that it slept, and the processor time that this took.
+/// A thread sleeps on the second adapter's interrupt lane. A datagram that does not solicit an event leaves it asleep;
+/// one that does wakes it. Returns the time that it slept, and the processor time that this took.
 ///
 /// # Errors
 /// It was not woken, or by the wrong datagram.

@@ -1,4 +1,4 @@
-//! The machine's first file system: modules in the order in which they load, tools with their libraries.
+//! The initial file system of the machine: modules in loading order, tools with their libraries.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use std::fs;

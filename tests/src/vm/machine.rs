@@ -29,7 +29,7 @@ pub struct Verdict {
     pub hung: u32,
 }
 
-/// What executes the machine's instructions.
+/// The processor of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Processor {
     /// The host's processor, through KVM.
@@ -48,7 +48,8 @@ impl Drop for Running {
     }
 }
 
-/// Boots, reads until the machine powers off, and says how the command ended. Nothing when the machine does not come to its command.
+/// Boots, reads until the machine powers off, and says how the command ended. Nothing when the machine does not come to
+/// its command.
 pub(super) fn boot(parts: &Parts, task: &Task<'_>, each: &mut impl FnMut(&str)) -> Outcome<Option<Verdict>> {
     let started = Instant::now();
     let mut running = Running(qemu(parts, task).spawn()?);
@@ -109,8 +110,9 @@ fn qemu(parts: &Parts, task: &Task<'_>) -> Command {
     qemu.args(["-display", "none", "-serial", "stdio"]);
     qemu.arg("-kernel").arg(packages.join("vmlinux")).arg("-initrd").arg(initramfs);
     let (devices, limit) = (task.devices, task.limit.as_secs());
-    // Without `tsc` every look at the clock leaves the translated code, and waits for the other processor's. Where programs lie decides what of
-    // them meets in the translator's table of jumps: at random addresses latencies differ by half from run to run.
+    // Without `tsc` every look at the clock leaves the translated code, and waits for the other processor's. The
+    // addresses of programs decide which of their jumps collide in the translator's table: with random addresses
+    // latencies differ by half from run to run.
     qemu.arg("-append")
         .arg(format!("console=ttyS0 quiet panic=-1 hugepages=96 mitigations=off tsc=reliable clocksource=tsc norandmaps devices={devices} limit={limit}"));
     qemu.arg("-virtfs").arg(share_option(share));

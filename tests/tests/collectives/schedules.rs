@@ -1,4 +1,5 @@
-//! Collectives over messages in the simulated network; all of them: `cargo run --release -p unisono-tests --bin schedules`.
+//! Collectives over messages in the simulated network; all of them: `cargo run --release -p unisono-tests --bin
+//! schedules`.
 
 use unisono_core::collective::Verb;
 use unisono_tests::scenarios::schedules::{Choice, Contents, Outcome, run, works};
@@ -10,7 +11,7 @@ fn faulty() -> Faults {
 }
 
 #[test]
-fn some_collectives_of_up_to_9_ranks_give_what_they_mean_under_faults() {
+fn some_collectives_of_up_to_9_ranks_are_correct_under_faults() {
     let mut sum = Outcome::default();
     for size in 1..=9 {
         let list = works(size, Choice { ports: 3, one_in: 40, seed: 11 });
@@ -31,9 +32,9 @@ fn lists_of_collectives_have_every_verb_and_every_root() {
     assert_eq!(verbs.len(), 11);
 }
 
-/// No rank's output means something else, or nothing: a comparison can fail.
+/// Expected results differ between collectives, ranks and roots, so that a comparison can fail.
 #[test]
-fn contents_tell_collectives_ranks_and_roots_apart() {
+fn expected_results_differ_by_collective_rank_and_root() {
     let all = works(4, Choice { ports: 1, one_in: 1, seed: 1 });
     let long = all.iter().filter(|work| work.elements == 7 && !work.call.varying && work.call.verb != Verb::Barrier);
     for work in long {

@@ -1,4 +1,4 @@
-//! The messages of collectives between a few ranks, over channels that keep the order of each pair and nothing else.
+//! The collective transport between a few ranks, over channels that are ordered per pair only.
 
 extern crate alloc;
 
@@ -15,10 +15,10 @@ use unisono_core::message::collective_transport::{
 type Machine = Steps<Box<[Peer]>, Box<[Entry]>>;
 
 const LIMIT: u32 = 32;
-/// What an endpoint shows of a message.
+/// Bytes of a message that an endpoint passes to the handler.
 const SHOWN: usize = 40;
 
-/// What there is of everything.
+/// Sizes of a test.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     ranks: usize,
@@ -52,7 +52,7 @@ struct Letter {
     bytes: u32,
 }
 
-/// Every letter differs from every other of its length.
+/// Every message differs from every other of its length.
 fn payload(i: usize, letter: &Letter) -> Vec<u8> {
     (0..letter.bytes as usize).map(|at| (i * 37 + at * 11) as u8).collect()
 }
@@ -70,7 +70,7 @@ struct Rank {
     /// The payload that each receive got.
     received: HashMap<u32, Vec<u8>>,
     granted: Vec<u32>,
-    /// Letters that are to be sent, or received, and do not fit yet.
+    /// Messages to send, or to receive, that do not fit yet.
     to_send: VecDeque<u32>,
     to_receive: VecDeque<u32>,
 }
@@ -185,7 +185,7 @@ impl World {
         true
     }
 
-    /// Whatever could not be posted, now that there may be room.
+    /// Retries the operations that could not be posted.
     fn retry(&mut self) -> bool {
         let mut moved = false;
         for rank in 0..self.ranks.len() {
@@ -201,7 +201,7 @@ impl World {
         moved
     }
 
-    /// Everything that can happen happens, in no particular order of ranks.
+    /// Runs all ranks until nothing moves any more.
     fn settle(&mut self) {
         let ranks = self.ranks.len();
         loop {
@@ -217,7 +217,7 @@ impl World {
     }
 }
 
-/// What happens next: a choice among letters, ranks or pairs of ranks.
+/// The next event: a choice among messages, ranks or pairs of ranks.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Send,
@@ -237,7 +237,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn sizes() -> impl Strategy<Value = Sizes> {
-    // Whoever receives in another order than is sent needs as many records as it is apart: here, all.
+    // Receives in another order than the sends need as many records as the orders differ: here, all.
     let some = (2..=3_usize, 0..=5_u8, 0..=3_usize);
     some.prop_map(|(ranks, credit, headers)| Sizes { ranks, credit, records: 80, headers })
 }
@@ -271,7 +271,8 @@ fn all_arrived(world: &World) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Sends and receives are posted in orders of their own, anything happens in between, and every message finds its receive.
+    /// Sends and receives are posted in independent orders, with any events in between, and every message matches its
+    /// receive.
     #[test]
     fn every_message_finds_its_receive(
         sizes in sizes(),
@@ -305,7 +306,7 @@ proptest! {
         all_arrived(&world)?;
     }
 
-    /// In the same order on both sides, few records do: whoever finds none tries again when something has ended.
+    /// With the same order on both sides few records suffice: a caller without a record retries after a completion.
     #[test]
     fn few_records_suffice_where_both_sides_keep_an_order(
         (ranks, credit, records, headers) in (2..=3_usize, 0..=3_u8, 1..=3_usize, 0..=2_usize),
@@ -320,9 +321,9 @@ proptest! {
         all_arrived(&world)?;
     }
 
-    /// A rank that does nothing but listen keeps what it was lent for, and gets all of it later.
+    /// A rank that only receives stays within its storage, and gets all messages later.
     #[test]
-    fn sleeper_keeps_no_more_than_it_was_lent(credit in 0..=5_u8, headers in 0..=3_usize, raw in letters(80)) {
+    fn sleeping_rank_stays_within_its_storage(credit in 0..=5_u8, headers in 0..=3_usize, raw in letters(80)) {
         let sizes = Sizes { ranks: 2, credit, records: 80, headers };
         let raw: Vec<_> = raw.into_iter().map(|(_, ahead, bytes, salt)| (0, ahead, bytes, salt)).collect();
         let mut world = world(sizes, &raw);
@@ -337,7 +338,7 @@ proptest! {
         all_arrived(&world)?;
     }
 
-    /// No bytes make it panic, or hold more than it was lent; what is its own goes on.
+    /// No input makes it panic or exceed its storage; its own messages continue.
     #[test]
     fn garbage_changes_no_more_than_the_peer_could(
         messages in proptest::collection::vec((0..4_u32, 10..26_u8, 0..3_u8, proptest::collection::vec(0..4_u8, 0..45), 0..60_u32), 0..200),

@@ -1,4 +1,5 @@
-//! Frames of any kind from a network: none panics a device, none passes for a datagram that nobody sent, and none is lost count of.
+//! Arbitrary frames from a network: none makes a device panic, none is accepted as a datagram that nobody sent, and
+//! each is counted.
 
 use core::net::Ipv4Addr;
 
@@ -56,7 +57,7 @@ fn genuine() -> (Vec<u8>, Vec<u8>) {
     (there.take().expect("a frame"), [vec![7; 24], payload].concat())
 }
 
-/// What a network does to a frame, or makes up.
+/// Damage to a frame, or a made-up frame.
 #[derive(Clone, Debug)]
 enum Damage {
     None,
@@ -105,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_frame_panics_or_passes_for_what_nobody_sent(damages in vec(damage(), 1..30)) {
+    fn no_frame_panics_or_passes_for_a_datagram_that_nobody_sent(damages in vec(damage(), 1..30)) {
         let ((frame, datagram), ([_, mut device], [_, port])) = (genuine(), pair());
         let (mut taken, mut held) = (0, Vec::<Slot>::new());
         for damage in &damages {
@@ -134,7 +135,7 @@ proptest! {
         prop_assert!(taken >= whole, "{taken} of {whole}");
         let losses = device.losses();
         let counted = taken + (losses.foreign + losses.malformed + losses.corrupt) as usize;
-        // What is not counted tells where somebody is.
+        // Uncounted frames are ARP packets.
         prop_assert!(counted <= damages.len());
         let arp = |damage: &&Damage| matches!(damage, Damage::Kind(true, _) | Damage::Change(_) | Damage::Other(_));
         prop_assert!(counted + damages.iter().filter(arp).count() >= damages.len());
@@ -166,7 +167,7 @@ fn every_byte_of_a_frame_matters() {
 #[test]
 fn silent_peer_is_looked_for_again() {
     let ([mut near, mut far], [_, there]) = pair();
-    // Its frames go astray: somebody has said that its address is elsewhere.
+    // Frames to it are lost: a forged ARP packet has changed its address.
     let Interface { address, .. } = interface(1);
     let claim = Name { hardware: hardware(9), address: address.address(), port: 1 };
     let mut frame = vec![0; 42];
@@ -228,7 +229,7 @@ fn peers_beyond_the_link_are_reached_by_the_gateway() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_configurations_are_refused() {
     assert_eq!(make(617, interface(0)).err(), Some(InterfaceError::TooNarrow));
     assert_eq!(make(618, interface(0)).map(|device| device.limits().mtu), Ok(572));
     let nobody = Ipv4Cidr::new(Ipv4Addr::UNSPECIFIED, 24);

@@ -21,7 +21,7 @@ struct Table(Regions<'static, 256>);
 /// Datagrams on their way, by receiver: sender, bytes, how many of them.
 type Hub = Rc<RefCell<HashMap<PeerId, VecDeque<(PeerId, [u8; MTU], u16)>>>>;
 
-/// An end that hands over its datagrams when it is flushed, and takes in what waits before it is asked.
+/// An end that sends its datagrams when it is flushed, and receives waiting ones before each poll.
 struct Attached {
     end: End<'static>,
     hub: Hub,
@@ -149,7 +149,7 @@ impl Fixture for Ends {
         (0..count).map(attach).collect()
     }
 
-    /// A hub knows no time.
+    /// A hub has no clock.
     fn advance(&mut self, _: u64) {}
 
     fn wait(&mut self, device: &mut Attached, lane: Lane, _: u64) -> bool {

@@ -1,4 +1,4 @@
-//! The core over mlx5 work queues that we write ourselves, with a software adapter behind them.
+//! Endpoints over raw mlx5 work queues and a software adapter.
 
 use unisono_core::counters::{Counters, Happened};
 use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
@@ -26,7 +26,7 @@ fn data(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (number as usize * 31 + i * 7 + (i >> 8)) as u8).collect()
 }
 
-/// Bytes of a message behind its number.
+/// Bytes of a message after its number.
 const fn length(number: u32, longest: u32) -> u32 {
     number * 37 % longest
 }
@@ -180,7 +180,7 @@ fn loss_on_the_fabric_is_repaired_over_raw_queues() {
     assert!(transfer(config) > 50);
 }
 
-/// Posts a datagram of so many bytes of payload to the other device.
+/// Posts a datagram of `bytes` bytes of payload to the other device.
 fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -> bool {
     let (device, memory) = &mut ends[0];
     let region = memory.make(bytes);
@@ -195,7 +195,7 @@ fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -
     true
 }
 
-/// First bytes of what has arrived.
+/// First bytes of the arrived datagrams.
 fn arrived(device: &mut AdapterDevice) -> Vec<u8> {
     let mut heads = Vec::new();
     while let Some(datagram) = device.receive(Lane::Polled) {
@@ -235,7 +235,7 @@ fn each_kind_of_barrier_is_missed() {
 }
 
 #[test]
-fn failed_queue_pair_is_told_of_and_rebuilt() {
+fn failed_queue_pair_is_reported_and_rebuilt() {
     let adapters = Adapters::new(Config::default());
     let mut ends = adapters.connect(2);
     for round in 0..3 {
@@ -279,9 +279,9 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     assert_eq!(ends[0].0.counts().reason, Some(Failure::Protection));
 }
 
-/// Whatever a completion queue says: no panic, no end, and no datagram longer than one may be.
+/// Arbitrary completion queue entries cause no panic, no endless loop, and no overlong datagram.
 #[test]
-fn mad_completions_do_no_harm() {
+fn arbitrary_completions_do_no_harm() {
     let mut random = fastrand::Rng::with_seed(5);
     let (mut taken, mut malformed) = (0, 0);
     for round in 0..400 {

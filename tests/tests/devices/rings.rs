@@ -29,12 +29,12 @@ fn data(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (number as usize * 31 + i * 7 + (i >> 8)) as u8).collect()
 }
 
-/// Bytes of a message behind its number.
+/// Bytes of a message after its number.
 const fn length(number: u32, longest: u32) -> u32 {
     number * 37 % longest
 }
 
-/// What arrives: numbers in order, payload to one place.
+/// The message handler: checks the order of numbers, places payloads in one buffer.
 struct Inbox {
     to: Span,
     received: u32,
@@ -60,7 +60,7 @@ const fn incarnation(rank: u32) -> Incarnation {
     Incarnation(0x1000 + rank)
 }
 
-/// What the two threads tell each other beside the rings.
+/// State that the two threads share beside the rings.
 #[derive(Default)]
 struct Told {
     granted: AtomicU32,

@@ -1,4 +1,5 @@
-//! Endpoints that rest for minutes or hours: every clock of the core wraps, and no timer may be lost or go round for ever.
+//! Endpoints that are idle for minutes or hours: every clock of the core wraps, and no timer may be lost or fire for
+//! ever.
 
 use unisono_core::device::Lane;
 use unisono_tests::sim::node::{Node, job};
@@ -26,7 +27,7 @@ fn lossy() -> Config {
     Config { faults: Faults { loss, ..Faults::default() }, ..Config::default() }
 }
 
-/// Sends `count` messages and says how long it took until all had arrived, within two seconds.
+/// Sends `count` messages. Returns the time until all had arrived, if within two seconds.
 fn exchange(network: &Network, nodes: &mut [Node<64>], count: u32) -> Option<u64> {
     let started = network.now();
     for number in 0..count {

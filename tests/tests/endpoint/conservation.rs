@@ -1,5 +1,5 @@
-//! Nothing is lost and nothing leaks, whatever is asked for and whoever dies: every operation is reported once, every record
-//! returns to its pool, credit adds up, bytes placed are those of the placement.
+//! Conservation under random requests and deaths: every operation is reported once, every record returns to its pool,
+//! credit adds up, placed bytes are those of the placement.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use unisono_udp::fault::{Faults, Probability};
 const NODES: u32 = 4;
 const SECOND: u64 = 1_000_000_000;
 
-/// Something that is asked for: what, by whom, of whom, how much.
+/// A random request: kind, requester, peer, amount.
 type Action = (u8, u32, u32, u16);
 
 fn tune(config: &mut EndpointConfig, sizes: &mut Sizes) {
@@ -34,7 +34,7 @@ struct Job {
     life: [u32; NODES as usize],
     operations: Vec<HashSet<OperationId>>,
     grants: Vec<HashMap<PlacementId, (Key, Span)>>,
-    /// What a key's one use placed, and how much of it.
+    /// The bytes placed by a key's one use.
     fills: HashMap<u64, (u8, u32)>,
     sent: HashMap<(u32, u32), u32>,
     received: HashMap<(u32, u32), u32>,
@@ -202,7 +202,7 @@ impl Job {
         assert_eq!(self.nodes[i].endpoint.audit(), Ok(()), "node {i}");
     }
 
-    /// Everything comes to its end.
+    /// Runs until everything has ended, and checks that nothing is left.
     fn settle(mut self) {
         let now = self.network.now();
         for node in &mut self.nodes {

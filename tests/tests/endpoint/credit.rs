@@ -1,4 +1,4 @@
-//! Grants that are given back.
+//! Returned credit.
 
 extern crate alloc;
 

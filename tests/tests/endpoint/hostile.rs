@@ -1,4 +1,4 @@
-//! Endpoints against a network that lies (`--bin hostile` does it ten million times).
+//! Endpoints against a hostile network, in short runs (`--bin hostile` damages ten million datagrams).
 
 use proptest::prelude::*;
 use unisono_core::counters::Reason;
@@ -40,7 +40,7 @@ proptest! {
     }
 }
 
-/// Whether both sides see the other's life end.
+/// Whether both sides see the other's incarnation end.
 fn both_end(network: &Network, nodes: &mut [Node<64>]) -> bool {
     let mut ended = [false; 2];
     while let Some(step) = network.step_until(30 * SECOND) {

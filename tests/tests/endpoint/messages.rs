@@ -1,4 +1,4 @@
-//! The endpoint over the simulated network: scenarios.
+//! Scenarios of the endpoint over the simulated network.
 
 use unisono_core::device::{Cause, Lane};
 use unisono_core::endpoint::Event;
@@ -25,7 +25,7 @@ fn faulty() -> Faults {
     }
 }
 
-/// Steps the job until `done` says so; fails at the deadline.
+/// Steps the job until `done` returns true; fails at the deadline.
 fn run<const W: usize>(
     network: &Network,
     nodes: &mut [Node<W>],
@@ -76,7 +76,8 @@ fn messages_arrive_once_and_in_order_without_faults() {
     assert_eq!(nodes[0].inbox.counters.sent_for(Cause::Probe), 0);
 }
 
-/// Sends a message there and back so often. Returns the datagrams of each side that were acknowledgements only, and probes.
+/// Sends a message there and back `trips` times. Returns the datagrams of each side that were acknowledgements only,
+/// and probes.
 fn ping_pong(network: &Network, nodes: &mut [Node<64>], trips: u32) -> [[u64; 2]; 2] {
     let counts = |nodes: &[Node<64>]| {
         [Cause::Acknowledge, Cause::Probe].map(|cause| [0, 1].map(|i| nodes[i].inbox.counters.sent_for(cause)))

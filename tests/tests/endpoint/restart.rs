@@ -1,4 +1,4 @@
-//! A process starts again under the same UDP address: nothing of its former life is delivered to it, or by it.
+//! A process restarts under the same UDP address: nothing of its former incarnation is delivered to it, or by it.
 
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
@@ -17,7 +17,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SENDER: PeerId = PeerId(0);
 const RESTARTED: PeerId = PeerId(1);
 
-/// Takes messages that fit in the head: life and number.
+/// Handles short messages: incarnation and number.
 #[derive(Default)]
 struct Inbox {
     messages: Vec<[u32; 2]>,
@@ -62,7 +62,7 @@ impl Life {
         self.endpoint.meet(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
     }
 
-    /// Sends words: this life and each of these numbers.
+    /// Sends messages with this incarnation and each of these numbers.
     fn say(&mut self, started: Instant, to: PeerId, life: u32, numbers: core::ops::Range<u32>) {
         let now = started.elapsed().as_nanos() as u64;
         for number in numbers {
@@ -124,7 +124,7 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
     assert_eq!(other.inbox.messages, [[110, 7]]);
 }
 
-/// Words of a life that its peer gets while bootstrap names that life.
+/// Messages of an incarnation that its peer receives while bootstrap announces that incarnation.
 const WORDS: u32 = 8;
 
 #[test]

@@ -1,4 +1,4 @@
-//! How lives end: what is told of them, and when.
+//! Ends of incarnations: which peers are notified, and when.
 
 use unisono_core::device::Lane;
 use unisono_core::endpoint::Event;
@@ -40,10 +40,10 @@ fn abort_reaches_those_who_were_told_bye() {
     run(&network, &mut nodes, 2 * SECOND, |node, event| {
         told |= (node, event) == (NodeId(1), Event::Failed(NodeId(0).into()));
     });
-    assert!(told, "who was told Bye is not told more");
+    assert!(told, "no second Bye is sent to a peer");
 }
 
-/// Node 1 says Bye to node 0, or Abort, which meets its next life before it asks for events.
+/// Node 1 sends Bye or Abort to node 0, to which its next incarnation is added before it polls events.
 fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
     let network = Network::new(3, Config::default());
     let mut nodes = job::<64>(&network, 2, |_, _| {});
@@ -57,7 +57,7 @@ fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
     nodes[1].wake();
     let peer = NodeId(1).into();
     while nodes[0].endpoint.life(peer) == Life::Alive {
-        let step = network.step_until(2 * SECOND).expect("the end of a life is told");
+        let step = network.step_until(2 * SECOND).expect("the end of an incarnation is reported");
         if step.node == NodeId(1) {
             nodes[1].drive(step.lane);
             continue;
@@ -79,7 +79,7 @@ fn end_of_a_life_is_told_as_it_was_when_the_next_has_begun() {
     assert_eq!(ends_and_is_met_again(false).1, [Event::Parted(peer)]);
     let (mut node, events) = ends_and_is_met_again(true);
     assert_eq!(events, [Event::Failed(peer)]);
-    // The next life's own end is told, too.
+    // The end of the next incarnation is reported, too.
     node.endpoint.fail(2 * SECOND, peer);
     assert_eq!(node.endpoint.poll_event(2 * SECOND), Some(Event::Failed(peer)));
 }

@@ -1,4 +1,4 @@
-//! More peers than windows, and jobs with more ranks than a call looks at.
+//! The window pool: more peers than windows, and jobs with more ranks than one call handles.
 
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::SendError;
@@ -43,7 +43,7 @@ fn watched_peers_do_not_keep_windows_from_those_who_send() {
         arrived == 3
     });
     assert!(all, "{arrived} of 3 messages left");
-    // Asked again from time to time, as those do who wait, the watch finds its window again.
+    // Repeated from time to time, as waiting callers do, the watch gets its window again.
     network.crash(NodeId(2));
     let died = network.now();
     let mut silent = false;
@@ -76,7 +76,7 @@ fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
         gone += u32::from(node.endpoint.is_gone());
         gone == 2
     });
-    assert!(left, "the farewell stops half way");
+    assert!(left, "the shutdown stops half way");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn endpoint_that_gives_up_sends_no_more_data() {
     for _ in 0..5 {
         nodes[0].send(NodeId(1), &[7; 500]).expect("room");
     }
-    // Whoever gives up takes its memory back: what left now would be cut short.
+    // An aborting endpoint takes its memory back: data sent now would be truncated.
     nodes[0].endpoint.abort();
     let mut failed = false;
     run(&network, &mut nodes, SECOND, |node, events| {
@@ -94,7 +94,7 @@ fn endpoint_that_gives_up_sends_no_more_data() {
         false
     });
     assert_eq!(nodes[1].take_messages(), []);
-    assert!(failed, "the other is told");
+    assert!(failed, "the other is notified");
 }
 
 #[test]

@@ -35,7 +35,7 @@ static double median(double *times, int count)
     return times[count / 2];
 }
 
-/* How many calls fill the time, when one took so long: all ranks hear it from the first. */
+/* Number of calls that fill the time if one takes `each` seconds; rank 0 broadcasts it. */
 static int calls(double each)
 {
     double fit = TIME / each;
@@ -55,7 +55,7 @@ static double batch(int barriers)
 static double barrier(void)
 {
     int barriers = ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 100 : 1000;
-    /* The first one waits for whoever is late. */
+    /* The first batch also waits for late ranks. */
     batch(barriers);
     int count = calls(batch(barriers) * barriers);
     double times[MOST];

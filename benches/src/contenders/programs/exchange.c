@@ -15,7 +15,7 @@ enum { LIMIT = 90 };
 
 enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, DATA = 6, ARRIVED = 8 };
 
-/* Windows that are timed, of so many bytes in all, and those before. */
+/* Bytes of all timed windows, and number of windows before them. */
 static const double STREAM_BYTES = 256e6;
 enum { EARLIER = WINDOWS };
 

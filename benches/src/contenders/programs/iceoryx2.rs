@@ -1,4 +1,4 @@
-//! What iceoryx2 measures of itself, as `unisono bench latency --bytes 8` does: half the median of timed round trips
+//! Latency of iceoryx2, measured as `unisono bench latency --bytes 8` does: half the median of timed round trips
 //! between two processes, each on a processor of its own, that publish and poll. Prints nanoseconds.
 
 use std::{

@@ -1,5 +1,5 @@
-//! The image that needs nobody else: two endpoints exchange data over a faulty wire, in static
-//! memory, and the image reports what came of it.
+//! The self-contained image: two endpoints in static memory exchange data over a faulty wire, and the image reports the
+//! result.
 #![no_std]
 #![no_main]
 

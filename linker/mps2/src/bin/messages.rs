@@ -1,5 +1,5 @@
-//! The image that takes part in messages as World's processes do: it sends back whatever comes, every byte changed, until everybody has sent
-//! an empty message. That it links shows that no panic can be reached from there.
+//! The image that exchanges matched messages with processes: it returns each message with every byte changed, until
+//! every rank has sent an empty one. It links, which shows that no panic is reachable from the messages of a node.
 #![no_std]
 #![no_main]
 
@@ -11,9 +11,9 @@ use unisono_node::messages::{MessageError, Messages, Mode, Store};
 use unisono_shmem::am_header;
 use unisono_shmem::rank_slot::Sitter;
 
-/// Of the node: two processes and this board, which comes last.
+/// Ranks of the node: two processes and this board, which is the last rank.
 const RANKS: usize = 3;
-/// The seat of this rank. Static: a board knows its place.
+/// The occupant of this rank's slot. Static: the board's rank is fixed.
 const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d33, process: 0 };
 /// Bytes of the longest message.
 const LONGEST: usize = 40_000;
@@ -23,7 +23,7 @@ static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::headers(3) as u
     ConstStaticCell::new(Store::new());
 static BUFFER: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);
 
-/// What went wrong, as the status of the run says it.
+/// Why the run failed.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Join(JoinError),
@@ -40,11 +40,13 @@ impl From<MessageError> for Trouble {
 impl Trouble {
     const fn name(self) -> &'static [u8] {
         match self {
-            Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
+            Trouble::Join(JoinError::Taken) => b"the rank slot is occupied\n",
             Trouble::Join(_) => b"no segment\n",
-            Trouble::Memory => b"too little is lent\n",
+            Trouble::Memory => b"too little memory for this many ranks\n",
             Trouble::Message(MessageError::Failed(_) | MessageError::Parted(_)) => b"a rank is gone\n",
-            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => b"a ring holds nonsense\n",
+            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => {
+                b"a peer violated the protocol of its ring\n"
+            }
             Trouble::Message(_) => b"a message is too long\n",
         }
     }
@@ -70,7 +72,7 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
         let status = messages.receive(buffer, None, None, &mut idle)?;
         let message = buffer.get_mut(..status.bytes).unwrap_or_default();
         message.iter_mut().for_each(|byte| *byte = !*byte);
-        // Who sends has its receive posted, so that this waits for nobody who waits for it.
+        // Each sender has its receive posted, so that no two ranks wait for each other.
         messages.send(message, status.source, status.tag, Mode::Standard, &mut idle)?;
         come = come.wrapping_add(1);
         ended = if status.bytes == 0 { ended.wrapping_add(1) } else { ended };

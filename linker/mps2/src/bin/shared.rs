@@ -12,12 +12,12 @@ use unisono_shmem::rank_slot::Sitter;
 use unisono_shmem::reduction_ops::Operation;
 use unisono_shmem::ring::PutError;
 
-/// The seat of this rank. Static: a board knows its place.
+/// The occupant of this rank's slot. Static: the board's rank is fixed.
 const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d32, process: 0 };
 /// Bytes of the longest message.
 const LONGEST: usize = 200;
 
-/// What went wrong, as the status of the run says it.
+/// Why the run failed.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Join(JoinError),
@@ -35,9 +35,9 @@ impl From<GroupError> for Trouble {
 impl Trouble {
     const fn name(self) -> &'static [u8] {
         match self {
-            Trouble::Join(JoinError::Taken) => b"the seat is taken\n",
+            Trouble::Join(JoinError::Taken) => b"the rank slot is occupied\n",
             Trouble::Join(_) => b"no segment\n",
-            Trouble::Ring => b"a ring holds nonsense\n",
+            Trouble::Ring => b"a peer violated the protocol of its ring\n",
             Trouble::Group(GroupError::Rank(_)) => b"a rank failed\n",
             Trouble::Group(_) => b"the segment was overwritten\n",
             Trouble::Wrong => b"a result is wrong\n",
@@ -60,7 +60,7 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
     }
     let messages = messages(&member, &mut idle)?;
     let (mut group, ranks) = (Group::new(member).ok_or(Trouble::Wrong)?, member.size());
-    // Rank 0 says how many.
+    // Rank 0 sends the number of rounds.
     let mut count = [0_i32];
     group.broadcast(&mut count, 0, &mut idle)?;
     let [count] = count;
@@ -83,7 +83,7 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Answers what rank 0 sends, every byte changed, until an empty message comes. Numbers are tags, in order.
+/// Returns the messages of rank 0, every byte changed, until an empty message comes. Numbers are tags, in order.
 fn messages(member: &Member<'static>, idle: &mut Heart<'_>) -> Result<u32, Trouble> {
     let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::Ring)?;
     let (mut buffer, mut expected) = ([0; LONGEST], 0_u32);

@@ -1,5 +1,6 @@
-//! The image whose size is held against the bar: an endpoint with 16 peers, all active, windows of 16 segments, over the rings of a
-//! segment; barrier, broadcast, allreduce of i32 and f32 with all of them. Its peers are processes that check the same.
+//! The image whose size is held against the bar: an endpoint with 16 peers, all active, windows of 16 segments, over
+//! the rings of a segment; barrier, broadcast, allreduce of i32 and f32 with all of them. Its peers are processes that
+//! check the same.
 #![no_std]
 #![no_main]
 
@@ -43,8 +44,9 @@ const BUDGET: u32 = 16;
 type Core = Endpoint<Records, WINDOW, 32>;
 type Rings = RingDevice<'static, Nowhere, MTU>;
 
-/// What the endpoint keeps is lent: a send window for every peer; receive windows, which stand while something is missing, for the few
-/// peers whose datagrams were lost in a full ring at a time. Those of others are dropped, counted and repaired.
+/// The endpoint's pools: a send window for every peer, and receive windows, which are in use while datagrams are
+/// missing, for the few peers with losses in a full ring at a time. Early datagrams of other peers are dropped, counted
+/// and repaired.
 #[derive(Debug)]
 struct Records;
 
@@ -58,8 +60,8 @@ impl Storage<WINDOW, 32> for Records {
     type Notices = &'static mut [Notice];
 }
 
-/// What the node keeps. Pools are empty in `.bss` and filled when they are taken, so that no record is stored in flash or built on the
-/// stack.
+/// The state of the node. Pools are empty in `.bss` and filled when they are taken, so that no record is stored in
+/// flash or built on the stack.
 struct Statics {
     endpoint: MaybeUninit<Core>,
     node: MaybeUninit<Node>,
@@ -114,7 +116,7 @@ fn take_slots() -> Option<&'static mut [Buffer<MTU>]> {
     Some(unsafe { slots.assume_init_mut() })
 }
 
-/// No memory is lent: all messages are short.
+/// No registered memory: all messages are short.
 #[derive(Clone, Copy, Debug)]
 enum Nowhere {}
 
@@ -139,7 +141,7 @@ impl Memory for NoMemory {
     }
 }
 
-/// Messages that came: each says its number and its sender.
+/// Counts of received messages: each carries its number and its sender.
 struct Inbox {
     counts: [u16; RANKS],
     wrong: u32,
@@ -181,7 +183,7 @@ struct Node {
 }
 
 impl Node {
-    /// `None`: there is no seat, or it was started before.
+    /// `None`: the rank slot is missing, or the node was started before.
     #[inline(never)]
     fn start() -> Option<&'static mut Self> {
         let mut clock = Clock::start();
@@ -258,7 +260,7 @@ impl Node {
     }
 }
 
-/// The life of the process of that rank: a bootstrap, or the random bits of the board, would say in earnest.
+/// The incarnation of a rank's process. A real job takes it from bootstrap or from the board's random bits.
 const fn incarnation(rank: u32) -> Incarnation {
     Incarnation(rank.wrapping_mul(0x9E37_79B9).wrapping_add(0x1234_5678))
 }
@@ -289,7 +291,7 @@ fn run() -> Option<()> {
     collectives(node)
 }
 
-/// With all peers, every result compared; the endpoint goes on while this rank waits.
+/// With all peers, every result compared; the endpoint makes progress while this rank waits.
 #[inline(never)]
 fn collectives(node: &mut Node) -> Option<()> {
     let member = node.member;

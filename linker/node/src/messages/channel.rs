@@ -7,17 +7,17 @@ use unisono_shmem::ring::{Consumer, Producer};
 use super::MessageError;
 use crate::member::Member;
 
-/// The rings to and from one rank, and what is known of it.
+/// The rings to and from one rank, and its state.
 #[derive(Debug)]
 pub struct Channel<'a> {
     pub(super) inward: Consumer<'a>,
     pub(super) outward: Producer<'a>,
     pub(super) settled: Settled,
-    /// Why it takes no part any more.
+    /// Why the rank takes no part any more.
     pub(super) ended: Option<MessageError>,
-    /// It failed, and nobody was told.
+    /// The rank failed, and no receive has reported it.
     pub(super) is_untold: bool,
-    /// Something waits for room to it, so that what follows waits too.
+    /// A header waits for room in its ring, so that later ones wait too.
     pub(super) is_blocked: bool,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Channel<'a> {
         })
     }
 
-    /// To everybody, this node included: its own ring is a ring like others. `None`: there is no room for so many.
+    /// Opens the channels to all ranks, this node included. `None`: the table is too small.
     pub(super) fn open<'l>(places: &'l mut VecView<Self>, member: &Member<'a>) -> Option<&'l mut [Self]> {
         places.clear();
         for rank in 0..member.size() {
@@ -43,17 +43,17 @@ impl<'a> Channel<'a> {
         Some(places)
     }
 
-    /// Bytes of the longest message that is put with its head.
+    /// Length in bytes of the longest message that is sent with its header.
     pub(super) fn eager_limit(&self) -> u32 {
         self.outward.longest().min(EAGER_LIMIT as u32)
     }
 
-    /// Whether what this node wrote to the rings still stands there.
+    /// Whether this node's words in the rings are intact.
     pub(super) fn is_intact(&mut self) -> bool {
         self.outward.is_intact() && self.inward.is_intact()
     }
 
-    /// False: there is no room.
+    /// Sends Bye. Returns false if the ring has no room.
     pub(super) fn say_bye(&mut self) -> bool {
         self.outward.put([BYE, 0], &[]).is_ok()
     }

@@ -1,4 +1,4 @@
-//! What comes: notes of the others, and their ends.
+//! Reception: entries of the other ranks' rings, and the ends of ranks.
 
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{self, Head, Lost, Outcome, Place};
@@ -13,23 +13,23 @@ use super::request::{Held, Stage};
 use super::storage::SLOT;
 use super::{MessageError, Messages, Status, told};
 
-/// Entries of one ring that are taken before others have their turn.
+/// Entries consumed from one ring per round.
 const BUDGET: u32 = 64;
-/// Rounds over the ring of a rank that is gone: as many entries as any ring has.
+/// Rounds over the ring of a gone rank: enough for the entries of any ring.
 const LAST: u32 = (1 << 16) / BUDGET;
 
-/// What came of an entry.
+/// Outcome of handling an entry.
 enum Heard {
-    /// It was a note.
+    /// It was valid.
     Sense,
-    /// No rank says that.
+    /// It violates the protocol.
     Nonsense,
-    /// The rank ends its part.
+    /// The rank has ended.
     End(MessageError),
 }
 
 impl Messages<'_> {
-    /// Takes what one rank put. Says whether anything moved.
+    /// Consumes entries of one rank. Returns whether anything moved.
     pub(super) fn listen(&mut self, place: usize, held: &mut Held<'_>) -> bool {
         let Ok(rank) = u32::try_from(place) else { return false };
         let mut moved = false;
@@ -53,7 +53,7 @@ impl Messages<'_> {
         moved
     }
 
-    /// `None`: no rank says that.
+    /// `None`: the entry violates the protocol.
     fn handle(&mut self, from: u32, entry: &Entry<'_>, held: &mut Held<'_>) -> Option<Heard> {
         let ([what, number], peer) = (entry.note, PeerId(from));
         let channel = self.channels.get_mut(usize::try_from(from).ok()?)?;
@@ -91,7 +91,7 @@ impl Messages<'_> {
         self.follow(outcome, payload, without, held)
     }
 
-    /// What comes of a head: the first `without` bytes of what it counts do not stand before the payload.
+    /// Applies the outcome of a header: the first `without` bytes of its count do not precede the payload.
     fn follow(&mut self, outcome: Outcome, payload: Cells<'_>, without: usize, held: &mut Held<'_>) -> Option<Heard> {
         let behind = |start: usize| {
             let start = start.saturating_sub(without);
@@ -130,7 +130,7 @@ impl Messages<'_> {
         Some(Heard::Sense)
     }
 
-    /// Copies what came to where a receive's bytes from this one on are, as much as fits.
+    /// Copies a payload into a receive's buffer from offset `from` on, as much as fits.
     fn fill(&mut self, user: u32, from: usize, payload: Cells<'_>, held: &mut Held<'_>) {
         let Some(request) = self.requests.name(user) else { return };
         let room = self.requests.room(request, held).and_then(|room| room.get_mut(from..));
@@ -161,21 +161,21 @@ impl Messages<'_> {
         Some(Heard::Sense)
     }
 
-    /// A rank's words hold what no rank writes: it is not listened to any more.
+    /// A rank violated the protocol: its ring is ignored from now on.
     pub(super) fn disown(&mut self, rank: u32) {
         if let Ok(place) = usize::try_from(rank) {
             self.lose(place, MessageError::Corrupted(rank));
         }
     }
 
-    /// A rank is gone: what it sent before still counts.
+    /// A rank is gone: entries that it wrote before still count.
     pub(super) fn bury(&mut self, place: usize, error: MessageError, held: &mut Held<'_>) {
         let mut rounds = 0..LAST;
         while rounds.next().is_some() && self.listen(place, held) {}
         self.lose(place, error);
     }
 
-    /// Whatever needs this rank ends; receives from any source too, unless it has only left.
+    /// Ends every request that needs this rank, and receives from any source unless the rank only left.
     pub(super) fn lose(&mut self, place: usize, error: MessageError) {
         let (Some(channel), Ok(rank)) = (self.channels.get_mut(place), u32::try_from(place)) else { return };
         if channel.ended.is_some() {
@@ -206,7 +206,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Nobody is left to send anything: receives from any source end.
+    /// No sender is left: ends the receives from any source.
     fn end_waiting(&mut self, error: MessageError) {
         for record in self.requests.0.iter_mut() {
             if let Stage::Waiting(id) = record.stage
@@ -219,7 +219,7 @@ impl Messages<'_> {
     }
 }
 
-/// Where a payload is kept.
+/// The buffer of an unexpected payload.
 pub(super) fn kept<'k>(shorts: &'k mut [[u8; SHORT]], slots: &'k mut [[u8; SLOT]], place: Place) -> &'k mut [u8] {
     let index = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
     match place {
@@ -228,7 +228,7 @@ pub(super) fn kept<'k>(shorts: &'k mut [[u8; SHORT]], slots: &'k mut [[u8; SLOT]
     }
 }
 
-/// How a receive with so much room ends.
+/// The result of a receive whose buffer has `room` bytes.
 pub(super) fn ended(status: &point_to_point::Status, room: usize) -> Result<Status, MessageError> {
     let told = told(status);
     if told.bytes > room { Err(MessageError::Truncated { bytes: status.bytes }) } else { Ok(told) }

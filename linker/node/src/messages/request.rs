@@ -1,31 +1,31 @@
-//! Messages that are being sent or received, and the memory that is lent to them.
+//! Requests: messages that are being sent or received, and the buffers that they borrow.
 
 use super::{MessageError, Status};
 use unisono_core::ids::ReceiveId;
 
-/// A message that is being sent or received.
+/// Handle of a message that is being sent or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub(super) index: u32,
     life: u32,
 }
 
-/// How a request has ended.
+/// A completed request.
 #[derive(Debug)]
 pub struct Ended<'a> {
-    /// A send's status says nothing.
+    /// The result. The status of a send is empty.
     pub result: Result<Status, MessageError>,
-    /// The receive's buffer; of a send nothing.
+    /// The buffer of a receive; empty for a send.
     pub buffer: &'a mut [u8],
 }
 
-/// Whose memory a request reads or writes.
+/// The memory that a request reads or writes.
 #[derive(Debug)]
 pub(super) enum Buffer<'a> {
     Nothing,
     Read(&'a [u8]),
     Write(&'a mut [u8]),
-    /// Of the call that waits for it: see [`Held`].
+    /// Memory of the waiting call: see [`Held`].
     Caller,
 }
 
@@ -38,8 +38,8 @@ impl<'a> Buffer<'a> {
     }
 }
 
-/// The memory of the call that waits, and for which request. A call that never came to its end (its [`Idle`](crate::Idle) unwound) leaves a
-/// request without memory: what is written there is lost, and what is read there is nothing.
+/// The memory of a waiting call, and its request. A call that never returned (its [`Idle`](crate::Idle) unwound) leaves
+/// a request without memory: writes to it are lost, and reads from it are empty.
 #[derive(Debug)]
 pub(super) enum Held<'h> {
     Nothing,
@@ -47,45 +47,45 @@ pub(super) enum Held<'h> {
     Write(Request, &'h mut [u8]),
 }
 
-/// Where a request stands.
+/// State of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     Free,
     /// Being started.
     New,
     Sending,
-    /// In fragments under the receiver's number, so far as many bytes as were moved.
+    /// Sends fragments under the receiver's number; `moved` bytes are sent.
     Streaming(u32),
     Waiting(ReceiveId),
-    /// It has met its message, whose payload is at its sender.
+    /// Matched; the payload is still at its sender.
     Coming(Status),
-    /// Memory was granted, and as many bytes as were moved have come.
+    /// Memory was granted; `moved` bytes have arrived.
     Placing(Status),
     Ended(Result<Status, MessageError>),
 }
 
-/// What is known of a request.
+/// The record of a request.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     pub(super) buffer: Buffer<'a>,
     pub(super) stage: Stage,
-    /// To whom; from whom, where that is known.
+    /// Destination, or the source where it is known.
     pub(super) peer: u32,
-    /// Of the message.
+    /// Length of the message.
     pub(super) bytes: usize,
-    /// Of the receive.
+    /// Length of the receive buffer.
     pub(super) room: usize,
-    /// Bytes that were sent in fragments, or came in them.
+    /// Bytes sent or received in fragments.
     pub(super) moved: usize,
-    /// Places in the queue whose payload it is.
+    /// Queue entries that refer to its payload.
     pub(super) uses: u8,
-    /// A send's payload is not asked for any more.
+    /// The payload of a send is not needed any more.
     pub(super) is_over: bool,
     life: u32,
 }
 
 impl Record<'_> {
-    /// An unused one.
+    /// An unused record.
     pub(super) const FREE: Self = Self {
         buffer: Buffer::Nothing,
         stage: Stage::Free,
@@ -98,7 +98,7 @@ impl Record<'_> {
         life: 0,
     };
 
-    /// A send that nobody needs any more has ended.
+    /// Completes a send whose payload is not needed any more.
     pub(super) const fn end_if_over(&mut self) {
         if self.is_over && self.uses == 0 && matches!(self.stage, Stage::Sending) {
             self.stage = Stage::Ended(Ok(Status { source: self.peer, tag: 0, bytes: self.bytes }));
@@ -106,7 +106,7 @@ impl Record<'_> {
     }
 }
 
-/// All of them.
+/// All request records.
 #[derive(Debug)]
 pub(super) struct Requests<'a>(pub(super) &'a mut [Record<'a>]);
 
@@ -123,7 +123,7 @@ impl<'a> Requests<'a> {
         Some(Request { index, life })
     }
 
-    /// What a request knows, unless it has been taken.
+    /// The record of a request that was not completed yet.
     pub(super) fn get(&mut self, request: Request) -> Option<&mut Record<'a>> {
         let record = self.at(request.index)?;
         (record.life == request.life && record.stage != Stage::Free).then_some(record)
@@ -133,13 +133,13 @@ impl<'a> Requests<'a> {
         self.0.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Its name.
+    /// The handle of a record.
     pub(super) fn name(&self, index: u32) -> Option<Request> {
         let record = self.0.get(usize::try_from(index).ok()?)?;
         Some(Request { index, life: record.life })
     }
 
-    /// Frees a record, and returns what was lent to it.
+    /// Frees a record and returns its buffer.
     pub(super) fn free(&mut self, request: Request) -> Buffer<'a> {
         let Some(record) = self.get(request) else { return Buffer::Nothing };
         let life = record.life.wrapping_add(1);
@@ -151,7 +151,7 @@ impl<'a> Requests<'a> {
         self.0.iter().any(|record| matches!(record.stage, Stage::Streaming(_)))
     }
 
-    /// Where a receive's bytes go.
+    /// The buffer of a receive.
     pub(super) fn room<'h>(&'h mut self, request: Request, held: &'h mut Held<'_>) -> Option<&'h mut [u8]> {
         match &mut self.get(request)?.buffer {
             Buffer::Write(room) => Some(room),
@@ -163,7 +163,7 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Where a send's bytes are.
+    /// The payload of a send.
     pub(super) fn payload<'h>(&'h self, request: Request, held: &'h Held<'_>) -> &'h [u8] {
         let record = usize::try_from(request.index).ok().and_then(|index| self.0.get(index));
         match record.filter(|record| record.life == request.life).map(|record| &record.buffer) {

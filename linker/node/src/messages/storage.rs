@@ -1,4 +1,4 @@
-//! What messages are lent.
+//! Storage of the messages of a node.
 
 use core::marker::PhantomData;
 
@@ -13,10 +13,10 @@ use super::transmit::Queued;
 
 /// Bytes of a slot, for an eager message that is longer than short and waits for its receive.
 pub const SLOT: usize = 4096;
-/// Heads that wait for room in rings.
+/// Headers that wait for room in rings.
 const QUEUE: usize = 64;
 
-/// Records in lent slices.
+/// Records in borrowed slices.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Records<'a>(PhantomData<&'a mut ()>);
 
@@ -48,11 +48,11 @@ pub struct Lent<'a> {
     pub(super) queue: &'a mut [Option<Queued>],
 }
 
-/// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` untaken ones, at least
-/// [`headers`](unisono_shmem::am_header::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent or received; `SLOTS` longer
-/// ones that wait for their receives.
+/// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` unexpected ones, at
+/// least [`headers`](unisono_shmem::am_header::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent
+/// or received; `SLOTS` longer unexpected ones.
 ///
-/// All zeros as long as nobody uses it, so that a static takes no room in the image. It is lent for as long as it lives.
+/// All zeros until it is used, so that a static takes no room in the image. It stays borrowed for its whole lifetime.
 #[derive(Debug)]
 pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
     receives: Vec<Posted<Receive>, REQUESTS>,
@@ -72,7 +72,7 @@ pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: 
 impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize>
     Store<'a, RANKS, MESSAGES, REQUESTS, SLOTS>
 {
-    /// Unused.
+    /// Unused storage.
     pub const fn new() -> Self {
         const { assert!(REQUESTS >= 2 && MESSAGES >= 2) };
         Self {
@@ -118,7 +118,7 @@ impl<const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLO
     }
 }
 
-/// One by one, where they lie: an array of them would be built on the stack.
+/// Fills a pool in place: an array would be built on the stack.
 fn fill<T, const COUNT: usize>(pool: &mut Vec<T, COUNT>, unused: impl Fn() -> T) -> &mut [T] {
     while !pool.is_full() {
         let _ = pool.push(unused());

@@ -1,4 +1,4 @@
-//! What leaves: heads, payloads behind them, fragments.
+//! Transmission: headers, their payloads, and fragments of long messages.
 
 use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::point_to_point::{Action, Head};
@@ -9,7 +9,7 @@ use unisono_shmem::segment::Cells;
 use super::request::{Held, Record, Request, Stage};
 use super::{MessageError, Messages};
 
-/// A head that waits for room in a ring, and the request whose payload follows it.
+/// A header that waits for room in a ring, and the request whose payload follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) to: u32,
@@ -17,11 +17,11 @@ pub(super) struct Queued {
     payload: Option<Request>,
 }
 
-/// Those that wait, in order.
+/// The waiting headers, in order.
 #[derive(Debug)]
 pub(super) struct Queue<'a> {
     places: &'a mut [Option<Queued>],
-    /// The first ones of the places are in use.
+    /// Entries in use, from the first one on.
     used: usize,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Queue<'a> {
         self.used == 0
     }
 
-    /// The caller knows that there is room.
+    /// The caller has checked that there is room.
     fn push(&mut self, queued: Queued) {
         if let Some(place) = self.places.get_mut(self.used) {
             *place = Some(queued);
@@ -46,7 +46,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Takes out what `leaves`; the order of the others stays.
+    /// Removes the entries that do not `stays`; keeps the order of the others.
     pub(super) fn retain(&mut self, mut stays: impl FnMut(&Queued) -> bool) {
         let mut kept = 0;
         for i in 0..self.used {
@@ -63,7 +63,7 @@ impl<'a> Queue<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The caller knows that there is room in the queue.
+    /// The caller has checked that the queue has room.
     pub(super) fn put_later(&mut self, to: u32, head: Head, payload: Option<Request>) {
         if let Some(record) = payload.and_then(|request| self.requests.get(request)) {
             record.uses = record.uses.wrapping_add(1);
@@ -71,7 +71,7 @@ impl<'a> Messages<'a> {
         self.queue.push(Queued { to, head, payload });
     }
 
-    /// Does what follows for messages, as long as heads have room.
+    /// Executes the pending actions of the matching machine while the queue has room.
     pub(super) fn act(&mut self, held: &mut Held<'_>) -> bool {
         let mut moved = false;
         while !self.queue.is_full()
@@ -94,7 +94,7 @@ impl<'a> Messages<'a> {
         moved
     }
 
-    /// A send's payload is not asked for any more.
+    /// A send's payload is not needed any more.
     pub(super) fn end_send(&mut self, user: u32, result: Result<(), MessageError>) {
         let Some(record) = self.requests.at(user) else { return };
         record.is_over = true;
@@ -104,7 +104,7 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Brings a message's payload to its receive: copies it out of the segment, or grants memory for fragments.
+    /// Fetches a message's payload: copies it out of the segment, or grants memory for fragments.
     fn pull(&mut self, receive: ReceiveId, user: u32, from: PeerId, at: Option<u64>, held: &mut Held<'_>) {
         let request = self.requests.name(user);
         let Some((request, record)) = request.and_then(|request| Some((request, self.requests.get(request)?))) else {
@@ -119,7 +119,7 @@ impl<'a> Messages<'a> {
             },
             Some(Place::Private(_)) | None => {
                 record.stage = Stage::Placing(status);
-                // The record's number: it stands until all has come.
+                // The record's index: it stays valid until all fragments have arrived.
                 if let Some((to, head)) = self.machine.grant(receive, PlacementId(user), Key(0)) {
                     self.put_later(to.0, head, None);
                 }
@@ -137,13 +137,13 @@ impl<'a> Messages<'a> {
         self.machine.fetched(receive);
     }
 
-    /// What lies in a rank's own part of the segment.
+    /// A payload in a rank's own part of the segment.
     fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Cells<'a>> {
         let area = self.member.layout().in_pool(rank, at, bytes)?;
         self.member.segment().cells(area.at, area.bytes)
     }
 
-    /// Puts what waits, as long as there is room. Says whether anything moved.
+    /// Writes waiting headers to the rings while there is room. Returns whether anything moved.
     pub(super) fn flush(&mut self, held: &mut Held<'_>) -> bool {
         let Self { channels, queue, requests, .. } = self;
         for channel in channels.iter_mut() {
@@ -198,7 +198,7 @@ impl<'a> Messages<'a> {
         moved | self.stream(held)
     }
 
-    /// Puts fragments.
+    /// Sends fragments.
     fn stream(&mut self, held: &Held<'_>) -> bool {
         let mut moved = false;
         for index in 0..u32::try_from(self.requests.0.len()).unwrap_or(0) {

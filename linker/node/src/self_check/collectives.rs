@@ -1,17 +1,17 @@
-//! What the proofs have every rank do, processes and nodes alike: rounds of collectives on numbers that follow from the round and
-//! the rank, so that every rank knows every result.
+//! Rounds of collectives that check themselves: contributions are functions of round and rank, so that every rank,
+//! process or node, knows every result.
 
 /// Elements of a broadcast and of an allreduce. A power of two, so that sums of floats are exact.
 pub const COUNT: usize = 8;
 
-/// What a rank contributes to an allreduce, or as root to a broadcast.
+/// Element of a rank's contribution to an allreduce, or of a root's broadcast.
 pub const fn number(round: u32, rank: u32, index: u32) -> i32 {
     let mixed = round.wrapping_mul(0x9e37_79b9).wrapping_add(rank.wrapping_mul(0x85eb_ca6b)).wrapping_add(index);
-    // Of 16 bits: sums over 256 ranks are exact as floats, too.
+    // 16 bits: sums over 256 ranks are exact as floats, too.
     (mixed ^ mixed >> 15).wrapping_mul(0x2c1b_3c6d).cast_signed() >> 16
 }
 
-/// Its contribution to a round.
+/// A rank's contribution to a round.
 pub fn contribution(round: u32, rank: u32) -> [i32; COUNT] {
     let mut numbers = [0; COUNT];
     for (index, into) in (0_u32..).zip(&mut numbers) {
@@ -20,7 +20,7 @@ pub fn contribution(round: u32, rank: u32) -> [i32; COUNT] {
     numbers
 }
 
-/// What all contributions sum to.
+/// The sum of all contributions.
 pub fn sum(round: u32, ranks: u32) -> [i32; COUNT] {
     let mut sums = [0_i32; COUNT];
     for rank in 0..ranks {

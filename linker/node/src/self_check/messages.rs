@@ -1,48 +1,49 @@
-//! The messages that the proofs have ranks exchange, processes and nodes alike: in every burst each rank sends [`BURST`] letters to each
-//! other one, of all lengths, tags and modes, before it receives any, and receives them in one of five ways. What a letter is follows from
-//! burst, sender, receiver and number, so that everybody knows what has to come, and in which order.
+//! A message exchange that checks itself, run by processes and nodes alike: in every burst each rank sends [`BURST`]
+//! messages of all lengths, tags and modes to each other rank before it receives any, and receives them in one of five
+//! orders. Each message is a function of burst, sender, receiver and number, so that every rank knows the messages to
+//! expect and their order.
 
 use unisono_shmem::am_header::SHORT;
 
 use crate::Idle;
 use crate::messages::{MessageError, Messages, Mode, Request};
 
-/// Letters from each rank to each other one in a burst.
+/// Messages from each rank to each other one in a burst.
 pub const BURST: u32 = 16;
-/// Bytes of the longest.
+/// Bytes of the longest message.
 pub const LONGEST: usize = 1 << 20;
-/// Bytes of the pattern that all are cut out of.
+/// Bytes of the pattern that contains every payload.
 pub const QUARRY: usize = LONGEST + PLACES;
 /// Most ranks.
 pub const RANKS: usize = 8;
-/// Letters that are received at a time, and bytes of the longest of those.
+/// Receives posted at a time.
 pub const POSTED: usize = 4;
-/// As said.
+/// Bytes of the longest message among those.
 pub const POSTED_LONGEST: usize = 1 << 16;
 
 const PLACES: usize = 1 << 16;
 const TAGS: u32 = 5;
-/// Around the bounds of what fits in an entry, with a head and without, what is kept, and what is sent with its head.
+/// Lengths around the limits of an entry (with a header and without), of buffered and of eager messages.
 const LENGTHS: [usize; 32] = [
     0, 1, 4, 8, 27, 28, 29, 40, 44, 45, 48, 49, 64, 100, 200, 500, 1000, 1003, 1004, 1023, 1024, 1025, 2000, 4095,
     4096, 4097, 16_383, 16_384, 16_385, 32_768, 32_769, 65_536,
 ];
 
-/// A message.
+/// A message of the exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Letter {
-    /// What it is called.
+    /// Its tag.
     pub tag: u32,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: usize,
-    /// Where it lies in the quarry.
+    /// Its offset in the pattern.
     pub at: usize,
-    /// How it is sent.
+    /// Its send mode.
     pub mode: Mode,
 }
 
 impl Letter {
-    /// Its bytes.
+    /// Its payload.
     pub fn cut(self, quarry: &[u8]) -> &[u8] {
         quarry.get(self.at..self.at.wrapping_add(self.bytes)).unwrap_or_default()
     }
@@ -54,7 +55,7 @@ const fn mix(word: u32) -> u32 {
     mixed ^ mixed >> 16
 }
 
-/// The letter of this number from one rank to another.
+/// The message of this number from one rank to another.
 pub fn letter(burst: u32, from: u32, to: u32, number: u32) -> Letter {
     let pair = from.wrapping_mul(31).wrapping_add(to).wrapping_mul(BURST).wrapping_add(number);
     let dice = mix(burst.wrapping_mul(0x9e37_79b9) ^ mix(pair));
@@ -80,16 +81,16 @@ pub fn dig(quarry: &mut [u8]) {
     }
 }
 
-/// What a receive asks for.
+/// Source and tag of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// From whom; `None`: anyone.
+    /// Source; `None`: any.
     pub source: Option<u32>,
-    /// Called what; `None`: anything.
+    /// Tag; `None`: any.
     pub tag: Option<u32>,
 }
 
-/// In which order letters are asked for.
+/// The order of receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Anyone,
@@ -100,7 +101,7 @@ enum Way {
     Posted,
 }
 
-/// The letters of a burst that have not come to a rank.
+/// The messages of a burst that a rank has not received yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbox {
     burst: u32,
@@ -128,12 +129,12 @@ impl Inbox {
         Self { burst, own, ranks, way, missing }
     }
 
-    /// Whether several are asked for at a time.
+    /// Whether several receives are posted at a time.
     pub fn is_posted(&self) -> bool {
         self.way == Way::Posted
     }
 
-    /// Whether it is looked for before it is received.
+    /// Whether each message is probed before it is received.
     pub fn is_probed(&self) -> bool {
         self.burst / 5 % 2 == 1
     }
@@ -146,7 +147,7 @@ impl Inbox {
         })
     }
 
-    /// What is asked for next. `None`: all have come.
+    /// The next receive. `None`: all messages were received.
     pub fn next(&self) -> Option<Wanted> {
         let tags = |of: u32| self.left().filter(move |(from, ..)| *from == of).map(|(.., letter)| letter.tag).max();
         Some(match self.way {
@@ -164,7 +165,7 @@ impl Inbox {
         })
     }
 
-    /// The letter that such a receive meets if it comes from there. `None`: there is none.
+    /// Removes and returns the message that such a receive matches if it comes from `source`. `None`: there is none.
     pub fn take(&mut self, wanted: Wanted, source: u32) -> Option<Letter> {
         let fits = |(from, _, letter): &(u32, u32, Letter)| {
             *from == source
@@ -178,12 +179,12 @@ impl Inbox {
     }
 }
 
-/// Why an exchange did not come out right.
+/// Why an exchange failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// A message failed.
     Message(MessageError),
-    /// What came is not what had to come, in this burst.
+    /// An unexpected message arrived in this burst.
     Wrong(u32),
 }
 
@@ -193,7 +194,7 @@ impl From<MessageError> for Trouble {
     }
 }
 
-/// The memory that a node exchanges letters with.
+/// The buffers of a node's exchange.
 #[derive(Debug)]
 pub struct Desk<'a> {
     /// [`QUARRY`] bytes, [`dig`]ged.
@@ -204,9 +205,9 @@ pub struct Desk<'a> {
     pub posted: [&'a mut [u8]; POSTED],
 }
 
-/// A burst, on the part of a node; a barrier has to separate it from the next one, so that receives from anyone meet no letter of that.
-/// Returns how many letters came. There have to be records for a request of each letter to the others,
-/// and for [`POSTED`] more.
+/// Runs a burst on a node. A barrier has to separate it from the next one, so that receives from any source match none
+/// of its messages. Returns the number of received messages. Needs a request record for each message to the others, and
+/// [`POSTED`] more.
 ///
 /// # Errors
 /// [`Trouble`].
@@ -288,7 +289,7 @@ fn receive_several<'a>(
         let Some(wanted) = inbox.next() else { break };
         let letter = wanted.source.and_then(|source| inbox.take(wanted, source)).ok_or(wrong)?;
         if letter.bytes > buffer.len() {
-            // The others of its kind come behind it.
+            // The others of its kind follow.
             let status = messages.receive(desk.into, wanted.source, wanted.tag, idle)?;
             if status.bytes != letter.bytes || desk.into.get(..status.bytes) != Some(letter.cut(desk.quarry)) {
                 return Err(wrong);

@@ -1,4 +1,4 @@
-//! The image that proves datagrams: it exchanges memory with a rank on the network, as its command line says.
+//! The network image: it runs a transfer with a rank on the network, as its command line states.
 #![no_std]
 #![no_main]
 
@@ -44,8 +44,8 @@ static BUFFERS: ConstStaticCell<[Buffer; HOLDABLE + SPARE]> =
 static NEIGHBOURS: StaticCell<[Neighbour; RANKS]> = StaticCell::new();
 static TRANSFER: StaticCell<Transfer<Records, WINDOW>> = StaticCell::new();
 
-/// `rank=`, `incarnation=`, `address=` and `port=` of this node; `peer=`, `peer_incarnation=`, `peer_address=`, `peer_port=` and
-/// `peer_mtu=` of the other; `bytes=` each way.
+/// `rank=`, `incarnation=`, `address=` and `port=` of this node; `peer=`, `peer_incarnation=`, `peer_address=`,
+/// `peer_port=` and `peer_mtu=` of the other; `bytes=` each way.
 #[unsafe(no_mangle)]
 fn node_main(arguments: CommandLine) -> u8 {
     match run(arguments) {
@@ -106,12 +106,12 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What the harness adds to its table.
+/// Prints the counters for the table of the harness.
 fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
     say!("data {} first {}", counters.data_sent(), counters.sent_for(Cause::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
     let Losses { astray, unresolved, foreign, malformed, corrupt } = wire.losses();
-    say!("astray {astray} unresolved {unresolved}");
+    say!("unknown_peer {astray} unresolved {unresolved}");
     say!("foreign {foreign}");
     say!("malformed {malformed}");
     say!("corrupt {corrupt}");

@@ -1,4 +1,4 @@
-//! What a broken node may do.
+//! Fault injection: the ways in which a node breaks on purpose.
 
 use core::ptr::NonNull;
 
@@ -7,7 +7,7 @@ use unisono_shmem::layout::Area;
 use unisono_shmem::segment::{STRIDE, Site};
 use unisono_x86::say;
 
-/// Breaks in this way. Of those that return, the node goes on as if nothing had been.
+/// Injects this fault. If it returns, the node continues as before.
 #[expect(clippy::panic, reason = "to see what comes of it")]
 pub(crate) fn strike(member: &Member<'static>, kind: &str, seed: u32) {
     say!("strikes");
@@ -15,11 +15,11 @@ pub(crate) fn strike(member: &Member<'static>, kind: &str, seed: u32) {
         "own" => own_areas(member, seed),
         "everywhere" => {
             let layout = member.layout();
-            // Behind the last pool there is no memory.
+            // No memory follows the last pool.
             let end = layout.pool(member.size().wrapping_sub(1)).map_or(0, |last| last.at.saturating_add(last.bytes));
             scribble(member, Area { at: 0, bytes: end }, seed);
         }
-        "panic" => panic!("as it was told"),
+        "panic" => panic!("on request"),
         "fault" => {
             let nowhere = core::ptr::without_provenance_mut::<u8>(7 << 40);
             // SAFETY: not at all: nothing is mapped there, so that the processor faults, and the image ends.
@@ -33,7 +33,7 @@ pub(crate) fn strike(member: &Member<'static>, kind: &str, seed: u32) {
                 x86_64::instructions::hlt();
             }
         }
-        _ => say!("there is no trouble of the kind {kind:?}"),
+        _ => say!("unknown fault {kind:?}"),
     }
 }
 

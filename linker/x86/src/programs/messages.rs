@@ -1,4 +1,4 @@
-//! The letters that ranks exchange, with memory that is static.
+//! The self-checking message exchange, in static memory.
 
 use static_cell::ConstStaticCell;
 use unisono_node::group::Group;
@@ -19,8 +19,8 @@ static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST])
 static POSTED_BYTES: ConstStaticCell<[[u8; POSTED_LONGEST]; POSTED]> =
     ConstStaticCell::new([[0; POSTED_LONGEST]; POSTED]);
 
-/// Exchanges so many bursts of letters with everybody, a barrier behind each; before each, and while it waits, whatever else there is to do.
-/// Returns how many letters came.
+/// Exchanges `bursts` bursts of messages with all ranks, each followed by a barrier; calls `before` before each and
+/// while it waits. Returns the number of received messages.
 pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl FnMut()) -> Result<u64, Trouble> {
     let mut messages =
         STORE.try_take().and_then(|store| Messages::new(*member, store.lend())).ok_or(Trouble::NoPlace)?;
@@ -35,8 +35,8 @@ pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl F
             core::hint::spin_loop();
         };
         let letters = messages::exchange(&mut messages, &mut desk, burst, &mut idle);
-        come = come.wrapping_add(letters.map_err(Trouble::Letters)?.into());
-        // Who waits for word of what it sent gets it meanwhile.
+        come = come.wrapping_add(letters.map_err(Trouble::Messages)?.into());
+        // Meanwhile other ranks receive the replies that they wait for.
         let mut serve = || {
             if !messages.poll() {
                 core::hint::spin_loop();

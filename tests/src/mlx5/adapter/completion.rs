@@ -1,8 +1,8 @@
-//! Completion queues: entries, owner bits, events.
+//! Completion queues of the software adapter: entries, owner bits, events.
 
 use super::queue_memory::{QueueMemory, Rung};
 
-/// What the adapter knows of a completion queue.
+/// State of a completion queue.
 #[derive(Debug)]
 pub(super) struct Completions {
     stride: usize,
@@ -16,7 +16,7 @@ pub(super) struct Completions {
     taken: u32,
 }
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) opcode: u8,
@@ -42,7 +42,7 @@ impl Completions {
         Self { stride, written: 0, solicited: vec![false; entries], armed: None, event: false, taken: 0 }
     }
 
-    /// Writes an entry. Says whether there was room.
+    /// Writes an entry. Returns whether there was room.
     pub(super) fn write(&mut self, memory: &mut QueueMemory, entry: &Entry) -> bool {
         memory.settle();
         let count = self.solicited.len() as u32;
@@ -73,7 +73,7 @@ impl Completions {
         true
     }
 
-    /// A request for an event. Says what is wrong with it.
+    /// Handles a request for an event. Returns what is wrong with it.
     pub(super) fn arm(&mut self, rung: &Rung, number: u32) -> Result<(), String> {
         let [request, queue] = [&rung.bytes[..4], &rung.bytes[4..]]
             .map(|bytes| bytes.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)));

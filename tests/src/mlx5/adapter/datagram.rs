@@ -1,9 +1,9 @@
-//! Datagrams on their way, and how they are read from a send entry.
+//! Datagrams in flight, and the parsing of send entries.
 
 use super::Fabric;
 use super::memory::Registrations;
 
-/// Where a port is.
+/// Address of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Address {
     pub(super) lid: u16,
@@ -24,7 +24,7 @@ pub(super) struct Frame {
     pub(super) payload: Vec<u8>,
 }
 
-/// A send entry, read.
+/// A parsed send entry.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) signalled: bool,
@@ -39,9 +39,9 @@ pub(super) struct Work {
 /// Why an entry cannot be carried out.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// It makes no sense; why.
+    /// It is malformed, for this reason.
     Nonsense(String),
-    /// A key does not cover what it names.
+    /// A key does not cover the addressed memory.
     Protection,
 }
 
@@ -49,7 +49,7 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// Reads an entry whose first block has this index, of a queue pair.
+/// Parses an entry whose first block has this index, of a queue pair.
 pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -> Result<Work, Fault> {
     let nonsense = |why: String| Err(Fault::Nonsense(why));
     let (modifier, found, opcode) = (entry[0], number(&entry[1..3]), entry[3]);
@@ -93,7 +93,7 @@ pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -
     })
 }
 
-/// The 40 bytes in front of a datagram: a global route header, or an IPv4 header behind 20 bytes of anything.
+/// The 40 bytes before a datagram: a global route header, or an IPv4 header after 20 undefined bytes.
 pub(super) fn front(fabric: Fabric, from: &Address, to: &Address, bytes: usize) -> [u8; 40] {
     let mut front = [0xee; 40];
     match fabric {

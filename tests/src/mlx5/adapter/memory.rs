@@ -1,4 +1,4 @@
-//! What the adapter may read and write: ranges that were registered, each under its key.
+//! Memory registration of the software adapter: ranges and their keys.
 
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -53,7 +53,7 @@ impl Registrations {
     }
 }
 
-/// Where a span lies, and what the adapter calls it.
+/// Address and key of a span.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterAddress {
     address: Address,
@@ -76,7 +76,7 @@ unsafe impl Registered for AdapterAddress {
     }
 }
 
-/// Regions that the adapter knows.
+/// Regions that are registered with the adapter.
 #[derive(Debug)]
 pub struct AdapterMemory {
     regions: Regions,
@@ -93,13 +93,13 @@ impl AdapterMemory {
     /// A new region of zeros.
     pub fn make(&mut self, bytes: usize) -> Region {
         let region = self.regions.allocate(bytes).expect("a region of a test is small");
-        let whole = self.regions.address(Span { region, offset: 0, bytes: bytes as u32 }).expect("it lives");
+        let whole = self.regions.address(Span { region, offset: 0, bytes: bytes as u32 }).expect("it is valid");
         let key = self.network.borrow_mut().memory.register(whole.start(), bytes);
         self.keys.insert(region, key);
         region
     }
 
-    /// Ends a region that no posting uses.
+    /// Retires a region that no posting uses.
     pub fn retire(&mut self, region: Region) {
         if let Some(key) = self.keys.remove(&region) {
             self.network.borrow_mut().memory.withdraw(key);

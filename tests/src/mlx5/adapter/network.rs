@@ -1,4 +1,4 @@
-//! What all adapters do: carry out send entries, bring datagrams to receive entries, tell of both.
+//! The adapters' common work: executes send entries, delivers datagrams to receive entries, and completes both.
 
 use alloc::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const LENGTH: u8 = 1;
 const OPERATION: u8 = 2;
 const PROTECTION: u8 = 4;
 const FLUSHED: u8 = 5;
-/// Troubles that are kept.
+/// Violations that are recorded at most.
 const TROUBLES: usize = 20;
 
 /// Barriers to leave out.
@@ -37,7 +37,7 @@ pub enum Omitted {
     Completing(Barrier),
 }
 
-/// All adapters and what is between them.
+/// All adapters and the fabric between them.
 #[derive(Debug)]
 pub(super) struct Network {
     config: Config,
@@ -51,7 +51,7 @@ pub(super) struct Network {
     pub(super) troubles: Vec<String>,
 }
 
-/// Where the port of that number is.
+/// Address of the port of this number.
 pub(super) fn address(fabric: Fabric, port: u32) -> Address {
     let mut gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 0];
     if fabric == Fabric::Ethernet4 {
@@ -130,7 +130,7 @@ impl Network {
         }
     }
 
-    /// What was stored to the registers of a queue has left the processor.
+    /// Handles the register stores of a queue that have left the processor.
     pub(super) fn rung(&mut self, id: usize) {
         let Some(rung) = self.queues[id].take_rung() else { return };
         match self.queues[id].kind {
@@ -145,7 +145,7 @@ impl Network {
         }
     }
 
-    /// Carries out the entries of a queue pair up to block `upto`. `rung`: the doorbell, or the only entry itself.
+    /// Executes the entries of a queue pair up to block `upto`. `rung`: the doorbell, or the only entry itself.
     fn send(&mut self, qpn: u32, upto: u16, rung: &[u8]) {
         let mut last = Vec::new();
         let mut count = 0;
@@ -176,7 +176,7 @@ impl Network {
         }
     }
 
-    /// Says how it failed.
+    /// Executes an entry. Returns the syndrome of a failure.
     fn carry_out(&mut self, qpn: u32, port: u32, index: u16, queues: Queues, entry: &[u8]) -> Option<u8> {
         let work = match datagram::read(entry, qpn, index, &self.memory) {
             Ok(work) => work,
@@ -225,7 +225,7 @@ impl Network {
         arrivals.iter().for_each(|frame| self.arrive(frame));
     }
 
-    /// Lets what was overtaken arrive.
+    /// Delivers the datagrams that were held back for reordering.
     pub(super) fn arrive_all(&mut self) {
         let mut arrivals = Vec::new();
         self.delayed.flush_idle(|frame| arrivals.push(frame));
@@ -293,7 +293,7 @@ impl Network {
         }
     }
 
-    /// A queue pair fails: all that it has to receive is flushed.
+    /// Fails a queue pair: flushes its receive entries.
     pub(super) fn fail(&mut self, qpn: u32) {
         let Some(pair) = self.pairs.get_mut(&qpn) else { return };
         if core::mem::replace(&mut pair.failed, true) {

@@ -1,4 +1,4 @@
-//! The memory of a queue, as driver and adapter share it.
+//! The memory of a queue that driver and adapter share, with the visibility of its stores.
 
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -9,7 +9,7 @@ use unisono_verbs::queue_memory::{
 
 use super::network::Network;
 
-/// Whose memory it is.
+/// The queue that the memory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Send(u32),
@@ -25,7 +25,7 @@ enum Pending {
     Record(Record, u32),
 }
 
-/// What was stored to the registers, and the records as they were visible then.
+/// Stores to the registers, and the doorbell records that were visible then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rung {
     pub(super) bytes: Vec<u8>,
@@ -56,7 +56,7 @@ impl QueueMemory {
         }
     }
 
-    /// All that was stored is visible.
+    /// Makes all stores visible.
     pub(super) fn settle(&mut self) {
         for pending in self.pending.drain(..) {
             match pending {
@@ -82,7 +82,7 @@ impl QueueMemory {
     }
 }
 
-/// The driver's way to it.
+/// The driver's access to it.
 #[derive(Debug)]
 pub struct Shared {
     network: Rc<RefCell<Network>>,

@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Queue pairs of the software adapter.
 
 /// The queues of a queue pair, by their numbers.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Queues {
 pub(super) struct Pair {
     pub(super) port: u32,
     pub(super) queues: Queues,
-    /// Blocks carried out.
+    /// Executed blocks.
     pub(super) sent: u16,
     /// Receive entries used.
     pub(super) received: u16,

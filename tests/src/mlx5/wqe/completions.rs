@@ -1,4 +1,4 @@
-//! Completion queue entries as we read them, and as rdma-core does.
+//! Compares how we and rdma-core parse completion queue entries.
 
 use std::io;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::mlx5::rdma_core::{Polled, Provider, Setup};
 
 /// Entries of a call.
 const BATCH: u64 = 1000;
-/// `IBV_WC_GENERAL_ERR`: what rdma-core calls a failure that it has no name for.
+/// `IBV_WC_GENERAL_ERR`: any failure that rdma-core has no name for.
 const GENERAL: u32 = 21;
 
-/// What was compared.
+/// Counts of a comparison.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Read {
     /// Entries.
     pub entries: u64,
-    /// Of them those of datagrams that came.
+    /// Of them those of received datagrams.
     pub received: u64,
     /// Of them those of failures.
     pub failed: u64,
@@ -27,7 +27,7 @@ pub struct Read {
     pub different: u64,
 }
 
-/// Compares so many random completion queue entries; some print each difference.
+/// Compares `entries` random completion queue entries, and prints differences.
 ///
 /// # Errors
 /// The provider cannot be run.
@@ -55,7 +55,7 @@ pub fn read_completions(program: &Path, entries: u64, seed: u64) -> io::Result<R
     Ok(read)
 }
 
-/// Whether both say the same. rdma-core keeps an event's wish to itself, and says of failures only what they are.
+/// Whether both results agree. rdma-core does not report solicited events, and of failures only their kind.
 fn agrees(ours: &Completion, theirs: &Polled, setup: &Setup) -> bool {
     let sent = |index: u16| u64::from(u32::from(index) & (setup.blocks - 1));
     let taken = |index: u16| u64::from(u32::from(index) & (setup.receive_entries - 1));

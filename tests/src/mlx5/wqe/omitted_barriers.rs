@@ -1,4 +1,4 @@
-//! What queues do, with each of their barriers left out in turn.
+//! Runs each operation of the queues with each of its barriers omitted in turn: the checker must notice.
 
 use unisono_verbs::mlx5::{
     BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
@@ -7,18 +7,18 @@ use unisono_verbs::queue_memory::Violation;
 use unisono_verbs::queue_memory::recorded::Memory;
 use unisono_verbs::raw::{Data, Payload};
 
-/// A barrier that was left out.
+/// An omitted barrier.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletion {
-    /// What the queue did.
+    /// The operation.
     pub of: &'static str,
-    /// Which barrier of it.
+    /// Index of the barrier.
     pub barrier: usize,
-    /// What was noticed.
+    /// The reported violation.
     pub noticed: Option<Violation>,
 }
 
-/// A play's name, the bytes of its queue, and what it does.
+/// An operation: name, bytes of its queue, and code.
 type Play = (&'static str, usize, fn(Memory) -> Memory);
 
 const PLAYS: [Play; 5] = [
@@ -29,10 +29,10 @@ const PLAYS: [Play; 5] = [
     ("arming", 512, arm),
 ];
 
-/// Deletes each barrier of each play in turn. Without a deletion each is in order.
+/// Omits each barrier of each operation in turn. Without an omission each must be in order.
 ///
 /// # Errors
-/// A play is out of order as it is; which.
+/// An operation is out of order without an omission.
 pub fn delete_each_barrier() -> Result<Vec<Deletion>, (&'static str, Violation)> {
     let mut deletions = Vec::new();
     for (of, bytes, play) in PLAYS {

@@ -1,4 +1,4 @@
-//! Random requests, equal for equal seeds.
+//! Random send requests, equal for equal seeds.
 
 use core::iter::repeat_with;
 
@@ -37,8 +37,8 @@ impl Random {
         }
     }
 
-    /// A completion queue entry that an unreliable datagram of the queue pair may cause, all else random: sent, received with or
-    /// without immediate data, failed. Its owner is 0, and it belongs to no shared receive queue.
+    /// A completion queue entry that an unreliable datagram of the queue pair may cause, all else random: sent,
+    /// received with or without immediate data, failed. Its owner is 0, and it belongs to no shared receive queue.
     pub(super) fn completion(&mut self, qpn: u32) -> [u8; 64] {
         let random = &mut self.0;
         let mut entry = [0; 64];

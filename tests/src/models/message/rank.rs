@@ -1,4 +1,4 @@
-//! A rank's machine, in arrays.
+//! The point-to-point machine of a rank, stored in arrays.
 
 use unisono_core::message::matching::{self, Body, Kept, Posted};
 use unisono_core::message::point_to_point::{self, Admission, Config, Lent, Message, Peer, Receive, Send};
@@ -40,5 +40,5 @@ pub(super) fn machine(ranks: usize) -> Machine {
         buckets: [[0; 6]; 3],
     };
     let config = Config { headers: HEADERS, short: 1, slot: EAGER, seed: 0 };
-    Admission::new(config, lent).expect("enough is lent")
+    Admission::new(config, lent).expect("the storage is large enough")
 }

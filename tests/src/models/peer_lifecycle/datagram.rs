@@ -1,4 +1,4 @@
-//! What travels between the endpoints, and what it carries.
+//! Datagrams between the endpoints, and the messages that they carry.
 
 use unisono_core::ids::Incarnation;
 use unisono_core::wire::{HEADER, Header, Kind};
@@ -15,7 +15,7 @@ pub struct Datagram {
     pub(super) length: u8,
 }
 
-/// Who sent which message to whom: its payload.
+/// A message's payload: sender, receiver and number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Message {
     pub(super) from_life: u8,
@@ -23,7 +23,7 @@ pub(super) struct Message {
     pub(super) number: u8,
 }
 
-/// That of a rank's n-th life.
+/// The n-th incarnation of a rank.
 pub(super) const fn incarnation(rank: u8, life: u8) -> Incarnation {
     Incarnation(rank as u32 * 2 + life as u32 + 1)
 }
@@ -66,7 +66,7 @@ impl Datagram {
         self.header().map_or(0, |header| header.rank as u8 & 1)
     }
 
-    /// The life that it is meant for.
+    /// Number of the incarnation that it expects.
     pub(super) fn expected_life(&self) -> Option<u8> {
         let header = self.header()?;
         (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)

@@ -1,4 +1,4 @@
-//! One rank: its endpoint, what its device holds, and what its user knows.
+//! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
 use unisono_core::device::{HEAD, Lane, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
@@ -22,12 +22,12 @@ const NOTICES: usize = 3;
 type Clock = Abstract<0>;
 type Records = Arrays<Clock, 2, 2, OPERATIONS, 0, NOTICES>;
 
-/// Something that happens at a rank.
+/// An action at a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// A datagram arrives.
     Receive(Datagram),
-    /// Everything leaves for which there is a token, and is finished at once.
+    /// The endpoint transmits while there are tokens.
     Transmit {
         /// The device finishes postings at once.
         finish: bool,
@@ -36,7 +36,7 @@ pub enum Step {
     Finish,
     /// A timer fires.
     Timeout,
-    /// Bootstrap names the other rank's next life.
+    /// Bootstrap announces the other rank's next incarnation.
     Meet,
     /// A message is sent.
     Send,
@@ -46,14 +46,14 @@ pub enum Step {
     Leave,
 }
 
-/// What is seen of a step outside.
+/// An observation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Seen {
     /// A datagram left.
     Sent(Datagram),
     /// A message arrived.
     Delivered(Message),
-    /// A message's memory is free again; the peer has it if all is well.
+    /// A message completes: its memory may be reused, and without an error the peer has received it.
     Completed {
         /// The message.
         message: Message,
@@ -70,12 +70,12 @@ pub(super) struct Side {
     endpoint: Endpoint<Records, W, BITS>,
     rank: u8,
     life: u8,
-    /// Lives of the other rank that bootstrap has named or passed over.
+    /// Incarnations of the other rank that bootstrap has announced or skipped.
     told: u8,
     left: bool,
-    /// Messages sent to each life of the other rank.
+    /// Messages sent to each incarnation of the other rank.
     sent: [u8; 2],
-    /// Messages delivered from each life of the other rank.
+    /// Messages delivered from each incarnation of the other rank.
     delivered: [u8; 2],
     /// The messages of operations under way, by record.
     under_way: [Option<Message>; OPERATIONS],
@@ -86,7 +86,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// A rank's life at its start.
+    /// A new incarnation of a rank.
     pub(super) fn new(rank: u8, life: u8, told: u8) -> Self {
         let config = Config {
             rank: peer(rank),
@@ -146,7 +146,7 @@ impl Side {
         self.endpoint.poll_timeout(()).is_some()
     }
 
-    /// Messages that this life sent.
+    /// Messages that this incarnation sent.
     pub(super) const fn sent(&self) -> u8 {
         self.sent[0] + self.sent[1]
     }
@@ -163,13 +163,13 @@ impl Side {
         self.endpoint.life(self.other())
     }
 
-    /// The other rank's life that is known, while it is not known to have ended.
+    /// The other rank's incarnation that this rank believes alive.
     pub(super) fn believes(&self) -> Option<u8> {
         let known = self.endpoint.incarnation(self.other())?;
         (0..2).find(|life| incarnation(1 - self.rank, *life) == known)
     }
 
-    /// Whether nothing is under way, and every record is free that a peer does not need.
+    /// Whether nothing is in progress, and every record not needed by a peer is free.
     pub(super) fn is_clean(&self) -> bool {
         let in_use = InUse { notices: 0, ..self.endpoint.in_use() };
         let over = !matches!(self.peer_life(), Life::Alive);
@@ -178,7 +178,7 @@ impl Side {
             && (!over || in_use == InUse::default() && self.held == [None; HOLDABLE])
     }
 
-    /// Takes a step; `None` when nothing comes of it.
+    /// Performs a step; `None` when it is impossible.
     pub(super) fn step(&mut self, step: Step, seen: &mut Vec<Seen>) -> Option<()> {
         match step {
             Step::Receive(datagram) => self.receive(datagram, seen),
@@ -217,7 +217,7 @@ impl Side {
             }
             *next = message.number.wrapping_add(1);
             if message.to_life != self.life {
-                seen.push(Seen::Broken("a message for another life is delivered"));
+                seen.push(Seen::Broken("a message for another incarnation is delivered"));
             }
         }
     }
@@ -258,11 +258,11 @@ impl Side {
         }
     }
 
-    /// What is held and whose turn has come, or that is not needed any more.
+    /// Handles held datagrams that are due, and releases those not needed any more.
     fn take_held(&mut self, seen: &mut Vec<Seen>) {
         while let Some(slot) = self.endpoint.poll_deferred() {
             let Some(datagram) = self.held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                return seen.push(Seen::Broken("a datagram is asked for that is not held"));
+                return seen.push(Seen::Broken("a datagram is requested that is not held"));
             };
             let arrival = Arrival { datagram, slot, from: self.other() };
             let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
@@ -324,7 +324,7 @@ impl core::fmt::Debug for Side {
     }
 }
 
-/// What arrives above the endpoint.
+/// The message handler.
 struct Inbox<'s> {
     from: u8,
     life: Option<u8>,
@@ -336,7 +336,7 @@ impl Above for Inbox<'_> {
         let rule = match Message::parse(head) {
             Some((rank, message)) if rank == self.from && bytes as usize == Message::BYTES => {
                 self.seen.push(Seen::Delivered(message));
-                (self.life != Some(message.from_life)).then_some("a message of another life is delivered")
+                (self.life != Some(message.from_life)).then_some("a message of another incarnation is delivered")
             }
             _ => Some("a message is delivered that nobody sent"),
         };

@@ -1,14 +1,14 @@
-//! What travels between the windows. Numbers of messages stand for sequence numbers.
+//! Datagrams between the windows. Message numbers stand for sequence numbers.
 
 use unisono_core::ids::Psn;
 use unisono_core::wire::{Acknowledgement, Bitmap, Echo};
 
 use crate::models::clock::Clock;
 
-/// The number of a message: so many after the oldest one that is not released.
+/// The number of a message, counted from the oldest unreleased one.
 pub type Message = i8;
 
-/// A datagram. Numbers of messages stand for sequence numbers, and say what was meant by them.
+/// A datagram. Message numbers stand for sequence numbers and make their meaning unambiguous.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Datagram {
     /// A segment.
@@ -33,17 +33,17 @@ pub enum Datagram {
         credit: u8,
         /// The bitmap.
         beyond: u8,
-        /// What it echoes.
+        /// The echo.
         echo: Echoed,
     },
 }
 
-/// What an acknowledgement echoes, so far as a sender looks at it.
+/// The echo of an acknowledgement, reduced to the part that a sender evaluates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Echoed {
     /// Nothing, or a segment while counts have no bits.
     Nothing,
-    /// A segment: how far its number lies from the acknowledged one, and its transmission count.
+    /// A segment: distance of its number from the acknowledged one, and its transmission count.
     Segment(u8, u8),
     /// A probe of this number.
     Probe(u8),
@@ -55,8 +55,8 @@ pub(super) const fn number<const BITS: u32>(message: Message) -> Psn<BITS> {
 }
 
 impl Datagram {
-    /// How many messages had been delivered, at most, when it was sent: a message is sent again until the window has moved
-    /// past it, a probe leaves last when everything before it has been delivered.
+    /// How many messages had been delivered, at most, when it was sent: a message is sent again until the window has
+    /// moved past it, a probe leaves last when everything before it has been delivered.
     pub(super) const fn sent_at<const W: usize>(self) -> Message {
         match self {
             Self::Data { message, .. } => message + W as Message,
@@ -74,7 +74,7 @@ impl Datagram {
         }
     }
 
-    /// The NACK mark only hurries the receiver: no sender looks at it.
+    /// The NACK mark affects only when the receiver acknowledges: no sender evaluates it.
     pub(super) fn of<T: Clock, const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, next: Message) -> Self {
         let echo = match acknowledgement.echo {
             Some(echo) if acknowledgement.answers => Echoed::Probe(echo.count),

@@ -1,4 +1,4 @@
-//! Where an attacker's choices come from.
+//! The source of an attacker's choices: a seed or fuzzer input.
 
 /// Random numbers, or the bytes that a fuzzer gives: when those are used up, every choice is 0, which does no harm.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ impl Choices {
         Self::Random(fastrand::Rng::with_seed(seed))
     }
 
-    /// Those that the bytes name.
+    /// Choices from these bytes.
     pub fn given(bytes: &[u8]) -> Self {
         Self::Given(bytes.to_vec(), 0)
     }

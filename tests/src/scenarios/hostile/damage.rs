@@ -1,10 +1,10 @@
-//! What happens to datagrams on their way.
+//! The attacker: damages, replays and forges datagrams in transit.
 
 use crate::sim::Passing;
 
 use super::Choices;
 
-/// Former datagrams that are kept to come again.
+/// Earlier datagrams kept for replay.
 const KEPT: usize = 2048;
 /// Largest datagram.
 const MTU: usize = 1468;

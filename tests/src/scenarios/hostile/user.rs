@@ -1,4 +1,4 @@
-//! Who uses an endpoint: keeps messages and placements going, and watches its memory.
+//! The user of an endpoint: submits messages and placements, and checks its memory.
 
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
@@ -9,23 +9,23 @@ use unisono_core::span::{Region, Span};
 use super::{BOUND_NS, Outcome, WINDOW, damage::Style};
 use crate::sim::node::Node;
 
-/// Bytes of what is sent: any part of it.
+/// Bytes of the source buffer.
 const SOURCE: usize = 1 << 16;
 /// Bytes before and behind a granted span, more than a datagram has.
 const GUARD: usize = 2048;
-/// What stands in memory before anything is placed there.
+/// Filler of memory before a placement.
 const BLANK: u8 = 0xa5;
 /// Messages and placements under way.
 const BACKLOG: usize = 12;
 /// Grants that are out.
 const GRANTS: usize = 3;
-/// Grants that have ended and are still looked after.
+/// Ended grants whose memory is still checked.
 const KEPT: usize = 4;
 
 /// Virtual nanoseconds after which a grant is withdrawn: longer than a contradiction takes to be noticed.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// What was granted to the peer.
+/// A grant to the peer.
 #[derive(Debug)]
 struct Grant {
     placement: PlacementId,
@@ -36,7 +36,7 @@ struct Grant {
     since: u64,
 }
 
-/// What the peer is told of a grant.
+/// The description of a grant for the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     placement: PlacementId,
@@ -56,7 +56,7 @@ struct Ended {
 pub(super) struct User {
     peer: PeerId,
     source: Region,
-    /// The peer's life has ended.
+    /// The peer's incarnation has ended.
     pub(super) has_lost_its_peer: bool,
     sent: u64,
     received: u64,
@@ -145,7 +145,7 @@ impl User {
         Some(Offer { placement, key, bytes, start })
     }
 
-    /// Fills what the peer has granted.
+    /// Fills a grant of the peer.
     pub(super) fn place(&mut self, node: &mut Node<WINDOW>, now: u64, offer: &Offer) {
         let from = Span { region: self.source, offset: offer.start, bytes: offer.bytes };
         if let Ok(operation) = node.endpoint.place(now, self.peer, offer.placement, offer.key, from) {
@@ -210,7 +210,7 @@ impl User {
         }
     }
 
-    /// The peer's life has ended: so has every operation, and grants are withdrawn.
+    /// The peer's incarnation has ended: ends every operation and withdraws grants.
     pub(super) fn lose_peer(&mut self, node: &mut Node<WINDOW>, outcome: &mut Outcome) {
         self.has_lost_its_peer = true;
         outcome.endless += self.operations.len() as u64;
@@ -218,7 +218,7 @@ impl User {
         self.end_grants(node, outcome);
     }
 
-    /// Withdraws what has been out for long: what arrived in its place was something else.
+    /// Withdraws grants that have been out for long: other bytes arrived in their place.
     pub(super) fn lose_patience(&mut self, node: &mut Node<WINDOW>, now: u64, outcome: &mut Outcome) {
         let (old, young) = self.grants.drain(..).partition(|grant| now - grant.since > PATIENCE_NS);
         self.grants = old;
@@ -226,7 +226,7 @@ impl User {
         self.grants = young;
     }
 
-    /// Withdraws what is out.
+    /// Withdraws all grants.
     pub(super) fn end_grants(&mut self, node: &mut Node<WINDOW>, outcome: &mut Outcome) {
         for grant in core::mem::take(&mut self.grants) {
             let withdrawn = node.endpoint.withdraw(grant.placement);
@@ -236,7 +236,7 @@ impl User {
         }
     }
 
-    /// Looks once more at all memory that nobody was allowed to write.
+    /// Checks all memory that nobody was allowed to write.
     pub(super) fn look_around(&mut self, node: &Node<WINDOW>, outcome: &mut Outcome) {
         for ended in self.ended.drain(..) {
             outcome.outside += u64::from(!is_unchanged(node, &ended));

@@ -1,4 +1,4 @@
-//! A UDP device whose traffic is written down: when each datagram left and arrived.
+//! A UDP device that records when each datagram left and arrived.
 
 use std::time::Instant;
 
@@ -17,11 +17,12 @@ pub(super) struct Record {
     /// How often it was sent before, modulo 4.
     pub(super) count: u8,
     pub(super) cause: Cause,
-    /// Nanoseconds since the clock began: before the call that hands it to the kernel, or when it came out of the device.
+    /// Nanoseconds since the clock began: before the call that hands it to the kernel, or when it came out of the
+    /// device.
     pub(super) at: u64,
 }
 
-/// The device, and what it sent and received.
+/// The device, and its sent and received datagrams.
 pub(super) struct Watched {
     pub(super) udp: Udp,
     pub(super) clock: Instant,
@@ -41,7 +42,7 @@ impl Watched {
     }
 }
 
-/// A free send entry that writes down what is posted in it.
+/// A free send entry that records its posting.
 pub(super) struct WatchedToken<'a> {
     token: UdpToken<'a>,
     sent: &'a mut Vec<Record>,

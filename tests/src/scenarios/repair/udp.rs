@@ -1,8 +1,8 @@
-//! How long a lost datagram takes to be repaired over real UDP sockets on loopback.
+//! Measures the repair time of lost datagrams over real UDP sockets on loopback.
 //!
-//! Two threads, an endpoint and a device each; the sender's frames are lost at random beneath the checksum. Both devices
-//! write down what left and what arrived: an original that never arrived was lost, and the clock of its repair runs from the
-//! call that handed it to the injector until a copy comes out of the receiver's device.
+//! Two threads, an endpoint and a device each; the sender's frames are lost at random beneath the checksum. Both
+//! devices record departures and arrivals: an original that never arrived was lost, and the clock of its repair runs
+//! from the call that handed it to the injector until a copy comes out of the receiver's device.
 
 use core::error::Error;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -26,9 +26,9 @@ use super::{PAYLOAD, WARM_UP, WINDOW};
 
 /// Bytes of a datagram: more than header, payload and checksum.
 const MTU: u32 = 1500;
-/// One original in so many is lost: few losses share a window.
+/// One in this many originals is lost, so that few losses share a window.
 const SPACING: u32 = 1024;
-/// One datagram in so many is lost where bursts are short.
+/// One in this many datagrams is lost where bursts are short.
 const TAIL_SPACING: u32 = 32;
 /// Messages of a burst.
 const BURST: u32 = 16;
@@ -36,7 +36,7 @@ const BURST: u32 = 16;
 const UNDER_WAY: u32 = 1024;
 const BUDGET: u32 = 64;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default)]
 pub struct UdpRepairs {
     /// Nanoseconds from the lost original's departure to a copy's arrival, and why that copy was sent.
@@ -51,7 +51,7 @@ pub struct UdpRepairs {
     pub lost: [u64; 2],
 }
 
-/// What lies above an end: everything received goes to the same place, in order.
+/// The message handler of an end: places every message in the same buffer, in order.
 struct Inbox {
     to: Span,
     delivered: u32,
@@ -194,8 +194,8 @@ fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> Udp
     outcome
 }
 
-/// A stream of messages back to back of which at least `losses` single ones are expected to be lost: with no other loss in
-/// the window before or behind.
+/// A stream of messages back to back of which at least `losses` single ones are expected to be lost: with no other loss
+/// in the window before or behind.
 ///
 /// # Errors
 /// The system refuses a socket.

@@ -1,7 +1,7 @@
-//! What each rank contributes, where it lies, and what comes of it: the sequential oracle.
+//! The sequential oracle: contributions and layouts of each rank, and the expected results.
 //!
-//! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not commute,
-//! and adds sums. Where an operation must commute, a is 1.
+//! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not
+//! commute, and adds sums. Where an operation must commute, a is 1.
 
 use unisono_core::collective::{Order, Verb};
 use unisono_core::ids::Rank;
@@ -28,7 +28,7 @@ fn own(call: &Call, rank: u32, i: usize) -> u8 {
     }
 }
 
-/// Blocks one behind the other.
+/// Consecutive blocks.
 #[derive(Clone, Debug)]
 struct Table {
     bytes: Vec<usize>,
@@ -98,7 +98,7 @@ impl Buffers {
         Layout::new(input, output, held, self.blocks, GRAIN, self.segments)
     }
 
-    /// The rank's memory before the collective: its contribution, and what must not survive.
+    /// The rank's memory before the collective: its contribution, and filler that must be overwritten.
     pub(super) fn filled(&self, call: &Call) -> Vec<u8> {
         let mut memory = vec![0xee; self.size];
         if call.verb != Verb::Broadcast || call.rank == call.root {
@@ -121,14 +121,14 @@ impl Work {
     }
 }
 
-/// What a collective means, for all ranks.
+/// The expected results of a collective, for all ranks.
 #[derive(Clone, Debug)]
 pub struct Contents {
     outputs: Vec<Option<Vec<u8>>>,
 }
 
 impl Contents {
-    /// What each rank's output should be.
+    /// Computes the expected output of each rank.
     pub fn new(work: &Work) -> Self {
         let Call { verb, size, root, .. } = work.call;
         let length = |of: u32| match verb {
@@ -147,7 +147,7 @@ impl Contents {
             let begin: usize = (0..to).map(bytes).sum();
             (begin..begin + bytes(to)).map(|i| own(&work.call, of, i)).collect()
         };
-        // What ranks 0 to r combine to.
+        // The reduction over ranks 0 to r.
         let mut prefixes: Vec<Vec<u8>> = Vec::new();
         for rank in if verb.combines() { 0..size } else { 0..0 } {
             let own = contribution(rank);
@@ -175,7 +175,7 @@ impl Contents {
         Self { outputs: (0..size).map(output).collect() }
     }
 
-    /// Of one rank; `None` where it gets nothing.
+    /// The output of one rank; `None` where it receives nothing.
     pub fn output(&self, rank: usize) -> Option<&[u8]> {
         self.outputs.get(rank)?.as_deref()
     }

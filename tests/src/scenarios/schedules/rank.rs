@@ -1,4 +1,4 @@
-//! One rank: what a rim does between an endpoint, the messages of collectives and their executors.
+//! One rank: the host code that joins an endpoint, the collective transport and the executors.
 
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
@@ -29,23 +29,23 @@ const WINDOW: usize = 64;
 /// Datagrams that are received and sent in one round.
 const BUDGET: u32 = 64;
 
-/// What a rank did, for whoever watches.
+/// Progress of a rank, for the observer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// It has entered that collective of the list.
     Entered(usize),
-    /// It has left it, with this output and perhaps more behind it.
+    /// It has left it, with this output and perhaps more bytes after it.
     Left(usize, Vec<u8>),
 }
 
-/// How its messages went.
+/// Counts of its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Said {
     /// Eager messages.
     pub eager: u64,
     /// Announced messages.
     pub announced: u64,
-    /// Messages that others had to ask for.
+    /// Messages that others had to fetch.
     pub asked: u64,
 }
 
@@ -65,16 +65,16 @@ impl User {
     }
 }
 
-/// What waits for the endpoint.
+/// An operation that waits for the endpoint.
 #[derive(Debug)]
 enum Errand {
-    /// A head, and perhaps a send's payload behind it.
+    /// A header, and perhaps a send's payload.
     Message(PeerId, Head, Option<(User, Option<Region>, u32)>),
     Grant(PeerId, User, Key, u32),
     Place(PeerId, User, PlacementId, ids::Key),
 }
 
-/// What lies above the endpoint while it is driven.
+/// The message handler of the endpoint.
 #[derive(Debug)]
 struct Mail {
     steps: Steps<Box<[Peer]>, Box<[Entry]>>,
@@ -104,7 +104,7 @@ impl Above for Mail {
                 Verdict::Release
             }
             Arrival::Nothing => Verdict::Release,
-            other => panic!("{from:?} says what nobody says: {other:?}"),
+            other => panic!("{from:?} violates the protocol: {other:?}"),
         }
     }
 }
@@ -128,7 +128,7 @@ pub struct Member {
     seen: Vec<Seen>,
 }
 
-/// A job of `size` ranks that have met, and run up to `outstanding` collectives at a time.
+/// A job of `size` connected ranks that run up to `outstanding` collectives at a time.
 pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<Member> {
     let ids: Vec<NodeId> = (0..size).map(|_| network.add_node()).collect();
     let mut members: Vec<Member> = ids.iter().map(|id| Member::new(network, *id, size, outstanding)).collect();
@@ -183,7 +183,7 @@ impl Member {
         }
     }
 
-    /// How its messages went.
+    /// Counts of its messages.
     pub const fn said(&self) -> Said {
         self.said
     }
@@ -196,7 +196,7 @@ impl Member {
             && self.running.iter().all(Option::is_none)
     }
 
-    /// Does all that there is to do. What it entered and left.
+    /// Makes all possible progress. Returns the collectives that it entered and left.
     pub fn drive(&mut self, lane: Lane, works: &[Work]) -> Vec<Seen> {
         let now = self.network.now();
         let mut device = self.network.device(self.id);
@@ -287,7 +287,7 @@ impl Member {
         self.memory.retire(region);
     }
 
-    /// Begins what may begin of the collective in a place, or the next one.
+    /// Begins the runnable steps of the collective in a slot, or the next collective.
     fn run(&mut self, place: usize, works: &[Work]) -> bool {
         let mut moved = false;
         loop {
@@ -361,7 +361,7 @@ impl Member {
         }
     }
 
-    /// Gives an errand to the endpoint, or back if that is full.
+    /// Submits a deferred operation to the endpoint. Returns it if the endpoint is full.
     fn carry_out(&mut self, errand: Errand) -> Option<Errand> {
         let now = self.network.now();
         match errand {

@@ -1,4 +1,4 @@
-//! A collective under way at one rank: its executor and its bytes.
+//! A running collective of one rank: its executor and its bytes.
 
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Call, Executor, Fold, Operation, Piece, Place, Plan, Span};
@@ -6,7 +6,7 @@ use unisono_core::schedule::{Call, Executor, Fold, Operation, Piece, Place, Plan
 use super::Work;
 use super::expected_result::{Buffers, GRAIN, compose};
 
-/// A collective under way.
+/// A running collective.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) work: usize,
@@ -80,7 +80,7 @@ impl Running {
         }
     }
 
-    /// Its output, and perhaps more behind it, once it is final.
+    /// Its final output, and perhaps more bytes after it.
     pub(super) fn output(mut self) -> Vec<u8> {
         self.memory.split_off(self.buffers.begin[1])
     }

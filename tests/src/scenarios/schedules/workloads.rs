@@ -1,13 +1,13 @@
-//! Which collectives there are.
+//! Generates the list of collectives.
 
 use unisono_core::collective::{Order, Verb};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Call, Plan};
 
-/// A collective, and how long.
+/// A collective and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Work {
-    /// As all ranks call it.
+    /// The call, equal on all ranks.
     pub call: Call,
     /// Elements of the vector, or of a block; blocks that differ have 0 to 6 elements.
     pub elements: usize,
@@ -17,19 +17,19 @@ pub struct Work {
 /// one in several datagrams.
 pub const LENGTHS: [usize; 5] = [0, 1, 7, 41, 601];
 
-/// Which of all collectives.
+/// Selection of collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// Ports are 1 to this.
     pub ports: u8,
-    /// Of all, one in so many; 1 takes all.
+    /// Takes one in this many; 1 takes all.
     pub one_in: u32,
-    /// Which of those.
+    /// Seed of the selection.
     pub seed: u64,
 }
 
-/// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place or not,
-/// equal or varying blocks, length; one to three segments in turn. Shuffled.
+/// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place
+/// or not, equal or varying blocks, length; one to three segments in turn. Shuffled.
 pub fn works(size: u32, choice: Choice) -> Vec<Work> {
     let mut random = fastrand::Rng::with_seed(choice.seed ^ u64::from(size));
     let mut works = Vec::new();

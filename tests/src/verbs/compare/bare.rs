@@ -1,4 +1,4 @@
-//! The device by itself, in the loops that perftest runs.
+//! The device alone, in the loops of perftest.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -17,7 +17,7 @@ use crate::verbs::{Adapter, Outcome, device, introduce};
 const _: () = assert!(SHORT as usize == HEAD);
 /// Datagrams of a flush at most.
 const CHAIN: u32 = 64;
-/// Without anything for so long, the rest is lost.
+/// Silence after which the rest is considered lost.
 const SILENCE: Duration = Duration::from_secs(2);
 
 fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Ud<Address>; 2]> {
@@ -35,7 +35,7 @@ fn post(device: &mut Ud<Address>, to: u32, head: u8, payload: Option<(Span, Addr
     true
 }
 
-/// Takes the next datagram off, if there is one.
+/// Consumes the next datagram, if there is one.
 fn take(device: &mut Ud<Address>) -> bool {
     let Some(slot) = device.receive(Lane::Polled).map(|datagram| datagram.slot()) else { return false };
     device.release(slot);

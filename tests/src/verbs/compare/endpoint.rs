@@ -23,7 +23,8 @@ use crate::verbs::{Adapter, End, Outcome};
 const UNDER_WAY: u32 = 512;
 /// Nanoseconds without anything after which a turn has failed.
 const SILENCE: u64 = 30_000_000_000;
-/// Looks for arrivals that share a look at the clock: an emulated clock is behind a lock, and those who wait slow those who send.
+/// Looks for arrivals that share a look at the clock: an emulated clock is behind a lock, and those who wait slow those
+/// who send.
 const IDLE: u32 = 256;
 /// How long who took all messages stays for its acknowledgements.
 const LINGER: Duration = Duration::from_millis(20);
@@ -58,8 +59,8 @@ impl Stream {
         taken
     }
 
-    /// Answers at the time of the look that the message was found by, as a round does, and lets it leave at once. The clock is looked at
-    /// behind it.
+    /// Answers at the time of the look that the message was found by, as a round does, and lets it leave at once. The
+    /// clock is looked at behind it.
     fn post(&mut self, end: &mut End, to: u32) {
         self.queue(end, to);
         end.transmit_at(self.now);
@@ -73,8 +74,8 @@ impl Stream {
             self.rounds = IDLE;
         }
         self.rounds -= 1;
-        // While the clock stands still and nothing arrives, there is nothing else to do. What follows from an arrival is done in the next
-        // round, behind the answer.
+        // While the clock stands still and nothing arrives, there is nothing else to do. What follows from an arrival
+        // is done in the next round, behind the answer.
         if self.rounds > 0 {
             let received = end.device.look(Lane::Polled) && end.receive_at(self.now);
             if received {
@@ -103,7 +104,7 @@ fn until(end: &mut End, stream: &mut Stream, enough: impl Fn(&End, &Stream) -> b
         if stream.drive(end) {
             moved = stream.now;
         } else if stream.now.saturating_sub(moved) > SILENCE {
-            return Err("an end hears nothing any more".into());
+            return Err("an end receives nothing any more".into());
         }
     }
     Ok(())
@@ -145,7 +146,7 @@ pub(super) fn rate(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Out
     Ok(f64::from(DATAGRAMS) * f64::from(payload) / time.as_secs_f64() / 1e6)
 }
 
-/// The other end's part: answers every message, or takes them.
+/// The other end: answers every message, or consumes them.
 pub(super) fn answer(measure: Measure, adapter: Adapter<'_>) -> Outcome<()> {
     pin(Side::There)?;
     let mut there = End::new(1, 2, adapter, Instant::now())?;
@@ -175,7 +176,7 @@ pub(super) fn answer(measure: Measure, adapter: Adapter<'_>) -> Outcome<()> {
     }
 }
 
-/// The other end, in a process of its own, as everybody else's is.
+/// The other end, in a process of its own, as for all contenders.
 struct Other(Child);
 
 impl Other {
@@ -218,7 +219,7 @@ impl Drop for Other {
     }
 }
 
-/// Where an end is, as a line: GID and both queue pair numbers.
+/// Address of an end as a line of text: GID and both queue pair numbers.
 struct Card(Path);
 
 impl fmt::Display for Card {
@@ -233,7 +234,9 @@ impl FromStr for Card {
 
     fn from_str(line: &str) -> Outcome<Self> {
         let words: Vec<_> = line.split_whitespace().collect();
-        let [gid, polled, interrupt] = words[..] else { return Err(format!("no card: {line}").into()) };
+        let [gid, polled, interrupt] = words[..] else {
+            return Err(format!("not an address of an end: {line}").into());
+        };
         let gid = Gid(gid.parse::<Ipv6Addr>()?.octets());
         Ok(Self(Path { gid, polled: polled.parse()?, interrupt: interrupt.parse()? }))
     }
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_says_where_an_end_is() {
+    fn address_of_an_end_round_trips() {
         for gid in [Gid::from(IpAddr::from([10, 0, 0, 1])), Gid([7; 16])] {
             let path = Path { gid, polled: 17, interrupt: 0xff_fffe };
             assert_eq!(Card(path).to_string().parse::<Card>().map(|card| card.0).ok(), Some(path));

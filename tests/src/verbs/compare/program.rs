@@ -1,4 +1,5 @@
-//! Other people's programs: a server on the second adapter, a client on the first, and a table that one of them prints.
+//! Programs of other projects: a server on the second adapter, a client on the first, and the table that one of them
+//! prints.
 
 use core::time::Duration;
 use std::fs;
@@ -13,7 +14,7 @@ use crate::verbs::Outcome;
 const BOUND: Duration = Duration::from_secs(20);
 /// Bytes of a mebibyte, in which the programs count, in units of 10⁶.
 const MEBI: f64 = 1.048_576;
-/// The IPv6 GID of a port: with IPv4 addresses UCX 1.13 sends and hears nothing over Soft-RoCE.
+/// The IPv6 GID of a port: with IPv4 addresses UCX 1.13 transfers nothing over Soft-RoCE.
 const UCX_GID: &str = "0";
 /// Messages of UCX: with its headers, datagrams as large as the link takes.
 const UCX_BYTES: u32 = 4072;
