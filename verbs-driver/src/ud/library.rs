@@ -59,7 +59,6 @@ impl<R: Link, const N: usize> Chain<R, N> {
             before.link(request);
         }
         request.link(ptr::null_mut());
-        let all = list.as_mut_ptr();
         let mut places = list.iter_mut();
         *places.next()? = entry(first);
         let mut count = 1;
@@ -68,7 +67,8 @@ impl<R: Link, const N: usize> Chain<R, N> {
             count = 2;
         }
         self.count += 1;
-        Some((request, all, count))
+        // Behind the last use of the borrow: one after it would end the pointer's.
+        Some((request, list.as_mut_ptr(), count))
     }
 
     /// All requests so far. The chain is empty afterwards.
@@ -92,7 +92,7 @@ struct Taken {
 
 impl Taken {
     const fn new(queue: NonNull<sys::ibv_cq>) -> Self {
-        Self { queue, completions: [const { MaybeUninit::uninit() }; POLLED], next: 0, count: 0 }
+        Self { queue, completions: [const { MaybeUninit::zeroed() }; POLLED], next: 0, count: 0 }
     }
 
     /// The next one. A call that brought fewer than it could is not repeated before `None` was said.
@@ -110,7 +110,7 @@ impl Taken {
         }
         let completion = self.completions.get(..self.count)?.get(self.next)?;
         self.next += 1;
-        // SAFETY: the first `count` were written.
+        // SAFETY: numbers, all zeros at first: what the library leaves out of the first `count` that it wrote is initialised, too.
         Some(unsafe { completion.assume_init_ref() })
     }
 
@@ -244,7 +244,8 @@ impl Library {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair; the chain is linked, the rest the caller's promise.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its pieces, keys and handles are live and stay so until
+        // their completion.
         unsafe { sys::ibv_post_send(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
@@ -265,7 +266,8 @@ impl Library {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair; the chain is linked, the rest the caller's promise.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its memory is live, and nobody else's until a datagram has
+        // come there.
         unsafe { sys::ibv_post_recv(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
