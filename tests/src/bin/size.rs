@@ -165,7 +165,8 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     let pairs: Option<Vec<_>> = (0..RANKS).map(|peer| Pair::new(member.segment(), &layout, own, peer)).collect();
     let (mut pairs, mut buffers) = (pairs.ok_or("no rings")?, vec![Buffer::<MTU>::FREE; 2 * SPARE]);
     // SAFETY: it gives out no address: nothing is registered.
-    let (mut rings, memory) = (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
+    let (mut rings, memory) =
+        (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
     let config = Config::new(PeerId(own), incarnation(own), &rings.limits());
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
