@@ -97,7 +97,7 @@ impl Bare {
             header.msg_iovlen = 1;
             if source.len() > self.bytes {
                 let head = libc::cmsghdr { cmsg_len: 18, cmsg_level: libc::SOL_UDP, cmsg_type: libc::UDP_SEGMENT };
-                // SAFETY: room for a header, aligned.
+                // SAFETY: the buffer is aligned for a header, and has room for one.
                 unsafe { control.0.as_mut_ptr().cast::<libc::cmsghdr>().write(head) };
                 control.0[16..18].copy_from_slice(&(self.bytes as u16).to_ne_bytes());
                 header.msg_control = control.0.as_mut_ptr().cast();

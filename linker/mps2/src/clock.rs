@@ -67,13 +67,13 @@ impl exchange::Clock for Clock {
         // SAFETY: masks exceptions, none of which is needed; unmasked below.
         unsafe { asm!("cpsid i") };
         count_down(ticks, ENABLED | RINGS | PROCESSOR_CLOCK);
-        // SAFETY: sleeps until an exception waits.
+        // SAFETY: sleeps until an exception waits, which SysTick's will; it changes no memory.
         unsafe { asm!("dsb", "wfi") };
         register(CONTROL).write(PROCESSOR_CLOCK);
         let all = if register(CONTROL).read() & REACHED != 0 { ticks } else { 0 };
         let passed = all.wrapping_add(ticks.wrapping_sub(register(CURRENT).read()));
         register(STATE).write(FORGET);
-        // SAFETY: as they were.
+        // SAFETY: unmasks exceptions again, as they were before the sleep.
         unsafe { asm!("cpsie i") };
         count_down(COUNTER, ENABLED | PROCESSOR_CLOCK);
         // As if the counter had come from there.

@@ -39,18 +39,18 @@ pub(crate) fn calibrate() {
     let (mut gate, mut control, mut channel) =
         (Port::<u8>::new(GATE), Port::<u8>::new(CONTROL), Port::<u8>::new(CHANNEL_2));
     let [low, high] = INTERVAL.to_le_bytes();
-    // SAFETY: a PC has these registers there; nobody else uses channel 2, and the speaker stays off. The same holds for each below.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     let before = unsafe { gate.read() };
-    // SAFETY: as above.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     unsafe { gate.write(before & !0b10 | 1) };
-    // SAFETY: as above: channel 2, both bytes, mode 0.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off. Channel 2, both bytes, mode 0.
     unsafe { control.write(0b1011_0000) };
-    // SAFETY: as above.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     unsafe { channel.write(low) };
-    // SAFETY: as above; the counter starts.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off. The counter starts.
     unsafe { channel.write(high) };
     let (began, timer) = (ticks(), interrupts::Countdown::start());
-    // SAFETY: as above.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     while unsafe { gate.read() } & 1 << 5 == 0 {}
     let (took, counted) = (ticks().wrapping_sub(began), timer.elapsed());
     let per_second = |count: u64| count.saturating_mul(INTERVAL_HZ).checked_div(INTERVAL.into()).unwrap_or(0);

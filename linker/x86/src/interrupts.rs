@@ -81,11 +81,11 @@ pub(crate) fn prepare() {
     segments.load();
     // SAFETY: a code segment of 64 bits, at ring 0 as now.
     unsafe { CS::set_reg(code) };
-    // SAFETY: flat data, as now; the same holds for each below.
+    // SAFETY: flat data, as now.
     unsafe { SS::set_reg(data) };
-    // SAFETY: as above.
+    // SAFETY: flat data, as now.
     unsafe { DS::set_reg(data) };
-    // SAFETY: as above.
+    // SAFETY: flat data, as now.
     unsafe { ES::set_reg(data) };
     // SAFETY: the task's descriptor, loaded a moment ago.
     unsafe { load_tss(tss) };

@@ -64,7 +64,7 @@ pub(crate) fn address_of(physical: u64, bytes: u64) -> Option<NonNull<u8>> {
 /// C's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
-    // SAFETY: as the caller says; the direction flag is clear, as the ABI has it.
+    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`, which do not overlap; the direction flag is clear, as the ABI has it.
     unsafe {
         asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) bytes & 7, inout("rcx") bytes >> 3 => _,
             inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
@@ -79,11 +79,11 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
     if to.addr().wrapping_sub(from.addr()) >= bytes {
-        // SAFETY: as the caller says; what is copied forward is read before it is written.
+        // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; copied forward, each is read before it is written.
         return unsafe { memcpy(to, from, bytes) };
     }
     let (last_to, last_from) = (to.wrapping_add(bytes).wrapping_sub(1), from.wrapping_add(bytes).wrapping_sub(1));
-    // SAFETY: as the caller says; backwards, and the direction flag is clear again.
+    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; backwards each is read before it is written, and the direction flag is clear again.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") bytes => _, inout("rdi") last_to => _, inout("rsi") last_from => _,
             options(nostack));
@@ -97,7 +97,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut
 /// C's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller promises writable bytes at `to`; the direction flag is clear, as the ABI has it.
     unsafe {
         asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") to => _, in("al") value.to_le_bytes()[0],
             options(nostack, preserves_flags));
@@ -112,7 +112,7 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, bytes: usize) -> i32 {
     let (mut l, mut r): (u32, u32) = (0, 0);
-    // SAFETY: as the caller says. Of no bytes the flags are those of the comparison of `bytes` with itself: equal. The pointers are
+    // SAFETY: the caller promises readable bytes on both sides. Of no bytes the flags are those of the comparison of `bytes` with itself: equal. The pointers are
     // behind the bytes that decided.
     unsafe {
         asm!("cmp rcx, rcx", "repe cmpsb", "je 2f", "movzx {l:e}, byte ptr [rsi - 1]", "movzx {r:e}, byte ptr [rdi - 1]", "2:",
@@ -128,7 +128,7 @@ unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, bytes: usize) -> 
 /// As of memcmp.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, bytes: usize) -> i32 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller promises readable bytes on both sides.
     unsafe { memcmp(left, right, bytes) }
 }
 
@@ -139,7 +139,7 @@ unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, bytes: usize) -> i3
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let left: usize;
-    // SAFETY: as the caller says, up to the zero that ends it.
+    // SAFETY: the caller promises readable bytes up to the zero that ends them; the direction flag is clear, as the ABI has it.
     unsafe {
         asm!("repne scasb", inout("rcx") usize::MAX => left, inout("rdi") text => _, in("al") 0_u8,
             options(nostack, readonly));

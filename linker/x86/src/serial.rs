@@ -19,7 +19,7 @@ impl fmt::Write for Serial {
         for byte in text.bytes() {
             // SAFETY: a PC has this register there; reading it changes nothing but error bits, which nobody reads.
             while unsafe { status.read() } & EMPTY == 0 {}
-            // SAFETY: as above; the line sends the byte, and that is all.
+            // SAFETY: a PC has this register there; the line sends the byte, and that is all.
             unsafe { data.write(byte) };
         }
         Ok(())

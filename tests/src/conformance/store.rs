@@ -42,7 +42,7 @@ impl Store for Regions {
     fn read(&mut self, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
         let address = self.address(Span { region, offset, bytes: bytes as u32 });
         let (address, mut read) = (address.expect("the suite reads within its regions"), vec![0; bytes]);
-        // SAFETY: as above.
+        // SAFETY: the region lives, as its address proves, and everything runs on this thread.
         unsafe { address.read(&mut read) };
         read
     }

@@ -38,7 +38,8 @@ impl Mapped {
     /// The queue at these addresses. `None`: its size is not a power of two, or too small.
     ///
     /// # Safety
-    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device.
+    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. Whoever gets it, or a queue made
+    /// of it, names no memory in entries but such as the device may read or write: entries are written in safe code.
     pub unsafe fn new(place: Place) -> Option<Self> {
         (place.bytes.is_power_of_two() && place.bytes >= BLOCK).then_some(Self { place })
     }
@@ -60,12 +61,12 @@ impl Mapped {
 
     #[inline]
     fn register(&self, at: usize) -> Option<VolatilePtr<'static, u64, WriteOnly>> {
-        if at.checked_add(8)? > self.place.register_bytes {
+        if !at.is_multiple_of(8) || at.checked_add(8)? > self.place.register_bytes {
             return None;
         }
         // SAFETY: within the registers, as was checked.
         let register = unsafe { self.place.registers.byte_add(at) };
-        // SAFETY: mapped and nobody else's, as `new` demands.
+        // SAFETY: mapped and nobody else's, as `new` demands; aligned, as the registers and the offset are.
         Some(unsafe { VolatilePtr::new_restricted(WriteOnly, register) })
     }
 }
@@ -107,16 +108,16 @@ impl Seam for Mapped {
         let (fours, rest) = words.as_chunks::<4>();
         for four in fours {
             for word in four {
-                // SAFETY: one of the words that are within the entries.
+                // SAFETY: `words` found room for all words within the entries, from an aligned one on; this is the next.
                 unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
-                // SAFETY: as above, or just behind the last.
+                // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the last.
                 to = unsafe { to.add(1) };
             }
         }
         for word in rest {
-            // SAFETY: as above.
+            // SAFETY: `words` found room for all words within the entries, from an aligned one on; this is the next.
             unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
-            // SAFETY: as above.
+            // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the last.
             to = unsafe { to.add(1) };
         }
     }
@@ -125,7 +126,7 @@ impl Seam for Mapped {
     fn progress(&mut self, what: Progress) -> u32 {
         match what {
             Progress::Owner(at) => {
-                // SAFETY: masked as in `word`.
+                // SAFETY: masked with the size less 1, a power of two, so within the entries.
                 let owner = unsafe { self.place.entries.add(at & (self.place.bytes - 1)) };
                 // SAFETY: within the entries.
                 u32::from(unsafe { owner.read_volatile() })
@@ -140,9 +141,9 @@ impl Seam for Mapped {
         let mut block = [0; BLOCK];
         if let Some(mut from) = self.words(at, BLOCK) {
             for place in block.as_chunks_mut().0 {
-                // SAFETY: one of the words that are within the entries.
+                // SAFETY: `words` found a whole block within the entries, from an aligned word on; this is its next.
                 *place = unsafe { from.read_volatile() }.to_ne_bytes();
-                // SAFETY: as above, or just behind the last.
+                // SAFETY: `words` found a whole block within the entries; this is its next word, or just behind the last.
                 from = unsafe { from.add(1) };
             }
             return block;
@@ -206,9 +207,9 @@ pub fn fence(barrier: Barrier) {
     match barrier {
         // SAFETY: it changes nothing but order.
         Barrier::ToDevice => unsafe { core::arch::asm!("dmb oshst", options(nostack, preserves_flags)) },
-        // SAFETY: as above.
+        // SAFETY: it changes nothing but order.
         Barrier::FromDevice => unsafe { core::arch::asm!("dmb oshld", options(nostack, preserves_flags)) },
-        // SAFETY: as above.
+        // SAFETY: it changes nothing but order.
         Barrier::ToRegister | Barrier::Flush => unsafe {
             core::arch::asm!("dsb st", options(nostack, preserves_flags));
         },
@@ -260,6 +261,8 @@ mod tests {
         mapped.blue_flame(0, &[9; 64]);
         mapped.doorbell(64, [1; 8]);
         mapped.doorbell(72, [7; 8]);
+        // No register begins there.
+        mapped.doorbell(4, [7; 8]);
         mapped.doorbell(usize::MAX & !7, [7; 8]);
         for barrier in [Barrier::ToDevice, Barrier::ToRegister, Barrier::FromDevice, Barrier::Flush] {
             mapped.barrier(barrier);

@@ -125,7 +125,7 @@ impl Way {
     /// Nothing that is posted names it.
     unsafe fn destroy(self) {
         if let Self::Handle(raw) = self {
-            // SAFETY: made by `maker`, given back once; the caller's promise.
+            // SAFETY: made by `maker` and given back once; the caller promises that nothing posted names it.
             unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
         }
     }
@@ -451,7 +451,7 @@ fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + S
             // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
             return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made::Handle);
         }
-        // SAFETY: as above: a live protection domain has its context.
+        // SAFETY: the protection domain is open as long as this thread runs, and has its context.
         let context = unsafe { (*pd.get()).context };
         let (mut mac, mut vlan) = ([0; 6], 0);
         // SAFETY: an open context, filled attributes, and places for the answers.

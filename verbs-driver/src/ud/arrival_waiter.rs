@@ -67,7 +67,7 @@ pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let number = descriptor.as_raw_fd();
     // SAFETY: no pointers.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
-    // SAFETY: as above.
+    // SAFETY: no pointers.
     if flags < 0 || unsafe { libc::fcntl(number, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -234,7 +234,7 @@ impl Domain {
         let mut open = self.lock();
         let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
         let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
-        // SAFETY: an open protection domain; the caller's promise.
+        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is dropped.
         let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access) };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: just made.
@@ -273,7 +273,7 @@ impl Domain {
             unsafe { sys::ibv_dealloc_pd(pd.as_ptr()) };
         }
         if let Some(context) = open.context.take() {
-            // SAFETY: as above.
+            // SAFETY: made by `open_device`, taken once; nothing of it is left.
             unsafe { sys::ibv_close_device(context.as_ptr()) };
         }
     }

@@ -60,7 +60,6 @@ impl<R: Link, const N: usize> Chain<R, N> {
             before.link(request);
         }
         request.link(ptr::null_mut());
-        let all = list.as_mut_ptr();
         let mut places = list.iter_mut();
         *places.next()? = entry(first);
         let mut count = 1;
@@ -69,7 +68,8 @@ impl<R: Link, const N: usize> Chain<R, N> {
             count = 2;
         }
         self.count += 1;
-        Some((request, all, count))
+        // Behind the last use of the borrow: one after it would end the pointer's.
+        Some((request, list.as_mut_ptr(), count))
     }
 
     /// All requests of the chain, which is empty afterwards.
@@ -93,7 +93,7 @@ struct Taken {
 
 impl Taken {
     const fn new(queue: NonNull<sys::ibv_cq>) -> Self {
-        Self { queue, completions: [const { MaybeUninit::uninit() }; POLLED], next: 0, count: 0 }
+        Self { queue, completions: [const { MaybeUninit::zeroed() }; POLLED], next: 0, count: 0 }
     }
 
     /// The next completion. After a poll that returned fewer than it could, `None` is returned once before the next
@@ -112,7 +112,7 @@ impl Taken {
         }
         let completion = self.completions.get(..self.count)?.get(self.next)?;
         self.next += 1;
-        // SAFETY: the first `count` were written.
+        // SAFETY: numbers, all zeros at first: what the library leaves out of the first `count` that it wrote is initialised, too.
         Some(unsafe { completion.assume_init_ref() })
     }
 
@@ -246,7 +246,8 @@ impl Library {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair; the chain is linked, the rest the caller's promise.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its pieces, keys and handles are live and stay so until
+        // their completion.
         unsafe { sys::ibv_post_send(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
@@ -267,7 +268,8 @@ impl Library {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair; the chain is linked, the rest the caller's promise.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its memory is live, and nobody else's until a datagram has
+        // come there.
         unsafe { sys::ibv_post_recv(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 

@@ -62,7 +62,7 @@ struct Joined {
     id: Option<NonNull<sys::rdma_cm_id>>,
 }
 
-// SAFETY: used by its owner only.
+// SAFETY: used by its owner only, and rdma-core lets any thread use or destroy what another made.
 unsafe impl Send for Membership {}
 
 impl Membership {
@@ -127,13 +127,13 @@ impl Joined {
         }
         // SAFETY: got above, not yet acknowledged.
         let kind = unsafe { (*event).event };
-        // SAFETY: as above.
+        // SAFETY: got above, not yet acknowledged.
         let status = unsafe { (*event).status };
-        // SAFETY: as above.
+        // SAFETY: got above, not yet acknowledged; only the address of a part is taken.
         let datagrams = unsafe { &raw const (*event).param }.cast::<sys::rdma_ud_param>();
         // SAFETY: the answer to a join is of this kind; an address and numbers.
         let attributes = unsafe { datagrams.read() }.ah_attr;
-        // SAFETY: sixteen bytes.
+        // SAFETY: a union of sixteen bytes, all written, any of which are a GID.
         let answer = (Gid(unsafe { attributes.grh.dgid.raw }), attributes.dlid);
         // SAFETY: got above; nothing of it is used any more.
         unsafe { sys::rdma_ack_cm_event(event) };

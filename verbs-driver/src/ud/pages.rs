@@ -16,9 +16,9 @@ pub(super) struct Pages {
     huge: bool,
 }
 
-// SAFETY: the owner of private memory.
+// SAFETY: it owns private memory, which belongs to no thread.
 unsafe impl Send for Pages {}
-// SAFETY: as above: shared use only reads.
+// SAFETY: shared, it gives out addresses, and slices whose users promise that nobody writes there (`get`).
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -60,7 +60,8 @@ impl Pages {
     /// No posted entry names these bytes, as long as the slice is used.
     pub(super) unsafe fn get(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         let start = self.part(at, bytes)?;
-        // SAFETY: within the mapping; the caller's promise.
+        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted entry names them, and
+        // other writers need an exclusive borrow.
         Some(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
@@ -70,7 +71,8 @@ impl Pages {
     /// As there.
     pub(super) unsafe fn get_mut(&mut self, at: usize, bytes: usize) -> Option<&mut [u8]> {
         let start = self.part(at, bytes)?;
-        // SAFETY: within the mapping; the caller's promise; the borrow is exclusive.
+        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted entry names them, and
+        // the borrow is exclusive.
         Some(unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
 }

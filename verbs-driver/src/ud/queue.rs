@@ -111,7 +111,7 @@ impl Piece {
     /// # Safety
     /// They are live, and stay as they are as long as the slice is used.
     const unsafe fn get<'a>(self) -> &'a [u8] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the bytes are live and stay as they are as long as the slice is used.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -161,7 +161,9 @@ impl Queue {
         let depth = uverbs::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
-        let made = Pair::new(domain, depth, key, element).and_then(|(pair, queues)| {
+        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_lent`, whose callers promise it of the memory that
+        // they name.
+        let made = unsafe { Pair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
             Ok(Self::Rxe(Box::new(Mapped { pair, queues })))
         });
@@ -212,7 +214,7 @@ impl Queue {
             (Self::Rxe(mapped), Way::Entry(path)) => {
                 let to = (&**path, to.lane);
                 if posting.inline {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller promises that the pieces of an inline posting are live and not written to until it is flushed.
                     let bytes = |piece: Piece| unsafe { piece.get() };
                     let pieces = [bytes(posting.head), posting.payload.map_or(&[], bytes)];
                     return mapped.queues.post_inline(to, pieces, posting.solicited, posting.tag);
@@ -231,7 +233,7 @@ impl Queue {
     #[inline(always)]
     pub(super) unsafe fn flush(&mut self, signal: bool) -> bool {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that pieces and handles of all postings are live until they are complete.
             Self::Library(library) => unsafe { library.flush(signal) },
             Self::Rxe(mapped) => {
                 mapped.queues.flush(signal);
@@ -262,7 +264,7 @@ impl Queue {
     /// The memory is live, and nobody else's until its datagram comes or the queue pair is reset or dropped.
     pub(super) unsafe fn flush_lent(&mut self) -> bool {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that lent memory is live, and nobody else's until its datagram comes.
             Self::Library(library) => unsafe { library.flush_lent() },
             Self::Rxe(mapped) => {
                 mapped.queues.flush_lent();

@@ -214,16 +214,30 @@ pub struct Pair {
 
 // SAFETY: mappings belong to no thread; everything else are numbers.
 unsafe impl Send for Map {}
-// SAFETY: as above; shared use only reads where it is.
+// SAFETY: shared use reads where it lies, and words of its header that the kernel wrote and leaves alone.
 unsafe impl Sync for Map {}
 
 impl Pair {
     /// Creates a queue pair for datagrams with this Q_Key, and its queues. Asynchronous events about it carry
     /// `element`.
     ///
+    /// Entries name memory by numbers, which any code may make up, so that safe code cannot make queues:
+    /// ```compile_fail,E0133
+    /// # use unisono_verbs::{ud::uverbs::{Depth, Pair}, ud::Domain};
+    /// fn make(domain: &alloc::sync::Arc<Domain>, depth: Depth) {
+    ///     let made = Pair::new(domain, depth, 0, 1);
+    /// }
+    /// # extern crate alloc;
+    /// ```
+    ///
     /// # Errors
     /// The kernel refuses, or the adapter is not a Soft-RoCE device.
-    pub fn new(
+    ///
+    /// # Safety
+    /// Every entry that safe code posts to the queues names registered memory only. Nobody changes that memory until a
+    /// send from it is complete, and nobody uses it until a datagram has arrived there, or until the queue pair is reset
+    /// or dropped.
+    pub unsafe fn new(
         domain: &Arc<Domain>,
         depth: Depth,
         key: u32,
@@ -400,7 +414,8 @@ fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: Bell) -> io::Resul
         registers: NonNull::dangling(),
         register_bytes: 0,
     };
-    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel.
+    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the memory that entries name
+    // the caller of `Pair::new` answers.
     let mapped = unsafe { Mapped::new(place) };
     Ok(Called::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
 }
@@ -484,7 +499,7 @@ unsafe fn call(file: RawFd, from: *const u8, bytes: usize) -> isize {
 #[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64")))]
 #[inline]
 unsafe fn call(file: RawFd, from: *const u8, bytes: usize) -> isize {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `bytes` bytes can be read, and that the kernel may write where the command says.
     let written = unsafe { libc::syscall(libc::SYS_write, libc::c_long::from(file), from, bytes) };
     if written < 0 {
         -(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize)
@@ -542,7 +557,7 @@ mod tests {
             unsafe { map.word(at).unwrap().write_volatile(value) };
         }
         assert_eq!(map.shape().unwrap(), Shape { entry: 64, count: 16 });
-        // SAFETY: as above.
+        // SAFETY: both words lie within the mapping's header.
         let read = [put, taken].map(|at| unsafe { map.word(at).unwrap().read_volatile() });
         assert_eq!(read, [3, 2]);
         assert_eq!(map.word(put).unwrap().addr().get() - map.start.addr().get(), 128);

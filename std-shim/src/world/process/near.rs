@@ -269,7 +269,7 @@ impl Process {
             return;
         };
         if neighbour.is_clear() {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
             match unsafe { neighbour.put_eager(head, start, from.bytes) } {
                 Ok(()) => return,
                 Err(PutError::Full | PutError::TooLong) => {}

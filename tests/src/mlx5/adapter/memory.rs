@@ -47,7 +47,7 @@ impl Registrations {
 
     pub(super) fn write(&self, key: u32, address: u64, bytes: &[u8]) -> Option<()> {
         let to = self.at(key, address, bytes.len())?;
-        // SAFETY: as above.
+        // SAFETY: whoever registered the range promised that it is valid until it is withdrawn.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(())
     }
@@ -119,7 +119,7 @@ impl AdapterMemory {
     /// Copies bytes out of a region, within its bounds.
     pub fn read(&self, region: Region, offset: usize, bytes: usize) -> Vec<u8> {
         let (address, mut read) = (self.regions.address(Span { region, offset, bytes: bytes as u32 }), vec![0; bytes]);
-        // SAFETY: as above.
+        // SAFETY: the region lives, as its address proves, and everything runs on this thread.
         unsafe { address.expect("within the region").read(&mut read) };
         read
     }
