@@ -332,7 +332,7 @@ impl Regions {
 
     /// The adapter's local key (lkey) of a region, if it is registered with the adapter.
     #[cfg(feature = "verbs")]
-    pub fn key(&self, region: Region) -> Key {
+    pub fn key(&self, region: Region) -> Option<u32> {
         let entry = self.entries.get(region.index() as usize)?;
         if entry.life == region.life() { entry.registration.key() } else { None }
     }
