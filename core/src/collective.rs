@@ -8,6 +8,6 @@ mod buffer;
 mod machine;
 mod spec;
 
-pub use buffer::{Payload, Piece, Place};
-pub use machine::{Basic, Cause, Failure, Turn};
-pub use spec::{Order, Plan, Verb};
+pub use buffer::{DataExecutor, Piece, Place};
+pub use machine::{CollectiveMachine, FailureCause, Failure, Poll};
+pub use spec::{Order, CollectiveSpec, CollectiveKind};

@@ -1,12 +1,12 @@
 //! Counters of an endpoint's events, kept by the host: they are not part of the machine's state.
 
-use crate::device::Cause;
-use crate::wire::Kind;
+use crate::device::TxReason;
+use crate::wire::DatagramKind;
 
 /// Why a datagram was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Reason {
+pub enum DropReason {
     /// Too short, of unknown kind, or inconsistent.
     Malformed = 0,
     /// Another protocol version.
@@ -27,7 +27,7 @@ pub enum Reason {
     Refused = 8,
 }
 
-impl Reason {
+impl DropReason {
     /// Number of reasons.
     pub const COUNT: usize = 9;
     /// Their names, by value.
@@ -37,11 +37,11 @@ impl Reason {
 
 /// One event. Every received datagram is exactly one of `Accepted`, `Duplicate` and `Dropped`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Happened {
+pub enum Metric {
     /// A datagram was accepted: handled, or held until its predecessors arrive.
     Accepted {
         /// Its kind.
-        kind: Kind,
+        kind: DatagramKind,
         /// Its length.
         bytes: u32,
     },
@@ -51,7 +51,7 @@ pub enum Happened {
         resent: bool,
     },
     /// A datagram was dropped.
-    Dropped(Reason),
+    Dropped(DropReason),
     /// The accepted datagram was a segment of a withdrawn or refused placement: nothing was copied.
     Withdrawn,
     /// The accepted datagram was not the next of its peer.
@@ -59,7 +59,7 @@ pub enum Happened {
     /// A datagram was sent.
     Sent {
         /// Why.
-        cause: Cause,
+        cause: TxReason,
         /// Its length.
         bytes: u32,
     },
@@ -81,7 +81,7 @@ pub struct Counters {
     /// Those of them that were resends.
     pub duplicates_resent: u64,
     /// Dropped datagrams, by [`Reason`].
-    pub dropped: [u64; Reason::COUNT],
+    pub dropped: [u64; DropReason::COUNT],
     /// Accepted segments of withdrawn placements.
     pub withdrawn: u64,
     /// Accepted datagrams that arrived early.
@@ -105,35 +105,35 @@ pub struct Counters {
 impl Counters {
     /// Counts one event.
     #[inline(always)]
-    pub fn count(&mut self, what: Happened) {
+    pub fn count(&mut self, what: Metric) {
         self.count_all(what, 1);
     }
 
     /// Counts the same event `times` times.
     #[inline(always)]
-    pub fn count_all(&mut self, what: Happened, times: u32) {
+    pub fn count_all(&mut self, what: Metric, times: u32) {
         let n = u64::from(times);
         match what {
-            Happened::Accepted { kind, bytes } => {
+            Metric::Accepted { kind, bytes } => {
                 add(self.accepted.get_mut(kind as usize), n);
                 add(Some(&mut self.bytes_accepted), n.wrapping_mul(u64::from(bytes)));
                 add(self.sizes.get_mut(significant(bytes)), n);
             }
-            Happened::Duplicate { resent } => {
+            Metric::Duplicate { resent } => {
                 add(Some(&mut self.duplicates), n);
                 add(Some(&mut self.duplicates_resent), if resent { n } else { 0 });
             }
-            Happened::Dropped(reason) => add(self.dropped.get_mut(reason as usize), n),
-            Happened::Withdrawn => add(Some(&mut self.withdrawn), n),
-            Happened::OutOfOrder => add(Some(&mut self.out_of_order), n),
-            Happened::Sent { cause, bytes } => {
+            Metric::Dropped(reason) => add(self.dropped.get_mut(reason as usize), n),
+            Metric::Withdrawn => add(Some(&mut self.withdrawn), n),
+            Metric::OutOfOrder => add(Some(&mut self.out_of_order), n),
+            Metric::Sent { cause, bytes } => {
                 add(self.sent.get_mut(cause as usize), n);
                 add(Some(&mut self.bytes_sent), n.wrapping_mul(u64::from(bytes)));
                 add(self.sizes.get_mut(significant(bytes)), n);
             }
-            Happened::Spurious => add(Some(&mut self.spurious), n),
-            Happened::RoundTrip(units) => add(self.round_trips.get_mut(significant(units)), n),
-            Happened::Granted(datagrams) => add(Some(&mut self.granted), n.wrapping_mul(u64::from(datagrams))),
+            Metric::Spurious => add(Some(&mut self.spurious), n),
+            Metric::RoundTrip(units) => add(self.round_trips.get_mut(significant(units)), n),
+            Metric::Granted(datagrams) => add(Some(&mut self.granted), n.wrapping_mul(u64::from(datagrams))),
         }
     }
 
@@ -149,12 +149,12 @@ impl Counters {
     }
 
     /// Datagrams sent for one reason.
-    pub fn sent_for(&self, cause: Cause) -> u64 {
+    pub fn sent_for(&self, cause: TxReason) -> u64 {
         self.sent.get(cause as usize).copied().unwrap_or(0)
     }
 
     /// Datagrams dropped for one reason.
-    pub fn dropped_for(&self, reason: Reason) -> u64 {
+    pub fn dropped_for(&self, reason: DropReason) -> u64 {
         self.dropped.get(reason as usize).copied().unwrap_or(0)
     }
 }

@@ -10,11 +10,11 @@ use crate::ids::PeerId;
 use crate::span::Span;
 
 /// Bytes of header room in every token, and of every received datagram's private copy.
-pub const HEAD: usize = 64;
+pub const HEADER_ROOM: usize = 64;
 
 /// A queue of the device, and of the receiver that a datagram is addressed to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Lane {
+pub enum DeviceQueue {
     /// Polled by the thread that makes progress.
     #[default]
     Polled,
@@ -45,7 +45,7 @@ pub struct Slot(pub u32);
 /// Why a datagram is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Cause {
+pub enum TxReason {
     /// Data sent for the first time.
     First,
     /// Data resent because a segment that was sent later was acknowledged.
@@ -60,7 +60,7 @@ pub enum Cause {
     Control,
 }
 
-impl Cause {
+impl TxReason {
     /// Their names, by value.
     pub const NAMES: [&str; 6] = ["first", "resent_nack", "resent_probe", "probe", "acknowledge", "control"];
 }
@@ -71,15 +71,15 @@ pub struct Transmit {
     /// The receiver.
     pub to: PeerId,
     /// The receiver's queue: probes of the hybrid progress mode go to its interrupt queue.
-    pub at: Lane,
+    pub queue: DeviceQueue,
     /// Bytes of the token's header room that are sent, at most [`HEAD`].
-    pub head: u8,
+    pub header_bytes: u8,
     /// Payload that is gathered after the header.
     pub payload: Option<Span>,
     /// Whether the receiver's interrupt queue raises an event.
     pub solicited: bool,
     /// Why it is sent; for counters.
-    pub cause: Cause,
+    pub reason: TxReason,
 }
 
 /// The constants of a device.
@@ -101,7 +101,7 @@ pub struct Limits {
 
 /// A request of the host to a device about a peer's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Wish {
+pub enum PathRequest {
     /// Prepare the path (address handle); a [`Fact`] follows.
     Resolve(PeerId),
     /// The path is not needed for now.
@@ -110,7 +110,7 @@ pub enum Wish {
 
 /// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Fact {
+pub enum DeviceEvent {
     /// The path is ready and carries datagrams of up to `mtu` bytes.
     Path {
         /// The peer.
@@ -142,7 +142,7 @@ pub trait Token {
     /// The ticket this posting will have.
     fn ticket(&self) -> Ticket;
     /// The header room, in memory that no other process can write.
-    fn head(&mut self) -> &mut [u8; HEAD];
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM];
     /// Posts `transmit.head` bytes of the header room, then the bytes of `transmit.payload`, which is at address
     /// `payload`. Cannot fail: an error of the operating system becomes a loss, counted by the device. The payload must
     /// stay unchanged until the ticket is completed.
@@ -156,7 +156,7 @@ pub trait Received {
     /// Its length in bytes, checksum excluded.
     fn bytes(&self) -> u32;
     /// Its first [`HEAD`] bytes, or all of them if it is shorter, in memory that no other process can write.
-    fn head(&self) -> &[u8];
+    fn prefix(&self) -> &[u8];
     /// Whether its source address or queue pair is that of the peer's path.
     fn is_from(&self, peer: PeerId) -> bool;
     /// Nanoseconds since the link or the kernel received it, if known.
@@ -180,13 +180,13 @@ pub trait Device {
     /// The device's constants.
     fn limits(&self) -> Limits;
     /// A free send entry of the queue, or `None` while its ring is full.
-    fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>>;
+    fn token(&mut self, lane: DeviceQueue) -> Option<Self::Token<'_>>;
     /// Hands all postings of the queue to the link: one `sendmmsg`, one doorbell.
-    fn flush(&mut self, lane: Lane);
+    fn flush(&mut self, lane: DeviceQueue);
     /// The latest ticket such that every posting up to it is completed, including those flushed in error. Monotonic.
-    fn completed(&mut self, lane: Lane) -> Ticket;
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket;
     /// The next datagram. It stays valid after the borrow ends, until [`release`](Self::release).
-    fn receive(&mut self, lane: Lane) -> Option<Self::Received<'_>>;
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Self::Received<'_>>;
     /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that the
     /// datagram has at least `start + bytes` bytes.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
@@ -198,11 +198,11 @@ pub trait Device {
     /// Frees a datagram's slot, received or held.
     fn release(&mut self, slot: Slot);
     /// Requests an event for the next datagram on the queue.
-    fn arm(&mut self, lane: Lane) -> Armed;
+    fn arm(&mut self, lane: DeviceQueue) -> Armed;
     /// Carries out a request; [`poll_fact`](Self::poll_fact) returns the reply, if any.
-    fn ask(&mut self, wish: Wish);
+    fn request_path(&mut self, wish: PathRequest);
     /// The next event of the link or a path.
-    fn poll_fact(&mut self) -> Option<Fact>;
+    fn poll_event(&mut self) -> Option<DeviceEvent>;
 }
 
 /// The host's table of memory regions: the only holder of user addresses.

@@ -40,14 +40,14 @@ mod timeout;
 mod transmit;
 mod window_pool;
 
-pub use pool_usage::InUse;
-pub(crate) use receive::header_prediction::Course;
+pub use pool_usage::PoolUsage;
+pub(crate) use receive::header_prediction::PredictedBatch;
 pub use send::GrantError;
-pub(crate) use transmit::tx_burst::Run;
+pub(crate) use transmit::tx_burst::TxBurst;
 
-use crate::counters::Happened;
-use crate::device::{Lane, Limits};
-use crate::endpoint::flow_control::credit_pool::Credit;
+use crate::counters::Metric;
+use crate::device::{DeviceQueue, Limits};
+use crate::endpoint::flow_control::credit_pool::CreditPool;
 use crate::endpoint::operation::OperationError;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::storage::Storage;
@@ -56,10 +56,10 @@ use crate::list::{List, NONE};
 use crate::span::Span;
 use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
-use crate::window::congestion::Control;
+use crate::window::congestion::CongestionControl;
 use crate::window::receive_window::ReceiveWindow;
-use crate::window::send_window::{Pace, SendWindow};
-use crate::wire::{Flags, Kind};
+use crate::window::send_window::{PathParameters, SendWindow};
+use crate::wire::{Flags, DatagramKind};
 
 /// What the host does with a datagram. Afterwards it releases the datagram's slot, unless that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -78,18 +78,18 @@ pub enum Verdict {
 }
 
 /// The layer above the endpoint.
-pub trait Above {
+pub trait Handler {
     /// Delivers an eager message, in order: its first bytes (at most 40, payload included), and its length in bytes. In
     /// a [`Verdict::Place`] for its payload, `start` counts from the message's first byte.
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict;
     /// Counts an event. It may be reported later than it happened, after its consequences, but within the same round.
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         let _ = what;
     }
     /// Counts the same event `times` times, which may be 0.
     #[inline]
-    fn saw_all(&mut self, what: Happened, times: u32) {
-        (0..times).for_each(|_| self.saw(what));
+    fn record_all(&mut self, what: Metric, times: u32) {
+        (0..times).for_each(|_| self.record(what));
     }
 }
 
@@ -101,12 +101,12 @@ pub enum Event {
     /// A grant was used: this many bytes are in place.
     Delivered(PlacementId, u32),
     /// The peer failed. Grants to it should be withdrawn.
-    Failed(PeerId),
+    PeerFailed(PeerId),
     /// The peer sent Bye. Grants to it should be withdrawn.
-    Parted(PeerId),
+    PeerFinished(PeerId),
     /// The peer answered no probe for the configured silence. A host that knows that live peers always answer calls
     /// [`fail`](Endpoint::fail); reported again after another silence of that length.
-    Silent(PeerId),
+    PeerSilent(PeerId),
 }
 
 /// The constants of an endpoint.
@@ -127,9 +127,9 @@ pub struct Config {
     /// How long a window without work is kept, in units of 64 ns.
     pub idle: u32,
     /// How congestion windows change.
-    pub control: Control,
+    pub control: CongestionControl,
     /// The peers' queue that probes are sent to.
-    pub probe_at: Lane,
+    pub probe_queue: DeviceQueue,
 }
 
 impl Config {
@@ -147,8 +147,8 @@ impl Config {
             granularity,
             silence: units(2_000_000_000),
             idle: granularity.saturating_mul(16).max(units(10_000_000)),
-            control: if limits.lossless { Control::Fixed } else { Control::Delay { target } },
-            probe_at: Lane::Polled,
+            control: if limits.lossless { CongestionControl::Fixed } else { CongestionControl::Delay { target } },
+            probe_queue: DeviceQueue::Polled,
         }
     }
 }
@@ -163,10 +163,10 @@ pub struct Sender<T: Time, const W: usize, const BITS: u32> {
     /// The next sender with uncompleted postings.
     posted_link: u32,
     /// The next sender whose silence has to be reported.
-    news_link: u32,
+    event_link: u32,
     timer: Timer,
     /// When an acknowledgement was last requested.
-    asked: T::Stamp,
+    ack_requested: T::Stamp,
     /// When the first of the unanswered probes was sent.
     silent_since: T::Stamp,
     flags: u8,
@@ -177,11 +177,11 @@ const READY: u8 = 1;
 /// In the list of senders with uncompleted postings.
 const POSTING: u8 = 1 << 1;
 /// Its peer has ended; freed when the last posting is completed.
-const ORPHAN: u8 = 1 << 2;
+const ORPHANED: u8 = 1 << 2;
 /// In the list of senders whose silence has to be reported.
 const SILENT: u8 = 1 << 3;
 /// The latest piggybacked acknowledgement arrived within the timeout.
-const PROMPT: u8 = 1 << 4;
+const TIMELY_ACK: u8 = 1 << 4;
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.
@@ -190,9 +190,9 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
         peer: NONE,
         link: NONE,
         posted_link: NONE,
-        news_link: NONE,
-        timer: Timer::OUT,
-        asked: T::ZERO,
+        event_link: NONE,
+        timer: Timer::UNSET,
+        ack_requested: T::ZERO,
         silent_since: T::ZERO,
         flags: 0,
     };
@@ -205,20 +205,20 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 
 /// A control datagram that waits for a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Notice {
+pub struct ControlMessage {
     to: u32,
-    kind: Kind,
+    kind: DatagramKind,
     flags: Flags,
     expected: Incarnation,
     psn: u32,
     acknowledged: u32,
 }
 
-impl Notice {
+impl ControlMessage {
     /// An unused record.
     pub const FREE: Self = Self {
         to: NONE,
-        kind: Kind::Acknowledge,
+        kind: DatagramKind::Acknowledge,
         flags: Flags::empty(),
         expected: Incarnation(0),
         psn: 0,
@@ -240,12 +240,12 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// [`Placement::FREE`](crate::endpoint::placement::Placement::FREE).
     pub placements: S::Placements,
     /// [`Notice::FREE`].
-    pub notices: S::Notices,
+    pub control_messages: S::ControlMessages,
 }
 
 /// A piggybacked acknowledgement that is processed later, after the reply to the data that carried it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Said<I> {
+struct DeferredAck<I> {
     from: u32,
     incarnation: Incarnation,
     acknowledged: u32,
@@ -254,27 +254,27 @@ struct Said<I> {
     at: Option<I>,
 }
 
-impl<I> Said<I> {
-    const NOTHING: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, at: None };
+impl<I> DeferredAck<I> {
+    const NONE: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, at: None };
 }
 
 /// Progress of the endpoint's own shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Leaving<I> {
-    No,
+enum Shutdown<I> {
+    Running,
     /// Sends Bye or Abort to every peer, from this rank on; `round` counts the passes over all ranks.
-    Telling {
-        kind: Kind,
+    SendingBye {
+        kind: DatagramKind,
         rank: u32,
         round: u8,
     },
     /// Waits for the peers' Byes until this time.
     Lingering {
-        kind: Kind,
+        kind: DatagramKind,
         until: I,
         round: u8,
     },
-    Gone,
+    Closed,
 }
 
 /// One process's endpoint, with `W` segments per window and PSNs of `BITS` bits. See the [module](self) for the calling
@@ -287,9 +287,9 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     receivers: S::Receivers,
     operations: S::Operations,
     placements: S::Placements,
-    notices: S::Notices,
+    control_messages: S::ControlMessages,
     /// Control messages in use: the first ones of the pool, in order.
-    noticed: u32,
+    control_count: u32,
     free_senders: List,
     free_receivers: List,
     free_operations: List,
@@ -300,39 +300,39 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     /// Senders with uncompleted postings.
     posted: List,
     /// First operations of the queues that wait for a send window.
-    windowless: List,
+    window_waiters: List,
     /// Peers that are owed an acknowledgement: delayed ones, and those that are due.
-    acks_fresh: List,
+    delayed_acks: List,
     acks_due: List,
     /// Until when delayed acknowledgements wait for data to carry them.
-    aging: Option<<S::Time as Time>::Instant>,
+    delayed_until: Option<<S::Time as Time>::Instant>,
     /// When the first of them was delayed, and whether one of those peers has no credit left.
-    aging_since: <S::Time as Time>::Stamp,
-    ungranted: bool,
+    delayed_since: <S::Time as Time>::Stamp,
+    lacks_credit: bool,
     /// Some acknowledgement must be sent at once.
     urgent: bool,
     /// The latest piggybacked acknowledgement, while it is deferred.
-    said: Said<<S::Time as Time>::Instant>,
+    deferred_ack: DeferredAck<<S::Time as Time>::Instant>,
     /// Receive windows whose front has arrived, and those of ended peers, which have to be emptied.
     deferred: List,
     held: u32,
     completed: List,
     delivered: List,
-    news: List,
+    peer_events: List,
     silent: List,
-    credit: Credit,
+    credit: CreditPool,
     wheel: Wheel,
-    leaving: Leaving<<S::Time as Time>::Instant>,
+    shutdown: Shutdown<<S::Time as Time>::Instant>,
     /// When the previous round ended.
-    polled: <S::Time as Time>::Stamp,
+    round_ended: <S::Time as Time>::Stamp,
     /// When unused credit was last reclaimed, and when a Reset was last sent.
     reclaimed: <S::Time as Time>::Stamp,
-    reset: <S::Time as Time>::Stamp,
+    reset_sent: <S::Time as Time>::Stamp,
     /// The clock hand of the search for an idle window.
-    hand: u32,
+    clock_hand: u32,
     /// The epoch, modulo 2, in which watched peers share scarce windows, as in their flags; and when it began.
-    lap: u16,
-    lap_since: <S::Time as Time>::Stamp,
+    watch_epoch: u16,
+    watch_epoch_since: <S::Time as Time>::Stamp,
 }
 
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
@@ -340,11 +340,11 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, notices } = pools;
+        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, control_messages } = pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
-            noticed: 0,
+            control_count: 0,
             free_senders: List::of_all(senders.as_mut(), |sender| &mut sender.link),
             free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
             free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
@@ -354,33 +354,33 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             receivers,
             operations,
             placements,
-            notices,
+            control_messages,
             ready: List::EMPTY,
             burst: 0,
             posted: List::EMPTY,
-            windowless: List::EMPTY,
-            acks_fresh: List::EMPTY,
+            window_waiters: List::EMPTY,
+            delayed_acks: List::EMPTY,
             acks_due: List::EMPTY,
-            aging: None,
-            aging_since: S::Time::ZERO,
-            ungranted: false,
+            delayed_until: None,
+            delayed_since: S::Time::ZERO,
+            lacks_credit: false,
             urgent: false,
-            said: Said::NOTHING,
+            deferred_ack: DeferredAck::NONE,
             deferred: List::EMPTY,
             held: 0,
             completed: List::EMPTY,
             delivered: List::EMPTY,
-            news: List::EMPTY,
+            peer_events: List::EMPTY,
             silent: List::EMPTY,
-            credit: Credit::new(config.receive_slots),
+            credit: CreditPool::new(config.receive_slots),
             wheel: Wheel::new(S::Time::tick(now)),
-            leaving: Leaving::No,
-            polled: stamp,
+            shutdown: Shutdown::Running,
+            round_ended: stamp,
             reclaimed: stamp,
-            reset: stamp,
-            hand: 0,
-            lap: 0,
-            lap_since: stamp,
+            reset_sent: stamp,
+            clock_hand: 0,
+            watch_epoch: 0,
+            watch_epoch_since: stamp,
         }
     }
 
@@ -389,8 +389,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &self.config
     }
 
-    const fn pace(&self) -> Pace {
-        Pace { granularity: self.config.granularity, longest: self.config.silence >> 2, control: self.config.control }
+    const fn path_parameters(&self) -> PathParameters {
+        PathParameters { granularity: self.config.granularity, max_probe_interval: self.config.silence >> 2, control: self.config.control }
     }
 
     fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
@@ -398,16 +398,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Queues a control message; drops it if there is no room, or if an equal one is queued.
-    fn notify(&mut self, notice: Notice) {
-        let used = self.noticed as usize;
-        let notices = self.notices.as_mut();
-        let same = |other: &&Notice| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+    fn queue_control(&mut self, notice: ControlMessage) {
+        let used = self.control_count as usize;
+        let notices = self.control_messages.as_mut();
+        let same = |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
         if notices.iter().take(used).any(|other| same(&other)) {
             return;
         }
         if let Some(free) = notices.get_mut(used) {
             *free = notice;
-            self.noticed = self.noticed.wrapping_add(1);
+            self.control_count = self.control_count.wrapping_add(1);
         }
     }
 

@@ -39,7 +39,7 @@ impl PlacementId {
 
 /// A remote key (rkey): random bits from the host that authorize a peer to place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Key(pub u64);
+pub struct RemoteKey(pub u64);
 
 /// A receive that is posted or matched; invalid after its record is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

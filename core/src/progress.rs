@@ -1,21 +1,21 @@
 //! The progress loop, which joins an endpoint and any device.
 
-use crate::counters::Happened;
-use crate::device::{Device, Lane, Memory, Received, Slot, Token};
+use crate::counters::Metric;
+use crate::device::{Device, DeviceQueue, Memory, Received, Slot, Token};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Above, Course, Endpoint, Run, Verdict};
+use crate::endpoint::{Handler, PredictedBatch, Endpoint, TxBurst, Verdict};
 use crate::time::Time;
 
 /// One round: receives at most `budget` datagrams from the queue, handles completions, device events and timers, and
 /// posts at most `budget` datagrams. The host adds clock, locks and sleep. Returns whether any datagram was received or
 /// posted.
-pub fn drive<S, D, M, const W: usize, const BITS: u32>(
+pub fn make_progress<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: Lane,
+    lane: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
-    above: &mut impl Above,
+    handler: &mut impl Handler,
     budget: u32,
 ) -> bool
 where
@@ -23,15 +23,15 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let mut moved = receive(now, lane, endpoint, device, memory, above, budget);
+    let mut moved = receive(now, lane, endpoint, device, memory, handler, budget);
     endpoint.handle_completed(now, device.completed(lane));
-    while let Some(fact) = device.poll_fact() {
-        endpoint.handle_fact(now, fact);
+    while let Some(fact) = device.poll_event() {
+        endpoint.handle_device_event(now, fact);
     }
     if endpoint.poll_timeout(now).is_some_and(|at| S::Time::is_due(now, at)) {
         endpoint.handle_timeout(now);
     }
-    moved |= transmit(now, lane, endpoint, device, memory, above, budget);
+    moved |= transmit(now, lane, endpoint, device, memory, handler, budget);
     endpoint.handle_round(now);
     moved
 }
@@ -39,11 +39,11 @@ where
 /// The receiving half of a round: at most `budget` datagrams from the queue. Returns whether there were any.
 pub fn receive<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: Lane,
+    lane: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
-    above: &mut impl Above,
+    handler: &mut impl Handler,
     budget: u32,
 ) -> bool
 where
@@ -51,21 +51,21 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut received, mut verdict, mut course) = (false, Verdict::Release, Course::NONE);
+    let (mut received, mut verdict, mut course) = (false, Verdict::Release, PredictedBatch::NONE);
     for _ in 0..budget {
         let (slot, is_taken) = match &device.receive(lane) {
-            Some(datagram) => (datagram.slot(), endpoint.handle_next(now, datagram, above, &mut verdict, &mut course)),
+            Some(datagram) => (datagram.slot(), endpoint.handle_next(now, datagram, handler, &mut verdict, &mut course)),
             None => break,
         };
         carry_out(device, memory, slot, &verdict);
         if !is_taken {
-            carry_out_held(now, endpoint, device, memory, above);
+            carry_out_held(now, endpoint, device, memory, handler);
         }
         received = true;
     }
-    endpoint.note_course(now, above, &mut course);
+    endpoint.commit_batch(now, handler, &mut course);
     // A peer that ended between rounds leaves held datagrams to be released.
-    carry_out_held(now, endpoint, device, memory, above);
+    carry_out_held(now, endpoint, device, memory, handler);
     received
 }
 
@@ -76,14 +76,14 @@ fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
-    above: &mut impl Above,
+    handler: &mut impl Handler,
 ) where
     S: Storage<W, BITS>,
     D: Device,
     M: Memory<Address = D::Address>,
 {
     while let Some(slot) = endpoint.poll_deferred() {
-        let verdict = endpoint.handle_held(now, &device.held(slot), above);
+        let verdict = endpoint.handle_held(now, &device.held(slot), handler);
         carry_out(device, memory, slot, &verdict);
     }
 }
@@ -91,11 +91,11 @@ fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
 /// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.
 pub fn transmit<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: Lane,
+    lane: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
-    above: &mut impl Above,
+    handler: &mut impl Handler,
     budget: u32,
 ) -> bool
 where
@@ -103,28 +103,28 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut posted, mut waiting, mut run) = (false, false, Run::NONE);
+    let (mut posted, mut waiting, mut run) = (false, false, TxBurst::NONE);
     for _ in 0..budget {
         let Some(mut token) = device.token(lane) else { break };
         let ticket = token.ticket();
         // By reference: a copy of larger words right after its parts were written stalls the processor.
-        let Some(transmit) = &endpoint.poll_next(now, ticket, token.head(), above, &mut run) else { break };
+        let Some(transmit) = &endpoint.poll_next(now, ticket, token.header_room(), handler, &mut run) else { break };
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         (posted, waiting) = (true, true);
         // It is counted together with the rest of its burst.
         if run.is_part() {
             continue;
         }
-        let (cause, payload) = (transmit.cause, transmit.payload.map_or(0, |span| span.bytes));
-        let bytes = u32::from(transmit.head).saturating_add(payload);
+        let (cause, payload) = (transmit.reason, transmit.payload.map_or(0, |span| span.bytes));
+        let bytes = u32::from(transmit.header_bytes).saturating_add(payload);
         // The device sends the last queued datagram before the endpoint handles what was deferred.
         if endpoint.is_last(&mut run) {
             device.flush(lane);
             waiting = false;
         }
-        above.saw(Happened::Sent { cause, bytes });
+        handler.record(Metric::Sent { cause, bytes });
     }
-    endpoint.settle_run(&mut run, above);
+    endpoint.commit_burst(&mut run, handler);
     if waiting {
         device.flush(lane);
     }

@@ -59,15 +59,15 @@ mod radix;
 mod selection;
 mod spec;
 
-use crate::collective::{Order, Verb};
+use crate::collective::{Order, CollectiveKind};
 use crate::ids::Rank;
 
 pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
-pub use layout::{Cut, Layout, Pairs, Piece, Pieces, Vector};
+pub use layout::{BlockMap, Layout, Pairs, ByteRange, ByteRanges, StridedVector};
 pub use plan::Plan;
-pub use selection::{Choice, Given, Link, algorithms, choose, choose_given};
-pub use spec::{Call, Refused};
+pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with};
+pub use spec::{Spec, Unsupported};
 
 /// An algorithm of a collective. Not every collective has every algorithm: [`Plan::new`] rejects the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,7 +98,7 @@ pub enum Algorithm {
 
 /// A buffer of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Place {
+pub enum BlockBuffer {
     /// The caller's contribution.
     Input,
     /// The caller's result.
@@ -109,22 +109,22 @@ pub enum Place {
 
 /// One segment of some blocks of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Span {
+pub struct BlockSpan {
     /// The buffer.
-    pub place: Place,
+    pub buffer: BlockBuffer,
     /// Its blocks.
     pub blocks: Blocks,
     /// The segment of each block, less than the plan's number of segments.
     pub segment: u32,
 }
 
-impl Span {
-    const fn new(place: Place, blocks: Blocks) -> Self {
-        Self { place, blocks, segment: 0 }
+impl BlockSpan {
+    const fn new(buffer: BlockBuffer, blocks: Blocks) -> Self {
+        Self { buffer, blocks, segment: 0 }
     }
 
     /// No data: a signal.
-    const SIGNAL: Self = Self::new(Place::Input, Blocks::NONE);
+    const SIGNAL: Self = Self::new(BlockBuffer::Input, Blocks::NONE);
 }
 
 /// The side on which the received operand is combined.
@@ -138,7 +138,7 @@ pub enum Fold {
 
 /// One operation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Operation {
+pub enum StepOperation {
     /// Matches the receive with the same key at `to`.
     Send {
         /// The receiver.
@@ -148,7 +148,7 @@ pub enum Operation {
         /// Unique between these two ranks, in this direction, within the collective.
         key: u32,
         /// The data; no block is a signal.
-        from: Span,
+        from: BlockSpan,
     },
     /// Matches the send with the same key at `of`.
     Receive {
@@ -159,27 +159,27 @@ pub enum Operation {
         /// The sender's key.
         key: u32,
         /// The destination: as many blocks as are sent, of the same sizes, in the same order.
-        into: Span,
+        into: BlockSpan,
     },
     /// Copies block by block.
     Copy {
         /// The source,
-        from: Span,
+        from: BlockSpan,
         /// and the destination, with as many blocks.
-        into: Span,
+        into: BlockSpan,
     },
     /// Combines block by block with the collective's operation.
     Reduce {
         /// One operand.
-        from: Span,
+        from: BlockSpan,
         /// The other operand, and the result.
-        into: Span,
+        into: BlockSpan,
         /// The side of `from`.
         fold: Fold,
     },
 }
 
-impl Operation {
+impl StepOperation {
     /// The number of blocks that it moves.
     pub const fn blocks(&self) -> u32 {
         match self {
@@ -192,8 +192,8 @@ impl Operation {
 
     /// The same operation for another segment, its key increased by `keys`.
     const fn placed(self, segment: u32, keys: u32) -> Self {
-        const fn at(span: Span, segment: u32) -> Span {
-            Span { segment, ..span }
+        const fn at(span: BlockSpan, segment: u32) -> BlockSpan {
+            BlockSpan { segment, ..span }
         }
         match self {
             Self::Send { to, port, key, from } => {
@@ -214,14 +214,14 @@ impl Operation {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
     /// The operation.
-    pub operation: Operation,
+    pub operation: StepOperation,
     /// Bit b: step i − 1 − b must be complete. No step before i − 64 may be pending.
-    pub needs: u64,
+    pub dependencies: u64,
 }
 
 /// One phase of a schedule, for one segment: an algorithm's steps at one rank. Steps, keys and dependencies are
 /// numbered within the phase.
-trait Part {
+trait Phase {
     /// Number of steps.
     fn len(&self) -> u32;
     /// Number of keys: one more than the largest that any rank uses.

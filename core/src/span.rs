@@ -18,7 +18,7 @@ impl Region {
     }
 
     /// The number of the registration under that index.
-    pub const fn life(self) -> u32 {
+    pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }

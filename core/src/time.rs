@@ -16,13 +16,13 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     /// The stamp of an unused record.
     const ZERO: Self::Stamp;
     /// Largest exponent of the exponential backoff.
-    const BACKOFF: u8;
+    const MAX_BACKOFF: u8;
     /// Unanswered probes are counted up to this; silence is reported only after that many.
-    const UNANSWERED: u8 = 3;
+    const MAX_UNANSWERED: u8 = 3;
     /// Whether a peer's contradictions are counted. Models do not: counters multiply states.
-    const DOUBTS: bool = true;
+    const DETECT_MISBEHAVIOUR: bool = true;
     /// Mask of transmission counts and probe numbers: the 2 bits on the wire, fewer in models.
-    const COUNTS: u8 = 3;
+    const COUNT_MASK: u8 = 3;
 
     /// The short form of an instant.
     fn stamp(now: Self::Instant) -> Self::Stamp;
@@ -54,7 +54,7 @@ impl Time for Nanos {
     type Instant = u64;
     type Stamp = u32;
     const ZERO: Self::Stamp = 0;
-    const BACKOFF: u8 = 20;
+    const MAX_BACKOFF: u8 = 20;
 
     #[inline]
     fn stamp(now: u64) -> u32 {
@@ -95,7 +95,7 @@ impl Time for Micros {
     type Instant = u32;
     type Stamp = u32;
     const ZERO: Self::Stamp = 0;
-    const BACKOFF: u8 = 20;
+    const MAX_BACKOFF: u8 = 20;
 
     #[inline]
     fn stamp(now: u32) -> u32 {
@@ -133,15 +133,15 @@ impl Time for Micros {
 
 /// Abstract time of models: nothing is measured, and every armed timer may fire at any moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Anytime;
+pub struct AbstractTime;
 
-impl Time for Anytime {
+impl Time for AbstractTime {
     type Instant = ();
     type Stamp = ();
     const ZERO: Self::Stamp = ();
-    const BACKOFF: u8 = 0;
-    const UNANSWERED: u8 = 0;
-    const DOUBTS: bool = false;
+    const MAX_BACKOFF: u8 = 0;
+    const MAX_UNANSWERED: u8 = 0;
+    const DETECT_MISBEHAVIOUR: bool = false;
 
     fn stamp((): ()) {}
     fn before((): (), _: u32) {}

@@ -34,7 +34,7 @@ mod opening;
 
 pub use acknowledgement::{Acknowledgement, Echo};
 pub use bitmap::Bitmap;
-pub use header::{Flags, Header, Kind, ParseError};
+pub use header::{Flags, Header, DatagramKind, ParseError};
 pub use opening::{Opening, SegmentHeader};
 
 /// The protocol version.
@@ -44,4 +44,4 @@ pub const HEADER: usize = 24;
 /// Bytes of the header of a placement segment.
 pub const SEGMENT_HEADER: usize = 32;
 /// Bytes of an eager message's own header that fit after the header: [`HEAD`](crate::device::HEAD) − [`HEADER`].
-pub const MESSAGE_HEAD: usize = 40;
+pub const MESSAGE_HEADER_ROOM: usize = 40;

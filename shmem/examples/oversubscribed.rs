@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
-use unisono_shmem::host::wait_strategy::{Rest, Sleepers};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::host::wait_strategy::{BlockingWait, Sleepers};
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::segment::{Site, Word};
 
 /// Ranks per core.
@@ -29,13 +29,13 @@ fn main() {
     }
     let cores = sched_getaffinity(None).expect("cores").count();
     for crowd in CROWDS {
-        for waiting in [Waiting::Dedicated, Waiting::Shared] {
-            if waiting == Waiting::Dedicated && crowd > 1 {
+        for waiting in [WaitMode::Dedicated, WaitMode::Oversubscribed] {
+            if waiting == WaitMode::Dedicated && crowd > 1 {
                 continue;
             }
             let ranks = cores * crowd;
             let made =
-                SegmentFile::create(&Layout::new(Sizes::of_node(ranks, waiting)).expect("fits")).expect("memory");
+                SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(ranks, waiting)).expect("fits")).expect("memory");
             let children: Vec<_> = (0..ranks)
                 .map(|local| {
                     let file = made.as_fd().try_clone_to_owned().expect("a descriptor");
@@ -66,9 +66,9 @@ fn member(local: u32) {
     let ranks = layout.sizes().ranks;
     // SAFETY: this process uses words alone.
     let segment = unsafe { mapping.segment() };
-    let word = |local| segment.word(layout.board(local).expect("a rank").at).expect("a word");
+    let word = |local| segment.word(layout.collective_area(local).expect("a rank").offset).expect("a word");
     let flags: Vec<&Word> = (0..ranks).map(word).collect();
-    let stop = segment.word(layout.board(0).expect("a rank").at + 256).expect("a word");
+    let stop = segment.word(layout.collective_area(0).expect("a rank").offset + 256).expect("a word");
     let sleepers = Sleepers::new(segment, &layout, local).expect("a rank");
     let (mut epoch, mut times) = (0_u32, Vec::new());
     let began = Instant::now();
@@ -92,14 +92,14 @@ fn barrier(flags: &[&Word], local: u32, epoch: u32, sleepers: Sleepers<'_>) {
     let own = flags[local as usize];
     own.publish(epoch, Site::Arrive);
     sleepers.wake(own);
-    let mut rest = Rest::new(sleepers);
+    let mut rest = BlockingWait::new(sleepers);
     for flag in flags {
         loop {
             let seen = flag.acquire(Site::Arrived);
             if seen.wrapping_sub(epoch) as i32 >= 0 {
                 break;
             }
-            rest.rest(Some((flag, seen)));
+            rest.wait(Some((flag, seen)));
         }
     }
 }

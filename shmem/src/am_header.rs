@@ -28,25 +28,25 @@
 //! word           0      notification about a communicator (`std-shim`, `world/process`)
 //! ```
 
-use unisono_core::message::point_to_point::{Credit, Head};
+use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader};
 
 use crate::ring::{Entry, INLINE, Producer, PutError};
-use crate::segment::Cells;
+use crate::segment::SharedBytes;
 
 /// The message kind: the lowest 8 bits of the first word.
 pub const KIND: u32 = 0xff;
 /// A short message of the first context; the kinds are explained above.
 pub const EAGER: u32 = 0;
 /// A short message of another context.
-pub const EAGER_IN: u32 = 1;
+pub const EAGER_IN_CONTEXT: u32 = 1;
 /// CTS of a collective: send fragments.
-pub const GO: u32 = 2;
+pub const STEP_CTS: u32 = 2;
 /// A fragment of a message.
 pub const FRAGMENT: u32 = 3;
 /// FIN of a collective: the message was read.
-pub const DONE: u32 = 4;
+pub const STEP_FIN: u32 = 4;
 /// A message header of the core without payload: RTS, CTS, FIN and others.
-pub const HEAD: u32 = 5;
+pub const HEADER: u32 = 5;
 /// Hello: the sender is ready.
 pub const HELLO: u32 = 6;
 /// Bye: the sender leaves in order.
@@ -54,44 +54,44 @@ pub const BYE: u32 = 7;
 /// The sender aborts the job.
 pub const ABORT: u32 = 8;
 /// A notification about a communicator.
-pub const WORD: u32 = 9;
+pub const NOTIFICATION: u32 = 9;
 /// An eager message of a collective.
 pub const STEP: u32 = 11;
 /// RTS of a collective: a message too long for a ring.
-pub const STEP_ANNOUNCE: u32 = 12;
+pub const STEP_RTS: u32 = 12;
 /// An eager message with its full header.
-pub const HEADED: u32 = 13;
+pub const EAGER_WITH_HEADER: u32 = 13;
 
 /// Most bytes of an unexpected payload that is kept with its header. Equal on all ranks.
-pub const SHORT: usize = 1024;
+pub const SHORT_BYTES: usize = 1024;
 /// Bytes of the longest eager message; longer ones are announced by an RTS.
 pub const EAGER_LIMIT: usize = 1 << 14;
 /// Bytes of a fragment, if the ring's bulk has room for it. The receiver takes any length.
 pub const FRAGMENT_BYTES: u32 = 1 << 15;
 /// Unexpected messages in all, and the bounds for one peer.
-const HEADERS: u32 = 1 << 14;
-const HEADERS_MOST: u32 = 1024;
-const HEADERS_LEAST: u32 = 8;
+const UNEXPECTED_TOTAL: u32 = 1 << 14;
+const UNEXPECTED_PER_PEER_MAX: u32 = 1024;
+const UNEXPECTED_PER_PEER_MIN: u32 = 8;
 
 /// Most unexpected messages that are kept for one peer, in a job of `ranks` ranks. Equal on all ranks.
-pub const fn headers(ranks: u32) -> u16 {
-    let each = match HEADERS.checked_div(ranks) {
-        Some(each) if each <= HEADERS_MOST => each,
-        _ => HEADERS_MOST,
+pub const fn unexpected_per_peer(ranks: u32) -> u16 {
+    let each = match UNEXPECTED_TOTAL.checked_div(ranks) {
+        Some(each) if each <= UNEXPECTED_PER_PEER_MAX => each,
+        _ => UNEXPECTED_PER_PEER_MAX,
     };
-    if each < HEADERS_LEAST { HEADERS_LEAST as u16 } else { each as u16 }
+    if each < UNEXPECTED_PER_PEER_MIN { UNEXPECTED_PER_PEER_MIN as u16 } else { each as u16 }
 }
 
 /// Where the payload of an announced message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MessageLocation {
     /// At this address of the sender's process.
     Private(u64),
     /// At this offset of the segment.
     Shared(u64),
 }
 
-impl Place {
+impl MessageLocation {
     /// As one word: doubled, plus 1 for an offset.
     pub const fn to_word(self) -> u64 {
         match self {
@@ -101,50 +101,50 @@ impl Place {
     }
 
     /// The location in such a word.
-    pub const fn of_word(word: u64) -> Self {
+    pub const fn from_word(word: u64) -> Self {
         if word & 1 == 0 { Self::Private(word >> 1) } else { Self::Shared(word >> 1) }
     }
 }
 
 /// The last acknowledged message numbers, received and sent: the headers of short messages carry the difference.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Settled {
-    heard: u32,
-    said: u32,
+pub struct AckState {
+    received: u32,
+    sent: u32,
 }
 
-impl Settled {
+impl AckState {
     /// The header of a short message that carries this credit. `None`: the difference does not fit, and it takes a full
     /// header.
     #[inline(always)]
-    pub const fn note(&mut self, what: u32, credit: Credit, tag: u32) -> Option<[u32; 2]> {
-        let more = credit.settled.wrapping_sub(self.said);
+    pub const fn eager_header(&mut self, what: u32, credit: HeaderCredit, tag: u32) -> Option<[u32; 2]> {
+        let more = credit.settled.wrapping_sub(self.sent);
         if more > 0xff {
             return None;
         }
-        self.said = credit.settled;
+        self.sent = credit.settled;
         Some([what | more << 8 | (credit.freed as u32) << 16, tag])
     }
 
     /// The credit in such a header.
     #[inline(always)]
-    pub const fn credit(&mut self, note: u32) -> Credit {
-        self.heard = self.heard.wrapping_add(note >> 8 & 0xff);
-        Credit { freed: (note >> 16) as u16, settled: self.heard }
+    pub const fn credit(&mut self, note: u32) -> HeaderCredit {
+        self.received = self.received.wrapping_add(note >> 8 & 0xff);
+        HeaderCredit { freed: (note >> 16) as u16, settled: self.received }
     }
 
     /// Records the acknowledgement in a full header that is sent.
-    pub fn say(&mut self, head: &Head) {
-        self.said = settled(head.as_ref());
+    pub fn record_sent(&mut self, head: &MessageHeader) {
+        self.sent = acknowledged(head.as_ref());
     }
 
     /// Records the acknowledgement in a full header that has arrived. `None`: its checksum is wrong.
     #[inline]
-    pub fn hear(&mut self, note: u32, shown: &[u8]) -> Option<()> {
-        if check(shown) != note {
+    pub fn receive(&mut self, note: u32, shown: &[u8]) -> Option<()> {
+        if checksum(shown) != note {
             return None;
         }
-        self.heard = settled(shown);
+        self.received = acknowledged(shown);
         Some(())
     }
 }
@@ -152,7 +152,7 @@ impl Settled {
 /// The checksum of a header: a header that another process overwrote is not parsed, since a wrong one would make its
 /// sender wait for ever.
 #[inline]
-pub fn check(head: &[u8]) -> u32 {
+pub fn checksum(head: &[u8]) -> u32 {
     let mix = |sum: u32, word: u32| (sum ^ word).wrapping_mul(0x9e37_79b9).rotate_left(13);
     let (words, rest) = head.as_chunks();
     let sum = words.iter().fold(head.len() as u32, |sum, word| mix(sum, u32::from_le_bytes(*word)));
@@ -160,7 +160,7 @@ pub fn check(head: &[u8]) -> u32 {
 }
 
 /// The acknowledged message number in a full header.
-fn settled(head: &[u8]) -> u32 {
+fn acknowledged(head: &[u8]) -> u32 {
     head.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
@@ -176,11 +176,11 @@ pub fn put_with<'a>(
     back: &[u8],
     bytes: u32,
     fill: impl FnOnce(&mut [u8]),
-    fill_piece: impl FnOnce(Cells<'a>),
+    fill_piece: impl FnOnce(SharedBytes<'a>),
 ) -> Result<(), PutError> {
     let (length, total) = (bytes as usize, (bytes as usize).saturating_add(back.len()));
     if total > INLINE {
-        return ring.put_piece_beside(note, back, bytes, fill_piece);
+        return ring.put_piece_with_immediate(note, back, bytes, fill_piece);
     }
     let mut entry = [0; INLINE];
     let (front, rest) = entry.split_at_mut(length);
@@ -191,16 +191,16 @@ pub fn put_with<'a>(
 
 /// The payload and the immediate data of an entry.
 #[inline(always)]
-pub fn parted<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(Cells<'a>, [u8; BYTES])> {
-    if let Some(beside) = entry.beside.part(0, BYTES) {
-        return Some((entry.payload, private(beside)?));
+pub fn split_immediate<'a, const BYTES: usize>(entry: &Entry<'a>) -> Option<(SharedBytes<'a>, [u8; BYTES])> {
+    if let Some(beside) = entry.immediate.part(0, BYTES) {
+        return Some((entry.payload, read_array(beside)?));
     }
     let length = entry.payload.bytes().checked_sub(BYTES)?;
-    Some((entry.payload.part(0, length)?, private(entry.payload.part(length, BYTES)?)?))
+    Some((entry.payload.part(0, length)?, read_array(entry.payload.part(length, BYTES)?)?))
 }
 
 /// A copy of a payload of exactly `BYTES` bytes.
-pub fn private<const BYTES: usize>(payload: Cells<'_>) -> Option<[u8; BYTES]> {
+pub fn read_array<const BYTES: usize>(payload: SharedBytes<'_>) -> Option<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     if payload.bytes() != BYTES {
         return None;
@@ -219,51 +219,51 @@ mod tests {
     use unisono_core::message::{Context, Tag};
 
     #[test]
-    fn places_are_told_from_each_other() {
-        for place in [Place::Private(0), Place::Shared(0), Place::Private(0x7fff_ffff_f000), Place::Shared(1 << 29)] {
-            assert_eq!(Place::of_word(place.to_word()), place);
+    fn locations_are_distinguished() {
+        for place in [MessageLocation::Private(0), MessageLocation::Shared(0), MessageLocation::Private(0x7fff_ffff_f000), MessageLocation::Shared(1 << 29)] {
+            assert_eq!(MessageLocation::from_word(place.to_word()), place);
         }
-        assert_ne!(Place::Private(5).to_word(), Place::Shared(5).to_word());
+        assert_ne!(MessageLocation::Private(5).to_word(), MessageLocation::Shared(5).to_word());
     }
 
     #[test]
-    fn every_job_has_headers_that_fit_the_count() {
-        assert_eq!([0, 1, 3, 16, 17, 256, 1 << 20].map(headers), [1024, 1024, 1024, 1024, 963, 64, 8]);
+    fn unexpected_limit_shrinks_with_the_job() {
+        assert_eq!([0, 1, 3, 16, 17, 256, 1 << 20].map(unexpected_per_peer), [1024, 1024, 1024, 1024, 963, 64, 8]);
     }
 
     #[test]
-    fn notes_count_on_from_heads() {
-        let (mut here, mut there) = (Settled::default(), Settled::default());
-        let credit = |freed, settled| Credit { freed, settled };
-        let note = |side: &mut Settled, credit| side.note(EAGER, credit, 7).map(|[note, _]| note);
+    fn eager_headers_continue_the_counts_of_full_headers() {
+        let (mut here, mut there) = (AckState::default(), AckState::default());
+        let credit = |freed, settled| HeaderCredit { freed, settled };
+        let note = |side: &mut AckState, credit| side.eager_header(EAGER, credit, 7).map(|[note, _]| note);
         let first = note(&mut here, credit(3, 200)).expect("few are new");
         assert_eq!((first & KIND, there.credit(first)), (EAGER, credit(3, 200)));
         assert_eq!(note(&mut here, credit(4, 456)), None, "256 acknowledgements do not fit in a header");
-        let head = Head::short(Context(0), Tag(7), credit(4, 456));
-        here.say(&head);
-        assert_eq!(there.hear(check(head.as_ref()), head.as_ref()), Some(()));
+        let head = MessageHeader::inline(Context(0), Tag(7), credit(4, 456));
+        here.record_sent(&head);
+        assert_eq!(there.receive(checksum(head.as_ref()), head.as_ref()), Some(()));
         let next = note(&mut here, credit(5, 457)).expect("one is new");
         assert_eq!(there.credit(next), credit(5, 457));
     }
 
     #[test]
-    fn an_altered_head_is_not_heard() {
-        let head = Head::short(Context(9), Tag(1), Credit { freed: 2, settled: 3 });
-        let (note, mut bytes) = (check(head.as_ref()), [0; Head::EAGER]);
+    fn altered_header_is_refused() {
+        let head = MessageHeader::inline(Context(9), Tag(1), HeaderCredit { freed: 2, settled: 3 });
+        let (note, mut bytes) = (checksum(head.as_ref()), [0; MessageHeader::EAGER]);
         bytes.copy_from_slice(head.as_ref());
-        for bit in 0..8 * Head::EAGER {
+        for bit in 0..8 * MessageHeader::EAGER {
             let mut altered = bytes;
             altered[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Settled::default().hear(note, &altered), None, "bit {bit}");
+            assert_eq!(AckState::default().receive(note, &altered), None, "bit {bit}");
         }
     }
 
     #[test]
-    fn what_stands_beside_is_parted_at_every_length() {
+    fn immediate_is_split_off_at_every_length() {
         let mut memory = vec![0_u64; 1024];
         // SAFETY: the vector outlives the segment and is used through it alone.
         let segment = unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), 8192) };
-        let area = Area { at: 0, bytes: 8192 };
+        let area = Area { offset: 0, bytes: 8192 };
         let mut producer = Producer::new(segment, area, 8, 4096, 0).expect("a ring");
         let mut consumer = Consumer::new(segment, area, 8, 4096, 0).expect("a ring");
         let payload: Vec<u8> = (0..200).collect();
@@ -271,19 +271,19 @@ mod tests {
             let from = &payload[..bytes];
             let put = put_with(
                 &mut producer,
-                [HEADED, 1],
+                [EAGER_WITH_HEADER, 1],
                 &[5, 6, 7, 8],
                 bytes as u32,
                 |front| front.copy_from_slice(from),
                 |piece| piece.write(from).expect("as long as it"),
             );
             assert_eq!(put, Ok(()));
-            let entry = consumer.look().expect("sound").expect("an entry");
-            let (seen, beside) = parted::<4>(&entry).expect("both");
+            let entry = consumer.poll().expect("sound").expect("an entry");
+            let (seen, beside) = split_immediate::<4>(&entry).expect("both");
             let mut copy = vec![0; seen.bytes()];
             seen.read(&mut copy).expect("all of it");
             assert_eq!((copy.as_slice(), beside), (from, [5, 6, 7, 8]), "{bytes} bytes");
-            consumer.take();
+            consumer.consume();
         }
     }
 }

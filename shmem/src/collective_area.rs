@@ -14,27 +14,27 @@
 //! area for every rank, of which the group's members use the same number. Two generation counters per rank, which only
 //! grow, record which groups a rank has left.
 
-use crate::layout::{Layout, PAGE, RANKS_MAX, Waiting};
+use crate::layout::{SegmentLayout, PAGE, RANKS_MAX, WaitMode};
 use crate::segment::{STRIDE, Segment, Site, Word};
 
 /// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the signature of the
 /// collective.
-pub const SLOT_HEAD: usize = 8;
+pub const SLOT_HEADER: usize = 8;
 /// Steps by which a rank may run ahead of the slowest.
 pub const SLOTS: u32 = 16;
 
 /// The ranks of the node that belong to a group, in the group's order: all of them, or a subset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Seats {
+pub struct Members {
     #[cfg(feature = "std")]
-    some: Option<(u32, [u8; RANKS_MAX as usize])>,
+    subset: Option<(u32, [u8; RANKS_MAX as usize])>,
 }
 
-impl Seats {
+impl Members {
     /// All ranks of the node, in their order.
     pub const ALL: Self = Self {
         #[cfg(feature = "std")]
-        some: None,
+        subset: None,
     };
 
     /// These ranks of a node of `node` ranks. `None`: the list is empty or too long, or a rank is not of this node.
@@ -45,14 +45,14 @@ impl Seats {
         for (number, rank) in numbers.get_mut(..ranks.len())?.iter_mut().zip(ranks) {
             *number = known(rank)?;
         }
-        (!ranks.is_empty()).then_some(Self { some: Some((ranks.len() as u32, numbers)) })
+        (!ranks.is_empty()).then_some(Self { subset: Some((ranks.len() as u32, numbers)) })
     }
 
     /// The node's rank of a member of the group. A group of all ranks has no end.
     #[inline(always)]
     pub fn get(&self, member: u32) -> Option<u32> {
         #[cfg(feature = "std")]
-        if let Some((count, numbers)) = &self.some {
+        if let Some((count, numbers)) = &self.subset {
             return numbers.get(member as usize).filter(|_| member < *count).map(|number| u32::from(*number));
         }
         Some(member)
@@ -61,7 +61,7 @@ impl Seats {
     /// One more than the highest node rank among the first `members` members.
     fn end(&self, members: u32) -> u32 {
         #[cfg(feature = "std")]
-        if let Some((_, numbers)) = &self.some {
+        if let Some((_, numbers)) = &self.subset {
             let last = numbers.iter().take(members as usize).max();
             return last.map_or(0, |last| u32::from(*last) + 1);
         }
@@ -69,10 +69,10 @@ impl Seats {
     }
 }
 
-impl core::fmt::Debug for Seats {
+impl core::fmt::Debug for Members {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         #[cfg(feature = "std")]
-        if let Some((count, numbers)) = &self.some {
+        if let Some((count, numbers)) = &self.subset {
             return to.debug_list().entries(numbers.iter().take(*count as usize)).finish();
         }
         to.write_str("all")
@@ -81,13 +81,13 @@ impl core::fmt::Debug for Seats {
 
 /// Geometry of a group's collective areas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Boards {
+pub struct CollectiveAreas {
     /// Ranks of the group.
     pub ranks: u32,
     /// Which ranks of the node they are.
-    pub seats: Seats,
+    pub members: Members,
     /// Offset of the area of the node's rank 0.
-    pub at: usize,
+    pub offset: usize,
     /// Bytes of each area.
     pub stride: usize,
     /// Bytes between words that different ranks write.
@@ -101,78 +101,78 @@ pub struct Boards {
     /// Bytes of a chunk.
     pub chunk: usize,
     /// Whether ranks outnumber cores.
-    pub crowded: bool,
+    pub oversubscribed: bool,
 }
 
-impl Boards {
+impl CollectiveAreas {
     /// The areas of all ranks of a layout.
-    pub fn of(layout: &Layout) -> Self {
-        let at = layout.board(0).map_or(0, |area| area.at);
-        Self::from(layout, at, layout.sizes().board as usize)
+    pub fn of(layout: &SegmentLayout) -> Self {
+        let at = layout.collective_area(0).map_or(0, |area| area.offset);
+        Self::from(layout, at, layout.sizes().collective_area as usize)
     }
 
     /// The areas of these node ranks in a communicator slot, in the order of their group. `None`: there is no such slot
     /// or rank.
     #[cfg(feature = "std")]
-    pub fn in_room(layout: &Layout, room: u32, ranks: &[u32]) -> Option<Self> {
-        let (area, seats) = (layout.room(room)?, Seats::of(layout.sizes().ranks, ranks)?);
-        let all = Self::from(layout, area.at, layout.sizes().room as usize);
-        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, seats, ..all })
+    pub fn in_communicator_slot(layout: &SegmentLayout, room: u32, ranks: &[u32]) -> Option<Self> {
+        let (area, seats) = (layout.communicator_slot(room)?, Members::of(layout.sizes().ranks, ranks)?);
+        let all = Self::from(layout, area.offset, layout.sizes().communicator_slot as usize);
+        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, members: seats, ..all })
     }
 
-    fn from(layout: &Layout, at: usize, stride: usize) -> Self {
+    fn from(layout: &SegmentLayout, offset: usize, stride: usize) -> Self {
         let line = STRIDE;
         // An odd number of strides: the slots of one step spread over a cache's sets.
         let slot = STRIDE * if stride >= 1 << 18 { 9 } else { 1 };
         let bulk = (2 * line + SLOTS as usize * slot).next_multiple_of(PAGE).min(stride);
         let chunk = (stride - bulk) / SLOTS as usize / STRIDE * STRIDE;
-        let (ranks, crowded) = (layout.sizes().ranks, layout.sizes().waiting == Waiting::Shared);
-        let (seats, inline) = (Seats::ALL, slot - SLOT_HEAD);
-        Self { ranks, seats, at, stride, line, slots: SLOTS, inline, bulk, chunk, crowded }
+        let (ranks, oversubscribed) = (layout.sizes().ranks, layout.sizes().waiting == WaitMode::Oversubscribed);
+        let (members, inline) = (Members::ALL, slot - SLOT_HEADER);
+        Self { ranks, members, offset, stride, line, slots: SLOTS, inline, bulk, chunk, oversubscribed }
     }
 
     /// Offset of a rank's area; beyond all areas if there is no such rank.
-    fn board(&self, rank: u32) -> usize {
-        self.at + self.seats.get(rank).unwrap_or(RANKS_MAX) as usize * self.stride
+    fn area(&self, rank: u32) -> usize {
+        self.offset + self.members.get(rank).unwrap_or(RANKS_MAX) as usize * self.stride
     }
 
     /// Offset of a rank's barrier phase.
     pub fn phase(&self, rank: u32) -> usize {
-        self.board(rank)
+        self.area(rank)
     }
 
     /// Cache lines on which a rank's phase may be.
-    pub const fn lines(&self) -> u32 {
+    pub const fn phase_lines(&self) -> u32 {
         1 + (self.bulk.saturating_sub(self.slots_end()) / STRIDE) as u32
     }
 
     /// Offset of a rank's phase on one of these lines; 0 is the initial one.
-    pub fn phase_on(&self, rank: u32, line: u32) -> usize {
+    pub fn phase_on_line(&self, rank: u32, line: u32) -> usize {
         match line.checked_sub(1) {
             None => self.phase(rank),
-            Some(behind) => self.board(rank) + self.slots_end() + behind as usize * STRIDE,
+            Some(behind) => self.area(rank) + self.slots_end() + behind as usize * STRIDE,
         }
     }
 
     /// Offset of the word with the number of the line that a rank's phase moves to, plus one; 0: not announced.
-    pub fn moves_to(&self, rank: u32) -> usize {
-        self.board(rank) + 4
+    pub fn next_phase_line(&self, rank: u32) -> usize {
+        self.area(rank) + 4
     }
 
     /// Offset of the generation of the last group of this communicator slot in whose collectives a rank no longer takes
     /// part.
     pub fn retired(&self, rank: u32) -> usize {
-        self.board(rank) + 8
+        self.area(rank) + 8
     }
 
     /// Offset of the generation of the last group of this communicator slot that a rank has freed.
     pub fn freed(&self, rank: u32) -> usize {
-        self.board(rank) + 12
+        self.area(rank) + 12
     }
 
     /// Bytes of a slot.
     pub const fn slot_bytes(&self) -> usize {
-        self.inline + SLOT_HEAD
+        self.inline + SLOT_HEADER
     }
 
     /// Bytes of an area before the end of its slots.
@@ -182,23 +182,23 @@ impl Boards {
 
     /// Offset of the count of steps that a rank has finished.
     pub fn done(&self, rank: u32) -> usize {
-        self.board(rank) + self.line
+        self.area(rank) + self.line
     }
 
     /// Words in which a rank records what it has pulled from each peer; only where no phase moves.
-    const fn taken_words(&self) -> u32 {
-        if cfg!(feature = "std") && self.crowded { (self.bulk.saturating_sub(self.slots_end()) / 4) as u32 } else { 0 }
+    const fn pull_words(&self) -> u32 {
+        if cfg!(feature = "std") && self.oversubscribed { (self.bulk.saturating_sub(self.slots_end()) / 4) as u32 } else { 0 }
     }
 
     /// Whether there is such a word for each rank of the group.
-    pub const fn has_taken(&self) -> bool {
-        self.ranks <= self.taken_words()
+    pub const fn has_pull_words(&self) -> bool {
+        self.ranks <= self.pull_words()
     }
 
     /// Offset of the word in which `rank` records the last step in which it pulled a buffer that `of` exposes to all,
     /// plus one.
-    pub fn taken(&self, rank: u32, of: u32) -> usize {
-        self.board(rank) + self.slots_end() + 4 * of as usize
+    pub fn pulled_step(&self, rank: u32, of: u32) -> usize {
+        self.area(rank) + self.slots_end() + 4 * of as usize
     }
 
     /// The slot of a step.
@@ -208,12 +208,12 @@ impl Boards {
 
     /// Offset of a rank's stamp for a step.
     pub fn stamp(&self, rank: u32, step: u32) -> usize {
-        self.board(rank) + 2 * self.line + self.slot(step) as usize * self.slot_bytes()
+        self.area(rank) + 2 * self.line + self.slot(step) as usize * self.slot_bytes()
     }
 
     /// Offset of a rank's inline payload of a step.
     pub fn payload(&self, rank: u32, step: u32) -> usize {
-        self.stamp(rank, step) + SLOT_HEAD
+        self.stamp(rank, step) + SLOT_HEADER
     }
 
     /// Offset of a rank's chunk of a step.
@@ -223,30 +223,30 @@ impl Boards {
 
     /// Offset of a rank's first chunk.
     pub fn first_chunk(&self, rank: u32) -> usize {
-        self.board(rank) + self.bulk
+        self.area(rank) + self.bulk
     }
 
     /// Offset of the end of the last area.
     pub fn end(&self) -> usize {
-        self.at + self.seats.end(self.ranks) as usize * self.stride
+        self.offset + self.members.end(self.ranks) as usize * self.stride
     }
 
     /// All words of all areas up to the highest member's, if they lie in the segment; a rank's words begin at a
     /// multiple of the stride.
     pub(crate) fn words<'a>(&self, segment: Segment<'a>) -> Option<&'a [Word]> {
-        segment.words(self.at, self.stride.checked_mul(self.seats.end(self.ranks) as usize)? / 4)
+        segment.words(self.offset, self.stride.checked_mul(self.members.end(self.ranks) as usize)? / 4)
     }
 
     /// Sets every word to its state after `step` collective steps and as many barrier phases. The creator of the
     /// segment calls it where the counts do not begin at zero.
-    pub fn write_first(&self, segment: Segment<'_>, step: u32) -> Option<()> {
-        (0..self.ranks).try_for_each(|rank| self.write_first_of(segment, rank, step))
+    pub fn initialize(&self, segment: Segment<'_>, step: u32) -> Option<()> {
+        (0..self.ranks).try_for_each(|rank| self.initialize_rank(segment, rank, step))
     }
 
     /// As [`write_first`](Self::write_first), for one rank.
-    pub fn write_first_of(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
+    pub fn initialize_rank(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
         // An earlier group of this communicator slot may have had more ranks.
-        let taken = (0..self.taken_words()).map(|of| self.taken(rank, of));
+        let taken = (0..self.pull_words()).map(|of| self.pulled_step(rank, of));
         for at in [self.phase(rank), self.done(rank)].into_iter().chain(taken) {
             segment.word(at)?.publish(step, Site::Plain);
         }
@@ -260,47 +260,47 @@ impl Boards {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{ROOMS, Sizes};
+    use crate::layout::{COMMUNICATOR_SLOTS, SegmentSizes};
 
-    fn assert_within(boards: &Boards, rank: u32, end: usize) {
+    fn assert_within(boards: &CollectiveAreas, rank: u32, end: usize) {
         let last = boards.slots - 1;
-        assert!(boards.stamp(rank, last) + SLOT_HEAD + boards.inline <= boards.board(rank) + boards.bulk, "{boards:?}");
+        assert!(boards.stamp(rank, last) + SLOT_HEADER + boards.inline <= boards.area(rank) + boards.bulk, "{boards:?}");
         assert!(boards.bulk(rank, last) + boards.chunk <= end, "{boards:?}");
-        assert!(boards.lines() >= 8 && boards.phase_on(rank, boards.lines()) <= boards.board(rank) + boards.bulk);
+        assert!(boards.phase_lines() >= 8 && boards.phase_on_line(rank, boards.phase_lines()) <= boards.area(rank) + boards.bulk);
     }
 
     #[test]
-    fn slots_and_chunks_lie_within_the_board() {
+    fn slots_and_chunks_lie_within_the_area() {
         for ranks in 1..=RANKS_MAX {
-            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Shared)).unwrap();
-            let boards = Boards::of(&layout);
-            assert_within(&boards, 0, boards.board(1));
+            let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Oversubscribed)).unwrap();
+            let boards = CollectiveAreas::of(&layout);
+            assert_within(&boards, 0, boards.area(1));
             assert!(boards.chunk >= 2048 && boards.end() <= layout.bytes(), "{ranks}: {boards:?}");
-            assert_eq!(boards.board(ranks - 1), layout.board(ranks - 1).unwrap().at);
+            assert_eq!(boards.area(ranks - 1), layout.collective_area(ranks - 1).unwrap().offset);
         }
     }
 
     #[test]
-    fn some_ranks_have_their_own_boards_of_a_room() {
+    fn subset_of_ranks_has_its_own_areas_of_a_communicator_slot() {
         for ranks in 3..=64 {
-            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Shared)).unwrap();
-            let (room, some) = (layout.room(ROOMS - 1).unwrap(), [ranks - 1, 0, 1]);
-            let boards = Boards::in_room(&layout, ROOMS - 1, &some).unwrap();
+            let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Oversubscribed)).unwrap();
+            let (room, some) = (layout.communicator_slot(COMMUNICATOR_SLOTS - 1).unwrap(), [ranks - 1, 0, 1]);
+            let boards = CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS - 1, &some).unwrap();
             let stride = room.bytes / ranks as usize;
             for (rank, local) in (0..).zip(some) {
-                assert_eq!(boards.board(rank), room.at + local as usize * stride);
-                assert_within(&boards, rank, boards.board(rank) + stride);
+                assert_eq!(boards.area(rank), room.offset + local as usize * stride);
+                assert_within(&boards, rank, boards.area(rank) + stride);
             }
-            assert!(boards.end() == room.at + room.bytes && boards.end() <= layout.bytes());
-            assert!(boards.chunk >= 512 && boards.seats.get(3).is_none(), "{boards:?}");
+            assert!(boards.end() == room.offset + room.bytes && boards.end() <= layout.bytes());
+            assert!(boards.chunk >= 512 && boards.members.get(3).is_none(), "{boards:?}");
             assert!(
-                boards.taken_words() >= 64 && boards.taken(0, boards.taken_words()) <= boards.board(0) + boards.bulk
+                boards.pull_words() >= 64 && boards.pulled_step(0, boards.pull_words()) <= boards.area(0) + boards.bulk
             );
-            assert_eq!(Boards::in_room(&layout, ROOMS, &some), None, "no such communicator slot");
-            assert_eq!(Boards::in_room(&layout, 0, &[0, ranks]), None, "no such rank");
-            assert_eq!(Boards::in_room(&layout, 0, &[]), None);
+            assert_eq!(CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS, &some), None, "no such communicator slot");
+            assert_eq!(CollectiveAreas::in_communicator_slot(&layout, 0, &[0, ranks]), None, "no such rank");
+            assert_eq!(CollectiveAreas::in_communicator_slot(&layout, 0, &[]), None);
         }
-        let large = Layout::new(Sizes::of_node(65, Waiting::Shared)).unwrap();
-        assert_eq!(Boards::in_room(&large, 0, &[0, 1]), None);
+        let large = SegmentLayout::new(SegmentSizes::of_node(65, WaitMode::Oversubscribed)).unwrap();
+        assert_eq!(CollectiveAreas::in_communicator_slot(&large, 0, &[0, 1]), None);
     }
 }

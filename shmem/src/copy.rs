@@ -30,7 +30,7 @@ pub unsafe fn copy(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     } else {
         // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
         // are disjoint.
-        unsafe { copy_ahead(from, into, bytes) };
+        unsafe { copy_prefetched(from, into, bytes) };
     }
 }
 
@@ -88,12 +88,12 @@ unsafe fn copy_lines(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 ///
 /// # Safety
 /// As there.
-unsafe fn copy_ahead(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+unsafe fn copy_prefetched(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     let (mut from, mut into, mut left) = (from, into, bytes);
     while left > BLOCK {
         for at in (BLOCK..left.min(2 * BLOCK)).step_by(LINE) {
-            fetch(into.as_ptr().wrapping_add(at));
-            fetch(from.as_ptr().wrapping_add(at));
+            prefetch(into.as_ptr().wrapping_add(at));
+            prefetch(from.as_ptr().wrapping_add(at));
         }
         // SAFETY: `left` of the caller's readable and writable, disjoint bytes lie here, which is more than `BLOCK`.
         unsafe { into.copy_from_nonoverlapping(from, BLOCK) };
@@ -109,7 +109,7 @@ unsafe fn copy_ahead(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
 
 /// Prefetches a line into all cache levels.
 #[inline(always)]
-fn fetch(line: *const u8) {
+fn prefetch(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_of_any_length_is_copied_and_none_beside() {
+    fn every_byte_of_any_length_is_copied_and_no_other() {
         let from: Vec<u8> = (0..6 * BLOCK as u32).map(|i| (i % 251) as u8 + 1).collect();
         let lengths = [0, 1, 63, BLOCK, LONG - 1, LONG, LONG + 1, LONG + BLOCK - 1, LONG + BLOCK - 16];
         for (length, shift) in lengths.into_iter().flat_map(|length| [0, 1, 16].map(|shift| (length, shift))) {

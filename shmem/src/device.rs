@@ -13,40 +13,40 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 
-use crate::layout::Layout;
+use crate::layout::SegmentLayout;
 use crate::ring::{Consumer, INLINE, Producer, PutError};
-use crate::segment::{Cells, Segment};
-use crate::user_memory::{self, Lent};
+use crate::segment::{SharedBytes, Segment};
+use crate::user_memory::{self, UserMemory};
 
 /// Bytes of the longest datagram that any layout allows.
 pub const MTU_MAX: usize = 8192;
 /// Buffers besides those for held datagrams.
-pub const SPARE: usize = 8;
+pub const SPARE_BUFFERS: usize = 8;
 /// The longest datagram is one part in this number of a ring's bulk; all but one of these parts can be outstanding
 /// without loss, wherever the previous one ended.
-const SHARE: u32 = 8;
+const MTU_DIVISOR: u32 = 8;
 /// The header word of the device's entries.
 const DATAGRAM: u32 = u32::from_le_bytes(*b"GRAM");
 /// Shortest useful timeout in nanoseconds: datagrams are lost only when a receiver is overrun.
 const GRANULARITY_NS: u32 = 10_000;
 /// Events that can be queued for polling.
-const FACTS: usize = 16;
+const EVENTS: usize = 16;
 
 /// The rings to and from one rank.
 #[derive(Debug)]
-pub struct Pair<'a> {
+pub struct RingPair<'a> {
     outward: Producer<'a>,
     inward: Consumer<'a>,
     /// Its words held values that it never writes; it is no longer polled.
     corrupted: bool,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> RingPair<'a> {
     /// The rings between two ranks of the node, as the first sees them. `None`: there are no such ranks.
-    pub fn new(segment: Segment<'a>, layout: &Layout, own: u32, peer: u32) -> Option<Self> {
+    pub fn new(segment: Segment<'a>, layout: &SegmentLayout, own: u32, peer: u32) -> Option<Self> {
         let (outward, inward) = (Producer::of(segment, layout, own, peer)?, Consumer::of(segment, layout, peer, own)?);
         Some(Self { outward, inward, corrupted: false })
     }
@@ -54,19 +54,19 @@ impl<'a> Pair<'a> {
 
 /// A datagram in private memory, of up to `BYTES` bytes.
 #[derive(Clone, Copy)]
-pub struct Buffer<const BYTES: usize = MTU_MAX> {
+pub struct DatagramBuffer<const BYTES: usize = MTU_MAX> {
     from: u32,
     length: u16,
     taken: bool,
     bytes: [u8; BYTES],
 }
 
-impl<const BYTES: usize> Buffer<BYTES> {
+impl<const BYTES: usize> DatagramBuffer<BYTES> {
     /// An unused one.
     pub const FREE: Self = Self { from: 0, length: 0, taken: false, bytes: [0; BYTES] };
 }
 
-impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
+impl<const BYTES: usize> fmt::Debug for DatagramBuffer<BYTES> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Buffer({} bytes from {}, taken: {})", self.length, self.from, self.taken)
     }
@@ -78,7 +78,7 @@ impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
 struct Current<'a> {
     buffer: usize,
     /// `None`: it is not longer than the header.
-    cells: Option<Cells<'a>>,
+    cells: Option<SharedBytes<'a>>,
 }
 
 /// Counters of lost datagrams.
@@ -87,7 +87,7 @@ pub struct Losses {
     /// Posted to a full ring.
     pub full: u32,
     /// Posted to an unknown peer, or too long.
-    pub astray: u32,
+    pub undeliverable: u32,
     /// Peers whose rings held values that no rank writes.
     pub corrupted: u32,
 }
@@ -95,14 +95,14 @@ pub struct Losses {
 /// A [`Device`] over rings. `A` is a piece of a user buffer; datagrams have at most `BYTES` bytes, equal on all ranks.
 #[derive(Debug)]
 pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
-    pairs: &'a mut [Pair<'a>],
-    buffers: &'a mut [Buffer<BYTES>],
-    head: [u8; HEAD],
+    pairs: &'a mut [RingPair<'a>],
+    buffers: &'a mut [DatagramBuffer<BYTES>],
+    header: [u8; HEADER_ROOM],
     posted: Ticket,
     current: Option<Current<'a>>,
     /// The pair that is polled next.
     next: usize,
-    facts: [Option<Fact>; FACTS],
+    events: [Option<DeviceEvent>; EVENTS],
     mtu: u32,
     slots: u32,
     losses: Losses,
@@ -112,18 +112,18 @@ pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
 impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
     /// A device with these rings, one pair for each rank of the node in order, its own included, and these buffers:
     /// [`SPARE`] plus the number of datagrams that can be held.
-    pub fn new(layout: &Layout, pairs: &'a mut [Pair<'a>], buffers: &'a mut [Buffer<BYTES>]) -> Self {
+    pub fn new(layout: &SegmentLayout, pairs: &'a mut [RingPair<'a>], buffers: &'a mut [DatagramBuffer<BYTES>]) -> Self {
         let bulk = layout.sizes().ring_bulk;
-        let mtu = (bulk / SHARE).min(MTU_MAX.min(BYTES) as u32);
+        let mtu = (bulk / MTU_DIVISOR).min(MTU_MAX.min(BYTES) as u32);
         let slots = (bulk / mtu.max(1)).saturating_sub(1).min(layout.sizes().ring_entries);
         Self {
             pairs,
             buffers,
-            head: [0; HEAD],
+            header: [0; HEADER_ROOM],
             posted: Ticket::default(),
             current: None,
             next: 0,
-            facts: [None; FACTS],
+            events: [None; EVENTS],
             mtu,
             slots,
             losses: Losses::default(),
@@ -137,55 +137,55 @@ impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
     }
 
     /// Moves the current datagram from its ring to its buffer, and returns the ring entry.
-    fn set_aside(&mut self) {
+    fn stash_current(&mut self) {
         let Some(current) = self.current.take() else { return };
         let Some(buffer) = self.buffers.get_mut(current.buffer) else { return };
-        let rest = buffer.bytes.get_mut(HEAD..usize::from(buffer.length));
+        let rest = buffer.bytes.get_mut(HEADER_ROOM..usize::from(buffer.length));
         if let (Some(cells), Some(rest)) = (current.cells, rest) {
             // As long as the datagram was when it arrived.
-            let _ = cells.part(HEAD, rest.len()).and_then(|cells| cells.read(rest));
+            let _ = cells.part(HEADER_ROOM, rest.len()).and_then(|cells| cells.read(rest));
         }
-        self.take(current);
+        self.consume(current);
     }
 
-    fn take(&mut self, current: Current<'a>) {
+    fn consume(&mut self, current: Current<'a>) {
         let from = self.buffers.get(current.buffer).map(|buffer| buffer.from as usize);
         if let Some(pair) = from.and_then(|from| self.pairs.get_mut(from)) {
-            pair.inward.take();
+            pair.inward.consume();
         }
     }
 
-    fn tell(&mut self, fact: Fact) {
-        let free = self.facts.iter_mut().find(|place| place.is_none());
+    fn push_event(&mut self, fact: DeviceEvent) {
+        let free = self.events.iter_mut().find(|place| place.is_none());
         if let Some(place) = free {
             *place = Some(fact);
         }
     }
 
     /// The next entry of this pair, if there is one; its header is copied to the buffer.
-    fn look(&mut self, from: usize, free: usize) -> Option<Current<'a>> {
+    fn poll_ring(&mut self, from: usize, free: usize) -> Option<Current<'a>> {
         let pair = self.pairs.get_mut(from).filter(|pair| !pair.corrupted)?;
         let buffer = self.buffers.get_mut(free)?;
-        let entry = match pair.inward.look() {
+        let entry = match pair.inward.poll() {
             Ok(entry) => entry?,
-            Err(_) => return self.disown(from),
+            Err(_) => return self.protocol_failure(from),
         };
         let (length, cells) = (entry.payload.bytes(), entry.payload);
-        cells.read(buffer.bytes.get_mut(..length.min(HEAD))?)?;
-        if entry.note != [DATAGRAM, length as u32] || length > self.mtu as usize {
-            return self.disown(from);
+        cells.read(buffer.bytes.get_mut(..length.min(HEADER_ROOM))?)?;
+        if entry.header != [DATAGRAM, length as u32] || length > self.mtu as usize {
+            return self.protocol_failure(from);
         }
         (buffer.from, buffer.length, buffer.taken) = (from as u32, length as u16, true);
-        Some(Current { buffer: free, cells: (length > HEAD).then_some(cells) })
+        Some(Current { buffer: free, cells: (length > HEADER_ROOM).then_some(cells) })
     }
 
     /// Handles a protocol violation: the peer's words hold values that it never writes.
-    fn disown<T>(&mut self, peer: usize) -> Option<T> {
+    fn protocol_failure<T>(&mut self, peer: usize) -> Option<T> {
         if let Some(pair) = self.pairs.get_mut(peer) {
             pair.corrupted = true;
         }
         self.losses.corrupted = self.losses.corrupted.saturating_add(1);
-        self.tell(Fact::NoPath(PeerId(peer as u32)));
+        self.push_event(DeviceEvent::NoPath(PeerId(peer as u32)));
         None
     }
 }
@@ -196,15 +196,15 @@ pub struct RingToken<'b, 'a, A, const BYTES: usize = MTU_MAX> {
     device: &'b mut RingDevice<'a, A, BYTES>,
 }
 
-impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
+impl<A: UserMemory, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
     type Address = A;
 
     fn ticket(&self) -> Ticket {
         self.device.posted.next()
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        &mut self.device.head
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        &mut self.device.header
     }
 
     /// Copies the datagram to the receiver's ring. If the ring is full it is lost and counted.
@@ -212,11 +212,11 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
         let device = self.device;
         device.posted = device.posted.next();
         let (peer, mtu) = (transmit.to.0 as usize, device.mtu as usize);
-        let head = device.head.get(..usize::from(transmit.head)).unwrap_or_default();
-        let bytes = head.len() + payload.map_or(0, Lent::bytes);
+        let head = device.header.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
+        let bytes = head.len() + payload.map_or(0, UserMemory::bytes);
         let pair = device.pairs.get_mut(peer).filter(|pair| !pair.corrupted && bytes <= mtu);
         let Some(pair) = pair else {
-            device.losses.astray = device.losses.astray.saturating_add(1);
+            device.losses.undeliverable = device.losses.undeliverable.saturating_add(1);
             return;
         };
         let note = [DATAGRAM, bytes as u32];
@@ -227,7 +227,7 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
                 *to = *from;
             }
             if let Some(payload) = payload {
-                user_memory::to_private(payload, rest);
+                user_memory::copy_to_private(payload, rest);
             }
             pair.outward.put(note, inline.get(..bytes).unwrap_or_default())
         } else {
@@ -235,14 +235,14 @@ impl<A: Lent, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
                 // Both fit: the piece is as long as the two together.
                 let _ = cells.write(head);
                 if let (Some(payload), Some(rest)) = (payload, cells.part(head.len(), bytes - head.len())) {
-                    user_memory::to_cells(payload, rest);
+                    user_memory::copy_to_shared(payload, rest);
                 }
             })
         };
         match put {
             Ok(()) => {}
             Err(PutError::Corrupted) => {
-                let _: Option<()> = device.disown(peer);
+                let _: Option<()> = device.protocol_failure(peer);
             }
             Err(PutError::Full | PutError::TooLong) => device.losses.full = device.losses.full.saturating_add(1),
         }
@@ -255,7 +255,7 @@ pub struct RingDatagram<'b> {
     slot: Slot,
     from: u32,
     length: u32,
-    head: &'b [u8],
+    header: &'b [u8],
 }
 
 impl Received for RingDatagram<'_> {
@@ -267,8 +267,8 @@ impl Received for RingDatagram<'_> {
         self.length
     }
 
-    fn head(&self) -> &[u8] {
-        self.head
+    fn prefix(&self) -> &[u8] {
+        self.header
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
@@ -280,7 +280,7 @@ impl Received for RingDatagram<'_> {
     }
 }
 
-impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
+impl<'a, A: UserMemory, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
     type Address = A;
     type Token<'b>
         = RingToken<'b, 'a, A, BYTES>
@@ -295,31 +295,31 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
         Limits {
             mtu: self.mtu,
             receive_slots: self.slots,
-            holdable: self.buffers.len().saturating_sub(SPARE) as u32,
+            holdable: self.buffers.len().saturating_sub(SPARE_BUFFERS) as u32,
             granularity_ns: GRANULARITY_NS,
             lossless: true,
             interrupts: false,
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<RingToken<'_, 'a, A, BYTES>> {
-        (lane == Lane::Polled).then_some(RingToken { device: self })
+    fn token(&mut self, lane: DeviceQueue) -> Option<RingToken<'_, 'a, A, BYTES>> {
+        (lane == DeviceQueue::Polled).then_some(RingToken { device: self })
     }
 
     /// Nothing to do: a posted datagram is in the ring already.
-    fn flush(&mut self, _: Lane) {}
+    fn flush(&mut self, _: DeviceQueue) {}
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
-        if lane == Lane::Polled { self.posted } else { Ticket::default() }
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        if lane == DeviceQueue::Polled { self.posted } else { Ticket::default() }
     }
 
     /// Polls every ring once. Returns none if no buffer is free.
-    fn receive(&mut self, lane: Lane) -> Option<RingDatagram<'_>> {
-        self.set_aside();
-        let free = self.buffers.iter().position(|buffer| !buffer.taken).filter(|_| lane == Lane::Polled)?;
+    fn receive(&mut self, lane: DeviceQueue) -> Option<RingDatagram<'_>> {
+        self.stash_current();
+        let free = self.buffers.iter().position(|buffer| !buffer.taken).filter(|_| lane == DeviceQueue::Polled)?;
         let (first, count) = (self.next, self.pairs.len());
         let mut turns = (first..count).chain(0..first.min(count));
-        let (from, current) = turns.find_map(|from| Some((from, self.look(from, free)?)))?;
+        let (from, current) = turns.find_map(|from| Some((from, self.poll_ring(from, free)?)))?;
         // Round robin: the pair that delivered is polled last.
         self.next = if from + 1 < count { from + 1 } else { 0 };
         self.current = Some(current);
@@ -330,58 +330,58 @@ impl<'a, A: Lent, const BYTES: usize> Device for RingDevice<'a, A, BYTES> {
         let (slot, start, bytes) = (from.0 as usize, usize::from(start), bytes as usize);
         if let Some(Current { cells: Some(cells), .. }) = self.current.filter(|current| current.buffer == slot) {
             if let Some(part) = cells.part(start, bytes) {
-                user_memory::from_cells(part, to);
+                user_memory::copy_from_shared(part, to);
             }
             return;
         }
         let private = self.buffers.get(slot).and_then(|buffer| buffer.bytes.get(..usize::from(buffer.length)));
         if let Some(part) = private.and_then(|private| private.get(start..start.checked_add(bytes)?)) {
-            user_memory::from_private(part, to);
+            user_memory::copy_from_private(part, to);
         }
     }
 
     fn hold(&mut self, slot: Slot) {
         if self.current.is_some_and(|current| current.buffer == slot.0 as usize) {
-            self.set_aside();
+            self.stash_current();
         }
     }
 
     fn held(&self, slot: Slot) -> RingDatagram<'_> {
         let buffer = self.buffers.get(slot.0 as usize);
-        let shown = |buffer: &'_ Buffer<BYTES>| usize::from(buffer.length).min(HEAD);
+        let shown = |buffer: &'_ DatagramBuffer<BYTES>| usize::from(buffer.length).min(HEADER_ROOM);
         RingDatagram {
             slot,
             from: buffer.map_or(u32::MAX, |buffer| buffer.from),
             length: buffer.map_or(0, |buffer| buffer.length.into()),
-            head: buffer.and_then(|buffer| buffer.bytes.get(..shown(buffer))).unwrap_or_default(),
+            header: buffer.and_then(|buffer| buffer.bytes.get(..shown(buffer))).unwrap_or_default(),
         }
     }
 
     fn release(&mut self, slot: Slot) {
         let index = slot.0 as usize;
         if let Some(current) = self.current.take_if(|current| current.buffer == index) {
-            self.take(current);
+            self.consume(current);
         }
         if let Some(buffer) = self.buffers.get_mut(index) {
             buffer.taken = false;
         }
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
-        let waits = self.pairs.iter().any(|pair| !pair.corrupted && pair.inward.has_news());
-        if lane == Lane::Polled && waits { Armed::Pending } else { Armed::Armed }
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
+        let waits = self.pairs.iter().any(|pair| !pair.corrupted && pair.inward.has_message());
+        if lane == DeviceQueue::Polled && waits { Armed::Pending } else { Armed::Armed }
     }
 
-    fn ask(&mut self, wish: Wish) {
-        if let Wish::Resolve(peer) = wish {
+    fn request_path(&mut self, wish: PathRequest) {
+        if let PathRequest::Resolve(peer) = wish {
             let known = self.pairs.get(peer.0 as usize).is_some_and(|pair| !pair.corrupted);
-            self.tell(if known { Fact::Path { peer, mtu: self.mtu } } else { Fact::NoPath(peer) });
+            self.push_event(if known { DeviceEvent::Path { peer, mtu: self.mtu } } else { DeviceEvent::NoPath(peer) });
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        let fact = self.facts.first_mut()?.take()?;
-        self.facts.rotate_left(1);
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        let fact = self.events.first_mut()?.take()?;
+        self.events.rotate_left(1);
         Some(fact)
     }
 }

@@ -20,29 +20,29 @@ pub const VERSION: u32 = 6;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
 /// Communicator slots: groups, besides that of all ranks, for which a rank has a collective area.
-pub const ROOMS: u32 = 8;
+pub const COMMUNICATOR_SLOTS: u32 = 8;
 /// Alignment of every area in bytes.
 pub const PAGE: usize = 4096;
 
 /// How ranks wait. Constant for the lifetime of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Waiting {
+pub enum WaitMode {
     /// Dedicated: a core for every rank. Ranks spin and none is ever woken.
     Dedicated,
     /// Oversubscribed: more ranks than cores. Ranks yield, then sleep, and are woken.
-    Shared,
+    Oversubscribed,
 }
 
-impl Waiting {
+impl WaitMode {
     /// The mode for this number of ranks and processors.
     pub const fn of(ranks: usize, processors: usize) -> Self {
-        if ranks > processors { Self::Shared } else { Self::Dedicated }
+        if ranks > processors { Self::Oversubscribed } else { Self::Dedicated }
     }
 }
 
 /// The sizes that decide a layout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Sizes {
+pub struct SegmentSizes {
     /// Ranks of the node, 1 to [`RANKS_MAX`].
     pub ranks: u32,
     /// Entries of a ring, of one line each: a power of two.
@@ -50,14 +50,14 @@ pub struct Sizes {
     /// Bytes of a ring's bulk: a power of two.
     pub ring_bulk: u32,
     /// Bytes of a rank's collective area: a multiple of a page.
-    pub board: u32,
+    pub collective_area: u32,
     /// Bytes of a rank's pool: a multiple of a page.
     pub pool: u32,
     /// Bytes of a rank's collective area in a communicator slot: a multiple of a page; 0: there are no communicator
     /// slots.
-    pub room: u32,
+    pub communicator_slot: u32,
     /// How ranks wait.
-    pub waiting: Waiting,
+    pub waiting: WaitMode,
 }
 
 /// Why sizes or a header give no layout.
@@ -90,37 +90,37 @@ impl core::error::Error for LayoutError {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Area {
     /// Its first byte.
-    pub at: usize,
+    pub offset: usize,
     /// Its length.
     pub bytes: usize,
 }
 
 /// The offsets of all areas of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Layout {
-    sizes: Sizes,
-    asleep: usize,
-    boards: usize,
+pub struct SegmentLayout {
+    sizes: SegmentSizes,
+    sleep_words: usize,
+    collective_areas: usize,
     rings: usize,
     pools: usize,
-    rooms: usize,
+    communicator_slots: usize,
     used: usize,
     end: usize,
 }
 
-const SEATS: usize = PAGE;
+const RANK_SLOTS: usize = PAGE;
 
-impl Sizes {
+impl SegmentSizes {
     /// Default sizes for `ranks` ranks: at most some 64 MiB of rings, 16 MiB of collective areas, 64 MiB of pools and 8
     /// MiB of communicator slots; no communicator slots for more than 64 ranks.
     ///
     /// In the dedicated mode the bulk of a ring exceeds the inner caches: lines that the reader's cache still holds are
     /// slow to write.
-    pub const fn of_node(ranks: u32, waiting: Waiting) -> Self {
+    pub const fn of_node(ranks: u32, waiting: WaitMode) -> Self {
         let (ring_entries, ring_bulk) = match (ranks, waiting) {
-            (0..=4, Waiting::Dedicated) => (64, 1 << 20),
-            (0..=8, Waiting::Dedicated) => (64, 1 << 19),
-            (0..=8, Waiting::Shared) => (64, 1 << 18),
+            (0..=4, WaitMode::Dedicated) => (64, 1 << 20),
+            (0..=8, WaitMode::Dedicated) => (64, 1 << 19),
+            (0..=8, WaitMode::Oversubscribed) => (64, 1 << 18),
             (9..=16, _) => (64, 1 << 16),
             (17..=64, _) => (32, 1 << 13),
             _ => (16, 1 << 11),
@@ -135,8 +135,8 @@ impl Sizes {
             65..=128 => 7,
             _ => 8,
         };
-        let room = if ranks > 1 && ranks <= 64 { 1 << (20 - share) } else { 0 };
-        Self { ranks, ring_entries, ring_bulk, board: 1 << (24 - share), pool: 1 << (26 - share), room, waiting }
+        let communicator_slot = if ranks > 1 && ranks <= 64 { 1 << (20 - share) } else { 0 };
+        Self { ranks, ring_entries, ring_bulk, collective_area: 1 << (24 - share), pool: 1 << (26 - share), communicator_slot, waiting }
     }
 
     /// Bytes of one ring: the consumer's tail, the entries, the bulk.
@@ -145,13 +145,13 @@ impl Sizes {
     }
 }
 
-impl Layout {
+impl SegmentLayout {
     /// The layout of these sizes.
     ///
     /// # Errors
     /// [`LayoutError`].
-    pub fn new(sizes: Sizes) -> Result<Self, LayoutError> {
-        let Sizes { ranks, ring_entries, ring_bulk, board, pool, room, .. } = sizes;
+    pub fn new(sizes: SegmentSizes) -> Result<Self, LayoutError> {
+        let SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, .. } = sizes;
         if !(1..=RANKS_MAX).contains(&ranks) {
             return Err(LayoutError::Ranks);
         }
@@ -167,19 +167,19 @@ impl Layout {
         }
         let n = ranks as usize;
         let areas = || {
-            let asleep = after(SEATS, STRIDE, n)?;
+            let asleep = after(RANK_SLOTS, STRIDE, n)?;
             let boards = after(asleep, 4, n)?;
             let rings = after(boards, board as usize, n)?;
             let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
             let rooms = after(pools, pool as usize, n)?;
-            let used = after(rooms, room as usize, n.checked_mul(ROOMS as usize)?)?;
-            Some(Self { sizes, asleep, boards, rings, pools, rooms, used, end: used.checked_next_power_of_two()? })
+            let used = after(rooms, room as usize, n.checked_mul(COMMUNICATOR_SLOTS as usize)?)?;
+            Some(Self { sizes, sleep_words: asleep, collective_areas: boards, rings, pools, communicator_slots: rooms, used, end: used.checked_next_power_of_two()? })
         };
         areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
     }
 
     /// The sizes that it was built from.
-    pub const fn sizes(&self) -> Sizes {
+    pub const fn sizes(&self) -> SegmentSizes {
         self.sizes
     }
 
@@ -194,18 +194,18 @@ impl Layout {
     }
 
     /// A rank's slot of identity and liveness.
-    pub fn seat(&self, rank: u32) -> Option<Area> {
-        self.of_rank(rank, SEATS, STRIDE)
+    pub fn rank_slot(&self, rank: u32) -> Option<Area> {
+        self.of_rank(rank, RANK_SLOTS, STRIDE)
     }
 
     /// The words that record which word each rank sleeps on, one per rank.
-    pub const fn asleep(&self) -> Area {
-        Area { at: self.asleep, bytes: 4 * self.sizes.ranks as usize }
+    pub const fn sleep_words(&self) -> Area {
+        Area { offset: self.sleep_words, bytes: 4 * self.sizes.ranks as usize }
     }
 
     /// A rank's collective area in the group of all ranks.
-    pub fn board(&self, rank: u32) -> Option<Area> {
-        self.of_rank(rank, self.boards, self.sizes.board as usize)
+    pub fn collective_area(&self, rank: u32) -> Option<Area> {
+        self.of_rank(rank, self.collective_areas, self.sizes.collective_area as usize)
     }
 
     /// A rank's pool.
@@ -216,14 +216,14 @@ impl Layout {
     /// The area of `bytes` bytes at offset `at` that a rank claims to be in its pool. `None`: it is not.
     pub fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Area> {
         let (at, pool) = (usize::try_from(at).ok()?, self.pool(rank)?);
-        let within = at >= pool.at && at.checked_add(bytes)? <= pool.at + pool.bytes;
-        within.then_some(Area { at, bytes })
+        let within = at >= pool.offset && at.checked_add(bytes)? <= pool.offset + pool.bytes;
+        within.then_some(Area { offset: at, bytes })
     }
 
     /// A communicator slot: a collective area for every rank. `None`: there is no such slot.
-    pub fn room(&self, room: u32) -> Option<Area> {
-        let bytes = self.sizes.room as usize * self.sizes.ranks as usize;
-        (room < ROOMS && bytes > 0).then(|| Area { at: self.rooms + room as usize * bytes, bytes })
+    pub fn communicator_slot(&self, room: u32) -> Option<Area> {
+        let bytes = self.sizes.communicator_slot as usize * self.sizes.ranks as usize;
+        (room < COMMUNICATOR_SLOTS && bytes > 0).then(|| Area { offset: self.communicator_slots + room as usize * bytes, bytes })
     }
 
     /// The ring from one rank to another.
@@ -232,11 +232,11 @@ impl Layout {
             return None;
         }
         let (pair, bytes) = (from as usize * self.sizes.ranks as usize + to as usize, self.sizes.ring());
-        Some(Area { at: self.rings + pair * bytes, bytes })
+        Some(Area { offset: self.rings + pair * bytes, bytes })
     }
 
     fn of_rank(&self, rank: u32, from: usize, bytes: usize) -> Option<Area> {
-        (rank < self.sizes.ranks).then(|| Area { at: from + rank as usize * bytes, bytes })
+        (rank < self.sizes.ranks).then(|| Area { offset: from + rank as usize * bytes, bytes })
     }
 
     /// Writes the header, its magic last. The creator of the memory calls this before any other process sees it.
@@ -266,11 +266,11 @@ impl Layout {
             return Err(LayoutError::Header);
         }
         let waiting = match waiting {
-            0 => Waiting::Dedicated,
-            1 => Waiting::Shared,
+            0 => WaitMode::Dedicated,
+            1 => WaitMode::Oversubscribed,
             _ => return Err(LayoutError::Header),
         };
-        let layout = Self::new(Sizes { ranks, ring_entries, ring_bulk, board, pool, room, waiting })?;
+        let layout = Self::new(SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, waiting })?;
         if layout.header() != found || segment.bytes() != layout.end {
             return Err(LayoutError::Header);
         }
@@ -278,8 +278,8 @@ impl Layout {
     }
 
     fn header(&self) -> [u32; HEADER] {
-        let Sizes { ranks, ring_entries, ring_bulk, board, pool, room, waiting } = self.sizes;
-        let sizes = [ranks, ring_entries, ring_bulk, board, pool, room, u32::from(waiting == Waiting::Shared)];
+        let SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, waiting } = self.sizes;
+        let sizes = [ranks, ring_entries, ring_bulk, board, pool, room, u32::from(waiting == WaitMode::Oversubscribed)];
         // FNV-1a over the words.
         let checksum = sizes.iter().fold(0x811c_9dc5_u32, |sum, word| (sum ^ word).wrapping_mul(0x0100_0193));
         let [ranks, ring_entries, ring_bulk, board, pool, room, waiting] = sizes;
@@ -301,37 +301,37 @@ mod tests {
     use super::*;
     use core::ptr::NonNull;
 
-    fn sizes(ranks: u32) -> Sizes {
+    fn sizes(ranks: u32) -> SegmentSizes {
         let (board, room) = (PAGE as u32, PAGE as u32);
-        Sizes { board, pool: 0, room, ring_bulk: 64, ..Sizes::of_node(ranks, Waiting::Shared) }
+        SegmentSizes { collective_area: board, pool: 0, communicator_slot: room, ring_bulk: 64, ..SegmentSizes::of_node(ranks, WaitMode::Oversubscribed) }
     }
 
     #[test]
     fn areas_do_not_overlap() {
         for ranks in [1, 2, 3, 7] {
-            let layout = Layout::new(sizes(ranks)).unwrap();
-            let mut areas = vec![Area { at: 0, bytes: HEADER * 4 }, layout.asleep()];
+            let layout = SegmentLayout::new(sizes(ranks)).unwrap();
+            let mut areas = vec![Area { offset: 0, bytes: HEADER * 4 }, layout.sleep_words()];
             for rank in 0..ranks {
-                areas.extend([layout.seat(rank), layout.board(rank), layout.pool(rank)].into_iter().flatten());
+                areas.extend([layout.rank_slot(rank), layout.collective_area(rank), layout.pool(rank)].into_iter().flatten());
                 areas.extend((0..ranks).filter_map(|to| layout.ring(rank, to)));
             }
-            areas.extend((0..=ROOMS).filter_map(|room| layout.room(room)));
-            assert_eq!(layout.room(0).unwrap().bytes, PAGE * ranks as usize);
-            areas.sort_by_key(|area| (area.at, area.bytes));
+            areas.extend((0..=COMMUNICATOR_SLOTS).filter_map(|room| layout.communicator_slot(room)));
+            assert_eq!(layout.communicator_slot(0).unwrap().bytes, PAGE * ranks as usize);
+            areas.sort_by_key(|area| (area.offset, area.bytes));
             for pair in areas.windows(2) {
-                assert!(pair[0].at + pair[0].bytes <= pair[1].at, "{pair:?}");
+                assert!(pair[0].offset + pair[0].bytes <= pair[1].offset, "{pair:?}");
             }
             let last = areas.last().unwrap();
-            assert!(last.at + last.bytes <= layout.used() && layout.used() <= layout.bytes());
+            assert!(last.offset + last.bytes <= layout.used() && layout.used() <= layout.bytes());
             assert!(layout.bytes().is_power_of_two());
-            assert_eq!((layout.seat(ranks), layout.ring(0, ranks), layout.board(ranks)), (None, None, None));
+            assert_eq!((layout.rank_slot(ranks), layout.ring(0, ranks), layout.collective_area(ranks)), (None, None, None));
         }
     }
 
     #[test]
     fn every_number_of_ranks_has_a_layout() {
         for ranks in 1..=RANKS_MAX {
-            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
+            let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Dedicated)).unwrap();
             assert!(layout.bytes() <= 1 << 29, "{ranks} ranks: {} bytes", layout.bytes());
             let bulks = (ranks * (ranks - 1)) as usize * layout.sizes().ring_bulk as usize;
             assert!(ranks > 64 || bulks <= 64 << 20, "{ranks} ranks: {bulks} bytes of bulk");
@@ -340,30 +340,30 @@ mod tests {
 
     /// The numbers of pages that `docs/using.md` states.
     #[test]
-    fn nodes_need_so_many_huge_pages() {
+    fn nodes_need_the_documented_number_of_huge_pages() {
         for (ranks, pages) in [(2, 25), (8, 61)] {
-            let layout = Layout::new(Sizes::of_node(ranks, Waiting::Dedicated)).unwrap();
+            let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Dedicated)).unwrap();
             assert_eq!(layout.used().div_ceil(2 << 20), pages, "{ranks} ranks");
         }
     }
 
     #[test]
     fn header_is_read_as_written_and_every_alteration_is_refused() {
-        let layout = Layout::new(sizes(2)).unwrap();
+        let layout = SegmentLayout::new(sizes(2)).unwrap();
         let mut memory = vec![0_u32; layout.bytes() / 4];
         // SAFETY: the vector outlives the segment and is used through it alone.
         let segment = unsafe { Segment::new(NonNull::from(memory.as_mut_slice()).cast(), layout.bytes()) };
-        assert_eq!(Layout::read_header(segment), Err(LayoutError::Header), "zeros");
+        assert_eq!(SegmentLayout::read_header(segment), Err(LayoutError::Header), "zeros");
         layout.write_header(segment).unwrap();
-        assert_eq!(Layout::read_header(segment), Ok(layout));
+        assert_eq!(SegmentLayout::read_header(segment), Ok(layout));
         for word in segment.words(0, HEADER).unwrap() {
             let before = word.own();
             for bit in 0..32 {
                 word.publish(before ^ 1 << bit, Site::Plain);
-                assert!(Layout::read_header(segment).is_err(), "bit {bit}");
+                assert!(SegmentLayout::read_header(segment).is_err(), "bit {bit}");
             }
             word.publish(before, Site::Plain);
         }
-        assert_eq!(Layout::read_header(segment), Ok(layout));
+        assert_eq!(SegmentLayout::read_header(segment), Ok(layout));
     }
 }

@@ -11,7 +11,7 @@
 //!      5…  integrity words: a change means that some process writes out of bounds
 //! ```
 
-use crate::layout::Layout;
+use crate::layout::SegmentLayout;
 use crate::segment::{STRIDE, Segment, Site, Word};
 
 const FREE: u32 = 0;
@@ -22,13 +22,13 @@ const FAILED: u32 = u32::from_le_bytes(*b"FAIL");
 /// Words of a slot.
 const WORDS: usize = STRIDE / 4;
 /// Words that identify the occupant.
-const FACTS: usize = 4;
+const IDENTITY_WORDS: usize = 4;
 /// The word that counts heartbeats.
-const BEATS: usize = 4;
+const HEARTBEAT: usize = 4;
 
 /// The occupant of a rank slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Sitter {
+pub struct Occupant {
     /// Its rank in the job.
     pub rank: u32,
     /// Its incarnation.
@@ -39,31 +39,31 @@ pub struct Sitter {
 
 /// The state of a rank slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Occupant {
+pub enum Occupancy {
     /// No rank has joined yet.
-    Nobody,
+    Free,
     /// The rank has joined.
-    Sits(Sitter),
+    Active(Occupant),
     /// The rank has joined and takes part in no further collective.
-    Retired(Sitter),
+    Retired(Occupant),
     /// The rank has left in order.
-    Left(Sitter),
+    Left(Occupant),
     /// The rank has failed.
-    Failed(Sitter),
+    Failed(Occupant),
     /// The words hold values that no rank writes.
-    Garbage,
+    Corrupt,
 }
 
 /// A view of one rank's slot, for any rank of the node.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
+pub struct RankSlot<'a> {
     words: &'a [Word; WORDS],
 }
 
-impl<'a> Seat<'a> {
+impl<'a> RankSlot<'a> {
     /// The slot of a rank of the node. `None`: there is no such rank.
-    pub fn of(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
-        let words = segment.words(layout.seat(local)?.at, WORDS)?;
+    pub fn of(segment: Segment<'a>, layout: &SegmentLayout, local: u32) -> Option<Self> {
+        let words = segment.words(layout.rank_slot(local)?.offset, WORDS)?;
         Some(Self { words: words.try_into().ok()? })
     }
 
@@ -73,91 +73,91 @@ impl<'a> Seat<'a> {
     }
 
     /// The state of the slot. An occupant is reported only if all integrity words match its incarnation.
-    pub fn occupant(&self) -> Occupant {
+    pub fn state(&self) -> Occupancy {
         let [state, rank, incarnation, process, ..] = self.words;
         let state = state.acquire(Site::Plain);
         let [rank, incarnation, process] = [rank, incarnation, process].map(|word| word.acquire(Site::Plain));
-        let sitter = Sitter { rank, incarnation, process };
+        let sitter = Occupant { rank, incarnation, process };
         match state {
-            FREE => Occupant::Nobody,
-            _ if !self.canary_sings(incarnation) => Occupant::Garbage,
-            TAKEN => Occupant::Sits(sitter),
-            RETIRED => Occupant::Retired(sitter),
-            LEFT => Occupant::Left(sitter),
-            FAILED => Occupant::Failed(sitter),
-            _ => Occupant::Garbage,
+            FREE => Occupancy::Free,
+            _ if !self.integrity_words_match(incarnation) => Occupancy::Corrupt,
+            TAKEN => Occupancy::Active(sitter),
+            RETIRED => Occupancy::Retired(sitter),
+            LEFT => Occupancy::Left(sitter),
+            FAILED => Occupancy::Failed(sitter),
+            _ => Occupancy::Corrupt,
         }
     }
 
     /// Heartbeats of a rank without a process. One load.
-    pub fn beats(&self) -> u32 {
-        self.words[BEATS].acquire(Site::Plain)
+    pub fn heartbeats(&self) -> u32 {
+        self.words[HEARTBEAT].acquire(Site::Plain)
     }
 
     /// Claims the slot. `None`: it is not free. The caller holds the slot's lock, so no other process claims it at the
     /// same time.
-    pub fn take(self, sitter: Sitter) -> Option<Own<'a>> {
-        if self.occupant() != Occupant::Nobody {
+    pub fn claim(self, sitter: Occupant) -> Option<OwnedSlot<'a>> {
+        if self.state() != Occupancy::Free {
             return None;
         }
-        let own = Own { seat: self, sitter };
+        let own = OwnedSlot { slot: self, occupant: sitter };
         own.write(TAKEN);
         Some(own)
     }
 
     /// Marks the rank as failed for ranks that cannot ask the operating system. The caller has seen the rank join and
     /// then its process end, so the rank no longer writes. A rank that has left in order stays so.
-    pub fn bury(&self) {
+    pub fn mark_failed(&self) {
         let state = self.words[0].acquire(Site::Plain);
         if [TAKEN, RETIRED].contains(&state) {
             self.words[0].publish(FAILED, Site::Plain);
         }
     }
 
-    fn canary_sings(&self, incarnation: u32) -> bool {
-        let mut words = self.words.iter().enumerate().skip(BEATS + 1);
-        words.all(|(index, word)| word.acquire(Site::Plain) == canary(incarnation, index))
+    fn integrity_words_match(&self, incarnation: u32) -> bool {
+        let mut words = self.words.iter().enumerate().skip(HEARTBEAT + 1);
+        words.all(|(index, word)| word.acquire(Site::Plain) == integrity_word(incarnation, index))
     }
 }
 
 /// This rank's own slot and the values written there, which are remembered and never read back.
 #[derive(Clone, Copy, Debug)]
-pub struct Own<'a> {
-    seat: Seat<'a>,
-    sitter: Sitter,
+pub struct OwnedSlot<'a> {
+    slot: RankSlot<'a>,
+    occupant: Occupant,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnedSlot<'a> {
     /// The word that a rank without a process increments, in an interrupt handler if it has one, as long as it is
     /// alive.
-    pub const fn heart(self) -> &'a Word {
-        &self.seat.words[BEATS]
+    pub const fn heartbeat_word(self) -> &'a Word {
+        &self.slot.words[HEARTBEAT]
     }
 
-    fn facts(&self, state: u32) -> [u32; FACTS] {
-        [state, self.sitter.rank, self.sitter.incarnation, self.sitter.process]
+    fn identity(&self, state: u32) -> [u32; IDENTITY_WORDS] {
+        [state, self.occupant.rank, self.occupant.incarnation, self.occupant.process]
     }
 
     /// Writes every word, its state last.
     fn write(&self, state: u32) {
-        let facts = self.facts(state);
-        for (index, word) in self.seat.words.iter().enumerate().rev().filter(|(index, _)| *index != BEATS) {
-            word.publish(facts.get(index).copied().unwrap_or(canary(self.sitter.incarnation, index)), Site::Plain);
+        let facts = self.identity(state);
+        for (index, word) in self.slot.words.iter().enumerate().rev().filter(|(index, _)| *index != HEARTBEAT) {
+            word.publish(facts.get(index).copied().unwrap_or(integrity_word(self.occupant.incarnation, index)), Site::Plain);
         }
     }
 
     /// Whether every word still has the value that was written.
     pub fn is_intact(&self) -> bool {
-        let [state, rest @ ..] = self.seat.words;
+        let [state, rest @ ..] = self.slot.words;
         let sits = [TAKEN, RETIRED].contains(&state.own());
-        let facts = self.facts(TAKEN).into_iter().skip(1).zip(rest).all(|(fact, word)| word.own() == fact);
-        sits && facts && self.seat.canary_sings(self.sitter.incarnation)
+        let facts = self.identity(TAKEN).into_iter().skip(1).zip(rest).all(|(fact, word)| word.own() == fact);
+        sits && facts && self.slot.integrity_words_match(self.occupant.incarnation)
     }
 
     /// Announces that this rank takes part in no further collective. No effect after [`leave`](Self::leave) or
     /// [`fail`](Self::fail).
     pub fn retire(self) {
-        let [state, ..] = self.seat.words;
+        let [state, ..] = self.slot.words;
         if ![LEFT, FAILED].contains(&state.own()) {
             state.publish(RETIRED, Site::Plain);
         }
@@ -165,7 +165,7 @@ impl<'a> Own<'a> {
 
     /// Leaves in order: the end of this process is not a failure.
     pub fn leave(self) {
-        self.seat.words[0].publish(LEFT, Site::Plain);
+        self.slot.words[0].publish(LEFT, Site::Plain);
     }
 
     /// Marks this rank as failed although its process may go on. Rewrites every word, so it works on an overwritten
@@ -175,7 +175,7 @@ impl<'a> Own<'a> {
     }
 }
 
-const fn canary(incarnation: u32, index: usize) -> u32 {
+const fn integrity_word(incarnation: u32, index: usize) -> u32 {
     // Odd, so that cleared memory is never right.
     incarnation.wrapping_add(index as u32).wrapping_mul(0x9e37_79b9) | 1
 }
@@ -183,14 +183,14 @@ const fn canary(incarnation: u32, index: usize) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{PAGE, Sizes, Waiting};
+    use crate::layout::{PAGE, SegmentSizes, WaitMode};
     use core::ptr::NonNull;
 
-    const SITTER: Sitter = Sitter { rank: 7, incarnation: 0xdead_beef, process: 42 };
+    const OCCUPANT: Occupant = Occupant { rank: 7, incarnation: 0xdead_beef, process: 42 };
 
-    fn layout() -> Layout {
-        let sizes = Sizes::of_node(2, Waiting::Shared);
-        Layout::new(Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..sizes }).unwrap()
+    fn layout() -> SegmentLayout {
+        let sizes = SegmentSizes::of_node(2, WaitMode::Oversubscribed);
+        SegmentLayout::new(SegmentSizes { collective_area: PAGE as u32, pool: 0, ring_bulk: 64, ..sizes }).unwrap()
     }
 
     fn with_segment(test: impl FnOnce(Segment<'_>)) {
@@ -200,55 +200,55 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_buried_and_those_who_left_rest() {
+    fn failed_ranks_are_marked_and_departed_ones_are_not() {
         with_segment(|segment| {
-            let [one, other] = [0, 1].map(|local| Seat::of(segment, &layout(), local).unwrap());
-            one.bury();
-            assert_eq!(one.occupant(), Occupant::Nobody);
-            let (own, leaves) = (one.take(SITTER).unwrap(), other.take(SITTER).unwrap());
+            let [one, other] = [0, 1].map(|local| RankSlot::of(segment, &layout(), local).unwrap());
+            one.mark_failed();
+            assert_eq!(one.state(), Occupancy::Free);
+            let (own, leaves) = (one.claim(OCCUPANT).unwrap(), other.claim(OCCUPANT).unwrap());
             own.retire();
             leaves.leave();
-            one.bury();
-            other.bury();
-            assert_eq!((one.occupant(), other.occupant()), (Occupant::Failed(SITTER), Occupant::Left(SITTER)));
+            one.mark_failed();
+            other.mark_failed();
+            assert_eq!((one.state(), other.state()), (Occupancy::Failed(OCCUPANT), Occupancy::Left(OCCUPANT)));
         });
     }
 
     #[test]
-    fn seat_is_taken_once_and_left() {
+    fn slot_is_claimed_once_and_left() {
         with_segment(|segment| {
-            let seat = |local| Seat::of(segment, &layout(), local);
+            let seat = |local| RankSlot::of(segment, &layout(), local);
             assert!(seat(2).is_none());
             let one = seat(1).unwrap();
-            assert_eq!(one.occupant(), Occupant::Nobody);
-            let own = one.take(SITTER).unwrap();
-            assert_eq!(one.occupant(), Occupant::Sits(SITTER));
-            assert!(own.is_intact() && one.take(SITTER).is_none());
-            assert_eq!(seat(0).unwrap().occupant(), Occupant::Nobody);
+            assert_eq!(one.state(), Occupancy::Free);
+            let own = one.claim(OCCUPANT).unwrap();
+            assert_eq!(one.state(), Occupancy::Active(OCCUPANT));
+            assert!(own.is_intact() && one.claim(OCCUPANT).is_none());
+            assert_eq!(seat(0).unwrap().state(), Occupancy::Free);
             assert!(!one.has_retired());
             own.retire();
-            assert_eq!(one.occupant(), Occupant::Retired(SITTER));
+            assert_eq!(one.state(), Occupancy::Retired(OCCUPANT));
             assert!(one.has_retired() && own.is_intact());
             own.leave();
             own.retire();
-            assert_eq!(one.occupant(), Occupant::Left(SITTER));
-            assert!(one.take(SITTER).is_none(), "a slot is claimed once");
+            assert_eq!(one.state(), Occupancy::Left(OCCUPANT));
+            assert!(one.claim(OCCUPANT).is_none(), "a slot is claimed once");
             own.fail();
             own.retire();
-            assert_eq!(one.occupant(), Occupant::Failed(SITTER));
+            assert_eq!(one.state(), Occupancy::Failed(OCCUPANT));
             assert!(one.has_retired());
         });
     }
 
     #[test]
-    fn whoever_gives_up_says_so_on_an_overwritten_seat() {
+    fn failing_rank_rewrites_an_overwritten_slot() {
         with_segment(|segment| {
-            let seat = Seat::of(segment, &layout(), 0).unwrap();
-            let own = seat.take(SITTER).unwrap();
+            let seat = RankSlot::of(segment, &layout(), 0).unwrap();
+            let own = seat.claim(OCCUPANT).unwrap();
             seat.words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
-            assert_eq!(seat.occupant(), Occupant::Garbage);
+            assert_eq!(seat.state(), Occupancy::Corrupt);
             own.fail();
-            assert_eq!(seat.occupant(), Occupant::Failed(SITTER));
+            assert_eq!(seat.state(), Occupancy::Failed(OCCUPANT));
             assert!(!own.is_intact());
         });
     }
@@ -256,16 +256,16 @@ mod tests {
     #[test]
     fn every_changed_word_is_noticed_by_its_owner() {
         with_segment(|segment| {
-            let seat = Seat::of(segment, &layout(), 0).unwrap();
-            let own = seat.take(SITTER).unwrap();
-            own.heart().publish(1, Site::Plain);
-            assert!(own.is_intact() && seat.beats() == 1, "the heartbeat is not an integrity word");
-            for (_, word) in seat.words.iter().enumerate().filter(|(index, _)| *index != BEATS) {
+            let seat = RankSlot::of(segment, &layout(), 0).unwrap();
+            let own = seat.claim(OCCUPANT).unwrap();
+            own.heartbeat_word().publish(1, Site::Plain);
+            assert!(own.is_intact() && seat.heartbeats() == 1, "the heartbeat is not an integrity word");
+            for (_, word) in seat.words.iter().enumerate().filter(|(index, _)| *index != HEARTBEAT) {
                 let before = word.own();
                 for bit in 0..32 {
                     word.publish(before ^ 1 << bit, Site::Plain);
                     assert!(!own.is_intact(), "bit {bit}");
-                    assert_ne!(seat.occupant(), Occupant::Sits(SITTER));
+                    assert_ne!(seat.state(), Occupancy::Active(OCCUPANT));
                 }
                 word.publish(before, Site::Plain);
             }

@@ -22,7 +22,7 @@ pub type Kernel = unsafe fn(left: *const u8, right: *const u8, into: *mut u8, co
 
 /// A reduction operation on two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Operation {
+pub enum ReduceOperation {
     /// left + right.
     Sum,
     /// left × right.
@@ -49,7 +49,7 @@ pub enum Operation {
     MaxLocation,
 }
 
-impl Operation {
+impl ReduceOperation {
     /// All of them.
     pub const ALL: [Self; 12] = [
         Self::Sum,
@@ -68,12 +68,12 @@ impl Operation {
 }
 
 /// The kernel of an operation on a type. `None`: the type has no such operation.
-pub fn kernel(operation: Operation, element: Element) -> Option<Kernel> {
+pub fn kernel(operation: ReduceOperation, element: Element) -> Option<Kernel> {
     element::kernel(operation, element)
 }
 
 /// A code for both: equal on ranks that do the same.
-pub const fn kind(operation: Operation, element: Element) -> u32 {
+pub const fn kind(operation: ReduceOperation, element: Element) -> u32 {
     (operation as u32) << 8 | element as u32
 }
 

@@ -19,17 +19,17 @@ pub const STRIDE: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Site {
     /// The producer of a ring reads how many entries were consumed.
-    RingRoom,
+    RingSpace,
     /// The producer of a ring reads how much of the bulk was returned.
-    BulkRoom,
+    BulkSpace,
     /// The producer of a ring publishes an entry.
-    RingShow,
+    RingPublish,
     /// The consumer of a ring polls for an entry.
-    RingLook,
+    RingPoll,
     /// The consumer of a ring returns entries.
-    RingTake,
+    RingConsume,
     /// The consumer of a ring returns a piece of the bulk.
-    BulkGive,
+    BulkReturn,
     /// A rank publishes that it has arrived at a flat barrier.
     Arrive,
     /// A rank polls whether another has arrived there.
@@ -41,27 +41,27 @@ pub enum Site {
     /// One of two ranks polls whether the other has arrived.
     PairArrived,
     /// A rank publishes that it has reached a phase of a shaped barrier.
-    PhaseShow,
+    PhasePublish,
     /// A rank polls whether another has reached it.
-    PhaseLook,
+    PhasePoll,
     /// A rank publishes a slot that it wrote.
-    SlotShow,
+    SlotPublish,
     /// A rank polls whether a slot was published.
-    SlotLook,
+    SlotPoll,
     /// A rank publishes how many steps it has read.
     SlotDone,
     /// The writer of a slot polls how many steps the others have read.
     SlotFree,
     /// A rank publishes that it has pulled from a buffer that another rank exposed.
-    LentDone,
+    PullDone,
     /// A rank polls whether another has pulled from its exposed buffer.
-    LentFree,
+    PullPoll,
     /// The root of a small broadcast publishes its payload.
-    ShortShow,
+    SmallBroadcastPublish,
     /// A rank polls whether it has.
-    ShortLook,
+    SmallBroadcastPoll,
     /// A rank publishes that it has read it.
-    ShortDone,
+    SmallBroadcastDone,
     /// Guards no payload: bookkeeping of barriers and rings, hints that a poll is worthwhile, and names for error
     /// reports.
     Plain,
@@ -70,32 +70,32 @@ pub enum Site {
 impl Site {
     /// All sites that guard payload.
     pub const ORDERING: [Self; 22] = [
-        Self::RingRoom,
-        Self::BulkRoom,
-        Self::RingShow,
-        Self::RingLook,
-        Self::RingTake,
-        Self::BulkGive,
+        Self::RingSpace,
+        Self::BulkSpace,
+        Self::RingPublish,
+        Self::RingPoll,
+        Self::RingConsume,
+        Self::BulkReturn,
         Self::Arrive,
         Self::Arrived,
         Self::OthersArrived,
         Self::PairArrive,
         Self::PairArrived,
-        Self::PhaseShow,
-        Self::PhaseLook,
-        Self::SlotShow,
-        Self::SlotLook,
+        Self::PhasePublish,
+        Self::PhasePoll,
+        Self::SlotPublish,
+        Self::SlotPoll,
         Self::SlotDone,
         Self::SlotFree,
-        Self::LentDone,
-        Self::LentFree,
-        Self::ShortShow,
-        Self::ShortLook,
-        Self::ShortDone,
+        Self::PullDone,
+        Self::PullPoll,
+        Self::SmallBroadcastPublish,
+        Self::SmallBroadcastPoll,
+        Self::SmallBroadcastDone,
     ];
 }
 
-pub use seam::{Cells, Segment, Word};
+pub use seam::{SharedBytes, Segment, Word};
 
 #[cfg(not(loom))]
 mod seam {
@@ -139,7 +139,7 @@ mod seam {
     pub struct Segment<'a> {
         base: NonNull<u8>,
         bytes: usize,
-        life: PhantomData<&'a [AtomicU32]>,
+        lifetime: PhantomData<&'a [AtomicU32]>,
     }
 
     // SAFETY: an address and a length; what is reached through them are atomic words, and cells, which are read and written through
@@ -160,7 +160,7 @@ mod seam {
         ///
         /// Other processes may write anything anywhere.
         pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
-            Self { base, bytes, life: PhantomData }
+            Self { base, bytes, lifetime: PhantomData }
         }
 
         /// Its length in bytes.
@@ -174,7 +174,7 @@ mod seam {
                 return None;
             }
             // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
-            Some(Self { base: unsafe { self.base.add(at) }, bytes, life: PhantomData })
+            Some(Self { base: unsafe { self.base.add(at) }, bytes, lifetime: PhantomData })
         }
 
         /// The word at this byte, a multiple of 4.
@@ -199,30 +199,30 @@ mod seam {
 
         /// `bytes` bytes of payload from this byte on.
         #[inline]
-        pub fn cells(self, at: usize, bytes: usize) -> Option<Cells<'a>> {
+        pub fn shared_bytes(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
             if at.checked_add(bytes)? > self.bytes {
                 return None;
             }
             // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
-            Some(Cells { start: unsafe { self.base.add(at) }, bytes, life: PhantomData })
+            Some(SharedBytes { start: unsafe { self.base.add(at) }, bytes, lifetime: PhantomData })
         }
     }
 
     /// A piece of payload.
     #[derive(Clone, Copy)]
-    pub struct Cells<'a> {
+    pub struct SharedBytes<'a> {
         start: NonNull<u8>,
         bytes: usize,
-        life: PhantomData<&'a [AtomicU32]>,
+        lifetime: PhantomData<&'a [AtomicU32]>,
     }
 
     // SAFETY: an address and a length; the bytes are read and written through raw pointers by the side whose turn it is, on any
     // thread.
-    unsafe impl Send for Cells<'_> {}
+    unsafe impl Send for SharedBytes<'_> {}
     // SAFETY: shared cells do what a copy of them does, and copies may be sent.
-    unsafe impl Sync for Cells<'_> {}
+    unsafe impl Sync for SharedBytes<'_> {}
 
-    impl Cells<'_> {
+    impl SharedBytes<'_> {
         /// Its length.
         #[inline]
         pub const fn bytes(self) -> usize {
@@ -242,7 +242,7 @@ mod seam {
                 return None;
             }
             // SAFETY: `at` is at most `self.bytes`, so the address is within the piece or its end.
-            Some(Self { start: unsafe { self.start.add(at) }, bytes, life: PhantomData })
+            Some(Self { start: unsafe { self.start.add(at) }, bytes, lifetime: PhantomData })
         }
 
         /// Writes these bytes at its beginning. `None`, and nothing is written, if they are too many.
@@ -362,8 +362,8 @@ mod seam {
         }
 
         /// As shipped, for multiples of 4.
-        pub fn cells(self, at: usize, bytes: usize) -> Option<Cells<'a>> {
-            Some(Cells { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
+        pub fn cells(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
+            Some(SharedBytes { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
         }
     }
 
@@ -375,11 +375,11 @@ mod seam {
     }
 
     // SAFETY: loom checks every access to a cell, on any thread.
-    unsafe impl Send for Cells<'_> {}
+    unsafe impl Send for SharedBytes<'_> {}
     // SAFETY: loom fails the model if two threads use a cell at once, one of them writing.
-    unsafe impl Sync for Cells<'_> {}
+    unsafe impl Sync for SharedBytes<'_> {}
 
-    impl Cells<'_> {
+    impl SharedBytes<'_> {
         /// As shipped.
         pub const fn bytes(self) -> usize {
             self.bytes
@@ -425,7 +425,7 @@ impl fmt::Debug for Segment<'_> {
     }
 }
 
-impl fmt::Debug for Cells<'_> {
+impl fmt::Debug for SharedBytes<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "SharedBytes({} bytes)", self.bytes())
     }

@@ -38,17 +38,17 @@ pub mod selection;
 #[cfg(feature = "std")]
 mod small_broadcast;
 
-use unisono_core::collective::{Basic, Cause, Failure, Plan, Turn, Verb};
+use unisono_core::collective::{CollectiveMachine, FailureCause, Failure, CollectiveSpec, Poll, CollectiveKind};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 
-use crate::collective_area::{Boards, SLOTS};
+use crate::collective_area::{CollectiveAreas, SLOTS};
 use crate::segment::{Segment, Site, Word};
-use crate::slot_collectives::data_op::Wish;
-use crate::slot_collectives::schedule::{Course, Item, offers};
-use crate::slot_collectives::selection::Way;
+use crate::slot_collectives::data_op::DataOp;
+use crate::slot_collectives::schedule::{SlotSchedule, Item, offers};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
 #[cfg(feature = "std")]
-pub use call_record::Passed;
+pub use call_record::CallRecord;
 
 /// Steps after which a rank rewrites old stamps; no rank's stamp is older than twice that.
 pub const REFRESH: u32 = 1 << 24;
@@ -57,54 +57,54 @@ const OLDEST: u32 = 3 * REFRESH;
 
 /// One rank's state machine for the collectives of its group.
 #[derive(Clone, Debug)]
-pub struct Flags<'a> {
+pub struct SlotCollectives<'a> {
     segment: Segment<'a>,
-    boards: Boards,
+    areas: CollectiveAreas,
     rank: u32,
     pulls: bool,
-    forced: Option<Way>,
+    forced_algorithm: Option<SlotAlgorithm>,
     /// The next collective's first step.
     next: u32,
     /// Steps that all ranks have finished, as last seen.
-    least: u32,
+    least_done: u32,
     /// Stamps of this rank's own slots, never read back.
     stamps: [u32; SLOTS as usize],
     /// Steps that this rank has published as finished, never read back either.
     done: u32,
     id: CollectiveId,
-    verb: Verb,
+    verb: CollectiveKind,
     /// The plan, pull setting and forced algorithm from which schedule and signature were made.
-    plan: Option<(Plan, bool, Option<Way>)>,
+    plan: Option<(CollectiveSpec, bool, Option<SlotAlgorithm>)>,
     /// Set if the next call may be a small broadcast like the last one.
     #[cfg(feature = "std")]
-    short: Option<small_broadcast::Short>,
+    small_broadcast: Option<small_broadcast::SmallBroadcast>,
     /// After the first chunk was used out of turn: steps that all ranks must have finished before it is used in turn.
     #[cfg(feature = "std")]
-    first_until: Option<u32>,
+    first_chunk_until: Option<u32>,
     /// A rank had not finished all previous steps when that was last checked.
     #[cfg(feature = "std")]
     runs_ahead: bool,
-    course: Course,
+    schedule: SlotSchedule,
     base: u32,
-    sign: u32,
+    signature: u32,
     /// Mixed into all signatures; of the previous calls; of this call.
     #[cfg(feature = "std")]
     salt: u32,
     history: u32,
-    call: u32,
+    call_signature: u32,
     state: State,
-    lap: u32,
+    round: u32,
     item: u32,
     /// Items of this round that are left, where they are done in any order.
     left: u64,
-    wishes: u32,
-    shown: Shown,
-    awaits: Awaits,
+    ops: u32,
+    published: Published,
+    awaited: AwaitedWord,
 }
 
 /// The word that the last poll waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Awaits {
+struct AwaitedWord {
     rank: u32,
     at: usize,
     seen: u32,
@@ -114,17 +114,17 @@ struct Awaits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Waits until its slot is free.
-    Free,
+    AwaitSlot,
     /// Writes.
-    Make,
+    Write,
     /// Reads.
-    Take,
+    Read,
     /// Waits until the host has executed a write or read.
-    Doing {
+    Executing {
         takes: bool,
     },
     /// Waits until the others have pulled from its exposed buffers.
-    Lent,
+    AwaitReturn,
     /// Complete.
     Final,
     Failed(Failure),
@@ -132,7 +132,7 @@ enum State {
 
 /// Words that were published since the host last took them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Shown {
+struct Published {
     bytes: [usize; 4],
     count: usize,
 }
@@ -148,47 +148,47 @@ pub struct Awaited<'a> {
     pub seen: u32,
 }
 
-impl<'a> Flags<'a> {
+impl<'a> SlotCollectives<'a> {
     /// The collectives of a group after `first` steps. `pulls`: every rank can read every other's memory, as all ranks
     /// have agreed. `None`: the areas do not lie in the segment, or there is no such rank.
-    pub fn new(segment: Segment<'a>, boards: Boards, rank: u32, pulls: bool, first: u32) -> Option<Self> {
+    pub fn new(segment: Segment<'a>, boards: CollectiveAreas, rank: u32, pulls: bool, first: u32) -> Option<Self> {
         let known = boards.slots.is_power_of_two() && boards.slots <= SLOTS;
         if !known || rank >= boards.ranks || boards.words(segment).is_none() {
             return None;
         }
         Some(Self {
             segment,
-            boards,
+            areas: boards,
             rank,
             pulls,
-            forced: None,
+            forced_algorithm: None,
             next: first,
-            least: first,
+            least_done: first,
             stamps: [first; SLOTS as usize],
             done: first,
             id: CollectiveId::default(),
-            verb: Verb::Barrier,
+            verb: CollectiveKind::Barrier,
             plan: None,
             #[cfg(feature = "std")]
-            short: None,
+            small_broadcast: None,
             #[cfg(feature = "std")]
-            first_until: None,
+            first_chunk_until: None,
             #[cfg(feature = "std")]
             runs_ahead: false,
-            course: Course::EMPTY,
+            schedule: SlotSchedule::EMPTY,
             base: first,
-            sign: 0,
+            signature: 0,
             #[cfg(feature = "std")]
             salt: 0,
             history: 0,
-            call: 0,
+            call_signature: 0,
             state: State::Final,
-            lap: 0,
+            round: 0,
             item: 0,
             left: 0,
-            wishes: 0,
-            shown: Shown::default(),
-            awaits: Awaits::default(),
+            ops: 0,
+            published: Published::default(),
+            awaited: AwaitedWord::default(),
         })
     }
 
@@ -197,17 +197,17 @@ impl<'a> Flags<'a> {
         self.pulls = pulls;
         #[cfg(feature = "std")]
         {
-            self.short = None;
+            self.small_broadcast = None;
         }
     }
 
     /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`selection`] selects. All
     /// ranks pass the same, except for [`Way::Elsewhere`].
-    pub const fn force(&mut self, way: Option<Way>) {
-        self.forced = way;
+    pub const fn force_algorithm(&mut self, way: Option<SlotAlgorithm>) {
+        self.forced_algorithm = way;
         #[cfg(feature = "std")]
         {
-            self.short = None;
+            self.small_broadcast = None;
         }
     }
 
@@ -219,17 +219,17 @@ impl<'a> Flags<'a> {
     }
 
     /// Advances the signature by the present call; a call that publishes nothing leaves no trace.
-    const fn sign_on(&mut self) {
-        self.sign = self.next_sign();
-        if self.course.laps() > 0 {
-            self.history = (self.history.rotate_left(7) ^ self.call).wrapping_mul(0x0100_0193);
+    const fn advance_signature(&mut self) {
+        self.signature = self.next_signature();
+        if self.schedule.rounds() > 0 {
+            self.history = (self.history.rotate_left(7) ^ self.call_signature).wrapping_mul(0x0100_0193);
         }
     }
 
     /// The signature of a next call that is like the present one.
     #[inline]
-    const fn next_sign(&self) -> u32 {
-        let sign = self.call ^ self.history;
+    const fn next_signature(&self) -> u32 {
+        let sign = self.call_signature ^ self.history;
         #[cfg(feature = "std")]
         let sign = sign ^ self.salt;
         sign
@@ -237,81 +237,81 @@ impl<'a> Flags<'a> {
 
     /// The record of the present call, whose data are moved by other means.
     #[cfg(feature = "std")]
-    pub const fn passed(&self) -> Passed {
-        Passed { step: self.base, sign: self.sign }
+    pub const fn call_record(&self) -> CallRecord {
+        CallRecord { step: self.base, signature: self.signature }
     }
 
     /// The collective areas of the group.
     #[cfg(all(test, loom))]
-    pub(crate) const fn boards(&self) -> &Boards {
+    pub(crate) const fn boards(&self) -> &CollectiveAreas {
         &self.boards
     }
 
     /// Ranks of the group.
     pub const fn size(&self) -> u32 {
-        self.boards.ranks
+        self.areas.ranks
     }
 
     /// The word that the collective waits for, after [`Turn::Pending`]. `None`: no word; poll again.
     pub fn awaited(&self) -> Option<Awaited<'a>> {
-        let Awaits { rank, at, seen } = self.awaits;
-        let waits = matches!(self.state, State::Free | State::Make | State::Take | State::Lent);
+        let AwaitedWord { rank, at, seen } = self.awaited;
+        let waits = matches!(self.state, State::AwaitSlot | State::Write | State::Read | State::AwaitReturn);
         self.segment.word(at).filter(|_| waits).map(|word| Awaited { rank: Rank(rank), word, seen })
     }
 
     /// Whether a rank has not yet finished its part of this collective.
     pub fn is_behind(&self, rank: Rank) -> bool {
-        let done = self.segment.word(self.boards.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
-        rank.0 != self.rank && done.wrapping_sub(self.next) > self.boards.slots
+        let done = self.segment.word(self.areas.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
+        rank.0 != self.rank && done.wrapping_sub(self.next) > self.areas.slots
     }
 
     /// Whether a rank has begun a collective after all that this rank has begun.
     pub fn is_ahead(&self, rank: Rank) -> bool {
-        let stamp = self.segment.word(self.boards.stamp(rank.0, self.next));
+        let stamp = self.segment.word(self.areas.stamp(rank.0, self.next));
         stamp.is_some_and(|stamp| stamp.acquire(Site::Plain) == self.next.wrapping_add(1))
     }
 
     /// A rank that claims to have finished this collective without having published what this rank waits for.
-    pub fn contradicting(&self) -> Option<Rank> {
+    pub fn contradicting_rank(&self) -> Option<Rank> {
         let Awaited { rank, word, seen } = self.awaited()?;
         (!self.is_behind(rank) && word.acquire(Site::Plain) == seen).then_some(rank)
     }
 
     /// A rank that made a different call, by other means, so that the awaited word will not change.
     #[cfg(feature = "std")]
-    pub fn differing(&self) -> Option<Rank> {
+    pub fn differing_rank(&self) -> Option<Rank> {
         let Awaited { rank, word, seen } = self.awaited()?;
-        let differs = self.passed().is_contradicted_by(self.segment, &self.boards, rank);
+        let differs = self.call_record().is_contradicted_by(self.segment, &self.areas, rank);
         // Since the stamp was read the rank has not reused that slot.
         (differs && word.acquire(Site::Plain) == seen).then_some(rank)
     }
 
     /// Fails the collective: a rank made a different call.
     #[cfg(feature = "std")]
-    pub fn handle_differing(&mut self, peer: Rank) {
-        self.give_up(peer, Cause::Disagrees);
+    pub fn handle_mismatch(&mut self, peer: Rank) {
+        self.abort(peer, FailureCause::Disagrees);
     }
 
     /// Fails the collective: a rank published values that violate the protocol.
     pub fn handle_corrupt(&mut self, peer: Rank) {
-        self.give_up(peer, Cause::Corrupt);
+        self.abort(peer, FailureCause::Corrupt);
     }
 
     /// The words that this rank has published since the last call, whose sleepers are to be woken. At most four between
     /// two requests.
     pub fn published(&mut self) -> impl Iterator<Item = &'a Word> + use<'a> {
-        let (Shown { bytes, count }, segment) = (core::mem::take(&mut self.shown), self.segment);
+        let (Published { bytes, count }, segment) = (core::mem::take(&mut self.published), self.segment);
         bytes.into_iter().take(count).filter_map(move |at| segment.word(at))
     }
 
-    fn fail(&mut self, rank: u32, cause: Cause) -> Turn<Wish> {
-        let failure = Failure { rank: Rank(rank), cause, id: self.id, verb: self.verb };
+    fn fail(&mut self, rank: u32, cause: FailureCause) -> Poll<DataOp> {
+        let failure = Failure { rank: Rank(rank), cause, id: self.id, collective: self.verb };
         self.state = State::Failed(failure);
-        Turn::Failed(failure)
+        Poll::Failed(failure)
     }
 
     /// Fails, unless it is over.
-    fn give_up(&mut self, peer: Rank, cause: Cause) {
+    fn abort(&mut self, peer: Rank, cause: FailureCause) {
         if !matches!(self.state, State::Final | State::Failed(_)) {
             self.fail(peer.0, cause);
         }
@@ -322,20 +322,20 @@ impl<'a> Flags<'a> {
     /// alone.
     pub fn is_intact(&self) -> bool {
         let is = |at: usize, value: u32| self.segment.word(at).is_some_and(|word| word.own() == value);
-        let stamps = self.stamps.iter().take(self.boards.slots as usize).zip(0..);
-        is(self.boards.done(self.rank), self.done) && { stamps }
-            .all(|(stamp, slot)| is(self.boards.stamp(self.rank, slot), *stamp))
+        let stamps = self.stamps.iter().take(self.areas.slots as usize).zip(0..);
+        is(self.areas.done(self.rank), self.done) && { stamps }
+            .all(|(stamp, slot)| is(self.areas.stamp(self.rank, slot), *stamp))
     }
 
     /// Withdraws the buffers that this rank exposed to a collective that failed. A rank that has not pulled all of it
     /// waits for data that never come.
-    pub fn withdraw(&mut self) {
-        let own = self.stamps.get_mut(self.boards.slot(self.base) as usize);
-        if self.course.lends()
+    pub fn withdraw_buffers(&mut self) {
+        let own = self.stamps.get_mut(self.areas.slot(self.base) as usize);
+        if self.schedule.exposes()
             && let Some(stamp) = own.filter(|stamp| **stamp == self.base.wrapping_add(1))
         {
             *stamp = self.base;
-            self.publish(self.boards.stamp(self.rank, self.base), self.base, Site::Plain);
+            self.publish(self.areas.stamp(self.rank, self.base), self.base, Site::Plain);
         }
     }
 
@@ -343,23 +343,23 @@ impl<'a> Flags<'a> {
         if let Some(word) = self.segment.word(at) {
             word.publish(value, site);
         }
-        if let Some(place) = self.shown.bytes.get_mut(self.shown.count) {
+        if let Some(place) = self.published.bytes.get_mut(self.published.count) {
             *place = at;
         }
-        self.shown.count += 1;
+        self.published.count += 1;
     }
 
     fn step(&self) -> u32 {
-        self.base.wrapping_add(self.lap)
+        self.base.wrapping_add(self.round)
     }
 
     #[cfg_attr(feature = "optimize_for_size", inline(never))]
     fn item_of(&self, takes: bool) -> Option<Item> {
-        if takes { self.course.take(self.lap, self.item) } else { self.course.make(self.lap, self.item) }
+        if takes { self.schedule.read_item(self.round, self.item) } else { self.schedule.write_item(self.round, self.item) }
     }
 
     /// Moves to the next item that is left; after the last one to the first. Returns whether it comes after this one.
-    fn pass_over(&mut self) -> bool {
+    fn skip_item(&mut self) -> bool {
         if cfg!(not(feature = "std")) {
             return false;
         }
@@ -377,67 +377,67 @@ impl<'a> Flags<'a> {
         }
         self.left &= !1_u64.wrapping_shl(self.item);
         if self.left == 0 {
-            self.item = self.boards.ranks;
+            self.item = self.areas.ranks;
         }
-        self.pass_over();
+        self.skip_item();
     }
 
     /// Whether all others have finished `steps`. `Err`: the rank whose word is corrupt.
     #[inline]
-    fn have_done(&mut self, steps: u32) -> Result<bool, u32> {
-        if steps.wrapping_sub(self.least).cast_signed() <= 0 {
+    fn all_done(&mut self, steps: u32) -> Result<bool, u32> {
+        if steps.wrapping_sub(self.least_done).cast_signed() <= 0 {
             return Ok(true);
         }
-        let mut least = self.base.wrapping_add(self.course.laps());
-        for rank in (0..self.boards.ranks).filter(|&rank| rank != self.rank) {
-            let at = self.boards.done(rank);
+        let mut least = self.base.wrapping_add(self.schedule.rounds());
+        for rank in (0..self.areas.ranks).filter(|&rank| rank != self.rank) {
+            let at = self.areas.done(rank);
             let word = self.segment.word(at).ok_or(rank)?;
             let done = word.acquire(Site::SlotFree);
             // Ranks are at most `slots` steps apart; this rank's cached minimum may be lower than the true one.
             let ahead = done.wrapping_sub(self.step()).cast_signed();
-            if ahead.unsigned_abs() > 2 * self.boards.slots {
+            if ahead.unsigned_abs() > 2 * self.areas.slots {
                 return Err(rank);
             }
             if done.wrapping_sub(least).cast_signed() < 0 {
-                (least, self.awaits) = (done, Awaits { rank, at, seen: done });
+                (least, self.awaited) = (done, AwaitedWord { rank, at, seen: done });
             }
         }
-        self.least = least;
+        self.least_done = least;
         Ok(steps.wrapping_sub(least).cast_signed() <= 0)
     }
 
     /// Whether a rank has published a step. `Err`: its word is corrupt, or it made a different call.
-    fn has_shown(&mut self, of: u32, step: u32) -> Result<bool, Cause> {
-        let at = self.boards.stamp(of, step);
-        let Some([stamp, sign]) = self.segment.words(at, 2) else { return Err(Cause::Corrupt) };
-        let seen = stamp.acquire(Site::SlotLook);
-        self.awaits = Awaits { rank: of, at, seen };
+    fn has_published(&mut self, of: u32, step: u32) -> Result<bool, FailureCause> {
+        let at = self.areas.stamp(of, step);
+        let Some([stamp, sign]) = self.segment.words(at, 2) else { return Err(FailureCause::Corrupt) };
+        let seen = stamp.acquire(Site::SlotPoll);
+        self.awaited = AwaitedWord { rank: of, at, seen };
         match step.wrapping_add(1).wrapping_sub(seen) {
-            0 if self.hear(sign.own(), self.sign) => Ok(true),
-            0 => Err(Cause::Disagrees),
+            0 if self.check_signature(sign.own(), self.signature) => Ok(true),
+            0 => Err(FailureCause::Disagrees),
             1..=OLDEST => Ok(false),
-            _ => Err(Cause::Corrupt),
+            _ => Err(FailureCause::Corrupt),
         }
     }
 
     /// Whether a rank's signature is `sign`. The complement of a broadcast's means that the payload is in the first
     /// chunk.
     #[inline]
-    fn hear(&mut self, shown: u32, sign: u32) -> bool {
-        let is_first = shown == !sign && self.course.has_one_chunk();
-        self.course.set_first(is_first);
+    fn check_signature(&mut self, shown: u32, sign: u32) -> bool {
+        let is_first = shown == !sign && self.schedule.has_one_chunk();
+        self.schedule.set_first(is_first);
         shown == sign || is_first
     }
 
     /// The signature word to publish.
     #[inline]
-    const fn said(&self, sign: u32) -> u32 {
-        if self.course.is_first() { !sign } else { sign }
+    const fn published_signature(&self, sign: u32) -> u32 {
+        if self.schedule.is_first() { !sign } else { sign }
     }
 
     /// Chooses where the payload of this round goes. Returns how many steps all others must have finished before the
     /// payload and its stamp are written.
-    fn choose(&mut self) -> u32 {
+    fn choose_payload(&mut self) -> u32 {
         let step = self.step();
         #[cfg(feature = "std")]
         let oldest = self.choose_chunk(step);
@@ -451,26 +451,26 @@ impl<'a> Flags<'a> {
         if from / REFRESH == self.next / REFRESH {
             return;
         }
-        let old = from.wrapping_sub(4 * self.boards.slots);
+        let old = from.wrapping_sub(4 * self.areas.slots);
         #[cfg(feature = "std")]
-        self.forget_first(old);
+        self.forget_first_chunk(old);
         // All others have finished that, too; a rank that only reads never checks.
-        if old.wrapping_sub(self.least).cast_signed() > 0 {
-            self.least = old;
+        if old.wrapping_sub(self.least_done).cast_signed() > 0 {
+            self.least_done = old;
         }
-        for rank in (0..self.boards.ranks).filter(|_| self.boards.has_taken()) {
+        for rank in (0..self.areas.ranks).filter(|_| self.areas.has_pull_words()) {
             // A newer word stays: a rank that waits for it to change may have seen the value `old`.
-            if let Some(word) = self.segment.word(self.boards.taken(self.rank, rank))
+            if let Some(word) = self.segment.word(self.areas.pulled_step(self.rank, rank))
                 && self.next.wrapping_sub(word.own()) > self.next.wrapping_sub(old)
             {
                 word.publish(old, Site::Plain);
             }
         }
-        for slot in 0..self.boards.slots {
+        for slot in 0..self.areas.slots {
             let Some(stamp) = self.stamps.get_mut(slot as usize) else { continue };
             if old.wrapping_sub(*stamp).cast_signed() > 0 {
                 *stamp = old;
-                if let Some(word) = self.segment.word(self.boards.stamp(self.rank, slot)) {
+                if let Some(word) = self.segment.word(self.areas.stamp(self.rank, slot)) {
                     word.publish(old, Site::Plain);
                 }
             }
@@ -478,36 +478,36 @@ impl<'a> Flags<'a> {
     }
 
     /// Publishes the slot of this round.
-    fn show(&mut self) {
+    fn publish_slot(&mut self) {
         let step = self.step();
-        let (at, stamp) = (self.boards.stamp(self.rank, step), step.wrapping_add(1));
+        let (at, stamp) = (self.areas.stamp(self.rank, step), step.wrapping_add(1));
         if let Some([_, sign]) = self.segment.words(at, 2) {
-            sign.publish(self.said(self.sign), Site::Plain);
+            sign.publish(self.published_signature(self.signature), Site::Plain);
         }
-        if let Some(own) = self.stamps.get_mut(self.boards.slot(step) as usize) {
+        if let Some(own) = self.stamps.get_mut(self.areas.slot(step) as usize) {
             *own = stamp;
         }
-        self.publish(at, stamp, Site::SlotShow);
+        self.publish(at, stamp, Site::SlotPublish);
     }
 
     /// Whether all others have pulled from this rank's exposed buffers. A rank that has finished everything may reuse
     /// its word of this step for another.
-    fn is_given_back(&mut self) -> Result<bool, u32> {
-        if !self.course.is_given_back_singly() {
-            return self.have_done(self.next);
+    fn is_buffer_returned(&mut self) -> Result<bool, u32> {
+        if !self.schedule.is_returned_per_peer() {
+            return self.all_done(self.next);
         }
-        for rank in (0..self.boards.ranks).filter(|&rank| rank != self.rank) {
-            let at = self.boards.taken(rank, self.rank);
-            let seen = self.segment.word(at).ok_or(rank)?.acquire(Site::LentFree);
+        for rank in (0..self.areas.ranks).filter(|&rank| rank != self.rank) {
+            let at = self.areas.pulled_step(rank, self.rank);
+            let seen = self.segment.word(at).ok_or(rank)?.acquire(Site::PullPoll);
             if seen == self.next {
                 continue;
             }
-            let done = self.segment.word(self.boards.done(rank)).ok_or(rank)?.acquire(Site::SlotFree);
+            let done = self.segment.word(self.areas.done(rank)).ok_or(rank)?.acquire(Site::SlotFree);
             match done.wrapping_sub(self.next).cast_signed() {
-                ahead if ahead.unsigned_abs() > 2 * self.boards.slots => return Err(rank),
+                ahead if ahead.unsigned_abs() > 2 * self.areas.slots => return Err(rank),
                 0.. => {}
                 _ => {
-                    self.awaits = Awaits { rank, at, seen };
+                    self.awaited = AwaitedWord { rank, at, seen };
                     return Ok(false);
                 }
             }
@@ -516,129 +516,129 @@ impl<'a> Flags<'a> {
     }
 
     /// Ends a round: the others may reuse the slots that this rank has read.
-    fn end_lap(&mut self) {
-        if self.course.releases(self.lap) {
-            let at = self.boards.done(self.rank);
+    fn end_round(&mut self) {
+        if self.schedule.releases(self.round) {
+            let at = self.areas.done(self.rank);
             // A rank that moves the data by other means may read these slots again, until its next collective here.
-            self.done = self.step().wrapping_add(u32::from(!self.course.is_elsewhere()));
+            self.done = self.step().wrapping_add(u32::from(!self.schedule.is_external()));
             self.publish(at, self.done, Site::SlotDone);
         }
-        self.lap += 1;
+        self.round += 1;
         self.item = 0;
-        self.state = match self.lap < self.course.laps() {
-            true => State::Free,
-            false if self.course.lends() => State::Lent,
+        self.state = match self.round < self.schedule.rounds() {
+            true => State::AwaitSlot,
+            false if self.schedule.exposes() => State::AwaitReturn,
             false => State::Final,
         };
     }
 }
 
 /// One poll reads each other rank's words at most three times, and ends with the first request.
-impl Basic for Flags<'_> {
-    type Wish = Wish;
+impl CollectiveMachine for SlotCollectives<'_> {
+    type Request = DataOp;
 
-    fn start(&mut self, id: CollectiveId, plan: &Plan) {
+    fn start(&mut self, id: CollectiveId, plan: &CollectiveSpec) {
         if matches!(self.state, State::Failed(_)) {
             return;
         }
-        if !offers(plan.verb) {
-            (self.id, self.verb) = (id, plan.verb);
-            self.fail(self.rank, Cause::Disagrees);
+        if !offers(plan.collective) {
+            (self.id, self.verb) = (id, plan.collective);
+            self.fail(self.rank, FailureCause::Disagrees);
             return;
         }
-        let made_of = (*plan, self.pulls, self.forced);
+        let made_of = (*plan, self.pulls, self.forced_algorithm);
         if self.plan != Some(made_of) {
-            let way = self.forced.unwrap_or_else(|| selection::way(plan, &self.boards, self.pulls));
-            let way = if selection::can(way, plan, &self.boards, self.pulls) { way } else { Way::Flat };
-            (self.course, self.plan) = (Course::new(plan, way, &self.boards), Some(made_of));
+            let way = self.forced_algorithm.unwrap_or_else(|| selection::select(plan, &self.areas, self.pulls));
+            let way = if selection::supports(way, plan, &self.areas, self.pulls) { way } else { SlotAlgorithm::Flat };
+            (self.schedule, self.plan) = (SlotSchedule::new(plan, way, &self.areas), Some(made_of));
             // A call by other means must not match one through slots.
-            self.call = sign(plan) ^ u32::from(way == Way::Elsewhere);
+            self.call_signature = signature(plan) ^ u32::from(way == SlotAlgorithm::External);
         }
-        self.sign_on();
-        self.course.begin(self.next);
-        (self.id, self.verb, self.base) = (id, plan.verb, self.next);
-        (self.lap, self.item, self.left, self.wishes, self.shown) = (0, 0, 0, 0, Shown::default());
-        self.state = if self.course.laps() > 0 { State::Free } else { State::Final };
-        self.next = self.base.wrapping_add(self.course.laps());
+        self.advance_signature();
+        self.schedule.begin(self.next);
+        (self.id, self.verb, self.base) = (id, plan.collective, self.next);
+        (self.round, self.item, self.left, self.ops, self.published) = (0, 0, 0, 0, Published::default());
+        self.state = if self.schedule.rounds() > 0 { State::AwaitSlot } else { State::Final };
+        self.next = self.base.wrapping_add(self.schedule.rounds());
         #[cfg(feature = "std")]
         {
-            self.short = small_broadcast::Short::of(plan, &self.course, &self.boards);
+            self.small_broadcast = small_broadcast::SmallBroadcast::of(plan, &self.schedule, &self.areas);
         }
         self.refresh(self.base);
     }
 
     #[inline]
-    fn poll(&mut self) -> Turn<Wish> {
+    fn poll(&mut self) -> Poll<DataOp> {
         loop {
             match self.state {
-                State::Free => {
-                    if self.course.shows(self.lap) {
-                        let steps = self.choose();
-                        match self.have_done(steps) {
+                State::AwaitSlot => {
+                    if self.schedule.publishes(self.round) {
+                        let steps = self.choose_payload();
+                        match self.all_done(steps) {
                             Ok(true) => {}
-                            Ok(false) => return Turn::Pending,
-                            Err(rank) => return self.fail(rank, Cause::Corrupt),
+                            Ok(false) => return Poll::Pending,
+                            Err(rank) => return self.fail(rank, FailureCause::Corrupt),
                         }
                     }
-                    self.state = State::Make;
+                    self.state = State::Write;
                 }
-                State::Make | State::Take => {
-                    let takes = self.state == State::Take;
+                State::Write | State::Read => {
+                    let takes = self.state == State::Read;
                     match self.item_of(takes) {
                         Some(mut item) => {
-                            if let Some((of, step)) = item.look {
-                                match self.has_shown(of, self.base.wrapping_add(step)) {
+                            if let Some((of, step)) = item.wait_for {
+                                match self.has_published(of, self.base.wrapping_add(step)) {
                                     // The payload's location is known only now.
-                                    Ok(true) if self.course.is_first() => item = self.item_of(takes).unwrap_or(item),
+                                    Ok(true) if self.schedule.is_first() => item = self.item_of(takes).unwrap_or(item),
                                     Ok(true) => {}
-                                    Ok(false) if self.pass_over() => continue,
-                                    Ok(false) => return Turn::Pending,
+                                    Ok(false) if self.skip_item() => continue,
+                                    Ok(false) => return Poll::Pending,
                                     Err(cause) => return self.fail(of, cause),
                                 }
                             }
-                            match item.wish {
+                            match item.op {
                                 Some(wish) => {
-                                    self.state = State::Doing { takes };
-                                    return Turn::Do(StepId(self.wishes), wish);
+                                    self.state = State::Executing { takes };
+                                    return Poll::Request(StepId(self.ops), wish);
                                 }
                                 None => self.end_item(),
                             }
                         }
-                        None if takes => self.end_lap(),
+                        None if takes => self.end_round(),
                         None => {
-                            if self.course.shows(self.lap) {
-                                self.show();
+                            if self.schedule.publishes(self.round) {
+                                self.publish_slot();
                             }
-                            (self.item, self.left, self.state) = (0, self.course.in_any_order(), State::Take);
+                            (self.item, self.left, self.state) = (0, self.schedule.in_any_order(), State::Read);
                         }
                     }
                 }
-                State::Doing { .. } => return Turn::Pending,
-                State::Lent => match self.is_given_back() {
+                State::Executing { .. } => return Poll::Pending,
+                State::AwaitReturn => match self.is_buffer_returned() {
                     Ok(true) => self.state = State::Final,
-                    Ok(false) => return Turn::Pending,
-                    Err(rank) => return self.fail(rank, Cause::Corrupt),
+                    Ok(false) => return Poll::Pending,
+                    Err(rank) => return self.fail(rank, FailureCause::Corrupt),
                 },
-                State::Final => return Turn::Final,
-                State::Failed(failure) => return Turn::Failed(failure),
+                State::Final => return Poll::Complete,
+                State::Failed(failure) => return Poll::Failed(failure),
             }
         }
     }
 
     #[inline]
     fn handle_done(&mut self, step: StepId) {
-        if let (State::Doing { takes }, true) = (self.state, step.0 == self.wishes) {
-            self.wishes = self.wishes.wrapping_add(1);
-            self.state = if takes { State::Take } else { State::Make };
+        if let (State::Executing { takes }, true) = (self.state, step.0 == self.ops) {
+            self.ops = self.ops.wrapping_add(1);
+            self.state = if takes { State::Read } else { State::Write };
             // The exposed buffer may have been withdrawn meanwhile: then what was read is void.
-            if self.course.pulls()
-                && let Some(Item { look: Some((of, lap)), wish: Some(Wish::Pull { .. }) }) = self.item_of(takes)
+            if self.schedule.pulls()
+                && let Some(Item { wait_for: Some((of, lap)), op: Some(DataOp::Pull { .. }) }) = self.item_of(takes)
             {
-                if self.has_shown(of, self.base.wrapping_add(lap)) != Ok(true) {
+                if self.has_published(of, self.base.wrapping_add(lap)) != Ok(true) {
                     return;
                 }
-                if self.course.is_given_back_singly() {
-                    self.publish(self.boards.taken(self.rank, of), self.next, Site::LentDone);
+                if self.schedule.is_returned_per_peer() {
+                    self.publish(self.areas.pulled_step(self.rank, of), self.next, Site::PullDone);
                 }
             }
             self.end_item();
@@ -646,16 +646,16 @@ impl Basic for Flags<'_> {
     }
 
     fn handle_failed(&mut self, peer: Rank) {
-        self.give_up(peer, Cause::Missing);
+        self.abort(peer, FailureCause::Missing);
     }
 }
 
 /// A hash that most likely differs for plans that do not match.
-fn sign(plan: &Plan) -> u32 {
-    let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
+fn signature(plan: &CollectiveSpec) -> u32 {
+    let root = if plan.collective.is_rooted() { plan.root.0 } else { 0 };
     let bytes = plan.bytes as u64;
-    let what = plan.verb as u32 | u32::from(plan.in_place) << 8 | (plan.order as u32) << 9;
-    let parts = [what, root, bytes as u32, (bytes >> 32) as u32, plan.kind];
+    let what = plan.collective as u32 | u32::from(plan.in_place) << 8 | (plan.order as u32) << 9;
+    let parts = [what, root, bytes as u32, (bytes >> 32) as u32, plan.reduction_id];
     parts.into_iter().fold(0x811c_9dc5, |sum: u32, part| (sum ^ part).wrapping_mul(0x0100_0193).rotate_left(13))
 }
 

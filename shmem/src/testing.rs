@@ -2,47 +2,47 @@
 
 use core::ptr::NonNull;
 
-use crate::collective_area::{Boards, SLOT_HEAD, Seats};
+use crate::collective_area::{CollectiveAreas, SLOT_HEADER, Members};
 use crate::segment::Segment;
 
 /// Collective areas on the heap: small slots and chunks, so that short payload takes every path.
-pub(crate) struct Ground {
+pub(crate) struct TestAreas {
     memory: NonNull<[u64]>,
-    pub(crate) boards: Boards,
+    pub(crate) areas: CollectiveAreas,
 }
 
 // SAFETY: it owns its memory, which goes with it, and uses it through segments alone.
-unsafe impl Send for Ground {}
+unsafe impl Send for TestAreas {}
 // SAFETY: shared, it gives out segments, which are `Sync`; each rank of a test uses its own part.
-unsafe impl Sync for Ground {}
+unsafe impl Sync for TestAreas {}
 
-impl Ground {
+impl TestAreas {
     pub(crate) fn new(ranks: u32) -> Self {
         let (slots, inline, chunk) = (4, 56, 256);
-        let bulk = 512 + slots as usize * (inline + SLOT_HEAD);
+        let bulk = 512 + slots as usize * (inline + SLOT_HEADER);
         let stride = bulk + slots as usize * chunk;
-        Self::of(Boards {
+        Self::of(CollectiveAreas {
             ranks,
-            seats: Seats::ALL,
-            at: 0,
+            members: Members::ALL,
+            offset: 0,
             stride,
             line: 128,
             slots,
             inline,
             bulk,
             chunk,
-            crowded: false,
+            oversubscribed: false,
         })
     }
 
     /// Of ranks that share processors.
-    pub(crate) fn crowded(ranks: u32) -> Self {
-        Self::of(Boards { crowded: true, ..Self::new(ranks).boards })
+    pub(crate) fn oversubscribed(ranks: u32) -> Self {
+        Self::of(CollectiveAreas { oversubscribed: true, ..Self::new(ranks).areas })
     }
 
-    pub(crate) fn of(boards: Boards) -> Self {
-        let memory = vec![0_u64; boards.end().div_ceil(8)].into_boxed_slice();
-        Self { memory: NonNull::from(Box::leak(memory)), boards }
+    pub(crate) fn of(areas: CollectiveAreas) -> Self {
+        let memory = vec![0_u64; areas.end().div_ceil(8)].into_boxed_slice();
+        Self { memory: NonNull::from(Box::leak(memory)), areas }
     }
 
     pub(crate) fn segment(&self) -> Segment<'_> {
@@ -51,7 +51,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for TestAreas {
     fn drop(&mut self) {
         // SAFETY: it came from a box, and no segment outlives the ground.
         drop(unsafe { Box::from_raw(self.memory.as_ptr()) });

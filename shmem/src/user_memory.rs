@@ -3,7 +3,7 @@
 
 use core::ptr::NonNull;
 
-use crate::segment::Cells;
+use crate::segment::SharedBytes;
 
 /// A piece of a user buffer.
 ///
@@ -14,7 +14,7 @@ use crate::segment::Cells;
 /// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that they are no cells
 /// of a ring, that nobody has a reference to them which a copy would break, and that of two uses of the same bytes, one of them a write,
 /// one ends before the other begins, on whichever threads.
-pub unsafe trait Lent: Copy {
+pub unsafe trait UserMemory: Copy {
     /// Its first byte.
     fn start(self) -> NonNull<u8>;
     /// Its length.
@@ -23,7 +23,7 @@ pub unsafe trait Lent: Copy {
 
 /// Copies from a user buffer to shared memory: the shorter of both lengths.
 #[inline]
-pub fn to_cells(from: impl Lent, to: Cells<'_>) {
+pub fn copy_to_shared(from: impl UserMemory, to: SharedBytes<'_>) {
     let bytes = from.bytes().min(to.bytes());
     // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
@@ -31,7 +31,7 @@ pub fn to_cells(from: impl Lent, to: Cells<'_>) {
 
 /// Copies from shared memory to a user buffer: the shorter of both lengths.
 #[inline]
-pub fn from_cells(from: Cells<'_>, to: impl Lent) {
+pub fn copy_from_shared(from: SharedBytes<'_>, to: impl UserMemory) {
     let bytes = from.bytes().min(to.bytes());
     // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
@@ -39,7 +39,7 @@ pub fn from_cells(from: Cells<'_>, to: impl Lent) {
 
 /// Copies from a user buffer to a private one: the shorter of both lengths.
 #[inline]
-pub fn to_private(from: impl Lent, to: &mut [u8]) {
+pub fn copy_to_private(from: impl UserMemory, to: &mut [u8]) {
     let bytes = from.bytes().min(to.len());
     // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid and nobody writes them now; a private buffer is
     // exclusive, so that it is not lent.
@@ -48,7 +48,7 @@ pub fn to_private(from: impl Lent, to: &mut [u8]) {
 
 /// Copies from a private buffer to a user buffer: the shorter of both lengths.
 #[inline]
-pub fn from_private(from: &[u8], to: impl Lent) {
+pub fn copy_from_private(from: &[u8], to: impl UserMemory) {
     let bytes = from.len().min(to.bytes());
     // SAFETY: both have so many bytes; by the trait's contract the lent ones are valid, not in use, and not referred to, so that the
     // private buffer lies elsewhere.

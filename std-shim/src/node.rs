@@ -15,10 +15,10 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use unisono_shmem::host::file::{FileError, Mapping, SegmentFile, reopen};
-use unisono_shmem::host::liveness::{Holder, Life};
-use unisono_shmem::host::wait_strategy::{Rest, Sleepers};
-use unisono_shmem::layout::{Layout, RANKS_MAX, Sizes, Waiting};
-use unisono_shmem::rank_slot::{Occupant, Own, Seat, Sitter};
+use unisono_shmem::host::liveness::{LockOwner, LivenessLocks};
+use unisono_shmem::host::wait_strategy::{BlockingWait, Sleepers};
+use unisono_shmem::layout::{SegmentLayout, RANKS_MAX, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::{Occupancy, OwnedSlot, RankSlot, Occupant};
 use unisono_shmem::segment::Segment;
 
 use arrivals::{Arrivals, Patience, Word};
@@ -130,13 +130,13 @@ impl Neighbour {
 pub struct Node {
     segment: Segment<'static>,
     _mapping: Mapping,
-    layout: Layout,
+    layout: SegmentLayout,
     local: u32,
-    own: Own<'static>,
+    own: OwnedSlot<'static>,
     sleepers: Sleepers<'static>,
     neighbours: Box<[Neighbour]>,
     // Dropped last: closing it releases the lock that shows that this process is alive.
-    life: Life,
+    life: LivenessLocks,
 }
 
 impl fmt::Debug for Node {
@@ -196,7 +196,7 @@ impl Node {
         ranks: &[Rank],
         patience: Patience<'_>,
     ) -> Result<Self, NodeError> {
-        let life = Life::new(file);
+        let life = LivenessLocks::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
         // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone, or to those who
         // keep the same promise (`raw_segment`). Of this crate, `NodeGroup` and `Near` take this rank's ends and parts, once each,
@@ -206,16 +206,16 @@ impl Node {
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
         let wrong = NodeError::Seats { seats, ranks: ranks.len() };
         let (Some(local), true) = (local, seats as usize == ranks.len()) else { return Err(wrong) };
-        let (Some(seat), Some(sleepers)) = (Seat::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
+        let (Some(seat), Some(sleepers)) = (RankSlot::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
         else {
             return Err(wrong);
         };
         let incarnation = patience.incarnation(rank);
-        let sitter = Sitter { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
-        if !life.hold(local)? {
+        let sitter = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
+        if !life.acquire(local)? {
             return Err(NodeError::Taken(rank));
         }
-        let own = seat.take(sitter).ok_or(NodeError::Former(rank))?;
+        let own = seat.claim(sitter).ok_or(NodeError::Former(rank))?;
         let arrivals = Arrivals { segment, layout: &layout, life: &life, ranks, own: local, giver };
         let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
         Ok(Self { segment, layout, local, own, sleepers, neighbours, life, _mapping: mapping })
@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// The layout of the segment.
-    pub const fn layout(&self) -> Layout {
+    pub const fn layout(&self) -> SegmentLayout {
         self.layout
     }
 
@@ -277,20 +277,20 @@ impl Node {
     /// The state of a rank of the node, from its lock and from its slot. One system call.
     pub fn standing(&self, local: u32) -> Standing {
         let Some(neighbour) = self.neighbours.get(local as usize) else { return Standing::Dead };
-        let said = || Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
-        let ended = || if matches!(said(), Some(Occupant::Left(_))) { Standing::Left } else { Standing::Dead };
+        let said = || RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
+        let ended = || if matches!(said(), Some(Occupancy::Left(_))) { Standing::Left } else { Standing::Dead };
         match neighbour.presence {
             _ if local == self.local => Standing::Alive,
             Presence::Never => Standing::Dead,
             Presence::Here => match said() {
-                Some(Occupant::Left(_) | Occupant::Failed(_)) => ended(),
+                Some(Occupancy::Left(_) | Occupancy::Failed(_)) => ended(),
                 _ => Standing::Alive,
             },
-            Presence::Elsewhere => match self.life.holder(local) {
-                Ok(Holder::Nobody) => ended(),
-                Ok(Holder::Process(_)) | Err(_) if matches!(said(), Some(Occupant::Failed(_))) => Standing::Dead,
+            Presence::Elsewhere => match self.life.owner(local) {
+                Ok(LockOwner::Nobody) => ended(),
+                Ok(LockOwner::Process(_)) | Err(_) if matches!(said(), Some(Occupancy::Failed(_))) => Standing::Dead,
                 // A failed query does not declare the rank failed.
-                Ok(Holder::Process(_)) | Err(_) => Standing::Alive,
+                Ok(LockOwner::Process(_)) | Err(_) => Standing::Alive,
             },
         }
     }
@@ -304,12 +304,12 @@ impl Node {
 
     /// Whether every rank of the node has recorded a process ID in its slot. Equal on all ranks.
     pub fn has_processes(&self) -> bool {
-        let sits = |local| Seat::of(self.segment(), &self.layout, local).map(|seat| seat.occupant());
+        let sits = |local| RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
         (0..self.size()).all(|local| match sits(local) {
             Some(
-                Occupant::Sits(sitter) | Occupant::Retired(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter),
+                Occupancy::Active(sitter) | Occupancy::Retired(sitter) | Occupancy::Left(sitter) | Occupancy::Failed(sitter),
             ) => sitter.process != 0,
-            Some(Occupant::Nobody | Occupant::Garbage) | None => false,
+            Some(Occupancy::Free | Occupancy::Corrupt) | None => false,
         })
     }
 
@@ -326,7 +326,7 @@ impl Node {
     }
 
     /// Whether waiting ranks of the node spin or sleep.
-    pub const fn waiting(&self) -> Waiting {
+    pub const fn waiting(&self) -> WaitMode {
         self.layout.sizes().waiting
     }
 
@@ -336,14 +336,14 @@ impl Node {
     }
 
     /// The wait strategy for a new wait.
-    pub const fn rest(&self) -> Rest<'static> {
-        Rest::new(self.sleepers)
+    pub const fn rest(&self) -> BlockingWait<'static> {
+        BlockingWait::new(self.sleepers)
     }
 
     /// Whether a rank has left the collectives for good, since one of its collectives failed, or it finishes or fails.
     /// One load.
     pub fn has_retired(&self, local: u32) -> bool {
-        Seat::of(self.segment(), &self.layout, local).is_some_and(|seat| seat.has_retired())
+        RankSlot::of(self.segment(), &self.layout, local).is_some_and(|seat| seat.has_retired())
     }
 
     /// Announces to the other ranks that this rank takes part in no further collective.
@@ -366,8 +366,8 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // Other ranks that are threads of this process do not see the lock released.
-        let said = Seat::of(self.segment(), &self.layout, self.local).map(|seat| seat.occupant());
-        if !matches!(said, Some(Occupant::Left(_))) {
+        let said = RankSlot::of(self.segment(), &self.layout, self.local).map(|seat| seat.state());
+        if !matches!(said, Some(Occupancy::Left(_))) {
             self.own.fail();
         }
     }
@@ -452,9 +452,9 @@ fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> R
 
 /// Creates a segment for ranks whose launcher provided none.
 fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
-    let waiting = Waiting::of(ranks, processors as usize);
+    let waiting = WaitMode::of(ranks, processors as usize);
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-    let made = SegmentFile::create(&Layout::new(Sizes::of_node(ranks, waiting))?)?;
+    let made = SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(ranks, waiting))?)?;
     tracing::info!(?waiting, "shared memory in {}", made.pages());
     Ok(made.into())
 }

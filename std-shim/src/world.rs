@@ -51,10 +51,10 @@ use std::net::UdpSocket;
 use std::thread::JoinHandle;
 
 use unisono_core::counters::Counters;
-use unisono_core::device::{Device, Lane};
+use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
-use unisono_shmem::layout::Waiting;
+use unisono_shmem::layout::WaitMode;
 
 pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
 pub use group::{Group, GroupError};
@@ -179,18 +179,18 @@ impl World {
         }
         let progress = transport.progress;
         if progress == Progress::Hybrid {
-            config.probe_at = Lane::Interrupt;
+            config.probe_queue = DeviceQueue::Interrupt;
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { Silence::Death } else { Silence::Question };
         let endpoint = Endpoint::new(0, config, Sizes::growing(size as usize).pools());
-        let (tally, bells) = (device.tally(), [device.bell(Lane::Polled), device.bell(Lane::Interrupt)]);
+        let (tally, bells) = (device.tally(), [device.bell(DeviceQueue::Polled), device.bell(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
         process.collectives.watch.set_patience(transport.watchdog);
         let crowded = match &node {
-            Some(node) => node.waiting() == Waiting::Shared,
+            Some(node) => node.waiting() == WaitMode::Oversubscribed,
             None => match settings.tuning.said_sharing() {
                 Some(ranks) => ranks > 1,
                 None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
@@ -277,7 +277,7 @@ impl World {
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.tell(&mut process, Process::hear);
-        process.endpoint.leave();
+        process.endpoint.shutdown();
         process.part(false);
         drop(process);
         self.wait_until_gone();

@@ -15,7 +15,7 @@ use unisono::environment::{Settings, Transport};
 use unisono::{AllocateError, Failure, Rank, Tag, World, WorldError};
 use unisono_bootstrap::{Membership, Offer};
 use unisono_core::ids::Incarnation;
-use unisono_shmem::layout::Waiting;
+use unisono_shmem::layout::WaitMode;
 
 const TAG: Tag = Tag(1);
 
@@ -421,7 +421,7 @@ fn buffers_in_the_segment_are_sent_from_there() {
 
 #[test]
 fn pool_allocates_all_it_has_and_frees_it() {
-    job_over(Over::Memory(Waiting::Shared), 1, &[("DEVICE", "shm")], |world| {
+    job_over(Over::Memory(WaitMode::Oversubscribed), 1, &[("DEVICE", "shm")], |world| {
         for _ in 0..3 {
             let whole = world.allocate::<u8>(1 << 20).expect("the whole pool");
             assert!(matches!(world.allocate::<u8>(1), Err(AllocateError::Full { bytes: 1, left: 0 })));

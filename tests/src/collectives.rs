@@ -10,7 +10,7 @@ pub mod strided;
 use core::fmt;
 
 use unisono::collective::CollectiveError;
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 pub use rounds::Rounds;
 
@@ -43,7 +43,7 @@ impl Form {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collective {
     /// The kind.
-    pub verb: Verb,
+    pub verb: CollectiveKind,
     /// The form.
     pub form: Form,
 }
@@ -52,16 +52,16 @@ impl Collective {
     /// All combinations that exist.
     pub fn all() -> Vec<Self> {
         let forms = |verb| Form::ALL.map(|(_, form)| Self { verb, form });
-        Verb::ALL.into_iter().flat_map(forms).filter(|one| one.exists()).collect()
+        CollectiveKind::ALL.into_iter().flat_map(forms).filter(|one| one.exists()).collect()
     }
 
     const fn exists(self) -> bool {
         match self.form {
             Form::Blocking | Form::Immediate | Form::Persistent => true,
-            Form::InPlace => !matches!(self.verb, Verb::Barrier | Verb::Broadcast),
+            Form::InPlace => !matches!(self.verb, CollectiveKind::Barrier | CollectiveKind::Broadcast),
             Form::Varying => matches!(
                 self.verb,
-                Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter
+                CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter
             ),
         }
     }

@@ -33,7 +33,7 @@ mod violation;
 #[cfg(test)]
 mod tests;
 
-use unisono_core::device::{Device, Lane};
+use unisono_core::device::{Device, DeviceQueue};
 
 pub use self::{
     on_adapter::AdapterFixture,
@@ -61,7 +61,7 @@ pub trait Fixture {
     /// Lets `ns` nanoseconds pass: the clock of the simulation jumps, a real device's test sleeps or spins.
     fn advance(&mut self, ns: u64);
     /// Waits at most `ns` nanoseconds for the event that the device was armed for, and returns whether it was raised.
-    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool;
+    fn wait(&mut self, device: &mut Self::Device, lane: DeviceQueue, ns: u64) -> bool;
     /// Whether datagrams may be lost, doubled or overtaken on their way. Cases that count datagrams are skipped then.
     fn is_faulty(&self) -> bool;
 }

@@ -46,7 +46,7 @@ mod tests;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::{Cause, Lane};
+use unisono_core::device::{TxReason, DeviceQueue};
 use unisono_core::ids::PeerId;
 use unisono_udp::fault::Faults;
 
@@ -79,7 +79,7 @@ pub struct Step {
     /// The node.
     pub node: NodeId,
     /// [`Lane::Interrupt`]: the event asked for on that lane was raised; the node may be busy otherwise.
-    pub lane: Lane,
+    pub lane: DeviceQueue,
 }
 
 /// An event of a datagram.
@@ -105,7 +105,7 @@ pub struct Sighting<'a> {
     /// Its receiver.
     pub to: NodeId,
     /// Why it was sent; `None` when it was forged.
-    pub cause: Option<Cause>,
+    pub cause: Option<TxReason>,
     /// Its first bytes, as [`Received::head`](unisono_core::device::Received::head) shows them.
     pub head: &'a [u8],
     /// Its length, checksum excluded.
@@ -122,7 +122,7 @@ pub struct Passing<'a> {
     /// Its receiver.
     pub to: NodeId,
     /// Why it is sent; `None` when it was forged.
-    pub cause: Option<Cause>,
+    pub cause: Option<TxReason>,
     /// Header and payload. The checksum does not detect changes made here.
     pub bytes: &'a mut Vec<u8>,
 }
@@ -261,7 +261,7 @@ impl Network {
     }
 
     /// Sends a datagram that no device sent, with a correct checksum and any sender's address.
-    pub fn forge(&self, from: NodeId, to: NodeId, lane: Lane, bytes: &[u8]) {
+    pub fn forge(&self, from: NodeId, to: NodeId, lane: DeviceQueue, bytes: &[u8]) {
         let fabric = &mut *self.fabric.borrow_mut();
         let id = fabric.frames.take();
         let frame = &mut fabric.frames[id];

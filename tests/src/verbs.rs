@@ -14,14 +14,14 @@ use core::error::Error;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Fact, Lane, Wish};
-use unisono_core::endpoint::{Above, Config, Event, Verdict};
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
+use unisono_core::endpoint::{Handler, Config, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::{drive, receive, transmit};
+use unisono_core::progress::{make_progress, receive, transmit};
 use unisono_memory::records::{ProcessEndpoint, Sizes, grow};
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::ud::{Domain, Options, Path, Queues, Ud};
+use unisono_verbs::ud::{Domain, UdOptions, Path, QueueChoice, Ud};
 
 pub use address_handles::{Handles, handles};
 pub use buffer_release::lending;
@@ -47,13 +47,13 @@ pub struct Adapter<'a> {
     /// Its name.
     pub name: &'a str,
     /// The implementation that writes the queues.
-    pub queues: Queues,
+    pub queues: QueueChoice,
 }
 
 impl Adapter<'_> {
     /// Options of a device on it, for `peers` peers.
-    pub fn options(self, peers: u32) -> Options {
-        Options { queues: self.queues, ..Options::new(peers, KEY) }
+    pub fn options(self, peers: u32) -> UdOptions {
+        UdOptions { queues: self.queues, ..UdOptions::new(peers, KEY) }
     }
 }
 
@@ -77,9 +77,9 @@ pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
 fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
     let mtu = device.limits().mtu;
     device.set_path(peer, path, mtu)?;
-    device.ask(Wish::Resolve(peer));
-    let resolved = |fact| matches!(fact, Fact::Path { peer: of, .. } if of == peer);
-    within(Duration::from_secs(5), "an address handle", || Ok(device.poll_fact().filter(|fact| resolved(*fact))))?;
+    device.request_path(PathRequest::Resolve(peer));
+    let resolved = |fact| matches!(fact, DeviceEvent::Path { peer: of, .. } if of == peer);
+    within(Duration::from_secs(5), "an address handle", || Ok(device.poll_event().filter(|fact| resolved(*fact))))?;
     Ok(())
 }
 
@@ -92,14 +92,14 @@ pub struct Counted {
     pub messages: u32,
 }
 
-impl Above for Counted {
+impl Handler for Counted {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         self.messages += 1;
         Verdict::Release
     }
 
     #[inline(always)]
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -152,7 +152,7 @@ impl End {
     /// Adds the peer of that rank, whose path the device has, to the endpoint.
     fn meet(&mut self, rank: u32) {
         let (now, mtu) = (self.now(), self.device.limits().mtu);
-        self.endpoint.meet(now, PeerId(rank), incarnation(rank), mtu);
+        self.endpoint.add_peer(now, PeerId(rank), incarnation(rank), mtu);
     }
 
     /// Nanoseconds since the clock began.
@@ -170,19 +170,19 @@ impl End {
     pub fn drive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, above, .. } = self;
         grow(endpoint, now);
-        drive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
+        make_progress(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET)
     }
 
     /// Handles arrivals. Returns whether there were any.
     pub fn receive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, above, .. } = self;
-        receive(now, Lane::Polled, endpoint, device, regions, above, BUDGET)
+        receive(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET)
     }
 
     /// Transmits pending datagrams.
     pub fn transmit_at(&mut self, now: u64) {
         let Self { endpoint, device, regions, above, .. } = self;
-        transmit(now, Lane::Polled, endpoint, device, regions, above, BUDGET);
+        transmit(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET);
     }
 
     /// The next event.

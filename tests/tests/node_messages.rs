@@ -9,9 +9,9 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::messages::{Ended, MessageError, Messages, Mode, Request, SLOT, Status, Store};
 use unisono_node::self_check::messages::{self, Desk};
-use unisono_shmem::am_header::{self, EAGER, FRAGMENT, HEAD, HEADED, HELLO, STEP, STEP_ANNOUNCE, WORD};
-use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
-use unisono_shmem::rank_slot::{Seat, Sitter};
+use unisono_shmem::am_header::{self, EAGER, FRAGMENT, HEADER, EAGER_WITH_HEADER, HELLO, STEP, STEP_RTS, NOTIFICATION};
+use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::{RankSlot, Occupant};
 use unisono_shmem::ring::Producer;
 use unisono_shmem::segment::{Segment, Site};
 
@@ -19,9 +19,9 @@ const REQUESTS: usize = 64;
 type Memory = Store<'static, 4, 4200, REQUESTS, 8>;
 
 /// A segment that lives as long as the tests.
-fn segment(ranks: u32) -> (Segment<'static>, Layout) {
-    let sizes = Sizes { board: PAGE as u32, pool: PAGE as u32, ..Sizes::of_node(ranks, Waiting::Dedicated) };
-    let layout = Layout::new(sizes).expect("sizes that fit");
+fn segment(ranks: u32) -> (Segment<'static>, SegmentLayout) {
+    let sizes = SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ..SegmentSizes::of_node(ranks, WaitMode::Dedicated) };
+    let layout = SegmentLayout::new(sizes).expect("sizes that fit");
     let memory = Vec::leak(vec![0_u64; layout.bytes() / 8]);
     // SAFETY: it is never freed, and used through segments alone.
     let segment = unsafe { Segment::new(NonNull::from(memory).cast(), layout.bytes()) };
@@ -30,7 +30,7 @@ fn segment(ranks: u32) -> (Segment<'static>, Layout) {
 }
 
 fn join(segment: Segment<'static>, local: u32) -> Member<'static> {
-    Member::join(segment, local, Sitter { rank: local, incarnation: 77 + local, process: 0 }).expect("a free rank slot")
+    Member::join(segment, local, Occupant { rank: local, incarnation: 77 + local, process: 0 }).expect("a free rank slot")
 }
 
 /// A thread with room for a store, which is built on the stack here.
@@ -131,7 +131,7 @@ fn letters_among_three_nodes_come_as_sent() {
 fn more_messages_than_headers_wait_at_their_sender_and_are_found() {
     with_room(|| {
         let mut pair = Pair::new();
-        let (headers, held) = (u32::from(am_header::headers(2)), 40);
+        let (headers, held) = (u32::from(am_header::unexpected_per_peer(2)), 40);
         let payload = pattern(12, 0);
         let mut requests = Vec::new();
         for tag in 0..headers + held {
@@ -228,7 +228,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
             let mut pair = Pair::new();
             let seat = {
                 let member = *pair.0[0].member();
-                Seat::of(member.segment(), &member.layout(), 0).expect("a rank slot")
+                RankSlot::of(member.segment(), &member.layout(), 0).expect("a rank slot")
             };
             let late = pair.receive(100, Some(0), Some(2));
             let anyone = pair.receive(100, None, Some(3));
@@ -242,7 +242,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
                 // Its rings have room: it sends Bye at once.
                 one.leave(&mut idle);
             } else {
-                seat.bury();
+                seat.mark_failed();
             }
             let mut other = other;
             for _ in 0..5000 {
@@ -270,8 +270,8 @@ fn whose_seat_is_overwritten_gives_up() {
         let mut pair = Pair::new();
         let receive = pair.receive(10, None, None);
         let member = *pair.0[1].member();
-        let seat = member.layout().seat(1).expect("a rank slot");
-        member.segment().word(seat.at + 40).expect("a word of it").publish(1, Site::Plain);
+        let seat = member.layout().rank_slot(1).expect("a rank slot");
+        member.segment().word(seat.offset + 40).expect("a word of it").publish(1, Site::Plain);
         for _ in 0..5000 {
             pair.0[1].poll();
         }
@@ -290,7 +290,7 @@ fn other_entries_of_processes_are_skipped() {
         let (segment, layout) = segment(2);
         let (_process, mut messages) = (join(segment, 0), node(join(segment, 1)));
         let mut ring = Producer::of(segment, &layout, 0, 1).expect("a ring");
-        for (what, bytes) in [(HELLO, 24), (STEP, 30), (STEP_ANNOUNCE, 44), (WORD, 8)] {
+        for (what, bytes) in [(HELLO, 24), (STEP, 30), (STEP_RTS, 44), (NOTIFICATION, 8)] {
             ring.put([what, 0], &[0x55; 48][..bytes]).expect("room");
         }
         ring.put([EAGER, 9], b"words").expect("room");
@@ -303,7 +303,7 @@ fn other_entries_of_processes_are_skipped() {
 /// Arbitrary ring entries, valid or not.
 fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
     let kinds =
-        prop_oneof![Just(HEAD), Just(HEADED), Just(FRAGMENT), Just(EAGER), Just(1_u32), 0..16_u32, any::<u32>(),];
+        prop_oneof![Just(HEADER), Just(EAGER_WITH_HEADER), Just(FRAGMENT), Just(EAGER), Just(1_u32), 0..16_u32, any::<u32>(),];
     (kinds, prop_oneof![0..4_u32, any::<u32>()], prop::collection::vec(any::<u8>(), 0..64), any::<bool>())
 }
 
@@ -326,7 +326,7 @@ proptest! {
                 if checks && let Some(first) = bytes.first_mut() {
                     *first = kind;
                 }
-                let number = if checks { am_header::check(&bytes) } else { number };
+                let number = if checks { am_header::checksum(&bytes) } else { number };
                 // A ring that is full is emptied first.
                 let _ = am_header::put_with(&mut ring, [what, number], &[], bytes.len() as u32, |front| front.copy_from_slice(&bytes), |piece| _ = piece.write(&bytes));
                 messages.poll();

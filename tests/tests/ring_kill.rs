@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
-use unisono_shmem::layout::{Layout, PAGE, Sizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes, WaitMode};
 use unisono_shmem::ring::{Consumer, INLINE, Producer, PutError};
 
 const ROUNDS: u64 = 100;
@@ -25,7 +25,7 @@ fn main() {
         return play(part, number);
     }
     for (name, part, survive) in [
-        ("survivor_takes_whole_messages_only", "put", survive_producer as fn(&Mapping, &Layout, Child, u64) -> u64),
+        ("survivor_takes_whole_messages_only", "put", survive_producer as fn(&Mapping, &SegmentLayout, Child, u64) -> u64),
         ("survivor_puts_until_the_ring_is_full", "take", survive_consumer),
     ] {
         let messages: u64 = (0..ROUNDS).map(|round| survive_one(part, round, survive)).sum();
@@ -34,9 +34,9 @@ fn main() {
     }
 }
 
-fn survive_one(part: &str, round: u64, survive: fn(&Mapping, &Layout, Child, u64) -> u64) -> u64 {
-    let small = Sizes { board: PAGE as u32, pool: 0, ..Sizes::of_node(2, Waiting::Shared) };
-    let layout = Layout::new(Sizes { ring_entries: 16, ring_bulk: 1 << 13, ..small }).expect("a layout");
+fn survive_one(part: &str, round: u64, survive: fn(&Mapping, &SegmentLayout, Child, u64) -> u64) -> u64 {
+    let small = SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
+    let layout = SegmentLayout::new(SegmentSizes { ring_entries: 16, ring_bulk: 1 << 13, ..small }).expect("a layout");
     let file = SegmentFile::create(&layout).expect("memory");
     rustix::io::fcntl_setfd(file.as_fd(), rustix::io::FdFlags::empty()).expect("a descriptor to hand over");
     let number = file.as_fd().as_raw_fd().to_string();
@@ -71,7 +71,7 @@ fn play(part: &str, number: u32) {
     }
 }
 
-fn survive_producer(mapping: &Mapping, layout: &Layout, mut child: Child, round: u64) -> u64 {
+fn survive_producer(mapping: &Mapping, layout: &SegmentLayout, mut child: Child, round: u64) -> u64 {
     // SAFETY: this process takes one end of a ring, and uses nothing else.
     let segment = unsafe { mapping.segment() };
     let (mut consumer, mut next) = (Consumer::of(segment, layout, 1, 0).expect("a ring"), 0);
@@ -95,7 +95,7 @@ fn survive_producer(mapping: &Mapping, layout: &Layout, mut child: Child, round:
     u64::from(next)
 }
 
-fn survive_consumer(mapping: &Mapping, layout: &Layout, mut child: Child, round: u64) -> u64 {
+fn survive_consumer(mapping: &Mapping, layout: &SegmentLayout, mut child: Child, round: u64) -> u64 {
     // SAFETY: this process takes one end of a ring, and uses nothing else.
     let segment = unsafe { mapping.segment() };
     let (mut producer, mut next) = (Producer::of(segment, layout, 0, 1).expect("a ring"), 0);
@@ -154,14 +154,14 @@ fn put(producer: &mut Producer<'_>, number: u32) -> Result<(), PutError> {
 
 /// Takes a message, if there is one, and checks all of it.
 fn take(consumer: &mut Consumer<'_>, next: &mut u32) -> ControlFlow<()> {
-    let Some(entry) = consumer.look().expect("a killed process leaves no garbage") else {
+    let Some(entry) = consumer.poll().expect("a killed process leaves no garbage") else {
         return ControlFlow::Break(());
     };
-    assert_eq!(entry.note, [*next, !*next], "every message that was shown, in order");
+    assert_eq!(entry.header, [*next, !*next], "every message that was shown, in order");
     let mut found = vec![0; entry.payload.bytes()];
     entry.payload.read(&mut found).expect("its length");
     assert_eq!(found, pattern(*next, length(*next)), "message {next} is torn");
-    consumer.take();
+    consumer.consume();
     *next += 1;
     ControlFlow::Continue(())
 }

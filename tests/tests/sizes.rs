@@ -4,7 +4,7 @@ use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Endpoint, Notice, Sender};
+use unisono_core::endpoint::{Endpoint, ControlMessage, Sender};
 use unisono_core::time::{Micros, Nanos};
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_core::wire::{HEADER, SEGMENT_HEADER};
@@ -18,7 +18,7 @@ fn table_of_sizes_is_true() {
     let rows = [
         ("header of every datagram", HEADER),
         ("header of a placement segment", SEGMENT_HEADER),
-        ("longest acknowledgement", unisono_core::device::HEAD),
+        ("longest acknowledgement", unisono_core::device::HEADER_ROOM),
         ("idle peer, core", size_of::<Peer<Nanos, 32>>()),
         ("idle peer, UDP address table", unisono_udp::RECORD),
         ("send window of 256 segments", size_of::<Sender<Nanos, WINDOW, 32>>()),
@@ -27,7 +27,7 @@ fn table_of_sizes_is_true() {
         ("receive window of 16 segments", size_of::<ReceiveWindow<16>>()),
         ("operation", size_of::<Operation>()),
         ("grant", size_of::<Placement>()),
-        ("control datagram that waits", size_of::<Notice>()),
+        ("control datagram that waits", size_of::<ControlMessage>()),
         ("whole endpoint for 16 active peers, W = 16, 64-bit host", size_of::<Small>()),
     ];
     let table: String = rows.iter().map(|(what, bytes)| format!("| {what} | {bytes} |\n")).collect();

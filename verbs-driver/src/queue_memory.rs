@@ -22,7 +22,7 @@ pub mod recorded;
 
 pub use checker::{Checker, Violation};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub use mapped::{Mapped, Place, fence};
+pub use mapped::{Mapped, QueueAddresses, fence};
 
 /// Bytes of a unit: work queue entries are written in whole units.
 pub const UNIT: usize = 16;
@@ -69,7 +69,7 @@ pub enum Progress {
 }
 
 /// Access to a queue that is shared with the adapter: entries, records and registers. Offsets beyond the end wrap.
-pub trait Seam {
+pub trait QueueAccess {
     /// Bytes of the entries; a power of two, at least [`BLOCK`].
     fn bytes(&self) -> usize;
     /// Stores a unit of an entry. `at` is a multiple of [`UNIT`].
@@ -99,7 +99,7 @@ pub trait Seam {
 
 /// An access to queue memory, as tests record it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Event {
+pub enum QueueEvent {
     /// A unit or words of an entry were stored.
     Store,
     /// The device's progress was loaded.

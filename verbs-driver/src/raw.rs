@@ -8,11 +8,11 @@ mod device;
 mod receive_buffers;
 mod source;
 
-pub use device::{Counts, INLINE_MAX, Options, Raw, RawDatagram, RawToken, Slabs};
-pub use receive_buffers::Buffer;
-pub use source::{GRH, Origin, Path, Source};
+pub use device::{Counts, INLINE_MAX, RawOptions, Raw, RawDatagram, RawToken, Slabs};
+pub use receive_buffers::ReceiveBuffer;
+pub use source::{GRH, Origin, PeerPath, Source};
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
 /// A piece of registered memory that the adapter reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -27,7 +27,7 @@ pub struct Data {
 
 /// The payload of a datagram to send.
 #[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
+pub enum SendPayload<'a> {
     /// The adapter gathers these pieces in order.
     Gather(&'a [Data]),
     /// These bytes are copied to the entry, in order.
@@ -65,7 +65,7 @@ impl Failure {
 
 /// The outcome of a work queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate<T> {
+pub enum WorkResult<T> {
     /// It is done.
     Done(T),
     /// It failed, and its queue pair with it. Its tag, if known.
@@ -76,7 +76,7 @@ pub enum Fate<T> {
 
 /// A received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Got {
+pub struct Arrived {
     /// The tag of its receive entry.
     pub tag: u32,
     /// Bytes, the [`GRH`] in front included.
@@ -88,7 +88,7 @@ pub struct Got {
 /// A queue pair of unreliable datagrams, with its completion queues.
 pub trait QueuePair {
     /// The path to a peer.
-    type Path: Path;
+    type Path: PeerPath;
 
     /// Number of receive entries.
     fn receive_entries(&self) -> usize;
@@ -97,24 +97,24 @@ pub trait QueuePair {
     /// Whether no posting is outstanding.
     fn is_idle(&self) -> bool;
     /// Posts a datagram to a lane of the peer. Returns whether there was room.
-    fn post(&mut self, to: (&Self::Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool;
+    fn post(&mut self, to: (&Self::Path, DeviceQueue), payload: SendPayload<'_>, solicited: bool, tag: u32) -> bool;
     /// Rings the doorbell for all postings. With `signal`, [`sent`](Self::sent) returns the last one's tag when that is
     /// complete.
     fn flush(&mut self, signal: bool);
     /// The next send completion: the tag of a posting that is complete together with all before it.
-    fn sent(&mut self) -> Option<Fate<u32>>;
+    fn sent(&mut self) -> Option<WorkResult<u32>>;
     /// Posts a receive of memory for a datagram and the [`GRH`] in front. Returns whether there was room.
-    fn lend(&mut self, data: Data, tag: u32) -> bool;
+    fn post_receive(&mut self, data: Data, tag: u32) -> bool;
     /// Makes all posted receives visible to the adapter.
-    fn flush_lent(&mut self);
+    fn flush_receives(&mut self);
     /// The next received datagram.
-    fn received(&mut self) -> Option<Fate<Got>>;
+    fn received(&mut self) -> Option<WorkResult<Arrived>>;
     /// Whether a receive completion is available.
-    fn has_news(&mut self) -> bool;
+    fn has_arrival(&mut self) -> bool;
     /// Arms the completion queue: an event at the next datagram, or the next solicited one.
     fn arm(&mut self, solicited: bool);
     /// Records that an event has arrived.
-    fn saw_event(&mut self);
+    fn event_received(&mut self);
     /// Forgets all entries, as the adapter does when the queue pair is reset.
     fn reset(&mut self);
 }

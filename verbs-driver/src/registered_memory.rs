@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 /// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that the adapter has
 /// them registered under its key meanwhile, that nobody has a reference to them which a copy would break, and that of two uses of the same
 /// bytes, one of them a write, one ends before the other begins, on whichever threads.
-pub unsafe trait Registered: Copy {
+pub unsafe trait RegisteredMemory: Copy {
     /// Its first byte.
     fn start(self) -> NonNull<u8>;
     /// Its length.
@@ -58,7 +58,7 @@ impl Slab {
 }
 
 // SAFETY: whoever called `Slab::new` promised all that the trait demands, and parts lie within the slab.
-unsafe impl Registered for Slab {
+unsafe impl RegisteredMemory for Slab {
     fn start(self) -> NonNull<u8> {
         self.start
     }
@@ -74,7 +74,7 @@ unsafe impl Registered for Slab {
 
 /// Copies from registered memory to a private buffer: the shorter of both lengths, which is returned.
 #[inline]
-pub fn read(from: impl Registered, to: &mut [u8]) -> usize {
+pub fn read(from: impl RegisteredMemory, to: &mut [u8]) -> usize {
     let bytes = from.bytes().min(to.len());
     // SAFETY: both have so many bytes; by the trait's contract the registered ones are valid and nobody writes them now; a private buffer is
     // exclusive, so that it is not among them.
@@ -84,7 +84,7 @@ pub fn read(from: impl Registered, to: &mut [u8]) -> usize {
 
 /// Copies between two pieces of registered memory: the shorter of both lengths.
 #[inline]
-pub fn copy(from: impl Registered, to: impl Registered) {
+pub fn copy(from: impl RegisteredMemory, to: impl RegisteredMemory) {
     let bytes = from.bytes().min(to.bytes());
     // SAFETY: both have so many bytes; by the trait's contract they are valid and not in use. They may be one memory.
     unsafe { to.start().copy_from(from.start(), bytes) };

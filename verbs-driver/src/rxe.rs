@@ -23,7 +23,7 @@ pub mod ring;
 mod syscall_doorbell;
 mod wqe;
 
-pub use path::{Path, Route};
-pub use queue_pair::{Queues, Sizes};
-pub use syscall_doorbell::{Call, Called};
-pub use wqe::{COMPLETION, RECEIVE, SEND, send_room};
+pub use path::{RxePath, RxeRoute};
+pub use queue_pair::{RxeQueues, QueueShapes};
+pub use syscall_doorbell::{DoorbellCall, SyscallDoorbell};
+pub use wqe::{CQE, RECEIVE_WQE, SEND_WQE, send_room};

@@ -26,13 +26,13 @@ mod send_ring;
 pub mod uverbs;
 
 pub use address_table::{Path, PathError, RECORD};
-pub use arrival_waiter::{Bell, Woken};
+pub use arrival_waiter::{ArrivalWaiter, Woken};
 pub use domain::{Domain, OpenError, Registration, adapters};
 
-pub use crate::registered_memory::Registered as Lent;
-pub use counters::{Counter, Tally};
+pub use crate::registered_memory::RegisteredMemory as Lent;
+pub use counters::{Counter, UdCounters};
 pub use gid::{Candidate, Encapsulation, Gid, choose};
-pub use queue::{Provider, Queues, Writer};
+pub use queue::{Provider, QueueChoice, Writer};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
 
@@ -45,7 +45,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Slot, Ticket, PathRequest};
 use unisono_core::ids::PeerId;
 
 use address_table::{AddressTable, Resolved};
@@ -64,15 +64,15 @@ const INTERRUPT_BASE: u32 = 1 << 16;
 /// Shortest useful timeout in nanoseconds: that of a scheduler, since Soft-RoCE works in kernel threads.
 const GRANULARITY_NS: u32 = 250_000;
 /// How long an adapter may take to complete postings.
-const PATIENCE: Duration = Duration::from_secs(1);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between two checks of an adapter that is down, or may be.
-const LOOK: Duration = Duration::from_millis(50);
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an adapter is checked after a change of its addresses.
-const SUSPECT: Duration = Duration::from_secs(1);
+const SUSPECT_TIME: Duration = Duration::from_secs(1);
 
 /// Options of a UD device.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UdOptions {
     /// Peers and groups for which the address table has room, 23 bytes each.
     pub peers: u32,
     /// The job's Q_Key: the adapter drops datagrams with another one. Its highest bit is cleared, since that would
@@ -86,13 +86,13 @@ pub struct Options {
     /// Default: as many as are posted or held.
     pub completions: Option<u32>,
     /// Who writes the queues.
-    pub queues: Queues,
+    pub queues: QueueChoice,
 }
 
-impl Options {
+impl UdOptions {
     /// Defaults for `peers` peers: 512 slots, 256 held datagrams, queues written directly if possible.
     pub const fn new(peers: u32, key: u32) -> Self {
-        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: Queues::Auto }
+        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: QueueChoice::Auto }
     }
 
     /// The job's key, without its highest bit.
@@ -102,27 +102,27 @@ impl Options {
 }
 
 /// One lane: a queue pair with its rings.
-struct Half {
+struct LaneQueues {
     // Before the memory that it uses, when all are dropped.
     memberships: Vec<Membership>,
     queue: Option<Queue>,
     ring: SendRing,
     pool: ReceivePool,
-    bell: Bell,
+    waiter: ArrivalWaiter,
     number: u32,
     inline: usize,
     /// Whether its failure was reported.
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Half {
+impl LaneQueues {
     fn new(
         domain: &Arc<Domain>,
-        options: &Options,
-        (by, lane): (Writer, Lane),
+        options: &UdOptions,
+        (by, lane): (Writer, DeviceQueue),
         (slots, holdable): (u32, u32),
     ) -> Result<Self, OpenError> {
-        let base = if lane == Lane::Polled { 0 } else { INTERRUPT_BASE };
+        let base = if lane == DeviceQueue::Polled { 0 } else { INTERRUPT_BASE };
         let posted = ReceivePool::posted(slots);
         let completions = options.completions.unwrap_or(posted + holdable);
         let depth = Depth { sends: send_ring::ENTRIES, receives: posted, completions };
@@ -130,13 +130,13 @@ impl Half {
         let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
         let mut queue = Queue::new(domain, (by, lane), depth, options.key())?;
         pool.post_all(&mut queue);
-        let bell = Bell::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
+        let bell = ArrivalWaiter::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
-        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, bell, number, inline, is_told: false })
+        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, waiter: bell, number, inline, is_reported: false })
     }
 
     /// Restarts a failed queue pair under its own number. Returns whether it did.
-    fn mend(&mut self, tally: &Tally) -> bool {
+    fn rebuild(&mut self, tally: &UdCounters) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         // Datagrams that arrived before the failure are kept.
         self.pool.poll(queue, tally);
@@ -157,9 +157,9 @@ impl Half {
         self.ring.failed || self.pool.failed
     }
 
-    fn close(&mut self, tally: &Tally) {
+    fn close(&mut self, tally: &UdCounters) {
         self.memberships.clear();
-        self.bell.detach();
+        self.waiter.detach();
         self.queue = None;
         self.ring.forget(tally);
     }
@@ -180,20 +180,20 @@ enum State {
 pub struct Ud<A> {
     // Its thread ends before the adapter is closed.
     events: Option<Events>,
-    polled: Half,
-    interrupt: Half,
+    polled: LaneQueues,
+    interrupt: LaneQueues,
     writer: Writer,
     refused: Option<OpenError>,
     table: AddressTable,
-    tally: Arc<Tally>,
-    facts: VecDeque<Fact>,
+    counters: Arc<UdCounters>,
+    device_events: VecDeque<DeviceEvent>,
     state: State,
     /// When the adapter was last checked, and until when it is to be checked.
     looked: Instant,
     suspect: Instant,
     limits: Limits,
     domain: Arc<Domain>,
-    lends: PhantomData<fn(A)>,
+    lent: PhantomData<fn(A)>,
 }
 
 impl<A> Ud<A> {
@@ -201,12 +201,12 @@ impl<A> Ud<A> {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn new(domain: &Arc<Domain>, options: &Options) -> Result<Self, OpenError> {
+    pub fn new(domain: &Arc<Domain>, options: &UdOptions) -> Result<Self, OpenError> {
         let (slots, holdable) = (u32::from(options.receive_slots), u32::from(options.holdable));
         let halves = |by| -> Result<_, OpenError> {
-            let polled = Half::new(domain, options, (by, Lane::Polled), (slots, holdable))?;
+            let polled = LaneQueues::new(domain, options, (by, DeviceQueue::Polled), (slots, holdable))?;
             let few = (INTERRUPT_SLOTS, INTERRUPT_HOLDABLE);
-            Ok((by, polled, Half::new(domain, options, (by, Lane::Interrupt), few)?))
+            Ok((by, polled, LaneQueues::new(domain, options, (by, DeviceQueue::Interrupt), few)?))
         };
         let (first, otherwise) =
             options.queues.writers(domain.provider()).ok_or_else(|| OpenError::NoProvider(domain.name().to_owned()))?;
@@ -215,7 +215,7 @@ impl<A> Ud<A> {
             (Err(error), Some(other)) => (halves(other)?, Some(error)),
             (made, _) => (made?, None),
         };
-        let bells = [polled.bell.clone(), interrupt.bell.clone()];
+        let bells = [polled.waiter.clone(), interrupt.waiter.clone()];
         let events = Events::start(domain, bells).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         let limits = Limits {
             mtu: domain.mtu(),
@@ -232,14 +232,14 @@ impl<A> Ud<A> {
             writer,
             refused,
             table: AddressTable::new(domain, writer, options.peers, options.key())?,
-            tally: Arc::default(),
-            facts: VecDeque::new(),
+            counters: Arc::default(),
+            device_events: VecDeque::new(),
             state: State::Up,
             looked: Instant::now(),
             suspect: Instant::now(),
             limits,
             domain: Arc::clone(domain),
-            lends: PhantomData,
+            lent: PhantomData,
         })
     }
 
@@ -272,16 +272,16 @@ impl<A> Ud<A> {
     }
 
     /// A waiter for a lane's arrivals that does not hold the device.
-    pub fn bell(&self, lane: Lane) -> Bell {
+    pub fn arrival_waiter(&self, lane: DeviceQueue) -> ArrivalWaiter {
         match lane {
-            Lane::Polled => self.polled.bell.clone(),
-            Lane::Interrupt => self.interrupt.bell.clone(),
+            DeviceQueue::Polled => self.polled.waiter.clone(),
+            DeviceQueue::Interrupt => self.interrupt.waiter.clone(),
         }
     }
 
     /// The counters, readable while the device works.
-    pub fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.tally)
+    pub fn counters(&self) -> Arc<UdCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Number of address handles.
@@ -335,17 +335,17 @@ impl<A> Ud<A> {
     where
         A: Lent,
     {
-        for lane in [Lane::Polled, Lane::Interrupt] {
+        for lane in [DeviceQueue::Polled, DeviceQueue::Interrupt] {
             self.flush(lane);
             let started = Instant::now();
-            while self.half(lane).ring.names(key) {
+            while self.half(lane).ring.references(key) {
                 self.completed(lane);
-                if started.elapsed() < PATIENCE {
+                if started.elapsed() < COMPLETION_TIMEOUT {
                     continue;
                 }
                 self.half(lane).ring.failed = true;
-                self.tend();
-                if self.half(lane).ring.names(key) {
+                self.check_health();
+                if self.half(lane).ring.references(key) {
                     self.close();
                 }
             }
@@ -356,7 +356,7 @@ impl<A> Ud<A> {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn fail(&mut self, lane: Lane) -> Result<(), OpenError> {
+    pub fn fail(&mut self, lane: DeviceQueue) -> Result<(), OpenError> {
         match &mut self.half(lane).queue {
             Some(queue) => queue.fail(),
             None => Err(OpenError::code("ibv_modify_qp", libc::ENODEV)),
@@ -365,27 +365,27 @@ impl<A> Ud<A> {
 
     /// Whether a datagram is available on the lane.
     #[inline(always)]
-    pub fn look(&mut self, lane: Lane) -> bool {
+    pub fn poll(&mut self, lane: DeviceQueue) -> bool {
         if self.table.has_answers() {
-            self.hear();
+            self.handle_resolved();
         }
-        let Self { polled, interrupt, tally, .. } = self;
+        let Self { polled, interrupt, counters: tally, .. } = self;
         let half = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
-        half.pool.look(half.queue.as_mut(), tally)
+        half.pool.poll_if_needed(half.queue.as_mut(), tally)
     }
 
-    const fn half(&mut self, lane: Lane) -> &mut Half {
+    const fn half(&mut self, lane: DeviceQueue) -> &mut LaneQueues {
         match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         }
     }
 
     /// Handles the adapter's asynchronous events and restarts failed queue pairs.
-    fn tend(&mut self) {
+    fn check_health(&mut self) {
         let reports = self.events.as_ref().map(Events::take).unwrap_or_default();
         for report in reports {
             match report {
@@ -394,43 +394,43 @@ impl<A> Ud<A> {
                     for half in [&mut self.polled, &mut self.interrupt] {
                         if half.queue.as_ref().is_some_and(|queue| queue.is(element)) {
                             half.pool.failed = true;
-                            self.tally.overruns.add(overrun.into());
+                            self.counters.overruns.add(overrun.into());
                         }
                     }
                 }
-                Report::PortDown => self.go(State::Down),
-                Report::PortUp => self.go(State::Up),
-                Report::Changed => self.suspect = Instant::now() + SUSPECT,
+                Report::PortDown => self.set_state(State::Down),
+                Report::PortUp => self.set_state(State::Up),
+                Report::Changed => self.suspect = Instant::now() + SUSPECT_TIME,
                 Report::Fatal => self.close(),
             }
         }
-        self.hear();
-        self.examine();
+        self.handle_resolved();
+        self.probe_adapter();
         if self.state == State::Closed {
             return;
         }
         for half in [&mut self.polled, &mut self.interrupt] {
             if half.is_broken() {
                 // Once, however often the restart fails.
-                if !core::mem::replace(&mut half.is_told, true) {
-                    self.facts.push_back(Fact::Down);
+                if !core::mem::replace(&mut half.is_reported, true) {
+                    self.device_events.push_back(DeviceEvent::Down);
                 }
-                if half.mend(&self.tally) {
-                    half.is_told = false;
-                    self.facts.push_back(Fact::Up);
+                if half.rebuild(&self.counters) {
+                    half.is_reported = false;
+                    self.device_events.push_back(DeviceEvent::Up);
                 }
             }
         }
     }
 
     /// Takes new address handles, and posts the datagrams that waited for them.
-    fn hear(&mut self) {
+    fn handle_resolved(&mut self) {
         if !self.table.has_answers() && !self.polled.ring.has_parked() && !self.interrupt.ring.has_parked() {
             return;
         }
-        let Self { table, tally, facts, polled, interrupt, .. } = self;
+        let Self { table, counters: tally, device_events: facts, polled, interrupt, .. } = self;
         let mut failed = Vec::new();
-        for Resolved { peer, made, wished } in table.answers(tally) {
+        for Resolved { peer, made, requested: wished } in table.answers(tally) {
             if !made {
                 failed.push(peer);
             }
@@ -446,37 +446,37 @@ impl<A> Ud<A> {
     }
 
     /// Checks an adapter that is down or suspect, from time to time. Otherwise this compares two numbers.
-    fn examine(&mut self) {
+    fn probe_adapter(&mut self) {
         let doubtful = self.state == State::Down || self.state == State::Up && self.suspect > self.looked;
-        if !doubtful || self.looked.elapsed() < LOOK {
+        if !doubtful || self.looked.elapsed() < PROBE_INTERVAL {
             return;
         }
         self.looked = Instant::now();
         if !self.domain.has_interface() {
             self.close();
         } else if self.domain.is_active() {
-            self.go(State::Up);
+            self.set_state(State::Up);
         } else {
-            self.go(State::Down);
+            self.set_state(State::Down);
         }
     }
 
-    fn go(&mut self, to: State) {
+    fn set_state(&mut self, to: State) {
         let (was, is) = (self.state == State::Up, to == State::Up);
         if self.state == State::Closed {
             return;
         }
         self.state = to;
         if was != is {
-            self.facts.push_back(if is { Fact::Up } else { Fact::Down });
+            self.device_events.push_back(if is { DeviceEvent::Up } else { DeviceEvent::Down });
         }
     }
 
     /// Releases all verbs resources; the kernel waits for that before it removes an adapter.
     fn close(&mut self) {
-        self.go(State::Closed);
-        self.polled.close(&self.tally);
-        self.interrupt.close(&self.tally);
+        self.set_state(State::Closed);
+        self.polled.close(&self.counters);
+        self.interrupt.close(&self.counters);
         self.table.clear();
         self.events = None;
         self.domain.close();
@@ -499,11 +499,11 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     #[inline]
-    fn token(&mut self, lane: Lane) -> Option<UdToken<'_, A>> {
-        let Self { polled, interrupt, table, tally, .. } = self;
+    fn token(&mut self, lane: DeviceQueue) -> Option<UdToken<'_, A>> {
+        let Self { polled, interrupt, table, counters: tally, .. } = self;
         let half = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         let (ring, mut queue, inline) = (&mut half.ring, half.queue.as_mut(), half.inline);
         let room = ring.has_room(queue.as_deref_mut(), tally);
@@ -511,46 +511,46 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     #[inline(always)]
-    fn flush(&mut self, lane: Lane) {
-        let Self { polled, interrupt, tally, .. } = self;
+    fn flush(&mut self, lane: DeviceQueue) {
+        let Self { polled, interrupt, counters: tally, .. } = self;
         let half = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         half.ring.flush(half.queue.as_mut(), tally);
         half.pool.repost(half.queue.as_mut());
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
-        let Self { polled, interrupt, tally, .. } = self;
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        let Self { polled, interrupt, counters: tally, .. } = self;
         let half = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         let completed = half.ring.poll(half.queue.as_mut(), tally);
         if half.ring.has_parked() {
-            self.hear();
-            return self.half(lane).ring.poll(None, &Tally::default());
+            self.handle_resolved();
+            return self.half(lane).ring.poll(None, &UdCounters::default());
         }
         if !half.ring.failed {
             return completed;
         }
-        self.tend();
+        self.check_health();
         let half = self.half(lane);
-        half.ring.poll(None, &Tally::default())
+        half.ring.poll(None, &UdCounters::default())
     }
 
     #[inline(always)]
-    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
         // A caller that drains the lane asks once more after the last datagram: the adapter need not be polled for
         // that.
-        if self.half(lane).pool.is_drained() || !self.look(lane) {
+        if self.half(lane).pool.is_drained() || !self.poll(lane) {
             return None;
         }
         let Self { polled, interrupt, table, .. } = self;
         let half = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         half.pool.next(table)
     }
@@ -576,11 +576,11 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     /// The interrupt lane's event is raised by datagrams whose senders solicit it, the polled lane's by any.
-    fn arm(&mut self, lane: Lane) -> Armed {
-        let tally = Arc::clone(&self.tally);
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
+        let tally = Arc::clone(&self.counters);
         let half = self.half(lane);
         if let Some(queue) = &mut half.queue {
-            queue.arm(lane == Lane::Interrupt);
+            queue.arm(lane == DeviceQueue::Interrupt);
             // A datagram that arrived before the call raises no event.
             half.pool.poll(queue, &tally);
         }
@@ -590,28 +590,28 @@ impl<A: Lent> Device for Ud<A> {
 
     /// The resolver's thread creates address handles, for [`Wish::Resolve`] or the first posting. A short first posting
     /// waits for it, at most 2 ms; otherwise it is lost.
-    fn ask(&mut self, wish: Wish) {
+    fn request_path(&mut self, wish: PathRequest) {
         match wish {
-            Wish::Resolve(peer) => {
+            PathRequest::Resolve(peer) => {
                 if let Some(made) = self.table.resolve(peer) {
-                    self.facts.push_back(self.table.fact(peer, made));
+                    self.device_events.push_back(self.table.fact(peer, made));
                 }
             }
-            Wish::Forget(peer) => self.table.forget(peer),
+            PathRequest::Forget(peer) => self.table.forget(peer),
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        self.tend();
-        self.facts.pop_front()
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.check_health();
+        self.device_events.pop_front()
     }
 }
 
 impl<A> Drop for Ud<A> {
     fn drop(&mut self) {
         self.events = None;
-        self.polled.close(&self.tally);
-        self.interrupt.close(&self.tally);
+        self.polled.close(&self.counters);
+        self.interrupt.close(&self.counters);
         self.table.clear();
     }
 }

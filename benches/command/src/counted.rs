@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use unisono::World;
-use unisono_core::counters::{Counters, Reason};
-use unisono_core::device::Cause;
-use unisono_core::wire::Kind;
+use unisono_core::counters::{Counters, DropReason};
+use unisono_core::device::TxReason;
+use unisono_core::wire::DatagramKind;
 use unisono_udp::Tally;
 
 /// An object of all fields of a struct: their names, and their values by `$read`.
@@ -34,9 +34,9 @@ pub(super) fn counted(world: &World) -> Value {
     } = world.counters();
     json!({
         "rank": world.rank().0,
-        "sent": named(&Cause::NAMES, &sent),
-        "accepted": named(&Kind::NAMES, &accepted),
-        "dropped": named(&Reason::NAMES, &dropped),
+        "sent": named(&TxReason::NAMES, &sent),
+        "accepted": named(&DatagramKind::NAMES, &accepted),
+        "dropped": named(&DropReason::NAMES, &dropped),
         "duplicates": duplicates,
         "duplicates_resent": duplicates_resent,
         "withdrawn": withdrawn,

@@ -4,8 +4,8 @@
 use indicatif::HumanBytes;
 use std::time::Instant;
 use unisono::{Failure, Rank, Tag, World};
-use unisono_core::counters::Reason;
-use unisono_core::device::Cause;
+use unisono_core::counters::DropReason;
+use unisono_core::device::TxReason;
 
 use super::{device::device, latency, pattern};
 
@@ -39,11 +39,11 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         (bytes as f64 / time.as_secs_f64()) as u64,
         latency,
         counters.data_sent(),
-        counters.sent_for(Cause::ResentNack),
-        counters.sent_for(Cause::ResentProbe),
+        counters.sent_for(TxReason::ResentNack),
+        counters.sent_for(TxReason::ResentProbe),
         counters.duplicates,
         world.tally().bad_checksum.get(),
-        counters.dropped_for(Reason::Malformed) + counters.dropped_for(Reason::Refused),
+        counters.dropped_for(DropReason::Malformed) + counters.dropped_for(DropReason::Refused),
         u64::from(right),
     ];
     if rank != 0 {

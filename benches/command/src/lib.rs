@@ -22,7 +22,7 @@ use serde_json::json;
 use stream::Buffers;
 use unisono::environment::Settings;
 use unisono::{Communicator, Rank, World};
-use unisono_shmem::layout::ROOMS;
+use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write as _;
@@ -144,7 +144,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     let bytes = usize::try_from(size.0)?;
     let first = world.rank() == Rank(0);
     // As many duplicates as there are communicator slots occupy all of them.
-    let duplicates = if options.messages { ROOMS + 1 } else { u32::from(options.duplicate) };
+    let duplicates = if options.messages { COMMUNICATOR_SLOTS + 1 } else { u32::from(options.duplicate) };
     let duplicates = (0..duplicates).map(|_| world.duplicate()).collect::<Result<Vec<_>, _>>()?;
     let on: &Communicator = duplicates.last().unwrap_or(&world);
     let mut right = true;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use unisono::{Failure, Rank, Tag, World};
 use unisono_core::counters::Counters;
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_core::wire::SEGMENT_HEADER;
 
 use super::pattern;
@@ -66,8 +66,8 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         hash_received: hash_received[0],
         data_sent: sent(&Counters::data_sent),
         data_minimum: if world.shares_memory_with(to) { 0 } else { bytes.div_ceil(segment) as u64 },
-        resent_nack: sent(&|counters| counters.sent_for(Cause::ResentNack)),
-        resent_probe: sent(&|counters| counters.sent_for(Cause::ResentProbe)),
+        resent_nack: sent(&|counters| counters.sent_for(TxReason::ResentNack)),
+        resent_probe: sent(&|counters| counters.sent_for(TxReason::ResentProbe)),
         resent_spurious: sent(&|counters| counters.spurious),
     })
 }

@@ -11,9 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
-use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Given, algorithms, choose_given};
+use unisono_core::schedule::{Constraints, algorithms, choose_with};
 
 use super::bytes::Bytes;
 
@@ -61,7 +61,7 @@ const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20]
 /// An algorithm of a collective, and its measured time.
 struct Candidate {
     carrier: Carrier,
-    verb: Verb,
+    verb: CollectiveKind,
     option: &'static str,
     bytes: u64,
     wanted: Override,
@@ -76,10 +76,10 @@ impl Options {
         let carriers = Carrier::ALL.into_iter().filter(is_asked);
         for (carrier, (verb, option, _)) in carriers.flat_map(|carrier| VERBS.map(|verb| (carrier, verb))) {
             let sizes: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= self.most.0).collect();
-            for bytes in if verb == Verb::Barrier { vec![0] } else { sizes } {
+            for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
                 for algorithm in algorithms(verb) {
                     let plan = self.plan(verb, usize::try_from(bytes)?);
-                    if choose_given(&plan, false, &carrier.link(1), &Given::only(*algorithm)).is_ok() {
+                    if choose_with(&plan, false, &carrier.link(1), &Constraints::only(*algorithm)).is_ok() {
                         let (wanted, time_ns) = (Override::new(verb, algorithm.name())?, f64::INFINITY);
                         all.push(Candidate { carrier, verb, option, bytes, wanted, time_ns });
                     }
@@ -90,9 +90,9 @@ impl Options {
     }
 
     /// The call that `unisono bench collective` makes.
-    const fn plan(&self, verb: Verb, bytes: usize) -> Plan {
+    const fn plan(&self, verb: CollectiveKind, bytes: usize) -> CollectiveSpec {
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
-        Plan { verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+        CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
     }
 
     /// Measures an algorithm in a job of its own: nanoseconds per call.
@@ -110,7 +110,7 @@ impl Options {
             job.arg("--messages");
         }
         match verb {
-            Verb::Barrier => job.arg("barrier"),
+            CollectiveKind::Barrier => job.arg("barrier"),
             _ => job.args(["collective", verb.name(), "--bytes", &bytes.to_string()]),
         };
         let output = job.arg("--json").stdin(Stdio::null()).output()?;
@@ -183,21 +183,21 @@ mod tests {
         let options = Options { ranks: 6, nodes: None, carrier: None, most: Bytes(300), rounds: 1 };
         let mut all = options.candidates().expect("candidates");
         for carrier in Carrier::ALL {
-            let count = |verb: Verb| all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count();
-            assert_eq!((count(Verb::Barrier), count(Verb::Gather), count(Verb::Exscan)), (4, 4, 4));
+            let count = |verb: CollectiveKind| all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count();
+            assert_eq!((count(CollectiveKind::Barrier), count(CollectiveKind::Gather), count(CollectiveKind::Exscan)), (4, 4, 4));
         }
         let only = Options { carrier: Some(Carried::Rings), ..options }.candidates().expect("candidates");
         assert_eq!(2 * only.len(), all.len());
         assert!(only.iter().all(|one| one.carrier == Carrier::Rings));
         // Six is neither a power of two nor one of k + 1 for a number of ports.
-        let doubles = |one: &Candidate| one.verb == Verb::Alltoall && one.wanted.to_string() == "doubling";
+        let doubles = |one: &Candidate| one.verb == CollectiveKind::Alltoall && one.wanted.to_string() == "doubling";
         assert!(!all.iter().any(doubles));
         let wanted = [
-            (Carrier::Udp, Verb::Gather, 8, "knomial"),
-            (Carrier::Udp, Verb::Gather, 256, "direct"),
-            (Carrier::Udp, Verb::Barrier, 0, "knomial"),
-            (Carrier::Rings, Verb::Gather, 8, "direct"),
-            (Carrier::Rings, Verb::Gather, 256, "direct"),
+            (Carrier::Udp, CollectiveKind::Gather, 8, "knomial"),
+            (Carrier::Udp, CollectiveKind::Gather, 256, "direct"),
+            (Carrier::Udp, CollectiveKind::Barrier, 0, "knomial"),
+            (Carrier::Rings, CollectiveKind::Gather, 8, "direct"),
+            (Carrier::Rings, CollectiveKind::Gather, 256, "direct"),
         ];
         for one in &mut all {
             let is_wanted = wanted.contains(&(one.carrier, one.verb, one.bytes, one.wanted.to_string().as_str()));

@@ -13,11 +13,11 @@ use std::{process::ExitCode, time::Instant};
 use clap::Parser;
 use unisono_benches::callgrind::instructions;
 use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane};
-use unisono_core::endpoint::{Above, Config, Event, Verdict};
-use unisono_core::ids::{Incarnation, Key, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{Device, DeviceQueue};
+use unisono_core::endpoint::{Handler, Config, Event, Verdict};
+use unisono_core::ids::{Incarnation, RemoteKey, PeerId};
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_core::wire::SEGMENT_HEADER;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
@@ -42,18 +42,18 @@ struct Options {
 /// A handler that only counts, as every user does.
 struct Silent(Counters);
 
-impl Above for Silent {
+impl Handler for Silent {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         Verdict::Release
     }
 
     #[inline(always)]
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.0.count(what);
     }
 
     #[inline(always)]
-    fn saw_all(&mut self, what: Happened, times: u32) {
+    fn record_all(&mut self, what: Metric, times: u32) {
         self.0.count_all(what, times);
     }
 }
@@ -71,12 +71,12 @@ impl Side {
         let limits = device.limits();
         let config = Config::new(PeerId(rank), Incarnation(rank + 1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
-        endpoint.meet(0, PeerId(1 - rank), Incarnation(2 - rank), limits.mtu);
+        endpoint.add_peer(0, PeerId(1 - rank), Incarnation(2 - rank), limits.mtu);
         Self { endpoint, device, above: Silent(Counters::default()) }
     }
 
     fn drive(&mut self, now: u64, memory: &NullMemory) {
-        drive(now, Lane::Polled, &mut self.endpoint, &mut self.device, memory, &mut self.above, BATCH);
+        make_progress(now, DeviceQueue::Polled, &mut self.endpoint, &mut self.device, memory, &mut self.above, BATCH);
     }
 }
 
@@ -91,7 +91,7 @@ fn work(placements: u32) -> Result<(u64, f64), Box<dyn Error>> {
     let mut now = 1_000_000_u64;
     let started = Instant::now();
     for number in 0..placements {
-        let key = Key(u64::from(number));
+        let key = RemoteKey(u64::from(number));
         let placement = to.endpoint.grant(PeerId(0), span, key).map_err(|why| format!("{why:?}"))?;
         let place = from.endpoint.place(now, PeerId(1), placement, key, span);
         place.map_err(|why| format!("{why:?}"))?;

@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono_benches::callgrind::instructions_in;
 use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
-use unisono_core::device::{Device, Lane};
-use unisono_core::endpoint::{Above, Config, Verdict};
+use unisono_core::device::{Device, DeviceQueue};
+use unisono_core::endpoint::{Handler, Config, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -42,7 +42,7 @@ struct Options {
 /// Takes every message.
 struct Sink(u64);
 
-impl Above for Sink {
+impl Handler for Sink {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         self.0 += 1;
         Verdict::Release
@@ -65,14 +65,14 @@ impl Process {
         let config = Config::new(PeerId(rank), Incarnation(rank + 1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(ranks as usize).pools());
         for peer in 0..met {
-            endpoint.meet(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
+            endpoint.add_peer(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
         }
         Self { rank, endpoint, device, above: Sink(0) }
     }
 
     fn poll(&mut self, now: u64) {
         let Self { endpoint, device, above, .. } = self;
-        drive(now, Lane::Polled, endpoint, device, &NullMemory { bytes: 0 }, above, RING as u32);
+        make_progress(now, DeviceQueue::Polled, endpoint, device, &NullMemory { bytes: 0 }, above, RING as u32);
         while endpoint.poll_event(now).is_some() {}
     }
 

@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use unisono_benches::callgrind::instructions_in;
 use unisono_benches::fixtures::message_pair::Pair;
 use unisono_core::ids::PeerId;
-use unisono_core::message::matching::{self, Body, Full, Kept, Matching, Posted};
+use unisono_core::message::matching::{self, RecordData, Full, Unexpected, Matching, PostedReceive};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -115,9 +115,9 @@ impl Case {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Boxes;
 
-impl<R: Body, M: Body> matching::Storage<R, M> for Boxes {
-    type Receives = Box<[Posted<R>]>;
-    type Messages = Box<[Kept<M>]>;
+impl<R: RecordData, M: RecordData> matching::MatchingStorage<R, M> for Boxes {
+    type Receives = Box<[PostedReceive<R>]>;
+    type Messages = Box<[Unexpected<M>]>;
     type Buckets = Box<[u32]>;
 }
 
@@ -129,7 +129,7 @@ fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Ful
     let mut met = 0;
     if case.is_kept() {
         for i in 0..n {
-            queues.keep(case.envelope(i), i)?;
+            queues.queue_unexpected(case.envelope(i), i)?;
         }
         for i in 0..n {
             let message = queues.first_message(&case.pattern(case.turn(i, n))).ok_or(Full)?;
@@ -177,8 +177,8 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     }
     let records = MANY as usize;
     let buckets = || vec![0; 6 * records].into_boxed_slice();
-    let receives = vec![Posted::default(); records].into();
-    let messages = vec![Kept::default(); records].into();
+    let receives = vec![PostedReceive::default(); records].into();
+    let messages = vec![Unexpected::default(); records].into();
     let queues = Queues::new(receives, messages, [buckets(), buckets()], 7);
     let mut queues = queues.ok_or("there are buckets")?;
     for _ in 0..MANY / n {

@@ -50,7 +50,7 @@ fn fill(peers: u32) -> Result<u64, Box<dyn Error>> {
         let address = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + rank));
         let [polled, interrupt] = [1024 + (rank % 60_000) as u16, 1025 + (rank % 60_000) as u16];
         device.set_path(PeerId(rank), Path { address, polled, interrupt }, MTU_MAX)?;
-        endpoint.meet(0, PeerId(rank), Incarnation(rank.wrapping_mul(0x9e37_79b9) | 1), limits.mtu);
+        endpoint.add_peer(0, PeerId(rank), Incarnation(rank.wrapping_mul(0x9e37_79b9) | 1), limits.mtu);
     }
     let bytes = resident()?;
     let met = (1..peers).filter(|rank| endpoint.incarnation(PeerId(*rank)).is_some()).count();

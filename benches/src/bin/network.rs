@@ -16,12 +16,12 @@ use unisono_benches::{
     contenders::unisono_command,
     fixtures::thread_pair::{bare_rate, bare_round_trip, device_rate, device_round_trip, median},
 };
-use unisono_core::message::point_to_point::Head;
+use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::wire::HEADER;
 use unisono_tests::harness::cpu_latency::Awake;
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
-const OVERHEAD: u32 = (HEADER + Head::EAGER) as u32 + 4;
+const OVERHEAD: u32 = (HEADER + MessageHeader::EAGER) as u32 + 4;
 
 /// Bytes of a ping-pong message.
 const BALL: u32 = 64;

@@ -30,7 +30,7 @@ impl Piece {
 }
 
 /// The host's side of a collective: owns every byte and carries out requests of one kind.
-pub trait Payload<Wish> {
+pub trait DataExecutor<Wish> {
     /// Why a request could not be carried out.
     type Error;
 
@@ -38,5 +38,5 @@ pub trait Payload<Wish> {
     ///
     /// # Errors
     /// The request names bytes that do not exist, or a peer whose memory cannot be read.
-    fn carry_out(&mut self, wish: Wish) -> Result<(), Self::Error>;
+    fn execute(&mut self, wish: Wish) -> Result<(), Self::Error>;
 }

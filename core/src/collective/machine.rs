@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use super::{Plan, Verb};
+use super::{CollectiveSpec, CollectiveKind};
 use crate::ids::{CollectiveId, Rank, StepId};
 
 /// How a rank failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Cause {
+pub enum FailureCause {
     /// It died before it completed its part.
     Missing,
     /// It violated the protocol.
@@ -23,20 +23,20 @@ pub struct Failure {
     /// The rank at fault.
     pub rank: Rank,
     /// How it failed.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// The collective.
     pub id: CollectiveId,
     /// Its kind.
-    pub verb: Verb,
+    pub collective: CollectiveKind,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rank, verb, sequence) = (self.rank.0, self.verb.name(), self.id.sequence);
+        let (rank, verb, sequence) = (self.rank.0, self.collective.name(), self.id.sequence);
         match self.cause {
-            Cause::Missing => write!(to, "rank {rank} died and is missing from {verb} {sequence}"),
-            Cause::Corrupt => write!(to, "rank {rank} violated the protocol in {verb} {sequence}"),
-            Cause::Disagrees => write!(
+            FailureCause::Missing => write!(to, "rank {rank} died and is missing from {verb} {sequence}"),
+            FailureCause::Corrupt => write!(to, "rank {rank} violated the protocol in {verb} {sequence}"),
+            FailureCause::Disagrees => write!(
                 to,
                 "rank {rank} called another collective than this rank's {verb} {sequence}, or with other arguments"
             ),
@@ -48,29 +48,29 @@ impl core::error::Error for Failure {}
 
 /// The result of polling a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Turn<Wish> {
+pub enum Poll<Wish> {
     /// Carry out this request, then call [`Basic::handle_done`] before the machine is polled again.
-    Do(StepId, Wish),
+    Request(StepId, Wish),
     /// Nothing to do until other ranks act.
     Pending,
     /// Complete: the output is final, and the input may be reused.
-    Final,
+    Complete,
     /// Failed; final.
     Failed(Failure),
 }
 
 /// A collective over one means. It is polled, never blocks, and does a bounded amount of work per call, stated by each
 /// machine.
-pub trait Basic {
+pub trait CollectiveMachine {
     /// A request to the host: bytes of shared memory, or blocks of messages.
-    type Wish;
+    type Request;
 
     /// Starts a collective. The previous one is complete or has failed; after a failure every further one fails at
     /// once.
-    fn start(&mut self, id: CollectiveId, plan: &Plan);
+    fn start(&mut self, id: CollectiveId, plan: &CollectiveSpec);
 
     /// Returns the next request, or the state.
-    fn poll(&mut self) -> Turn<Self::Wish>;
+    fn poll(&mut self) -> Poll<Self::Request>;
 
     /// The request of this step was carried out. Any other step is ignored.
     fn handle_done(&mut self, step: StepId);

@@ -4,7 +4,7 @@ use crate::ids::Rank;
 
 /// The kind of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Verb {
+pub enum CollectiveKind {
     /// No rank leaves before every rank has entered.
     Barrier,
     /// The root's input is every other rank's output.
@@ -29,7 +29,7 @@ pub enum Verb {
     Exscan,
 }
 
-impl Verb {
+impl CollectiveKind {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Barrier,
@@ -88,9 +88,9 @@ pub enum Order {
 
 /// One collective, as seen by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Plan {
+pub struct CollectiveSpec {
     /// The kind.
-    pub verb: Verb,
+    pub collective: CollectiveKind,
     /// This rank.
     pub rank: Rank,
     /// Members of the group.
@@ -107,5 +107,5 @@ pub struct Plan {
     /// Input and output are the same memory, on all ranks.
     pub in_place: bool,
     /// A number for operation and type: ranks whose numbers differ disagree.
-    pub kind: u32,
+    pub reduction_id: u32,
 }

@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Above, Config, Course, Endpoint, Pools, Run, Sender, Verdict};
-use crate::counters::{Counters, Happened};
-use crate::device::{Cause, HEAD, Limits, Received, Slot, Ticket, Transmit};
+use super::{Handler, Config, PredictedBatch, Endpoint, Pools, TxBurst, Sender, Verdict};
+use crate::counters::{Counters, Metric};
+use crate::device::{TxReason, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
 use crate::endpoint::storage::Arrays;
-use crate::ids::{Incarnation, Key, PeerId, PlacementId, first_psn};
+use crate::ids::{Incarnation, RemoteKey, PeerId, PlacementId, first_psn};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Nanos;
 use crate::window::receive_window::ReceiveWindow;
-use crate::wire::{Acknowledgement, Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, Flags, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
 
 /// Segments of a window, unless a test says otherwise.
 const WINDOW: usize = 32;
@@ -37,7 +37,7 @@ type Node<const W: usize> = Endpoint<Records, W, BITS>;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Frame {
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
     bytes: u32,
     from: PeerId,
     slot: Slot,
@@ -52,8 +52,8 @@ impl Received for Frame {
         self.bytes
     }
 
-    fn head(&self) -> &[u8] {
-        &self.head[..HEAD.min(self.bytes as usize)]
+    fn prefix(&self) -> &[u8] {
+        &self.head[..HEADER_ROOM.min(self.bytes as usize)]
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
@@ -73,7 +73,7 @@ struct Notes {
     counters: Counters,
 }
 
-impl Above for Notes {
+impl Handler for Notes {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         self.heads.push((from, head.into(), bytes));
         if bytes < 20 {
@@ -82,12 +82,12 @@ impl Above for Notes {
         Verdict::Place { to: Span { region: Region::new(1, 1), offset: 0, bytes: 50 }, start: 20 }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 
     /// Only batches are counted this way: the other side counts each datagram.
-    fn saw_all(&mut self, what: Happened, times: u32) {
+    fn record_all(&mut self, what: Metric, times: u32) {
         self.counters.count_all(what, times);
     }
 }
@@ -109,12 +109,12 @@ struct Side<const W: usize> {
 impl<const W: usize> Side<W> {
     fn new(rank: u32, together: bool) -> Self {
         let pools = Pools {
-            peers: [Peer::UNMET; RANKS],
+            peers: [Peer::UNKNOWN; RANKS],
             senders: [Sender::FREE; RANKS],
             receivers: [ReceiveWindow::EMPTY; RANKS],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; 4],
-            notices: [super::Notice::FREE; 16],
+            control_messages: [super::ControlMessage::FREE; 16],
         };
         let limits = Limits {
             mtu: MTU,
@@ -125,13 +125,13 @@ impl<const W: usize> Side<W> {
             interrupts: false,
         };
         let mut node = Node::new(0, Config::new(PeerId(rank), Incarnation(rank + 5), &limits), pools);
-        node.meet(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
+        node.add_peer(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
         let (notes, frames) = (Notes::default(), Vec::new());
         Self { node, notes, together, ticket: Ticket(0), short: [0; 2], lasts: 0, frames }
     }
 
     fn receive(&mut self, now: u64, frames: &[Frame]) -> Vec<Verdict> {
-        let (mut course, mut said, mut verdict) = (Course::NONE, Vec::new(), Verdict::Release);
+        let (mut course, mut said, mut verdict) = (PredictedBatch::NONE, Vec::new(), Verdict::Release);
         for frame in frames {
             let frame = Frame { slot: Slot(self.frames.len() as u32), ..*frame };
             self.frames.push(frame);
@@ -150,15 +150,15 @@ impl<const W: usize> Side<W> {
                 said.push(self.node.handle_held(now, &self.frames[slot.0 as usize], &mut self.notes));
             }
         }
-        self.node.note_course(now, &mut self.notes, &mut course);
+        self.node.commit_batch(now, &mut self.notes, &mut course);
         said
     }
 
     fn transmit(&mut self, now: u64) -> Vec<(Transmit, Frame)> {
-        let (mut run, mut said, from) = (Run::NONE, Vec::new(), self.node.config().rank);
+        let (mut run, mut said, from) = (TxBurst::NONE, Vec::new(), self.node.config().rank);
         let mut was_last = false;
         for _ in 0..BUDGET {
-            let (mut head, ticket) = ([0; HEAD], self.ticket.next());
+            let (mut head, ticket) = ([0; HEADER_ROOM], self.ticket.next());
             let left = run.left();
             let transmit = if self.together {
                 self.node.poll_next(now, ticket, &mut head, &mut self.notes, &mut run)
@@ -166,20 +166,20 @@ impl<const W: usize> Side<W> {
                 self.node.poll_transmit(now, ticket, &mut head)
             };
             let Some(transmit) = transmit else { break };
-            assert!(!was_last || transmit.cause != Cause::First, "new data after the last");
+            assert!(!was_last || transmit.reason != TxReason::First, "new data after the last");
             let is_short = run.is_part() || run.left() < left || left == 0 && run.left() > 0;
             self.short[1] += usize::from(self.together && is_short);
             was_last = self.together && self.node.is_last(&mut run);
             self.lasts += usize::from(was_last);
             self.ticket = ticket;
-            head[usize::from(transmit.head)..].fill(0);
-            let bytes = u32::from(transmit.head) + transmit.payload.map_or(0, |span| span.bytes);
+            head[usize::from(transmit.header_bytes)..].fill(0);
+            let bytes = u32::from(transmit.header_bytes) + transmit.payload.map_or(0, |span| span.bytes);
             said.push((transmit, Frame { head, bytes, from, slot: Slot(0) }));
             if !run.is_part() {
-                self.notes.saw(Happened::Sent { cause: transmit.cause, bytes });
+                self.notes.record(Metric::Sent { cause: transmit.reason, bytes });
             }
         }
-        self.node.settle_run(&mut run, &mut self.notes);
+        self.node.commit_burst(&mut run, &mut self.notes);
         said
     }
 }
@@ -218,7 +218,7 @@ impl<const W: usize> Both<W> {
 
     fn place(&mut self, rank: usize, bytes: u32) {
         self.keys += 1;
-        let (key, span) = (Key(self.keys), Span { region: Region::new(1, 1), offset: 0, bytes });
+        let (key, span) = (RemoteKey(self.keys), Span { region: Region::new(1, 1), offset: 0, bytes });
         let (from, to) = (PeerId(rank as u32), PeerId(1 - rank as u32));
         let Ok(placement) = self.ask(1 - rank, |_, side| side.node.grant(from, span, key)) else { return };
         self.granted[1 - rank].push(placement);
@@ -267,7 +267,7 @@ impl<const W: usize> Both<W> {
                 Step::Place(rank, bytes) => both.place(rank, bytes),
                 Step::Withdraw(rank, which) => both.withdraw(rank, which),
                 Step::Fail(rank) => both.fail(rank),
-                Step::Round(rank, fate, finishes) => both.round(rank, |frames| befall(fate, frames), finishes),
+                Step::Round(rank, fate, finishes) => both.round(rank, |frames| apply_fate(fate, frames), finishes),
                 Step::Wait(time) => both.now += time,
             }
             both.now += 500;
@@ -315,7 +315,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn befall(fate: Fate, frames: &mut Vec<Frame>) {
+fn apply_fate(fate: Fate, frames: &mut Vec<Frame>) {
     let count = frames.len().max(1);
     match fate {
         Fate::Lost(which) if !frames.is_empty() => _ = frames.remove(which % count),
@@ -329,14 +329,14 @@ fn befall(fate: Fate, frames: &mut Vec<Frame>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn datagrams_together_do_what_each_does_by_itself(steps in prop::collection::vec(step(), 1..150)) {
+    fn batches_equal_single_datagrams(steps in prop::collection::vec(step(), 1..150)) {
         Both::<8>::follow(&steps);
         Both::<32>::follow(&steps);
     }
 }
 
 #[test]
-fn most_datagrams_of_a_round_take_the_short_way() {
+fn most_datagrams_of_a_round_are_batched() {
     let mut both = Both::<WINDOW>::new();
     for i in 0..400 {
         if i % 100 == 50 {
@@ -359,7 +359,7 @@ fn most_datagrams_of_a_round_take_the_short_way() {
 }
 
 #[test]
-fn what_data_acknowledge_is_looked_at_behind_the_answer() {
+fn piggybacked_ack_is_processed_after_the_reply() {
     let mut both = Both::<WINDOW>::new();
     let (mut put_off, mut completed) = (0, 0);
     for turn in 0..100 {
@@ -367,13 +367,13 @@ fn what_data_acknowledge_is_looked_at_behind_the_answer() {
         both.now += 2000;
         let frames = core::mem::take(&mut both.under_way[rank]);
         both.ask(rank, |now, side| side.receive(now, &frames));
-        let is_put_off = both.ask(rank, |_, side| side.node.said.from != NONE);
+        let is_put_off = both.ask(rank, |_, side| side.node.deferred_ack.from != NONE);
         both.send(rank, 4);
         let answer = both.ask(rank, |now, side| side.transmit(now));
-        assert_eq!(both.ask(rank, |_, side| side.node.said.from != NONE), is_put_off, "while the reply is sent");
+        assert_eq!(both.ask(rank, |_, side| side.node.deferred_ack.from != NONE), is_put_off, "while the reply is sent");
         both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
         both.ask(rank, |now, side| side.node.handle_completed(now, side.ticket));
-        assert!(both.ask(rank, |_, side| side.node.said.from == NONE));
+        assert!(both.ask(rank, |_, side| side.node.deferred_ack.from == NONE));
         completed += both.ask(rank, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count());
         both.ask(rank, |now, side| side.node.handle_round(now));
         put_off += usize::from(is_put_off);
@@ -400,18 +400,18 @@ fn answered(count: u32) -> Both<WINDOW> {
 }
 
 #[test]
-fn what_is_queued_leaves_by_an_acknowledgement_that_was_put_off() {
+fn deferred_ack_unblocks_queued_operations() {
     let leaves = |count, hears: bool| {
         let mut both = answered(count);
         let frames = core::mem::take(&mut both.under_way[0]);
         both.ask(0, |now, side| side.receive(now, &frames));
-        let is_put_off = both.ask(0, |_, side| side.node.said.from != NONE);
+        let is_put_off = both.ask(0, |_, side| side.node.deferred_ack.from != NONE);
         if hears {
-            both.ask(0, |now, side| side.node.hear_said(now));
+            both.ask(0, |now, side| side.node.process_deferred_ack(now));
         }
         (0..WINDOW).for_each(|_| both.send(0, 4));
         let sent = both.ask(0, |now, side| side.transmit(now));
-        (is_put_off, sent.iter().filter(|(transmit, _)| transmit.cause == Cause::First).count())
+        (is_put_off, sent.iter().filter(|(transmit, _)| transmit.reason == TxReason::First).count())
     };
     let mut put_off = 0;
     for count in 1..WINDOW as u32 {
@@ -423,21 +423,21 @@ fn what_is_queued_leaves_by_an_acknowledgement_that_was_put_off() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_not_put_off() {
+fn ack_of_unsent_segments_is_not_deferred() {
     let mut both = answered(2);
     let frames = core::mem::take(&mut both.under_way[0]);
     let lies: Vec<_> = frames
         .iter()
         .map(|frame| {
             let mut frame = *frame;
-            let mut header = Header::<BITS>::parse(frame.head()).expect("a datagram");
+            let mut header = Header::<BITS>::parse(frame.prefix()).expect("a datagram");
             header.acknowledged = header.acknowledged.wrapping_add(1);
             header.emit(&mut frame.head);
             frame
         })
         .collect();
     both.ask(0, |now, side| side.receive(now, &lies));
-    assert!(both.ask(0, |_, side| side.node.said.from == NONE));
+    assert!(both.ask(0, |_, side| side.node.deferred_ack.from == NONE));
     both.send(0, 4);
     both.ask(0, |now, side| side.transmit(now));
     both.ask(0, |now, side| side.node.handle_completed(now, side.ticket));
@@ -449,7 +449,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_not_put_off() {
 }
 
 #[test]
-fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
+fn segments_after_another_datagram_stay_within_the_grant() {
     const SEGMENTS: u32 = 10;
     let size = MTU - SEGMENT_HEADER as u32;
     let mut both = answered(1);
@@ -459,12 +459,12 @@ fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
     both.round(0, |_| {}, true);
     let mut frames = core::mem::take(&mut both.under_way[1]);
     frames.retain(|frame| {
-        Header::<BITS>::parse(&frame.head).is_ok_and(|header| header.kind == Kind::Segment) || frame.bytes < 60
+        Header::<BITS>::parse(&frame.head).is_ok_and(|header| header.kind == DatagramKind::Segment) || frame.bytes < 60
     });
     // An eager datagram instead of the second segment, and one segment beyond the last.
     let last = frames.last_mut().expect("segments");
     let mut header = Header::<BITS>::parse(&last.head).expect("a segment");
-    assert_eq!(header.kind, Kind::Segment);
+    assert_eq!(header.kind, DatagramKind::Segment);
     header.flags = Flags::empty();
     header.emit(&mut last.head);
     let mut beyond = *last;
@@ -475,7 +475,7 @@ fn segments_behind_one_that_is_none_go_nowhere_beyond_what_was_granted() {
     frames.push(beyond);
     let other = &mut frames[2];
     let header = Header::<BITS>::parse(&other.head).expect("a segment");
-    Header { kind: Kind::Eager, ..header }.emit(&mut other.head);
+    Header { kind: DatagramKind::Eager, ..header }.emit(&mut other.head);
     both.ask(1, |now, side| side.node.handle_completed(now, side.ticket));
     let said = both.ask(1, |now, side| side.receive(now, &frames));
     let [_, [_, receiver]] = &both.sides;
@@ -493,11 +493,11 @@ fn windows_with_placements_take_turns() {
     let own = Incarnation(5);
     for rank in 2..RANKS as u32 {
         let theirs = Incarnation(rank + 5);
-        both.ask(0, |now, side| side.node.meet(now, PeerId(rank), theirs, MTU));
+        both.ask(0, |now, side| side.node.add_peer(now, PeerId(rank), theirs, MTU));
         both.ask(0, |now, side| side.node.send(now, PeerId(rank), &[7; 20], None)).expect("an operation is free");
         both.round(0, |_| {}, true);
         let header = Header {
-            kind: Kind::Acknowledge,
+            kind: DatagramKind::Acknowledge,
             flags: Flags::empty(),
             credit: 0,
             rank,
@@ -506,7 +506,7 @@ fn windows_with_placements_take_turns() {
             psn: 0,
             acknowledged: 0,
         };
-        let mut head = [0; HEAD];
+        let mut head = [0; HEADER_ROOM];
         let acknowledgement = Acknowledgement::<BITS>::cumulative(first_psn::<BITS>(own, theirs).add(1), WINDOW as u16);
         let bytes = acknowledgement.emit(&header, &mut head).into();
         both.under_way[0].push(Frame { head, bytes, from: PeerId(rank), slot: Slot(0) });
@@ -516,7 +516,7 @@ fn windows_with_placements_take_turns() {
     // Of each, as many as its window takes: no turn of the first round ends with the last segment of its placement.
     let span = Span { region: Region::new(1, 1), offset: 0, bytes: 20 * (MTU - SEGMENT_HEADER as u32) };
     for turn in 0..4 {
-        let (to, key) = (PeerId(2 + turn % 2), Key(turn.into()));
+        let (to, key) = (PeerId(2 + turn % 2), RemoteKey(turn.into()));
         both.ask(0, |now, side| side.node.place(now, to, PlacementId(turn), key, span)).expect("an operation is free");
     }
     let mut turns: Vec<(PeerId, usize)> = Vec::new();

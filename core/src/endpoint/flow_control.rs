@@ -3,7 +3,7 @@
 pub(super) mod credit_pool;
 
 use super::{Endpoint, Now};
-use crate::endpoint::peer::{HUNGRY, USED, WANTS};
+use crate::endpoint::peer::{CREDIT_WAIT, USED, BACKLOGGED};
 use crate::endpoint::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::Flags;
@@ -16,27 +16,27 @@ const UNUSED: u32 = units(1_000_000);
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Records that the peer has more to send.
     #[inline]
-    pub(super) fn want(&mut self, from: u32) {
+    pub(super) fn note_backlog(&mut self, from: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        if !peer.has(WANTS) {
-            peer.set(WANTS);
+        if !peer.has(BACKLOGGED) {
+            peer.set(BACKLOGGED);
             self.credit.enter();
         }
     }
 
     /// A drained datagram returns the peer's credit: its sender has nothing queued after it.
-    pub(super) fn take_grant_back(&mut self, from: u32, flags: Flags) {
+    pub(super) fn handle_drained(&mut self, from: u32, flags: Flags) {
         if flags.contains(Flags::DRAINED) {
-            self.forget_grant(from);
+            self.revoke_credit(from);
         }
     }
 
     /// Grants the peer credit up to its share, before an acknowledgement that carries it is sent. While other peers
     /// wait for credit, a peer that used up its own queues after them.
-    pub(super) fn feed(&mut self, to: u32) {
+    pub(super) fn grant_credit(&mut self, to: u32) {
         let share = self.credit.share(W as u32);
         let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
-        if !peer.has(WANTS) || peer.has(HUNGRY) {
+        if !peer.has(BACKLOGGED) || peer.has(CREDIT_WAIT) {
             return;
         }
         let lacks = share.saturating_sub(u32::from(peer.granted));
@@ -46,22 +46,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.credit.take(more);
         }
         if peer.granted == 0 {
-            peer.set(HUNGRY);
+            peer.set(CREDIT_WAIT);
             self.credit.waiting.push(self.peers.as_mut(), to, |peer| &mut peer.credit_link);
         }
     }
 
     /// Grants the peer credit before data that carry it are sent, unless it still has more than half of its share.
     #[inline]
-    pub(super) fn refill(&mut self, to: u32) {
+    pub(super) fn top_up_credit(&mut self, to: u32) {
         let half = self.credit.share(W as u32) >> 1;
-        if self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(WANTS) && u32::from(peer.granted) < half) {
-            self.feed(to);
+        if self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(BACKLOGGED) && u32::from(peer.granted) < half) {
+            self.grant_credit(to);
         }
     }
 
     /// Grants free credit to the waiting peers, first come, first served.
-    pub(super) fn serve_hungry(&mut self, now: Now<S, W, BITS>) {
+    pub(super) fn serve_credit_waiters(&mut self, now: Now<S, W, BITS>) {
         for _ in 0..STRIDE {
             if self.credit.waiting.is_empty() {
                 return;
@@ -73,12 +73,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             let Some(to) = self.credit.waiting.pop(self.peers.as_mut(), |peer| &mut peer.credit_link) else { return };
             let Some(peer) = self.peer_mut(to) else { return };
-            peer.unset(HUNGRY);
-            if !peer.has(WANTS) || !peer.is_alive() {
+            peer.unset(CREDIT_WAIT);
+            if !peer.has(BACKLOGGED) || !peer.is_alive() {
                 continue;
             }
             peer.granted = peer.granted.wrapping_add(more as u16);
-            peer.inbound.hurry();
+            peer.receive_state.ack_immediately();
             self.credit.take(more);
             self.list_ack(to);
         }
@@ -98,7 +98,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let unused = peer.granted > 0 && !peer.has(USED);
             peer.unset(USED);
             if unused {
-                self.forget_grant(rank);
+                self.revoke_credit(rank);
             }
         }
     }

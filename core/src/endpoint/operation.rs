@@ -3,7 +3,7 @@
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
-use crate::wire::MESSAGE_HEAD;
+use crate::wire::MESSAGE_HEADER_ROOM;
 
 /// Why an operation did not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -11,20 +11,20 @@ pub enum OperationError {
     /// The peer failed, was replaced by another incarnation, or is unreachable.
     PeerFailed,
     /// The peer sent Bye before it had received everything.
-    Parted,
+    PeerFinished,
     /// The peer granted no such placement, or has withdrawn it.
     Refused,
 }
 
 /// Why an operation was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum SendError {
+pub enum EnqueueError {
     /// No peer of that rank is known.
     UnknownPeer,
     /// The peer's present incarnation has failed.
     PeerFailed,
     /// The peer sent Bye.
-    Parted,
+    PeerFinished,
     /// Every operation record is in use: poll events first.
     Full,
     /// Header and payload, or the opening of a placement, exceed one datagram to this peer.
@@ -32,7 +32,7 @@ pub enum SendError {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum What {
+pub(crate) enum OperationKind {
     /// One datagram: `head_bytes` of the message's header, then the payload.
     Eager,
     /// An opening, then the payload in segments of `segment` bytes.
@@ -47,9 +47,9 @@ pub struct Operation {
     pub(crate) link: u32,
     /// The first operation of the next queue that waits for a send window.
     pub(crate) waiting: u32,
-    pub(crate) what: What,
+    pub(crate) kind: OperationKind,
     pub(crate) payload: Span,
-    pub(crate) head: [u8; MESSAGE_HEAD],
+    pub(crate) head: [u8; MESSAGE_HEADER_ROOM],
     pub(crate) head_bytes: u8,
     pub(crate) error: Option<OperationError>,
     /// Segments in total, sent, and released after acknowledgement and completion.
@@ -64,9 +64,9 @@ impl Operation {
         peer: PeerId(NONE),
         link: NONE,
         waiting: NONE,
-        what: What::Eager,
+        kind: OperationKind::Eager,
         payload: Span { region: Region::new(0, 0), offset: 0, bytes: 0 },
-        head: [0; MESSAGE_HEAD],
+        head: [0; MESSAGE_HEADER_ROOM],
         head_bytes: 0,
         error: None,
         parts: 0,

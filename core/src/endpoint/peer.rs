@@ -4,49 +4,49 @@
 use crate::ids::{Incarnation, Psn};
 use crate::list::NONE;
 use crate::time::Time;
-use crate::window::receive_state::Inbound;
+use crate::window::receive_state::ReceiveState;
 
 /// The state of a peer's present incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Life {
+pub enum PeerState {
     /// Bootstrap has not announced it.
-    Unmet = 0,
+    Unknown = 0,
     /// Announced, and not known to have ended.
     Alive,
     /// It sent Bye.
-    Parted,
+    Finished,
     /// It failed: final for this incarnation.
     Failed,
 }
 
 /// A datagram was sent to it or received from it.
-pub(crate) const TOUCHED: u16 = 1;
+pub(crate) const CONTACTED: u16 = 1;
 /// Its silence is to be reported.
 pub(crate) const WATCHED: u16 = 1 << 1;
 /// It is in a list of owed acknowledgements.
-pub(crate) const LISTED: u16 = 1 << 2;
+pub(crate) const ACK_LISTED: u16 = 1 << 2;
 /// It has more to send, and is one of the peers that share the receive slots.
-pub(crate) const WANTS: u16 = 1 << 3;
+pub(crate) const BACKLOGGED: u16 = 1 << 3;
 /// It is in the list of peers that wait for credit.
-pub(crate) const HUNGRY: u16 = 1 << 4;
+pub(crate) const CREDIT_WAIT: u16 = 1 << 4;
 /// It used its credit since the clock hand passed.
 pub(crate) const USED: u16 = 1 << 5;
 /// An event about it is pending; `queue` links those peers.
-pub(crate) const NEWS: u16 = 1 << 6;
+pub(crate) const EVENT_PENDING: u16 = 1 << 6;
 /// It was sent Bye or Abort in this round.
-pub(crate) const TOLD: u16 = 1 << 7;
+pub(crate) const BYE_SENT: u16 = 1 << 7;
 /// Its queue waits for a send window.
-pub(crate) const WINDOWLESS: u16 = 1 << 8;
+pub(crate) const WINDOW_WAIT: u16 = 1 << 8;
 /// The pending event is that it sent Bye.
-pub(crate) const PARTED: u16 = 1 << 10;
+pub(crate) const EVENT_IS_FINISHED: u16 = 1 << 10;
 /// The watch epoch in which it last got a window, modulo 2.
-pub(crate) const LAP: u16 = 1 << 11;
+pub(crate) const WATCH_EPOCH: u16 = 1 << 11;
 
 /// Its `outgoing` is the index of a send window.
 const WINDOWED: u16 = 1 << 9;
 /// Shift of the peer's state.
-const LIFE: u32 = 14;
+const STATE_SHIFT: u32 = 14;
 
 /// No window.
 pub(crate) const NO_WINDOW: u16 = u16::MAX;
@@ -55,7 +55,7 @@ pub(crate) const NO_WINDOW: u16 = u16::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer<T: Time, const BITS: u32> {
     pub(crate) incarnation: Incarnation,
-    pub(crate) inbound: Inbound<T, BITS>,
+    pub(crate) receive_state: ReceiveState<T, BITS>,
     /// The index of the send window, or while it has none, the next PSN to send.
     outgoing: u32,
     /// The next peer that is owed an acknowledgement.
@@ -75,9 +75,9 @@ pub struct Peer<T: Time, const BITS: u32> {
 
 impl<T: Time, const BITS: u32> Peer<T, BITS> {
     /// A peer that bootstrap has not announced.
-    pub const UNMET: Self = Self {
+    pub const UNKNOWN: Self = Self {
         incarnation: Incarnation(0),
-        inbound: Inbound::new(Psn::new(0)),
+        receive_state: ReceiveState::new(Psn::new(0)),
         outgoing: 0,
         ack_link: NONE,
         credit_link: NONE,
@@ -89,37 +89,37 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
     };
 
     /// The record of a new incarnation; the first PSN to it will be `next`. It stays in the lists that `former` is in.
-    pub(crate) const fn met(
+    pub(crate) const fn announced(
         incarnation: Incarnation,
-        inbound: Inbound<T, BITS>,
+        inbound: ReceiveState<T, BITS>,
         next: Psn<BITS>,
         former: &Self,
     ) -> Self {
         let mut peer = Self {
             incarnation,
-            inbound,
+            receive_state: inbound,
             outgoing: next.get(),
             ack_link: former.ack_link,
             credit_link: former.credit_link,
             queue: former.queue,
-            flags: former.flags & (LISTED | HUNGRY | NEWS | PARTED),
-            ..Self::UNMET
+            flags: former.flags & (ACK_LISTED | CREDIT_WAIT | EVENT_PENDING | EVENT_IS_FINISHED),
+            ..Self::UNKNOWN
         };
-        peer.set_life(Life::Alive);
+        peer.set_state(PeerState::Alive);
         peer
     }
 
-    pub(crate) const fn life(&self) -> Life {
-        match self.flags >> LIFE {
-            0 => Life::Unmet,
-            1 => Life::Alive,
-            2 => Life::Parted,
-            _ => Life::Failed,
+    pub(crate) const fn state(&self) -> PeerState {
+        match self.flags >> STATE_SHIFT {
+            0 => PeerState::Unknown,
+            1 => PeerState::Alive,
+            2 => PeerState::Finished,
+            _ => PeerState::Failed,
         }
     }
 
-    pub(crate) const fn set_life(&mut self, life: Life) {
-        self.flags = self.flags & !(0b11 << LIFE) | (life as u16) << LIFE;
+    pub(crate) const fn set_state(&mut self, life: PeerState) {
+        self.flags = self.flags & !(0b11 << STATE_SHIFT) | (life as u16) << STATE_SHIFT;
     }
 
     /// The send window, or [`NO_WINDOW`].
@@ -139,7 +139,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
     }
 
     /// Returns the send window; the next PSN will be `next`.
-    pub(crate) const fn leave_sender(&mut self, next: Psn<BITS>) {
+    pub(crate) const fn release_sender(&mut self, next: Psn<BITS>) {
         self.unset(WINDOWED);
         self.outgoing = next.get();
     }
@@ -157,7 +157,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
     }
 
     pub(crate) const fn is_alive(&self) -> bool {
-        self.flags >> LIFE == Life::Alive as u16
+        self.flags >> STATE_SHIFT == PeerState::Alive as u16
     }
 }
 

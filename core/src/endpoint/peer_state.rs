@@ -1,39 +1,39 @@
 //! Changes of a peer's state: announced, replaced, reset, failed.
 
-use super::{Endpoint, Notice, Now, ORPHAN};
-use crate::counters::{Happened, Reason};
-use crate::device::Fact;
+use super::{Endpoint, ControlMessage, Now, ORPHANED};
+use crate::counters::{Metric, DropReason};
+use crate::device::DeviceEvent;
 use crate::endpoint::operation::OperationError;
-use crate::endpoint::peer::{Life, NEWS, NO_WINDOW, PARTED, Peer, WANTS, WATCHED, WINDOWLESS};
+use crate::endpoint::peer::{PeerState, EVENT_PENDING, NO_WINDOW, EVENT_IS_FINISHED, Peer, BACKLOGGED, WATCHED, WINDOW_WAIT};
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
 use crate::list::NONE;
 use crate::time::Time;
 use crate::window::receive_window::Early;
-use crate::wire::{Flags, HEADER, Header, Kind};
+use crate::wire::{Flags, HEADER, Header, DatagramKind};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Adds a peer, or replaces its incarnation; `mtu` is the largest datagram, checksum excluded, that both ends and
     /// the path take. Only this call replaces an incarnation: operations to another incarnation of that rank fail.
-    pub fn meet(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
-        self.hear_said(now);
+    pub fn add_peer(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
+        self.process_deferred_ack(now);
         let own = self.config.incarnation;
         let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
-        if peer == self.config.rank || record.life() != Life::Unmet && record.incarnation == incarnation {
+        if peer == self.config.rank || record.state() != PeerState::Unknown && record.incarnation == incarnation {
             return;
         }
         if record.is_alive() {
-            self.end(now, peer.0, Life::Failed);
+            self.close_peer(now, peer.0, PeerState::Failed);
         }
         let Some(record) = self.peer_mut(peer.0) else { return };
-        let inbound = crate::window::receive_state::Inbound::new(first_psn(incarnation, own));
-        *record = Peer::met(incarnation, inbound, first_psn(own, incarnation), record);
+        let inbound = crate::window::receive_state::ReceiveState::new(first_psn(incarnation, own));
+        *record = Peer::announced(incarnation, inbound, first_psn(own, incarnation), record);
         record.mtu = mtu.min(u32::from(u16::MAX)) as u16;
     }
 
     /// The state of the peer's present incarnation.
-    pub fn life(&self, peer: PeerId) -> Life {
-        self.peers.as_ref().get(peer.0 as usize).map_or(Life::Unmet, |peer| peer.life())
+    pub fn peer_state(&self, peer: PeerId) -> PeerState {
+        self.peers.as_ref().get(peer.0 as usize).map_or(PeerState::Unknown, |peer| peer.state())
     }
 
     /// The announced incarnation, unless it is known to have ended.
@@ -44,26 +44,26 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Declares the peer failed: final for its incarnation. Every operation with it fails, and the failure is
     /// broadcast.
     pub fn fail(&mut self, now: Now<S, W, BITS>, peer: PeerId) {
-        self.hear_said(now);
+        self.process_deferred_ack(now);
         let Some(record) = self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else { return };
         let incarnation = record.incarnation;
-        self.end(now, peer.0, Life::Failed);
-        self.flood(peer.0, incarnation);
+        self.close_peer(now, peer.0, PeerState::Failed);
+        self.broadcast_failure(peer.0, incarnation);
     }
 
     /// Aborts a peer whose acknowledgements contradict what was sent to it.
-    pub(super) fn give_up(&mut self, now: Now<S, W, BITS>, peer: u32) {
+    pub(super) fn abort_peer(&mut self, now: Now<S, W, BITS>, peer: u32) {
         let Some(expected) = self.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else { return };
-        self.end(now, peer, Life::Failed);
-        self.notify(Notice { to: peer, kind: Kind::Abort, expected, ..Notice::FREE });
+        self.close_peer(now, peer, PeerState::Failed);
+        self.queue_control(ControlMessage { to: peer, kind: DatagramKind::Abort, expected, ..ControlMessage::FREE });
     }
 
     /// Handles a device event. Without a path a peer counts as failed; a link that is down may come up again: losses
     /// are repaired, and the silence limit still applies.
-    pub fn handle_fact(&mut self, now: Now<S, W, BITS>, fact: Fact) {
+    pub fn handle_device_event(&mut self, now: Now<S, W, BITS>, fact: DeviceEvent) {
         match fact {
-            Fact::NoPath(peer) => self.fail(now, peer),
-            Fact::Path { .. } | Fact::Down | Fact::Up => {}
+            DeviceEvent::NoPath(peer) => self.fail(now, peer),
+            DeviceEvent::Path { .. } | DeviceEvent::Down | DeviceEvent::Up => {}
         }
     }
 
@@ -73,60 +73,60 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
-        above: &mut impl super::Above,
-    ) -> Result<(), Reason> {
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+        handler: &mut impl super::Handler,
+    ) -> Result<(), DropReason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         #[cfg(not(mutant = "reset_unchecked"))]
         let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
         #[cfg(mutant = "reset_unchecked")]
         let counts = header.expected == self.config.incarnation;
         if !counts || !peer.is_alive() {
-            return Err(Reason::Stale);
+            return Err(DropReason::Stale);
         }
-        self.end(now, header.rank, Life::Failed);
-        above.saw(Happened::Accepted { kind: header.kind, bytes: HEADER as u32 });
+        self.close_peer(now, header.rank, PeerState::Failed);
+        handler.record(Metric::Accepted { kind: header.kind, bytes: HEADER as u32 });
         Ok(())
     }
 
     /// Handles a datagram that names another incarnation of its sender or of this process.
-    pub(super) fn handle_other_life(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
-        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(Reason::UnknownPeer)?;
+    pub(super) fn handle_stale_incarnation(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), DropReason> {
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);
         }
-        Err(Reason::Stale)
+        Err(DropReason::Stale)
     }
 
     /// Answers a datagram that expects another incarnation of this process, or that a failed one sent.
     pub(super) fn send_reset(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        if header.kind == Kind::Reset || header.kind == Kind::Abort {
+        if header.kind == DatagramKind::Reset || header.kind == DatagramKind::Abort {
             return;
         }
-        if S::Time::since(now, self.reset).is_some_and(|since| since < self.config.granularity) {
+        if S::Time::since(now, self.reset_sent).is_some_and(|since| since < self.config.granularity) {
             return;
         }
-        self.reset = S::Time::stamp(now);
-        self.notify(Notice {
+        self.reset_sent = S::Time::stamp(now);
+        self.queue_control(ControlMessage {
             to: header.rank,
-            kind: Kind::Reset,
+            kind: DatagramKind::Reset,
             expected: header.incarnation,
             psn: header.expected.0,
-            ..Notice::FREE
+            ..ControlMessage::FREE
         });
     }
 
     pub(super) fn handle_bye(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         let Some(peer) = self.peer_mut(header.rank) else { return };
-        if peer.inbound.next() != header.psn() {
+        if peer.receive_state.next() != header.psn() {
             // A datagram is still missing: a NACK requests it, and the Bye is repeated.
-            peer.inbound.handle_gap();
+            peer.receive_state.handle_gap();
             self.list_ack(header.rank);
             return;
         }
-        self.end(now, header.rank, Life::Parted);
+        self.close_peer(now, header.rank, PeerState::Finished);
     }
 
-    pub(super) fn handle_obituary(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
+    pub(super) fn handle_peer_down(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         let named = self.peers.as_ref().get(header.psn as usize).filter(|peer| peer.is_alive());
         if named.is_some_and(|peer| peer.incarnation.0 == header.acknowledged) {
             self.fail(now, PeerId(header.psn));
@@ -134,19 +134,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Closes a peer with the given final state: every operation with it fails.
-    pub(super) fn end(&mut self, now: Now<S, W, BITS>, rank: u32, life: Life) {
-        let error = if life == Life::Parted { OperationError::Parted } else { OperationError::PeerFailed };
+    pub(super) fn close_peer(&mut self, now: Now<S, W, BITS>, rank: u32, life: PeerState) {
+        let error = if life == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
-        peer.set_life(life);
+        peer.set_state(life);
         peer.unset(WATCHED);
         let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
-        peer.leave_sender(Psn::new(0));
+        peer.release_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
-        let windowless = peer.has(WINDOWLESS);
-        peer.unset(WINDOWLESS);
-        self.forget_grant(rank);
+        let windowless = peer.has(WINDOW_WAIT);
+        peer.unset(WINDOW_WAIT);
+        self.revoke_credit(rank);
         if windowless {
-            self.leave_windowless(rank);
+            self.cancel_window_wait(rank);
         }
         while let Some(first) = self.queued(rank) {
             self.dequeue(rank);
@@ -161,28 +161,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
             #[cfg(not(mutant = "end_forgiven"))]
-            for piece in record.window.pieces() {
+            for piece in record.window.unacknowledged() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize) {
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abandon();
-            record.flags |= ORPHAN;
+            record.window.abort();
+            record.flags |= ORPHANED;
             self.release(now, sender);
         }
-        self.abandon_receiver(receiver);
+        self.orphan_receiver(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
-        if !peer.has(NEWS) {
-            peer.set(if life == Life::Parted { NEWS | PARTED } else { NEWS });
-            self.news.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
-        } else if life == Life::Failed {
+        if !peer.has(EVENT_PENDING) {
+            peer.set(if life == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
+            self.peer_events.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
+        } else if life == PeerState::Failed {
             // One event for two incarnations: the worse one.
-            peer.unset(PARTED);
+            peer.unset(EVENT_IS_FINISHED);
         }
     }
 
     /// Marks a receive window of an ended peer: [`poll_deferred`](Self::poll_deferred) returns its held datagrams.
-    fn abandon_receiver(&mut self, receiver: u32) {
+    fn orphan_receiver(&mut self, receiver: u32) {
         let receivers = self.receivers.as_mut();
         let Some(window) = receivers.get_mut(receiver as usize) else { return };
         window.owner = NONE;
@@ -194,7 +194,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Broadcasts a failure to the ranks at distances 1, 2, 4, … from this one, while there is room for control
     /// messages.
-    fn flood(&mut self, dead: u32, incarnation: Incarnation) {
+    fn broadcast_failure(&mut self, dead: u32, incarnation: Incarnation) {
         let size = self.peers.as_ref().len() as u32;
         let mut distance = 1;
         while distance < size {
@@ -202,9 +202,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let to = if sum >= u64::from(size) { sum.wrapping_sub(u64::from(size)) } else { sum } as u32;
             let alive = self.peers.as_ref().get(to as usize).filter(|peer| peer.is_alive());
             if let Some(peer) = alive {
-                self.notify(Notice {
+                self.queue_control(ControlMessage {
                     to,
-                    kind: Kind::Obituary,
+                    kind: DatagramKind::PeerDown,
                     flags: Flags::empty(),
                     expected: peer.incarnation,
                     psn: dead,
@@ -216,12 +216,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Takes all credit from the peer, and removes it from those that share the receive slots.
-    pub(super) fn forget_grant(&mut self, rank: u32) {
+    pub(super) fn revoke_credit(&mut self, rank: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize) else { return };
         self.credit.give_back(u32::from(peer.granted));
         peer.granted = 0;
-        if peer.has(WANTS) {
-            peer.unset(WANTS);
+        if peer.has(BACKLOGGED) {
+            peer.unset(BACKLOGGED);
             self.credit.leave();
         }
     }

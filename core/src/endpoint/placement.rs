@@ -1,6 +1,6 @@
 //! Placements: granted memory that a peer writes by segments in any order.
 
-use crate::ids::{Incarnation, Key, PlacementId};
+use crate::ids::{Incarnation, RemoteKey, PlacementId};
 use crate::list::NONE;
 use crate::span::Span;
 
@@ -17,10 +17,10 @@ impl PlacementId {
 
 /// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum PlacementState {
     Free,
     /// Granted, not yet opened.
-    Granted(Key),
+    Granted(RemoteKey),
     /// Opened; `left` of its datagrams, including the opening, are not yet delivered in order.
     Open {
         bytes: u32,
@@ -37,7 +37,7 @@ pub(crate) enum Stage {
 /// One grant, for a single use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Placement {
-    pub(crate) stage: Stage,
+    pub(crate) state: PlacementState,
     pub(crate) peer: u32,
     /// The incarnation that it was granted to.
     pub(crate) incarnation: Incarnation,
@@ -51,7 +51,7 @@ pub struct Placement {
 impl Placement {
     /// An unused record.
     pub const FREE: Self = Self {
-        stage: Stage::Free,
+        state: PlacementState::Free,
         peer: NONE,
         incarnation: Incarnation(0),
         to: Span { region: crate::span::Region::new(0, 0), offset: 0, bytes: 0 },

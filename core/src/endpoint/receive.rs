@@ -4,22 +4,22 @@ pub(super) mod header_prediction;
 mod placement_rx;
 mod reorder;
 
-use super::receive::placement_rx::Landed;
-use super::{Above, Endpoint, Now, Verdict};
-use crate::counters::{Happened, Reason};
+use super::receive::placement_rx::CountsTowards;
+use super::{Handler, Endpoint, Now, Verdict};
+use crate::counters::{Metric, DropReason};
 use crate::device::Received;
-use crate::endpoint::operation::{OperationError, What};
-use crate::endpoint::peer::{LISTED, Life, NO_WINDOW, TOUCHED, USED, WANTS};
+use crate::endpoint::operation::{OperationError, OperationKind};
+use crate::endpoint::peer::{ACK_LISTED, PeerState, NO_WINDOW, CONTACTED, USED, BACKLOGGED};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
-use crate::window::receive_state::Order;
+use crate::window::receive_state::ArrivalOrder;
 use crate::window::receive_window::Early;
-use crate::window::send_window::Piece;
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, ParseError};
+use crate::window::send_window::SegmentRef;
+use crate::wire::{Acknowledgement, Flags, HEADER, Header, DatagramKind, ParseError};
 
-impl From<ParseError> for Reason {
+impl From<ParseError> for DropReason {
     fn from(error: ParseError) -> Self {
         match error {
             ParseError::Version => Self::Version,
@@ -36,12 +36,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
+        handler: &mut impl Handler,
         verdict: &mut Verdict,
     ) {
         *verdict = Verdict::Release;
-        if let Err(reason) = self.receive(now, datagram, above, verdict) {
-            above.saw(Happened::Dropped(reason));
+        if let Err(reason) = self.receive(now, datagram, handler, verdict) {
+            handler.record(Metric::Dropped(reason));
             *verdict = Verdict::Release;
         }
     }
@@ -51,91 +51,91 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
+        handler: &mut impl Handler,
         verdict: &mut Verdict,
-    ) -> Result<(), Reason> {
-        self.hear_said(now);
-        let head = datagram.head();
+    ) -> Result<(), DropReason> {
+        self.process_deferred_ack(now);
+        let head = datagram.prefix();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
-        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.life() != Life::Unmet);
-        let peer = peer.ok_or(Reason::UnknownPeer)?;
+        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.state() != PeerState::Unknown);
+        let peer = peer.ok_or(DropReason::UnknownPeer)?;
         if !datagram.is_from(PeerId(from)) {
-            return Err(Reason::Address);
+            return Err(DropReason::Address);
         }
         #[cfg(not(mutant = "reset_ignored"))]
-        if header.kind == Kind::Reset {
-            return self.handle_reset(now, &header, above);
+        if header.kind == DatagramKind::Reset {
+            return self.handle_reset(now, &header, handler);
         }
         #[cfg(not(mutant = "any_life"))]
         if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
-            return self.handle_other_life(now, &header);
+            return self.handle_stale_incarnation(now, &header);
         }
-        if peer.life() != Life::Alive {
-            let failed = peer.life() == Life::Failed;
+        if peer.state() != PeerState::Alive {
+            let failed = peer.state() == PeerState::Failed;
             if failed {
                 self.send_reset(now, &header);
             }
-            return Err(Reason::Ended);
+            return Err(DropReason::Ended);
         }
-        peer.set(TOUCHED);
+        peer.set(CONTACTED);
         let bytes = datagram.bytes();
         if header.kind.is_data() {
-            if peer.sender() != NO_WINDOW && !self.note_said(now, &header) {
-                self.take_piggybacked(now, from, &header, above)?;
+            if peer.sender() != NO_WINDOW && !self.defer_ack(now, &header) {
+                self.take_piggybacked(now, from, &header, handler)?;
             }
-            return self.receive_data(now, &header, datagram, above, verdict);
+            return self.receive_data(now, &header, datagram, handler, verdict);
         }
         // A late datagram must not return credit that was granted after it was sent.
-        let late = peer.inbound.next().is_after(header.psn());
+        let late = peer.receive_state.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
-        if S::Time::DOUBTS && header.kind == Kind::Probe && peer.sender() == NO_WINDOW && contradicts {
+        if S::Time::DETECT_MISBEHAVIOUR && header.kind == DatagramKind::Probe && peer.sender() == NO_WINDOW && contradicts {
             // The probe is late, or the peer lacks segments that were released long ago: a send window keeps count of
             // that.
             if let Some(sender) = self.take_sender(now, from, false) {
-                self.settle_sender(now, sender);
+                self.update_sender(now, sender);
             }
         }
-        if header.kind == Kind::Acknowledge {
+        if header.kind == DatagramKind::Acknowledge {
             let ack = Acknowledgement::parse(&header, head, bytes)?;
             if !late {
-                self.take_grant_back(from, header.flags);
+                self.handle_drained(from, header.flags);
             }
-            self.take_ack(now, from, &ack, above)?;
-            above.saw(Happened::Accepted { kind: header.kind, bytes });
+            self.take_ack(now, from, &ack, handler)?;
+            handler.record(Metric::Accepted { kind: header.kind, bytes });
             return Ok(());
         }
         if bytes as usize != HEADER {
-            return Err(Reason::Malformed);
+            return Err(DropReason::Malformed);
         }
-        if header.kind != Kind::Obituary {
-            self.take_piggybacked(now, from, &header, above)?;
+        if header.kind != DatagramKind::PeerDown {
+            self.take_piggybacked(now, from, &header, handler)?;
         }
         self.receive_control(now, &header)?;
-        above.saw(Happened::Accepted { kind: header.kind, bytes });
+        handler.record(Metric::Accepted { kind: header.kind, bytes });
         Ok(())
     }
 
     #[inline(never)]
-    fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), Reason> {
+    fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), DropReason> {
         let from = header.rank;
         match header.kind {
-            Kind::Probe => {
-                let arrived = self.polled;
+            DatagramKind::Probe => {
+                let arrived = self.round_ended;
                 if let Some(peer) = self.peer_mut(from) {
-                    peer.inbound.handle_probe(arrived, header.psn(), header.flags.count());
+                    peer.receive_state.handle_probe(arrived, header.psn(), header.flags.count());
                 }
                 if !header.flags.contains(Flags::DRAINED) {
-                    self.want(from);
+                    self.note_backlog(from);
                 }
                 self.list_ack(from);
             }
-            Kind::Bye => self.handle_bye(now, header),
-            Kind::Abort => self.fail(now, PeerId(from)),
-            Kind::Obituary => self.handle_obituary(now, header),
-            Kind::Refuse => self.handle_refusal(now, header),
-            Kind::Eager | Kind::Open | Kind::Segment | Kind::Void | Kind::Acknowledge | Kind::Reset => {
-                return Err(Reason::Malformed);
+            DatagramKind::Bye => self.handle_bye(now, header),
+            DatagramKind::Abort => self.fail(now, PeerId(from)),
+            DatagramKind::PeerDown => self.handle_peer_down(now, header),
+            DatagramKind::Refuse => self.handle_refusal(now, header),
+            DatagramKind::Eager | DatagramKind::Open | DatagramKind::Segment | DatagramKind::Nop | DatagramKind::Acknowledge | DatagramKind::Reset => {
+                return Err(DropReason::Malformed);
             }
         }
         Ok(())
@@ -147,9 +147,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        let Some(Piece { operation, part: 0 }) = record.window.piece(header.psn()) else { return };
+        let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
         let Some(refused) = self.operations.as_mut().get_mut(operation as usize) else { return };
-        if !matches!(refused.what, What::Place { .. }) || refused.error.is_some() {
+        if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
             return;
         }
         refused.error = Some(OperationError::Refused);
@@ -160,7 +160,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.dequeue(header.rank);
         }
         self.make_ready(sender);
-        self.settle_sender(now, sender);
+        self.update_sender(now, sender);
     }
 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
@@ -169,38 +169,38 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
+        handler: &mut impl Handler,
         verdict: &mut Verdict,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), DropReason> {
         let (from, psn, bytes) = (header.rank, header.psn(), datagram.bytes());
         let arrived = match datagram.age_ns() {
             Some(age) => S::Time::before(now, units(u64::from(age))),
-            None => self.polled,
+            None => self.round_ended,
         };
-        let peer = self.peers.as_mut().get_mut(from as usize).ok_or(Reason::UnknownPeer)?;
+        let peer = self.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
         let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
-        match peer.inbound.order(psn, receiver) {
-            Order::Next => {
+        match peer.receive_state.classify(psn, receiver) {
+            ArrivalOrder::Next => {
                 let gap = receiver.is_some();
-                let landed = self.take_effect(from, header, datagram, above, verdict)?;
-                self.note(from, arrived, header, gap);
-                self.pass(from, landed);
-                above.saw(Happened::Accepted { kind: header.kind, bytes });
+                let landed = self.dispatch(from, header, datagram, handler, verdict)?;
+                self.record_arrival(from, arrived, header, gap);
+                self.advance_in_order(from, landed);
+                handler.record(Metric::Accepted { kind: header.kind, bytes });
                 Ok(())
             }
-            Order::Early(distance) => {
+            ArrivalOrder::Early(distance) => {
                 self.receive_early(header, datagram, distance, arrived, verdict)?;
-                above.saw(Happened::Accepted { kind: header.kind, bytes });
-                above.saw(Happened::OutOfOrder);
+                handler.record(Metric::Accepted { kind: header.kind, bytes });
+                handler.record(Metric::OutOfOrder);
                 Ok(())
             }
-            Order::Duplicate => {
-                peer.inbound.hurry();
+            ArrivalOrder::Duplicate => {
+                peer.receive_state.ack_immediately();
                 self.list_ack(from);
-                above.saw(Happened::Duplicate { resent: header.flags.count() != 0 });
+                handler.record(Metric::Duplicate { resent: header.flags.count() != 0 });
                 Ok(())
             }
-            Order::Outside => Err(Reason::Outside),
+            ArrivalOrder::Outside => Err(DropReason::Outside),
         }
     }
 
@@ -212,23 +212,23 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         distance: u32,
         arrived: <S::Time as Time>::Stamp,
         verdict: &mut Verdict,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), DropReason> {
         let from = header.rank;
         let Some(receiver) = self.take_receiver(from) else {
             if let Some(peer) = self.peer_mut(from) {
-                peer.inbound.handle_gap();
+                peer.receive_state.handle_gap();
             }
             self.list_ack(from);
-            return Err(Reason::NoRoom);
+            return Err(DropReason::NoRoom);
         };
         let landed = match header.kind {
-            Kind::Open => self.open(header, datagram).map(Some),
-            Kind::Segment => self.land(header, datagram, verdict),
+            DatagramKind::Open => self.open_placement(header, datagram).map(Some),
+            DatagramKind::Segment => self.place_segment(header, datagram, verdict),
             _ => Ok(None),
         };
         let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
         let early = match landed {
-            Some(placement) => Early::Landed(placement),
+            Some(placement) => Early::Placed(placement),
             None if self.held < self.config.holdable => {
                 self.held = self.held.wrapping_add(1);
                 *verdict = Verdict::Hold;
@@ -236,11 +236,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             None => {
                 if let Some(peer) = self.peer_mut(from) {
-                    peer.inbound.handle_gap();
+                    peer.receive_state.handle_gap();
                 }
                 self.list_ack(from);
                 self.drop_empty_receiver(from);
-                return Err(Reason::NoRoom);
+                return Err(DropReason::NoRoom);
             }
         };
         let shown = match self.receivers.as_mut().get_mut(receiver as usize) {
@@ -250,39 +250,39 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if shown == Ok(true)
             && let Some(peer) = self.peer_mut(from)
         {
-            peer.inbound.handle_gap();
+            peer.receive_state.handle_gap();
         }
-        self.note(from, arrived, header, false);
+        self.record_arrival(from, arrived, header, false);
         Ok(())
     }
 
     /// Records a datagram that consumes a PSN: it uses one unit of its peer's credit, and is acknowledged at once if it
     /// filled a gap.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    fn note(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
-        let quarter = self.quarter();
+    fn record_arrival(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
+        let quarter = self.ack_threshold();
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
-        peer.inbound.note(arrived, header.psn(), header.flags.count());
-        if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.inbound.unacknowledged()) >= quarter {
-            peer.inbound.hurry();
+        peer.receive_state.record(arrived, header.psn(), header.flags.count());
+        if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.receive_state.unacknowledged()) >= quarter {
+            peer.receive_state.ack_immediately();
         }
         peer.set(USED);
         if peer.granted > 0 {
             peer.granted = peer.granted.wrapping_sub(1);
             self.credit.give_back(1);
         }
-        if !header.flags.contains(Flags::DRAINED) && !peer.has(WANTS) {
-            peer.set(WANTS);
+        if !header.flags.contains(Flags::DRAINED) && !peer.has(BACKLOGGED) {
+            peer.set(BACKLOGGED);
             self.credit.enter();
         }
-        self.urgent |= peer.inbound.is_urgent();
-        self.ungranted |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
-        if !peer.has(LISTED) {
-            peer.set(LISTED);
-            self.acks_fresh.push(peers, from, |peer| &mut peer.ack_link);
+        self.urgent |= peer.receive_state.is_urgent();
+        self.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
+        if !peer.has(ACK_LISTED) {
+            peer.set(ACK_LISTED);
+            self.delayed_acks.push(peers, from, |peer| &mut peer.ack_link);
         }
-        self.take_grant_back(from, header.flags);
+        self.handle_drained(from, header.flags);
     }
 
     /// Lists the peer as owed an acknowledgement.
@@ -290,34 +290,34 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn list_ack(&mut self, to: u32) {
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
-        self.urgent |= peer.inbound.is_urgent();
-        if !peer.has(LISTED) {
-            peer.set(LISTED);
-            self.acks_fresh.push(peers, to, |peer| &mut peer.ack_link);
+        self.urgent |= peer.receive_state.is_urgent();
+        if !peer.has(ACK_LISTED) {
+            peer.set(ACK_LISTED);
+            self.delayed_acks.push(peers, to, |peer| &mut peer.ack_link);
         }
     }
 
     /// Dispatches a datagram that is in order.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(super) fn take_effect(
+    pub(super) fn dispatch(
         &mut self,
         from: u32,
         header: &Header<BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
+        handler: &mut impl Handler,
         verdict: &mut Verdict,
-    ) -> Result<Landed, Reason> {
+    ) -> Result<CountsTowards, DropReason> {
         match header.kind {
-            Kind::Eager => {
-                let message = datagram.head().get(HEADER..).ok_or(Reason::Malformed)?;
-                hand_on(PeerId(from), message, datagram.bytes(), above, verdict);
+            DatagramKind::Eager => {
+                let message = datagram.prefix().get(HEADER..).ok_or(DropReason::Malformed)?;
+                deliver(PeerId(from), message, datagram.bytes(), handler, verdict);
                 Ok(None)
             }
-            Kind::Open => self.open(header, datagram).map(Some),
-            Kind::Segment => {
-                let landed = self.land(header, datagram, verdict)?;
+            DatagramKind::Open => self.open_placement(header, datagram).map(Some),
+            DatagramKind::Segment => {
+                let landed = self.place_segment(header, datagram, verdict)?;
                 if landed.is_none() {
-                    above.saw(Happened::Withdrawn);
+                    handler.record(Metric::Withdrawn);
                 }
                 Ok(landed)
             }
@@ -329,8 +329,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 /// Delivers an eager message of a datagram of `bytes` bytes; `message` are its first bytes after the header. Changes
 /// the verdict if the payload is to be placed.
 #[inline(always)]
-pub(super) fn hand_on(from: PeerId, message: &[u8], bytes: u32, above: &mut impl Above, verdict: &mut Verdict) {
-    if let Verdict::Place { to, start } = above.handle_eager(from, message, bytes.saturating_sub(HEADER as u32)) {
+pub(super) fn deliver(from: PeerId, message: &[u8], bytes: u32, handler: &mut impl Handler, verdict: &mut Verdict) {
+    if let Verdict::Place { to, start } = handler.handle_eager(from, message, bytes.saturating_sub(HEADER as u32)) {
         let start = start.saturating_add(HEADER as u16);
         let bytes = to.bytes.min(bytes.saturating_sub(u32::from(start)));
         *verdict = Verdict::Place { to: Span { bytes, ..to }, start };

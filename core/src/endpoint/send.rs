@@ -1,15 +1,15 @@
 //! Commands: send, place, grant, withdraw.
 
 use super::{Endpoint, Now, READY};
-use crate::endpoint::operation::{Operation, SendError, What};
-use crate::endpoint::peer::{Life, NEWS, NO_WINDOW, Peer, TOUCHED, WINDOWLESS};
-use crate::endpoint::placement::{Placement, Stage, segments};
+use crate::endpoint::operation::{Operation, EnqueueError, OperationKind};
+use crate::endpoint::peer::{PeerState, EVENT_PENDING, NO_WINDOW, Peer, CONTACTED, WINDOW_WAIT};
+use crate::endpoint::placement::{Placement, PlacementState, segments};
 use crate::endpoint::storage::Storage;
-use crate::ids::{Key, OperationId, PeerId, PlacementId};
+use crate::ids::{RemoteKey, OperationId, PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::Span;
 use crate::time::Time;
-use crate::wire::{HEADER, MESSAGE_HEAD, Opening, SEGMENT_HEADER};
+use crate::wire::{HEADER, MESSAGE_HEADER_ROOM, Opening, SEGMENT_HEADER};
 
 /// Why nothing was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,15 +33,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         to: PeerId,
         head: &[u8],
         payload: Option<Span>,
-    ) -> Result<OperationId, SendError> {
+    ) -> Result<OperationId, EnqueueError> {
         let room = self.reachable(to)?.mtu as usize;
         let payload = payload.unwrap_or_default();
         let bytes = HEADER.saturating_add(head.len()).saturating_add(payload.bytes as usize);
-        if head.len() > MESSAGE_HEAD || bytes > room {
-            return Err(SendError::TooLong);
+        if head.len() > MESSAGE_HEADER_ROOM || bytes > room {
+            return Err(EnqueueError::TooLong);
         }
         self.enqueue(now, to, |operation| {
-            operation.what = What::Eager;
+            operation.kind = OperationKind::Eager;
             operation.payload = payload;
             operation.head_bytes = head.len() as u8;
             operation.parts = 1;
@@ -61,18 +61,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         to: PeerId,
         placement: PlacementId,
-        key: Key,
+        key: RemoteKey,
         from: Span,
-    ) -> Result<OperationId, SendError> {
+    ) -> Result<OperationId, EnqueueError> {
         let peer = self.reachable(to)?;
         if usize::from(peer.mtu) < HEADER.saturating_add(Opening::BYTES) {
-            return Err(SendError::TooLong);
+            return Err(EnqueueError::TooLong);
         }
         let segment = peer.segment();
         let head = Opening { placement, key, bytes: from.bytes }.emit();
         let parts = segments(from.bytes, segment).wrapping_add(1);
         self.enqueue(now, to, |operation| {
-            operation.what = What::Place { placement, segment };
+            operation.kind = OperationKind::Place { placement, segment };
             operation.payload = from;
             operation.head = head;
             operation.head_bytes = Opening::BYTES as u8;
@@ -85,14 +85,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ///
     /// # Errors
     /// [`GrantError`]; nothing was granted.
-    pub fn grant(&mut self, from: PeerId, to: Span, key: Key) -> Result<PlacementId, GrantError> {
+    pub fn grant(&mut self, from: PeerId, to: Span, key: RemoteKey) -> Result<PlacementId, GrantError> {
         let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
         let placements = self.placements.as_mut();
         let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
         let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
-        let (stage, generation) = (Stage::Granted(key), placement.generation);
-        *placement = Placement { stage, peer: from.0, incarnation, to, link: NONE, generation };
+        let (stage, generation) = (PlacementState::Granted(key), placement.generation);
+        *placement = Placement { state: stage, peer: from.0, incarnation, to, link: NONE, generation };
         Ok(PlacementId::new(i, generation))
     }
 
@@ -106,7 +106,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
         let placements = self.placements.as_mut();
         match placement.among_mut(placements) {
-            Some(record) if matches!(record.stage, Stage::Granted(_) | Stage::Open { .. }) => {
+            Some(record) if matches!(record.state, PlacementState::Granted(_) | PlacementState::Open { .. }) => {
                 record.free(true);
                 self.free_placements.push_front(placements, placement.record() as u32, |record| &mut record.link);
                 true
@@ -122,17 +122,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether no operation is in progress.
     pub fn is_idle(&self) -> bool {
-        self.posted.is_empty() && self.ready.is_empty() && self.windowless.is_empty() && self.noticed == 0
+        self.posted.is_empty() && self.ready.is_empty() && self.window_waiters.is_empty() && self.control_count == 0
     }
 
-    fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, SendError> {
-        let peer = self.peers.as_ref().get(to.0 as usize).ok_or(SendError::UnknownPeer)?;
-        match peer.life() {
-            Life::Unmet => Err(SendError::UnknownPeer),
-            Life::Parted => Err(SendError::Parted),
-            Life::Failed => Err(SendError::PeerFailed),
-            Life::Alive if peer.has(NEWS) => Err(SendError::PeerFailed),
-            Life::Alive => Ok(peer),
+    fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, EnqueueError> {
+        let peer = self.peers.as_ref().get(to.0 as usize).ok_or(EnqueueError::UnknownPeer)?;
+        match peer.state() {
+            PeerState::Unknown => Err(EnqueueError::UnknownPeer),
+            PeerState::Finished => Err(EnqueueError::PeerFinished),
+            PeerState::Failed => Err(EnqueueError::PeerFailed),
+            PeerState::Alive if peer.has(EVENT_PENDING) => Err(EnqueueError::PeerFailed),
+            PeerState::Alive => Ok(peer),
         }
     }
 
@@ -144,15 +144,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         to: PeerId,
         fill: impl FnOnce(&mut Operation),
-    ) -> Result<OperationId, SendError> {
+    ) -> Result<OperationId, EnqueueError> {
         let PeerId(to) = to;
         let operations = self.operations.as_mut();
-        let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(SendError::Full)?;
-        let peer = self.peers.as_mut().get_mut(to as usize).ok_or(SendError::UnknownPeer)?;
-        peer.set(TOUCHED);
+        let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(EnqueueError::Full)?;
+        let peer = self.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
+        peer.set(CONTACTED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
-        let (sender, windowless) = (peer.sender(), peer.has(WINDOWLESS));
+        let (sender, windowless) = (peer.sender(), peer.has(WINDOW_WAIT));
         if let Some(record) = operations.get_mut(i as usize) {
             record.peer = PeerId(to);
             record.link = first;
@@ -164,9 +164,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
-                    self.windowless.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
+                    self.window_waiters.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
                     if let Some(peer) = self.peer_mut(to) {
-                        peer.set(WINDOWLESS);
+                        peer.set(WINDOW_WAIT);
                     }
                 }
             }
@@ -199,7 +199,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 /// The first operation of the peer's queue.
 #[inline]
 pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> Option<u32> {
-    if peer.has(NEWS) {
+    if peer.has(EVENT_PENDING) {
         return None;
     }
     operations.get(peer.queue as usize).map(|last| last.link)

@@ -5,7 +5,7 @@ use core::fmt::Debug;
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
-use crate::endpoint::{Notice, Sender};
+use crate::endpoint::{ControlMessage, Sender};
 use crate::pool::Pool;
 use crate::time::Time;
 use crate::window::receive_window::ReceiveWindow;
@@ -26,7 +26,7 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     /// Grants and placements.
     type Placements: Pool<Placement>;
     /// Control messages that wait for a token: 16 or more.
-    type Notices: Pool<Notice>;
+    type ControlMessages: Pool<ControlMessage>;
 }
 
 /// Records in arrays: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations, `PLACEMENTS` grants,
@@ -58,5 +58,5 @@ impl<
     type Receivers = [ReceiveWindow<W>; WINDOWS];
     type Operations = [Operation; OPERATIONS];
     type Placements = [Placement; PLACEMENTS];
-    type Notices = [Notice; NOTICES];
+    type ControlMessages = [ControlMessage; NOTICES];
 }

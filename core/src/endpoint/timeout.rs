@@ -1,6 +1,6 @@
 //! Timers: probes, silence, and windows without work.
 
-use super::{Endpoint, Now, ORPHAN, SILENT, Sender};
+use super::{Endpoint, Now, ORPHANED, SILENT, Sender};
 use crate::endpoint::peer::{Peer, WATCHED};
 use crate::endpoint::storage::Storage;
 use crate::list::NONE;
@@ -10,10 +10,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
     /// sleep, or wait for an interrupt.
     pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
-        match self.leaving {
-            super::Leaving::Lingering { until, .. } => return Some(until),
+        match self.shutdown {
+            super::Shutdown::Lingering { until, .. } => return Some(until),
             // A call examines only a few ranks.
-            super::Leaving::Telling { kind, .. } if self.may_tell(kind) => return Some(now),
+            super::Shutdown::SendingBye { kind, .. } if self.may_send_bye(kind) => return Some(now),
             _ => {}
         }
         // Due acknowledgements wait for the next call only.
@@ -21,7 +21,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Some(now);
         }
         let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
-        match (timer, self.aging) {
+        match (timer, self.delayed_until) {
             (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
             (Some(timer), _) => Some(timer),
             (None, aging) => aging,
@@ -30,7 +30,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
-        self.hear_said(now);
+        self.process_deferred_ack(now);
         self.linger(now);
         let tick = S::Time::tick(now);
         for _ in 0..self.senders.as_ref().len() {
@@ -41,11 +41,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let pace = self.pace();
+        let pace = self.path_parameters();
         let silence = self.config.silence;
-        let quiet = self.is_quiet(sender, !self.windowless.is_empty());
+        let quiet = self.is_quiet(sender, !self.window_waiters.is_empty());
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        if record.peer == NONE || record.flags & ORPHAN != 0 {
+        if record.peer == NONE || record.flags & ORPHANED != 0 {
             return;
         }
         if record.window.deadline().is_some_and(|deadline| S::Time::is_due(now, deadline)) && quiet {
@@ -53,14 +53,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if record.window.handle_timeout(now, &pace) {
-            let silent = record.window.unanswered() >= S::Time::UNANSWERED
+            let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
                 record.silent_since = S::Time::stamp(now);
             }
             if silent && record.flags & SILENT == 0 {
                 record.flags |= SILENT;
-                self.silent.push(self.senders.as_mut(), sender, |sender| &mut sender.news_link);
+                self.silent.push(self.senders.as_mut(), sender, |sender| &mut sender.event_link);
             }
             self.make_ready(sender);
         }
@@ -69,16 +69,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Updates a sender after a change: a window that can send becomes ready, a blocked one probes for credit, an idle
     /// one watches its peer or will be retired.
-    pub(super) fn settle_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let pace = self.pace();
+    pub(super) fn update_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
+        let pace = self.path_parameters();
         let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
         if to == NONE {
             return;
         }
         let queued = self.queued(to).is_some();
-        let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_of(peer));
+        let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        if record.flags & ORPHAN != 0 {
+        if record.flags & ORPHANED != 0 {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }
@@ -100,8 +100,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// How long a window without work waits before it probes its peer, or is retired. Queues that wait for a window
     /// come before watched peers.
     #[inline]
-    pub(super) fn watch_of(&self, peer: &Peer<S::Time, BITS>) -> u32 {
-        let watched = self.windowless.is_empty() && peer.has(WATCHED);
+    pub(super) fn watch_interval(&self, peer: &Peer<S::Time, BITS>) -> u32 {
+        let watched = self.window_waiters.is_empty() && peer.has(WATCHED);
         if watched { self.config.silence >> 2 } else { self.config.idle }
     }
 
@@ -111,7 +111,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };
-        let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::BACKOFF > 0));
+        let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
             self.wheel.set(senders, sender, S::Time::tick(now), tick, Sender::timer);

@@ -4,27 +4,27 @@
 pub(super) mod tx_burst;
 mod tx_completion;
 
-use super::{Config, Endpoint, Leaving, Now, POSTING, PROMPT, READY, Sender};
-use crate::device::{Cause, HEAD, Lane, Ticket, Transmit};
-use crate::endpoint::operation::{Operation, What};
-use crate::endpoint::peer::{LISTED, Life, Peer};
+use super::{Config, Endpoint, Shutdown, Now, POSTING, TIMELY_ACK, READY, Sender};
+use crate::device::{TxReason, HEADER_ROOM, DeviceQueue, Ticket, Transmit};
+use crate::endpoint::operation::{Operation, OperationKind};
+use crate::endpoint::peer::{ACK_LISTED, PeerState, Peer};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::List;
 use crate::span::Span;
 use crate::time::Time;
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, Flags, HEADER, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
 pub(super) const BURST: u8 = 16;
 /// By how much fewer acknowledgements are requested while piggybacked ones show that the round trip is no longer than
 /// measured.
-const RARER: u32 = 16;
+const RTT_SAMPLE_BACKOFF: u32 = 16;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Builds the next datagram, to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be
     /// sent.
-    pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEAD]) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         self.poll_first(now, ticket, head, &mut false)
     }
 
@@ -35,22 +35,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         ticket: Ticket,
-        head: &mut [u8; HEAD],
+        head: &mut [u8; HEADER_ROOM],
         is_end: &mut bool,
     ) -> Option<Transmit> {
-        if self.noticed > 0
-            && let Some(transmit) = self.transmit_notice(head)
+        if self.control_count > 0
+            && let Some(transmit) = self.transmit_control(head)
         {
             return Some(transmit);
         }
         if self.urgent {
-            self.age_acks();
+            self.expire_delayed_acks();
             if let Some(transmit) = self.transmit_ack(now, head) {
                 return Some(transmit);
             }
             self.urgent = false;
         }
-        while !self.gives_up()
+        while !self.is_aborting()
             && let Some(sender) = self.ready.first()
         {
             if let Some(transmit) = self.transmit_from(now, sender, (ticket, head), is_end) {
@@ -61,29 +61,29 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Some(transmit);
             }
             self.burst = 0;
-            if self.hears_for(now, sender) {
+            if self.unblock_by_deferred_ack(now, sender) {
                 continue;
             }
             self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
             if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
                 record.flags &= !READY;
             }
-            self.settle_sender(now, sender);
+            self.update_sender(now, sender);
         }
         if let Some(transmit) = self.transmit_ack(now, head) {
             return Some(transmit);
         }
-        self.transmit_farewell(now, head)
+        self.transmit_bye(now, head)
     }
 
     /// Whether something may be sent now; as time passes, more may become due.
     #[inline]
     pub fn has_to_transmit(&self) -> bool {
-        self.noticed > 0
+        self.control_count > 0
             || self.urgent
             || !self.ready.is_empty()
             || !self.acks_due.is_empty()
-            || self.leaving != Leaving::No
+            || self.shutdown != Shutdown::Running
     }
 
     pub(super) fn rotate(&mut self) {
@@ -100,14 +100,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     #[inline(never)]
-    fn transmit_notice(&mut self, head: &mut [u8; HEAD]) -> Option<Transmit> {
-        let notices = self.notices.as_mut();
+    fn transmit_control(&mut self, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+        let notices = self.control_messages.as_mut();
         let notice = *notices.first()?;
-        let mut behind = super::Notice::FREE;
-        for place in notices.iter_mut().take(self.noticed as usize).rev() {
+        let mut behind = super::ControlMessage::FREE;
+        for place in notices.iter_mut().take(self.control_count as usize).rev() {
             behind = core::mem::replace(place, behind);
         }
-        self.noticed = self.noticed.wrapping_sub(1);
+        self.control_count = self.control_count.wrapping_sub(1);
         let peer = self.peers.as_ref().get(notice.to as usize)?;
         let mut header = self.header_to(peer);
         header.kind = notice.kind;
@@ -115,34 +115,34 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header.expected = notice.expected;
         header.psn = notice.psn;
         let mut length = HEADER as u8;
-        if notice.kind == Kind::Acknowledge {
+        if notice.kind == DatagramKind::Acknowledge {
             // Without an echo: the acknowledgement that it repeats is old, and must not feed an estimator.
             let nothing = Acknowledgement { echo: None, ..Acknowledgement::piggybacked(&header) };
             length = nothing.emit(&header, head);
         } else {
-            if notice.kind == Kind::Obituary {
+            if notice.kind == DatagramKind::PeerDown {
                 header.acknowledged = notice.acknowledged;
             }
             header.emit(head);
         }
-        Some(control(PeerId(notice.to), length, Cause::Control))
+        Some(control(PeerId(notice.to), length, TxReason::Control))
     }
 
     /// Builds the next due acknowledgement that was not piggybacked.
-    fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEAD]) -> Option<Transmit> {
+    fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
             let Some(peer) = self.peer_mut(to) else { continue };
-            peer.unset(LISTED);
-            if !peer.inbound.is_pending() || peer.life() != Life::Alive {
+            peer.unset(ACK_LISTED);
+            if !peer.receive_state.is_pending() || peer.state() != PeerState::Alive {
                 continue;
             }
-            self.feed(to);
+            self.grant_credit(to);
             let peer = self.peers.as_mut().get_mut(to as usize)?;
             let window = self.receivers.as_ref().get(usize::from(peer.receiver));
-            let acknowledgement = peer.inbound.acknowledge(now, peer.granted, window);
+            let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
             let peer = self.peers.as_ref().get(to as usize)?;
             let length = acknowledgement.emit(&self.header_to(peer), head);
-            return Some(control(PeerId(to), length, Cause::Acknowledge));
+            return Some(control(PeerId(to), length, TxReason::Acknowledge));
         }
         None
     }
@@ -153,16 +153,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         sender: u32,
-        (ticket, head): (Ticket, &mut [u8; HEAD]),
+        (ticket, head): (Ticket, &mut [u8; HEADER_ROOM]),
         is_end: &mut bool,
     ) -> Option<Transmit> {
-        let pace = self.pace();
+        let pace = self.path_parameters();
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
-        if record.flags & super::ORPHAN != 0 {
+        if record.flags & super::ORPHANED != 0 {
             return None;
         }
-        self.refill(to);
+        self.top_up_credit(to);
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut();
@@ -173,17 +173,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
-                let piece = crate::window::send_window::Piece { operation: first, part: operation.sent };
+                let piece = crate::window::send_window::SegmentRef { operation: first, part: operation.sent };
                 let segment = record.window.push(now, piece, ticket, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
-                let placed = matches!(operation.what, What::Place { .. });
+                let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {
                     super::send::take_first(peer, operations);
                     super::send::first_of(peer, operations).is_none()
                 };
                 *is_end = empty && !record.window.has_lost();
-                if empty && record.window.is_scarce() {
-                    record.window.drain(segment.psn);
+                if empty && record.window.is_credit_low() {
+                    record.window.return_credit(segment.psn);
                     flags |= Flags::DRAINED;
                 }
                 // A blocked queue waits for room, and the sender of a placement for its memory: both need the
@@ -194,28 +194,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 segment
             }
         };
-        if is_to_ask::<S::Time, W, BITS>(now, record, self.config.granularity) {
-            record.asked = S::Time::stamp(now);
+        if needs_rtt_sample::<S::Time, W, BITS>(now, record, self.config.granularity) {
+            record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
-        let operation = operations.get(segment.piece.operation as usize)?;
+        let operation = operations.get(segment.reference.operation as usize)?;
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
         header.psn = segment.psn.get();
         let gap = peer.receiver != crate::endpoint::peer::NO_WINDOW;
-        peer.inbound.handle_piggybacked(gap);
-        let (length, payload) = emit(header, operation, segment.piece.part, head);
+        peer.receive_state.handle_piggybacked(gap);
+        let (length, payload) = emit(header, operation, segment.reference.part, head);
         if !posting {
             self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
-        Some(data(PeerId(to), length, payload, segment.cause))
+        Some(data(PeerId(to), length, payload, segment.reason))
     }
 
     #[inline(never)]
-    fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEAD]) -> Option<Transmit> {
-        let at = self.config.probe_at;
+    fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+        let at = self.config.probe_queue;
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
         let probe = record.window.probe()?;
@@ -225,52 +225,52 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let idle = record.window.is_acknowledged() && self.queued(to).is_none();
         let peer = self.peers.as_ref().get(to as usize)?;
         let mut header = self.header_to(peer);
-        header.kind = Kind::Probe;
+        header.kind = DatagramKind::Probe;
         header.psn = probe.psn.get();
         header.flags = Flags::empty().with_count(probe.number);
         if idle {
             header.flags |= Flags::DRAINED;
         }
         header.emit(head);
-        Some(Transmit { at, solicited: at == Lane::Interrupt, ..control(PeerId(to), HEADER as u8, Cause::Probe) })
+        Some(Transmit { queue: at, solicited: at == DeviceQueue::Interrupt, ..control(PeerId(to), HEADER as u8, TxReason::Probe) })
     }
 
     /// Ends a round of receiving and sending: acknowledgements that were delayed for long enough are due in the next
     /// one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
-        self.hear_said(now);
-        self.let_acks_wait(now);
-        self.serve_hungry(now);
-        self.polled = S::Time::stamp(now);
+        self.process_deferred_ack(now);
+        self.delay_acks(now);
+        self.serve_credit_waiters(now);
+        self.round_ended = S::Time::stamp(now);
     }
 
     /// Delays acknowledgements for a quarter of their peers' timeout margin, so that data may carry them; if a peer has
     /// no credit left, only while no other datagram arrives for a shorter time.
-    fn let_acks_wait(&mut self, now: Now<S, W, BITS>) {
-        let ungranted = core::mem::take(&mut self.ungranted);
-        if self.acks_fresh.is_empty() {
+    fn delay_acks(&mut self, now: Now<S, W, BITS>) {
+        let ungranted = core::mem::take(&mut self.lacks_credit);
+        if self.delayed_acks.is_empty() {
             return;
         }
-        if self.aging.is_none() {
-            self.aging_since = S::Time::stamp(now);
+        if self.delayed_until.is_none() {
+            self.delayed_since = S::Time::stamp(now);
         }
-        let waited = S::Time::since(now, self.aging_since).unwrap_or(0);
+        let waited = S::Time::since(now, self.delayed_since).unwrap_or(0);
         let left = (self.config.granularity >> 2).saturating_sub(waited);
         if ungranted && left > 0 {
-            self.aging = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
+            self.delayed_until = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
         } else {
-            match self.aging {
-                None => self.aging = Some(S::Time::after(now, left)),
-                Some(until) if S::Time::is_due(now, until) => self.age_acks(),
+            match self.delayed_until {
+                None => self.delayed_until = Some(S::Time::after(now, left)),
+                Some(until) if S::Time::is_due(now, until) => self.expire_delayed_acks(),
                 Some(_) => {}
             }
         }
     }
 
-    fn age_acks(&mut self) {
-        self.aging = None;
-        self.aging_since = S::Time::ZERO;
-        let mut fresh = core::mem::replace(&mut self.acks_fresh, List::EMPTY);
+    fn expire_delayed_acks(&mut self) {
+        self.delayed_until = None;
+        self.delayed_since = S::Time::ZERO;
+        let mut fresh = core::mem::replace(&mut self.delayed_acks, List::EMPTY);
         self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
     }
 }
@@ -278,28 +278,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 /// Piggybacked acknowledgements feed no round-trip estimator: from time to time the sender requests one that does, and
 /// more rarely while piggybacked ones arrive within the timeout.
 #[inline]
-pub(super) fn is_to_ask<T: Time, const W: usize, const BITS: u32>(
+pub(super) fn needs_rtt_sample<T: Time, const W: usize, const BITS: u32>(
     now: T::Instant,
     sender: &Sender<T, W, BITS>,
     granularity: u32,
 ) -> bool {
     let rarely = sender.window.rtt().smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
-    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & PROMPT != 0;
-    let rarely = if prompt { rarely.saturating_mul(RARER) } else { rarely };
-    T::since(now, sender.asked).is_some_and(|since| since > rarely)
+    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & TIMELY_ACK != 0;
+    let rarely = if prompt { rarely.saturating_mul(RTT_SAMPLE_BACKOFF) } else { rarely };
+    T::since(now, sender.ack_requested).is_some_and(|since| since > rarely)
 }
 
 #[inline]
 pub(super) fn header_of<T: Time, const BITS: u32>(config: &Config, peer: &Peer<T, BITS>) -> Header<BITS> {
     Header {
-        kind: Kind::Acknowledge,
+        kind: DatagramKind::Acknowledge,
         flags: Flags::empty(),
         credit: peer.granted,
         rank: config.rank.0,
         incarnation: config.incarnation,
         expected: peer.incarnation,
         psn: 0,
-        acknowledged: peer.inbound.next().get(),
+        acknowledged: peer.receive_state.next().get(),
     }
 }
 
@@ -309,24 +309,24 @@ pub(super) fn emit<const BITS: u32>(
     mut header: Header<BITS>,
     operation: &Operation,
     part: u32,
-    head: &mut [u8; HEAD],
+    head: &mut [u8; HEADER_ROOM],
 ) -> (u8, Option<Span>) {
     let mut length = HEADER;
     let mut payload = None;
-    match (operation.what, part.checked_sub(1)) {
-        (What::Place { placement, segment }, Some(index)) => {
-            header.kind = Kind::Segment;
+    match (operation.kind, part.checked_sub(1)) {
+        (OperationKind::Place { placement, segment }, Some(index)) => {
+            header.kind = DatagramKind::Segment;
             SegmentHeader { placement, index }.emit(head);
             payload = Some(operation.payload.part(index.wrapping_mul(segment), segment));
             length = SEGMENT_HEADER;
         }
         (what, _) => {
             header.kind = match what {
-                What::Eager => Kind::Eager,
-                What::Place { .. } if operation.error.is_some() => Kind::Void,
-                What::Place { .. } => Kind::Open,
+                OperationKind::Eager => DatagramKind::Eager,
+                OperationKind::Place { .. } if operation.error.is_some() => DatagramKind::Nop,
+                OperationKind::Place { .. } => DatagramKind::Open,
             };
-            if header.kind != Kind::Void {
+            if header.kind != DatagramKind::Nop {
                 // The whole room is written: bytes beyond the message's own header are not sent, or overwritten by the
                 // payload.
                 if operation.head_bytes > 0
@@ -336,7 +336,7 @@ pub(super) fn emit<const BITS: u32>(
                 }
                 length = length.wrapping_add(usize::from(operation.head_bytes));
             }
-            if header.kind == Kind::Eager && operation.payload.bytes > 0 {
+            if header.kind == DatagramKind::Eager && operation.payload.bytes > 0 {
                 payload = Some(operation.payload);
             }
         }
@@ -345,10 +345,10 @@ pub(super) fn emit<const BITS: u32>(
     (length as u8, payload)
 }
 
-pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: Cause) -> Transmit {
-    Transmit { to, at: Lane::Polled, head, payload, solicited: false, cause }
+pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: TxReason) -> Transmit {
+    Transmit { to, queue: DeviceQueue::Polled, header_bytes: head, payload, solicited: false, reason: cause }
 }
 
-const fn control(to: PeerId, head: u8, cause: Cause) -> Transmit {
+const fn control(to: PeerId, head: u8, cause: TxReason) -> Transmit {
     data(to, head, None, cause)
 }

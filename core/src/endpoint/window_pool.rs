@@ -1,12 +1,12 @@
 //! The pool of send windows: which peer gets one, and which returns one.
 
-use super::{Endpoint, Notice, Now, ORPHAN, READY, Sender};
-use crate::endpoint::peer::{LAP, NO_WINDOW, TOUCHED, WATCHED, WINDOWLESS};
+use super::{Endpoint, ControlMessage, Now, ORPHANED, READY, Sender};
+use crate::endpoint::peer::{WATCH_EPOCH, NO_WINDOW, CONTACTED, WATCHED, WINDOW_WAIT};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::wire::{Flags, Kind};
+use crate::wire::{Flags, DatagramKind};
 
 /// Windows examined in one search for an idle one.
 const STRIDE: u32 = 64;
@@ -24,30 +24,30 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.unset(WATCHED);
             return true;
         }
-        if S::Time::since(now, self.lap_since).is_some_and(|since| since >= self.config.silence >> 2) {
-            self.lap_since = S::Time::stamp(now);
-            self.lap ^= LAP;
+        if S::Time::since(now, self.watch_epoch_since).is_some_and(|since| since >= self.config.silence >> 2) {
+            self.watch_epoch_since = S::Time::stamp(now);
+            self.watch_epoch ^= WATCH_EPOCH;
         }
-        let asked = record.has(WATCHED) && record.has(LAP) == (self.lap == LAP);
-        record.set(WATCHED | TOUCHED);
+        let asked = record.has(WATCHED) && record.has(WATCH_EPOCH) == (self.watch_epoch == WATCH_EPOCH);
+        record.set(WATCHED | CONTACTED);
         let mut sender = u32::from(record.sender());
         if sender == u32::from(NO_WINDOW) {
-            let (scarce, pace) = (self.free_senders.is_empty(), self.pace());
+            let (scarce, pace) = (self.free_senders.is_empty(), self.path_parameters());
             if scarce && asked {
                 return true;
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
             if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
-                record.window.inquire(now, &pace);
-                let lap = self.lap;
+                record.window.probe_now(now, &pace);
+                let lap = self.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
-                    peer.unset(LAP);
+                    peer.unset(WATCH_EPOCH);
                     peer.set(lap);
                 }
             }
         }
-        self.settle_sender(now, sender);
+        self.update_sender(now, sender);
         true
     }
 
@@ -63,10 +63,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
-        record.window.begin(peer.send_next());
+        record.window.set_first_psn(peer.send_next());
         record.peer = to;
-        record.asked = S::Time::stamp(now);
-        record.silent_since = record.asked;
+        record.ack_requested = S::Time::stamp(now);
+        record.silent_since = record.ack_requested;
         peer.set_sender(i as u16);
         Some(i)
     }
@@ -75,9 +75,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
         let count = self.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
-            self.hand = if self.hand.wrapping_add(1) < count { self.hand.wrapping_add(1) } else { 0 };
-            if self.is_quiet(self.hand, watching) {
-                self.retire(now, self.hand);
+            self.clock_hand = if self.clock_hand.wrapping_add(1) < count { self.clock_hand.wrapping_add(1) } else { 0 };
+            if self.is_quiet(self.clock_hand, watching) {
+                self.retire(now, self.clock_hand);
                 return;
             }
         }
@@ -87,9 +87,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
-            && record.flags & (READY | ORPHAN) == 0
+            && record.flags & (READY | ORPHANED) == 0
             && record.window.is_empty()
-            && !record.window.is_astray()
+            && !record.window.has_invalid_acks()
             && self.queued(record.peer).is_none()
             && (watching && record.window.unanswered() == 0
                 || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
@@ -100,11 +100,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
-        peer.leave_sender(next);
+        peer.release_sender(next);
         let expected = peer.incarnation;
         if admitted {
-            let (kind, flags) = (Kind::Acknowledge, Flags::DRAINED);
-            self.notify(Notice { to, kind, flags, expected, psn: next.get(), ..Notice::FREE });
+            let (kind, flags) = (DatagramKind::Acknowledge, Flags::DRAINED);
+            self.queue_control(ControlMessage { to, kind, flags, expected, psn: next.get(), ..ControlMessage::FREE });
         }
         self.free_sender(now, sender);
     }
@@ -115,12 +115,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(record) = senders.get_mut(sender as usize) else { return };
         if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
             // It is freed when it leaves the list that it is in.
-            record.flags |= ORPHAN;
+            record.flags |= ORPHANED;
             return;
         }
         *record = Sender::FREE;
         self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
-        self.serve_windowless(now);
+        self.serve_window_waiters(now);
     }
 
     /// Whether a pool of windows is empty, so that another peer would have to wait. A host that can adds windows.
@@ -130,7 +130,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait for
     /// a window get one.
-    pub fn lend_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
+    pub fn add_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
         let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
         lend(&mut self.senders, &mut self.receivers);
         let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
@@ -140,17 +140,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         for i in before[1]..receivers.len() {
             self.free_receivers.push(receivers, i as u32, |receiver| &mut receiver.link);
         }
-        while !self.windowless.is_empty() && !self.free_senders.is_empty() {
-            self.serve_windowless(now);
+        while !self.window_waiters.is_empty() && !self.free_senders.is_empty() {
+            self.serve_window_waiters(now);
         }
     }
 
     /// Gives a free window to the first queue that waits for one.
-    fn serve_windowless(&mut self, now: Now<S, W, BITS>) {
-        if let Some(first) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+    fn serve_window_waiters(&mut self, now: Now<S, W, BITS>) {
+        if let Some(first) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
             let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {
-                peer.unset(WINDOWLESS);
+                peer.unset(WINDOW_WAIT);
             }
             if let Some(sender) = self.take_sender(now, to, false) {
                 self.make_ready(sender);
@@ -159,13 +159,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Removes the peer's queue from the list of those that wait for a window.
-    pub(super) fn leave_windowless(&mut self, rank: u32) {
+    pub(super) fn cancel_window_wait(&mut self, rank: u32) {
         let mut others = crate::list::List::EMPTY;
-        while let Some(i) = self.windowless.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+        while let Some(i) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
             if self.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
                 others.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
             }
         }
-        self.windowless = others;
+        self.window_waiters = others;
     }
 }

@@ -40,17 +40,17 @@ mod tests;
 use crate::ids::PeerId;
 use crate::list::List;
 use crate::pool::Records;
-use header::Kind;
-use table::{Stage, Table};
+use header::TransportKind;
+use table::{EntryState, Table};
 
-pub use header::Head;
-pub use peer::Peer;
-pub use responses::{Action, Arrival, InUse, Posted, ReceiveError, SendError, Sent, TooFewSlots};
+pub use header::StepHeader;
+pub use peer::CollectivePeer;
+pub use responses::{TransportAction, Arrival, RecordUsage, Posted, ReceiveError, StepSendError, Sent, TooFewSlots};
 pub use table::Entry;
 
 /// The identity of a message: unique between two ranks in one direction, while either may still refer to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Key {
+pub struct StepKey {
     /// The communicator.
     pub context: u32,
     /// The number of the collective in its communicator; wraps.
@@ -76,7 +76,7 @@ pub struct Pools<P, E> {
 
 /// One rank's collective messages to and from all its peers. See the [module](self) for the calling contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Steps<P, E> {
+pub struct CollectiveTransport<P, E> {
     peers: P,
     sends: Table<E>,
     receives: Table<E>,
@@ -85,12 +85,12 @@ pub struct Steps<P, E> {
     /// Eager messages that each peer may have in flight or in slots.
     credit: u8,
     /// Sends whose RTS is to be repeated, receives with a pending action, peers that are owed credit.
-    again: List,
+    reannounce: List,
     due: List,
     owed: List,
 }
 
-impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
+impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
     /// Without messages. `credit`, the same on all ranks: eager messages that each peer may have here without a
     /// receive.
     ///
@@ -112,7 +112,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
             slots: Table::new(slots),
             headers: Table::new(headers),
             credit,
-            again: List::EMPTY,
+            reannounce: List::EMPTY,
             due: List::EMPTY,
             owed: List::EMPTY,
         })
@@ -122,23 +122,23 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
     ///
     /// # Errors
     /// [`SendError`]; nothing was changed.
-    pub fn send(&mut self, to: PeerId, key: Key, bytes: u32, user: u32) -> Result<Sent, SendError> {
-        let peer = self.peers.as_mut().get_mut(to.0 as usize).ok_or(SendError::UnknownPeer)?;
+    pub fn send(&mut self, to: PeerId, key: StepKey, bytes: u32, user: u32) -> Result<Sent, StepSendError> {
+        let peer = self.peers.as_mut().get_mut(to.0 as usize).ok_or(StepSendError::UnknownPeer)?;
         if bytes <= peer.limit() && peer.spend() {
-            return Ok(Sent::Eager(Head::new(Kind::Eager, peer.give_back(), key)));
+            return Ok(Sent::Eager(StepHeader::new(TransportKind::Eager, peer.take_credit(), key)));
         }
         if self.sends.find(to.0, key).is_some() {
-            return Err(SendError::Duplicate);
+            return Err(StepSendError::Duplicate);
         }
-        self.sends.insert(to.0, key, user, bytes, Stage::Waiting).ok_or(SendError::Full)?;
-        Ok(Sent::Announced(Head::announce(Kind::Announce, peer.give_back(), key, bytes)))
+        self.sends.insert(to.0, key, user, bytes, EntryState::Waiting).ok_or(StepSendError::Full)?;
+        Ok(Sent::Rts(StepHeader::rts(TransportKind::Rts, peer.take_credit(), key, bytes)))
     }
 
     /// Posts the receive of a message of exactly `bytes` bytes. `user` identifies it in later results.
     ///
     /// # Errors
     /// [`ReceiveError`]; nothing was posted.
-    pub fn receive(&mut self, of: PeerId, key: Key, bytes: u32, user: u32) -> Result<Posted, ReceiveError> {
+    pub fn receive(&mut self, of: PeerId, key: StepKey, bytes: u32, user: u32) -> Result<Posted, ReceiveError> {
         let peer = self.peers.as_ref().get(of.0 as usize).ok_or(ReceiveError::UnknownPeer)?;
         if self.receives.find(of.0, key).is_some() {
             return Err(ReceiveError::Duplicate);
@@ -149,19 +149,19 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
             if came == bytes {
                 return Ok(Posted::Early { slot });
             }
-            self.taken(slot);
+            self.release_slot(slot);
             return Err(ReceiveError::Disagrees { bytes: came });
         }
         let header = self.headers.find(of.0, key).map(|(i, header)| (i, header.bytes));
         let stage = match header {
-            Some((_, came)) if came == bytes => Stage::Granting,
-            Some(_) => Stage::Refusing,
+            Some((_, came)) if came == bytes => EntryState::Granting,
+            Some(_) => EntryState::Refusing,
             #[cfg(not(mutant = "want_silent"))]
-            None if peer.has_dropped() => Stage::Wanting,
-            None => Stage::Waiting,
+            None if peer.has_dropped() => EntryState::Wanting,
+            None => EntryState::Waiting,
         };
         let i = self.receives.insert(of.0, key, user, bytes, stage).ok_or(ReceiveError::Full)?;
-        if stage != Stage::Waiting {
+        if stage != EntryState::Waiting {
             self.receives.list(&mut self.due, i);
         }
         if let Some((header, came)) = header {
@@ -174,37 +174,37 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
     }
 
     /// Reports that a slot's payload was copied.
-    pub fn taken(&mut self, slot: u32) {
+    pub fn release_slot(&mut self, slot: u32) {
         let Some(peer) = self.slots.take(slot) else { return };
-        self.owe(peer);
+        self.return_credit(peer);
     }
 
     /// Returns the next pending action.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<TransportAction> {
         while let Some((i, receive)) = self.receives.pop(&mut self.due) {
             let to = PeerId(receive.peer);
-            match receive.stage {
-                Stage::Wanting => {
-                    self.receives.set(i, Stage::Waiting);
-                    return Some(self.say(to, Kind::Want, receive.key));
+            match receive.state {
+                EntryState::Wanting => {
+                    self.receives.set(i, EntryState::Waiting);
+                    return Some(self.build_send(to, TransportKind::RtsRequest, receive.key));
                 }
-                Stage::Granting => {
+                EntryState::Granting => {
                     self.receives.remove(i);
-                    return Some(Action::Grant { to, user: receive.user, key: receive.key, bytes: receive.bytes });
+                    return Some(TransportAction::Grant { to, user: receive.user, key: receive.key, bytes: receive.bytes });
                 }
-                Stage::Refusing => {
+                EntryState::Refusing => {
                     self.receives.remove(i);
-                    return Some(self.say(to, Kind::Refuse, receive.key));
+                    return Some(self.build_send(to, TransportKind::Refuse, receive.key));
                 }
                 _ => self.receives.remove(i),
             }
         }
-        while let Some((i, send)) = self.sends.pop(&mut self.again) {
-            if send.stage == Stage::Wanting {
-                self.sends.set(i, Stage::Waiting);
+        while let Some((i, send)) = self.sends.pop(&mut self.reannounce) {
+            if send.state == EntryState::Wanting {
+                self.sends.set(i, EntryState::Waiting);
                 let to = PeerId(send.peer);
-                let head = Head::announce(Kind::Again, self.give_back(to), send.key, send.bytes);
-                return Some(Action::Send { to, head });
+                let head = StepHeader::rts(TransportKind::Reannounce, self.take_credit(to), send.key, send.bytes);
+                return Some(TransportAction::Send { to, head });
             }
             self.sends.remove(i);
         }
@@ -212,15 +212,15 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
             let peer = self.peers.as_mut().get_mut(i as usize)?;
             peer.listed = false;
             if peer.owes(self.credit) {
-                return Some(Action::Send { to: PeerId(i), head: Head::credit(peer.give_back()) });
+                return Some(TransportAction::Send { to: PeerId(i), head: StepHeader::credit(peer.take_credit()) });
             }
         }
         None
     }
 
     /// Counts the records in use.
-    pub fn in_use(&self) -> InUse {
-        InUse {
+    pub fn in_use(&self) -> RecordUsage {
+        RecordUsage {
             sends: self.sends.used(),
             receives: self.receives.used(),
             slots: self.slots.used(),
@@ -229,7 +229,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
     }
 
     /// Returns one unit of credit to a peer: a receive consumed one of its eager messages.
-    fn owe(&mut self, to: u32) {
+    fn return_credit(&mut self, to: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
         peer.take();
         if peer.owes(self.credit) && !peer.listed {
@@ -238,11 +238,11 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    fn give_back(&mut self, to: PeerId) -> u8 {
-        self.peers.as_mut().get_mut(to.0 as usize).map_or(0, Peer::give_back)
+    fn take_credit(&mut self, to: PeerId) -> u8 {
+        self.peers.as_mut().get_mut(to.0 as usize).map_or(0, CollectivePeer::take_credit)
     }
 
-    fn say(&mut self, to: PeerId, kind: Kind, key: Key) -> Action {
-        Action::Send { to, head: Head::new(kind, self.give_back(to), key) }
+    fn build_send(&mut self, to: PeerId, kind: TransportKind, key: StepKey) -> TransportAction {
+        TransportAction::Send { to, head: StepHeader::new(kind, self.take_credit(to), key) }
     }
 }

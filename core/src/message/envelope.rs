@@ -1,6 +1,6 @@
 //! Envelopes, which identify messages, and patterns, which receives and probes match against them.
 
-use super::queues::Key;
+use super::queues::QueueKey;
 use crate::ids::PeerId;
 
 /// A communicator's context: its messages never match receives of another context.
@@ -55,8 +55,8 @@ impl Pattern {
     }
 
     #[inline]
-    pub(super) fn key(&self) -> Key {
-        Key {
+    pub(super) fn key(&self) -> QueueKey {
+        QueueKey {
             class: self.class(),
             context: self.context.0,
             peer: self.source.map_or(0, |source| source.0),
@@ -68,8 +68,8 @@ impl Pattern {
 impl Envelope {
     /// The key of the patterns of a class that match this message.
     #[inline]
-    pub(super) const fn key(&self, class: u8) -> Key {
-        Key {
+    pub(super) const fn key(&self, class: u8) -> QueueKey {
+        QueueKey {
             class,
             context: self.context.0,
             peer: if class & ANY_SOURCE == 0 { self.source.0 } else { 0 },

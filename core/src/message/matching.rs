@@ -19,23 +19,23 @@ use core::fmt::Debug;
 use core::hash::Hash;
 
 use super::envelope::{ANY_TAG, Envelope, PATTERNS, Pattern};
-use super::queues::{Key, Link, Queued, Queues};
+use super::queues::{QueueKey, QueueLink, Queued, QueueTable};
 use crate::ids::{MessageId, PeerId, ReceiveId};
 use crate::list::{List, NONE};
 use crate::pool::Pool;
 
 /// The data stored with a receive or a message.
-pub trait Body: Copy + Eq + Hash + Debug + Default {}
+pub trait RecordData: Copy + Eq + Hash + Debug + Default {}
 
-impl<T: Copy + Eq + Hash + Debug + Default> Body for T {}
+impl<T: Copy + Eq + Hash + Debug + Default> RecordData for T {}
 
 /// The memory of receives and messages. Records: at most 2³² − 2 of each; buckets: 4 per record suffice, 6 in total are
 /// required.
-pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
+pub trait MatchingStorage<R: RecordData, M: RecordData>: Clone + Eq + Hash + Debug {
     /// Receives that are posted, or matched and not yet freed.
-    type Receives: Pool<Posted<R>>;
+    type Receives: Pool<PostedReceive<R>>;
     /// Messages that are unexpected, or taken and not yet freed.
-    type Messages: Pool<Kept<M>>;
+    type Messages: Pool<Unexpected<M>>;
     /// The buckets of both hash tables.
     type Buckets: Pool<u32>;
 }
@@ -43,47 +43,47 @@ pub trait Storage<R: Body, M: Body>: Clone + Eq + Hash + Debug {
 /// A receive. The fields that every receive uses, and the first 16 bytes of its body, share one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(feature = "optimize_for_size"), repr(C, align(64)))]
-pub struct Posted<R> {
+pub struct PostedReceive<R> {
     pub(super) pattern: Pattern,
     pub(super) waits: bool,
-    pub(super) unasked: bool,
+    pub(super) needs_request: bool,
     /// Its link among those of its pattern.
-    own: Link,
+    own: QueueLink,
     /// Counts the receives; never reused.
     pub(super) number: u64,
     pub(super) body: R,
     /// Its link among those that need a match request, or among those from any source.
-    other: Link,
+    other: QueueLink,
 }
 
 /// An unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Kept<M> {
+pub struct Unexpected<M> {
     pub(super) envelope: Envelope,
     waits: bool,
     is_used: bool,
     generation: u32,
-    links: [Link; PATTERNS as usize],
+    links: [QueueLink; PATTERNS as usize],
     pub(super) body: M,
 }
 
 /// Class of the receives from one source, whatever their tag, that still need a match request there.
-const UNASKED: u8 = PATTERNS;
+const NEEDS_REQUEST: u8 = PATTERNS;
 /// Class of all receives from any source.
-const ANYWHERE: u8 = UNASKED + 1;
+const ANYWHERE: u8 = NEEDS_REQUEST + 1;
 const RECEIVE_CLASSES: u8 = ANYWHERE + 1;
 
 const NOTHING: Pattern = Pattern { context: super::Context(0), source: Some(PeerId(0)), tag: Some(super::Tag(0)) };
 
-impl<R: Body> Posted<R> {
+impl<R: RecordData> PostedReceive<R> {
     fn free() -> Self {
         Self {
             pattern: NOTHING,
             number: u64::MAX,
             waits: false,
-            unasked: false,
-            own: Link::NONE,
-            other: Link::NONE,
+            needs_request: false,
+            own: QueueLink::NONE,
+            other: QueueLink::NONE,
             body: R::default(),
         }
     }
@@ -93,51 +93,51 @@ impl<R: Body> Posted<R> {
     }
 }
 
-impl<R: Body> Default for Posted<R> {
+impl<R: RecordData> Default for PostedReceive<R> {
     fn default() -> Self {
         Self::free()
     }
 }
 
-impl<M: Body> Default for Kept<M> {
+impl<M: RecordData> Default for Unexpected<M> {
     fn default() -> Self {
         let envelope = Envelope { context: super::Context(0), source: PeerId(0), tag: super::Tag(0) };
-        let links = [Link::NONE; PATTERNS as usize];
+        let links = [QueueLink::NONE; PATTERNS as usize];
         Self { envelope, waits: false, is_used: false, generation: 0, links, body: M::default() }
     }
 }
 
-impl<M: Body> Kept<M> {
+impl<M: RecordData> Unexpected<M> {
     fn free_link(&mut self) -> &mut u32 {
         let [link, ..] = &mut self.links;
         &mut link.next
     }
 }
 
-impl<R> Queued for Posted<R> {
-    fn key(&self, class: u8) -> Key {
+impl<R> Queued for PostedReceive<R> {
+    fn key(&self, class: u8) -> QueueKey {
         match class {
-            UNASKED => Key { class, context: 0, peer: self.pattern.source.map_or(NONE, |source| source.0), tag: 0 },
-            ANYWHERE => Key { class, context: 0, peer: 0, tag: 0 },
+            NEEDS_REQUEST => QueueKey { class, context: 0, peer: self.pattern.source.map_or(NONE, |source| source.0), tag: 0 },
+            ANYWHERE => QueueKey { class, context: 0, peer: 0, tag: 0 },
             _ => self.pattern.key(),
         }
     }
 
-    fn link(&self, class: u8) -> &Link {
+    fn link(&self, class: u8) -> &QueueLink {
         if class < PATTERNS { &self.own } else { &self.other }
     }
 
-    fn link_mut(&mut self, class: u8) -> &mut Link {
+    fn link_mut(&mut self, class: u8) -> &mut QueueLink {
         if class < PATTERNS { &mut self.own } else { &mut self.other }
     }
 }
 
-impl<M> Queued for Kept<M> {
-    fn key(&self, class: u8) -> Key {
+impl<M> Queued for Unexpected<M> {
+    fn key(&self, class: u8) -> QueueKey {
         self.envelope.key(class)
     }
 
-    fn link(&self, class: u8) -> &Link {
+    fn link(&self, class: u8) -> &QueueLink {
         let [exact, any_tag, any_source, any] = &self.links;
         match class {
             0 => exact,
@@ -147,7 +147,7 @@ impl<M> Queued for Kept<M> {
         }
     }
 
-    fn link_mut(&mut self, class: u8) -> &mut Link {
+    fn link_mut(&mut self, class: u8) -> &mut QueueLink {
         let [exact, any_tag, any_source, any] = &mut self.links;
         match class {
             0 => exact,
@@ -164,20 +164,20 @@ pub struct Full;
 
 /// Posted receives and unexpected messages.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Matching<S: Storage<R, M>, R: Body, M: Body> {
+pub struct Matching<S: MatchingStorage<R, M>, R: RecordData, M: RecordData> {
     pub(super) receives: S::Receives,
     pub(super) messages: S::Messages,
-    pub(super) posted: Queues<S::Buckets, RECEIVE_CLASSES>,
-    kept: Queues<S::Buckets, PATTERNS>,
+    pub(super) posted: QueueTable<S::Buckets, RECEIVE_CLASSES>,
+    kept: QueueTable<S::Buckets, PATTERNS>,
     /// Posted receives by the class of their pattern; unexpected messages.
     waiting: [u32; PATTERNS as usize],
-    unmet: u32,
+    unexpected_count: u32,
     pub(super) posts: u64,
     pub(super) free_receives: List,
     free_messages: List,
 }
 
-impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
+impl<S: MatchingStorage<R, M>, R: RecordData, M: RecordData> Matching<S, R, M> {
     /// Empty. The first buckets are for receives, the second ones for messages. `None`: too few buckets.
     pub fn new(
         mut receives: S::Receives,
@@ -185,11 +185,11 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         [posted, kept]: [S::Buckets; 2],
         seed: u32,
     ) -> Option<Self> {
-        receives.as_mut().fill(Posted::default());
-        messages.as_mut().fill(Kept::default());
-        let free_receives = List::of_all(receives.as_mut(), Posted::free_link);
-        let free_messages = List::of_all(messages.as_mut(), Kept::free_link);
-        let (posted, kept) = (Queues::new(posted, seed), Queues::new(kept, seed));
+        receives.as_mut().fill(PostedReceive::default());
+        messages.as_mut().fill(Unexpected::default());
+        let free_receives = List::of_all(receives.as_mut(), PostedReceive::free_link);
+        let free_messages = List::of_all(messages.as_mut(), Unexpected::free_link);
+        let (posted, kept) = (QueueTable::new(posted, seed), QueueTable::new(kept, seed));
         let enough = posted.has_buckets() && kept.has_buckets();
         let waiting = [0; PATTERNS as usize];
         enough.then_some(Self {
@@ -198,7 +198,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             posted,
             kept,
             waiting,
-            unmet: 0,
+            unexpected_count: 0,
             posts: 0,
             free_receives,
             free_messages,
@@ -270,14 +270,14 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             _ => return None,
         };
         let receives = self.receives.as_mut();
-        let record = self.posted.pop_if(receives, &envelope.key(class), |posted| !posted.unasked)?;
+        let record = self.posted.pop_if(receives, &envelope.key(class), |posted| !posted.needs_request)?;
         self.count(class, u32::MAX);
         let receives = self.receives.as_mut();
         let posted = receives.get_mut(record as usize)?;
         (posted.pattern, posted.number, posted.waits) = (NOTHING, u64::MAX, false);
         let taken = empty(&mut posted.body);
-        debug_assert_eq!(*posted, Posted::default(), "as any free record");
-        self.free_receives.push_front(receives, record, Posted::free_link);
+        debug_assert_eq!(*posted, PostedReceive::default(), "as any free record");
+        self.free_receives.push_front(receives, record, PostedReceive::free_link);
         Some(taken)
     }
 
@@ -289,13 +289,13 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             return false;
         }
         posted.waits = false;
-        let (class, anywhere, unasked) = (posted.pattern.class(), posted.pattern.source.is_none(), posted.unasked);
+        let (class, anywhere, unasked) = (posted.pattern.class(), posted.pattern.source.is_none(), posted.needs_request);
         self.posted.remove(receives, receive.record, class);
         if anywhere {
             self.posted.remove(receives, receive.record, ANYWHERE);
         }
         if unasked {
-            self.posted.remove(receives, receive.record, UNASKED);
+            self.posted.remove(receives, receive.record, NEEDS_REQUEST);
         }
         self.count(class, u32::MAX);
         true
@@ -309,7 +309,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             return None;
         }
         let body = core::mem::take(posted).body;
-        self.free_receives.push_front(receives, receive.record, Posted::free_link);
+        self.free_receives.push_front(receives, receive.record, PostedReceive::free_link);
         Some(body)
     }
 
@@ -323,13 +323,13 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     ///
     /// # Errors
     /// [`Full`].
-    pub fn keep(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
+    pub fn queue_unexpected(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
         let id = self.take_message_record(envelope, body)?;
         let messages = self.messages.as_mut();
         if let Some(kept) = messages.get_mut(id.record as usize) {
             kept.waits = true;
         }
-        self.unmet = self.unmet.wrapping_add(1);
+        self.unexpected_count = self.unexpected_count.wrapping_add(1);
         for class in 0..PATTERNS {
             self.kept.push(messages, id.record, class);
         }
@@ -339,7 +339,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     /// The first unexpected message that a receive or a probe matches.
     #[inline]
     pub fn first_message(&self, pattern: &Pattern) -> Option<MessageId> {
-        if self.unmet == 0 {
+        if self.unexpected_count == 0 {
             return None;
         }
         let messages = self.messages.as_ref();
@@ -355,7 +355,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             return false;
         }
         kept.waits = false;
-        self.unmet = self.unmet.wrapping_sub(1);
+        self.unexpected_count = self.unexpected_count.wrapping_sub(1);
         for class in 0..PATTERNS {
             self.kept.remove(messages, message.record, class);
         }
@@ -370,8 +370,8 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
             return None;
         }
         let generation = kept.generation.wrapping_add(1);
-        let body = core::mem::replace(kept, Kept { generation, ..Kept::default() }).body;
-        self.free_messages.push_front(messages, message.record, Kept::free_link);
+        let body = core::mem::replace(kept, Unexpected { generation, ..Unexpected::default() }).body;
+        self.free_messages.push_front(messages, message.record, Unexpected::free_link);
         Some(body)
     }
 
@@ -413,7 +413,7 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
         fill: impl FnOnce(&mut R),
     ) -> Result<ReceiveId, Full> {
         let receives = self.receives.as_mut();
-        let record = self.free_receives.pop(receives, Posted::free_link).ok_or(Full)?;
+        let record = self.free_receives.pop(receives, PostedReceive::free_link).ok_or(Full)?;
         let number = self.posts;
         self.posts = number.wrapping_add(1);
         if let Some(receive) = receives.get_mut(record as usize) {
@@ -427,49 +427,49 @@ impl<S: Storage<R, M>, R: Body, M: Body> Matching<S, R, M> {
     /// Takes a record for a message that is not queued.
     pub(super) fn take_message_record(&mut self, envelope: Envelope, body: M) -> Result<MessageId, Full> {
         let messages = self.messages.as_mut();
-        let record = self.free_messages.pop(messages, Kept::free_link).ok_or(Full)?;
+        let record = self.free_messages.pop(messages, Unexpected::free_link).ok_or(Full)?;
         let kept = messages.get_mut(record as usize).ok_or(Full)?;
-        *kept = Kept { envelope, body, is_used: true, generation: kept.generation, ..Kept::default() };
+        *kept = Unexpected { envelope, body, is_used: true, generation: kept.generation, ..Unexpected::default() };
         Ok(MessageId { record, generation: kept.generation })
     }
 
     /// Sets whether a receive from one source needs a match request there.
-    pub(super) fn set_unasked(&mut self, receive: ReceiveId, unasked: bool) {
+    pub(super) fn set_needs_request(&mut self, receive: ReceiveId, unasked: bool) {
         let receives = self.receives.as_mut();
         let Some(posted) = receives.get_mut(receive.record as usize) else { return };
-        if posted.number != receive.number || !posted.waits || posted.unasked == unasked {
+        if posted.number != receive.number || !posted.waits || posted.needs_request == unasked {
             return;
         }
-        posted.unasked = unasked;
+        posted.needs_request = unasked;
         if unasked {
-            self.posted.push(receives, receive.record, UNASKED);
+            self.posted.push(receives, receive.record, NEEDS_REQUEST);
         } else {
-            self.posted.remove(receives, receive.record, UNASKED);
+            self.posted.remove(receives, receive.record, NEEDS_REQUEST);
         }
     }
 
     /// Clears the need for match requests to one source of all its receives. Amortised O(1).
-    pub(super) fn set_all_asked(&mut self, source: PeerId) {
-        let key = Key { class: UNASKED, context: 0, peer: source.0, tag: 0 };
+    pub(super) fn clear_needs_request(&mut self, source: PeerId) {
+        let key = QueueKey { class: NEEDS_REQUEST, context: 0, peer: source.0, tag: 0 };
         while let Some(record) = self.posted.first(self.receives.as_ref(), &key) {
             let Some(number) = self.receives.as_ref().get(record as usize).map(|posted| posted.number) else { return };
-            self.set_unasked(ReceiveId { record, number }, false);
+            self.set_needs_request(ReceiveId { record, number }, false);
         }
     }
 
     /// The first receive that needs a match request at `source`; of the receives from any source, the first whose
     /// number is not below `cursor`, found by a walk over them.
-    pub(super) fn first_unasked(&self, source: PeerId, cursor: u64) -> Option<ReceiveId> {
+    pub(super) fn first_needing_request(&self, source: PeerId, cursor: u64) -> Option<ReceiveId> {
         let receives = self.receives.as_ref();
         let id = |record: u32| Some(ReceiveId { record, number: receives.get(record as usize)?.number });
-        let own = Key { class: UNASKED, context: 0, peer: source.0, tag: 0 };
+        let own = QueueKey { class: NEEDS_REQUEST, context: 0, peer: source.0, tag: 0 };
         let own = self.posted.first(receives, &own).and_then(id);
-        let first = self.posted.first(receives, &Key { class: ANYWHERE, context: 0, peer: 0, tag: 0 });
-        let last = first.and_then(|first| Queues::<S::Buckets, RECEIVE_CLASSES>::last(receives, first, ANYWHERE));
+        let first = self.posted.first(receives, &QueueKey { class: ANYWHERE, context: 0, peer: 0, tag: 0 });
+        let last = first.and_then(|first| QueueTable::<S::Buckets, RECEIVE_CLASSES>::last(receives, first, ANYWHERE));
         if last.and_then(id).is_none_or(|last| last.number < cursor) {
             return own;
         }
-        let next = |record: &u32| Queues::<S::Buckets, RECEIVE_CLASSES>::next(receives, *record, ANYWHERE);
+        let next = |record: &u32| QueueTable::<S::Buckets, RECEIVE_CLASSES>::next(receives, *record, ANYWHERE);
         let all = core::iter::successors(first, next).take(receives.len()).filter_map(id);
         let anywhere = all.into_iter().find(|receive| receive.number >= cursor);
         own.into_iter().chain(anywhere).min_by_key(|receive| receive.number)

@@ -49,29 +49,29 @@ use core::marker::PhantomData;
 
 use super::envelope::{Envelope, Tag};
 use super::matching::{self, Matching};
-use super::queues::Queues;
-use crate::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use super::queues::QueueTable;
+use crate::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
 use crate::list::{List, NONE};
 use crate::pool::Pool;
 
-pub use disconnect::Lost;
-pub use header::{Credit, Head, KINDS};
-pub use inline::AtOnce;
-pub use peer::Peer;
-pub use probe::Promise;
-pub use receive::{Message, Receive};
-pub use send::{Leaves, Left, Mode, Outgoing, Send, SendError};
+pub use disconnect::Cancelled;
+pub use header::{HeaderCredit, MessageHeader, KINDS};
+pub use inline::InlineReceive;
+pub use peer::MessagePeer;
+pub use probe::Reservation;
+pub use receive::{MessageBody, ReceiveBody};
+pub use send::{SendAction, EagerSend, Mode, Outgoing, SendRecord, SendError};
 
-use header::{Flags, Kind};
-use probe::Probe;
+use header::{Flags, MessageKind};
+use probe::PendingProbe;
 use send::CLASSES;
 
 /// The memory of the records.
-pub trait Storage: matching::Storage<Receive, Message> {
+pub trait MessageStorage: matching::MatchingStorage<ReceiveBody, MessageBody> {
     /// Messages that are held, or whose payload may be requested.
-    type Sends: Pool<Send>;
+    type Sends: Pool<SendRecord>;
     /// One record per rank.
-    type Peers: Pool<Peer>;
+    type Peers: Pool<MessagePeer>;
     /// One word per slot of the pool.
     type Slots: Pool<u32>;
 }
@@ -91,7 +91,7 @@ pub struct Config {
 
 /// The memory that the host provides. Buckets: for receives, messages and sends; four per record suffice.
 #[derive(Clone, Debug)]
-pub struct Lent<S: Storage> {
+pub struct Pools<S: MessageStorage> {
     /// Receives.
     pub receives: S::Receives,
     /// Messages: [`Config::headers`] per peer, and some for matched probes.
@@ -110,11 +110,11 @@ pub struct Lent<S: Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send this header.
-    Head {
+    Header {
         /// The destination.
         to: PeerId,
         /// The header.
-        head: Head,
+        head: MessageHeader,
     },
     /// Send this header, and the payload of a message that was held.
     Eager {
@@ -123,7 +123,7 @@ pub enum Action {
         /// The message, by its `user` value.
         user: u32,
         /// The header.
-        head: Head,
+        head: MessageHeader,
         /// The send is complete once the message has been sent.
         done: bool,
     },
@@ -165,14 +165,14 @@ pub enum Outcome {
         status: Status,
     },
     /// Copy the payload, which starts at byte `start`, to this place.
-    Keep {
+    Store {
         /// The destination.
-        place: Place,
+        place: PayloadStore,
         /// Length of the header.
         start: usize,
     },
     /// The message matches this receive; an [`Action::Pull`] follows.
-    Coming {
+    Pending {
         /// The receive, by its `user` value.
         user: u32,
         /// The message's envelope and length.
@@ -193,7 +193,7 @@ pub enum Outcome {
         /// The placement that the peer granted.
         placement: PlacementId,
         /// Its remote key.
-        key: Key,
+        key: RemoteKey,
         /// More grants follow, for later parts.
         more: bool,
     },
@@ -205,12 +205,12 @@ pub enum Outcome {
         truncated: bool,
     },
     /// A protocol violation: no correct peer sends this.
-    Nonsense,
+    ProtocolViolation,
 }
 
 /// Where an unexpected payload is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Place {
+pub enum PayloadStore {
     /// The short buffer of this message record.
     Short(u32),
     /// This slot of the pool.
@@ -228,39 +228,39 @@ pub struct Status {
 
 /// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Received {
+pub enum ReceiveResult {
     /// It is posted; [`Outcome`]s follow.
-    Waits(ReceiveId),
+    Posted(ReceiveId),
     /// It matched an unexpected message.
-    Met(Met),
+    Matched(Matched),
 }
 
 /// A receive's match with an unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Met {
+pub enum Matched {
     /// The payload is stored: copy it, truncated to the receive's buffer, then [`release`](Admission::release) the
     /// message.
-    Kept {
+    Unexpected {
         /// The message to be released.
         message: MessageId,
         /// Where the payload is stored.
-        place: Place,
+        place: PayloadStore,
         /// The message's envelope and length.
         status: Status,
     },
     /// The payload is at the sender; an [`Action::Pull`] follows.
-    Coming(Status),
+    Pending(Status),
     /// The message is longer than the receive's buffer.
     Truncated(Status),
 }
 
 /// The point-to-point messages of a process. See the [module](self) for the protocol and the calling contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Admission<S: Storage> {
+pub struct PointToPoint<S: MessageStorage> {
     config: Config,
-    matching: Matching<S, Receive, Message>,
+    matching: Matching<S, ReceiveBody, MessageBody>,
     sends: S::Sends,
-    queued: Queues<S::Buckets, CLASSES>,
+    held_queues: QueueTable<S::Buckets, CLASSES>,
     free_sends: List,
     /// Number of free send records.
     sends_left: u32,
@@ -270,47 +270,47 @@ pub struct Admission<S: Storage> {
     /// Message records beyond headers × peers.
     spare: u32,
     /// Messages for which a header to their sender is pending.
-    told: List,
+    replies: List,
     /// Matched receives with a pending header or action.
-    errands: List,
+    controls: List,
     /// Peers with pending actions.
     active: List,
     /// Peers that hold messages whose headers were dropped; and some that do not any more.
     holding: List,
-    probe: Option<Probe>,
+    probe: Option<PendingProbe>,
     probes: u32,
     /// Makes the machine comparable if these records are.
     records: PhantomData<(S::Receives, S::Messages)>,
 }
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// Without messages. `None`: too few messages or buckets were provided, or `headers` is out of range.
-    pub fn new(config: Config, lent: Lent<S>) -> Option<Self> {
-        let Lent { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = lent;
+    pub fn new(config: Config, lent: Pools<S>) -> Option<Self> {
+        let Pools { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = lent;
         let promised = (peers.as_ref().len() as u64).checked_mul(u64::from(config.headers))?;
         let spare = (messages.as_ref().len() as u64).checked_sub(promised)?;
         if config.headers == 0 || config.headers > i16::MAX as u16 {
             return None;
         }
-        sends.as_mut().fill(Send::FREE);
-        peers.as_mut().fill(Peer::NEW);
-        let free_sends = List::of_all(sends.as_mut(), Send::free_link);
+        sends.as_mut().fill(SendRecord::FREE);
+        peers.as_mut().fill(MessagePeer::NEW);
+        let free_sends = List::of_all(sends.as_mut(), SendRecord::free_link);
         let free_slots = List::of_all(slots.as_mut(), |slot| slot);
-        let queued = Queues::new(queued, config.seed);
+        let queued = QueueTable::new(queued, config.seed);
         let enough = queued.has_buckets();
         enough.then_some(Self {
             config,
             matching: Matching::new(receives, messages, [posted, kept], config.seed)?,
             sends_left: sends.as_ref().len() as u32,
             sends,
-            queued,
+            held_queues: queued,
             free_sends,
             peers,
             slots,
             free_slots,
             spare: u32::try_from(spare).ok()?,
-            told: List::EMPTY,
-            errands: List::EMPTY,
+            replies: List::EMPTY,
+            controls: List::EMPTY,
             active: List::EMPTY,
             holding: List::EMPTY,
             probe: None,
@@ -322,10 +322,10 @@ impl<S: Storage> Admission<S> {
     /// Whether no action, receive or unexpected message is pending, except for messages whose acceptance is not yet
     /// reported.
     pub fn is_idle(&self) -> bool {
-        self.told.is_empty() && self.errands.is_empty() && self.active.is_empty() && self.matching.is_idle()
+        self.replies.is_empty() && self.controls.is_empty() && self.active.is_empty() && self.matching.is_idle()
     }
 
-    fn peer(&mut self, peer: PeerId) -> Option<&mut Peer> {
+    fn peer(&mut self, peer: PeerId) -> Option<&mut MessagePeer> {
         self.peers.as_mut().get_mut(peer.0 as usize)
     }
 
@@ -341,16 +341,16 @@ impl<S: Storage> Admission<S> {
     }
 
     /// A header for this peer, with the current credit.
-    fn head(&mut self, to: PeerId, kind: Kind, flags: Flags) -> Head {
-        let credit = self.peer(to).map_or(Credit::NONE, Peer::tell);
-        Head::new(kind, flags, credit)
+    fn head(&mut self, to: PeerId, kind: MessageKind, flags: Flags) -> MessageHeader {
+        let credit = self.peer(to).map_or(HeaderCredit::NONE, MessagePeer::take_credit);
+        MessageHeader::new(kind, flags, credit)
     }
 
     /// Lists the peer for a credit header: at once if `urged`, or once half of its headers are freed or settled.
-    fn owe(&mut self, peer: PeerId, urged: bool) {
+    fn schedule_credit(&mut self, peer: PeerId, urged: bool) {
         let half = self.config.headers.div_ceil(2);
         let Some(record) = self.peer(peer) else { return };
-        record.is_urged |= urged;
+        record.is_report_requested |= urged;
         if record.is_credit_due(half) {
             self.activate(peer);
         }

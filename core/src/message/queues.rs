@@ -9,7 +9,7 @@ use crate::pool::Pool;
 
 /// A record's links in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Link {
+pub(super) struct QueueLink {
     pub(super) next: u32,
     /// For the first record: the last one.
     previous: u32,
@@ -17,14 +17,14 @@ pub(super) struct Link {
     chain: u32,
 }
 
-impl Link {
+impl QueueLink {
     /// In no queue.
     pub(super) const NONE: Self = Self { next: NONE, previous: NONE, chain: NONE };
 }
 
 /// The key that the records of one queue share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
+pub(super) struct QueueKey {
     pub(super) class: u8,
     pub(super) context: u32,
     pub(super) peer: u32,
@@ -34,20 +34,20 @@ pub(super) struct Key {
 /// A record that can be in queues.
 pub(super) trait Queued {
     /// The key of its queue of that class.
-    fn key(&self, class: u8) -> Key;
+    fn key(&self, class: u8) -> QueueKey;
     /// Its links in the queue of that class.
-    fn link(&self, class: u8) -> &Link;
+    fn link(&self, class: u8) -> &QueueLink;
     /// As [`link`](Self::link).
-    fn link_mut(&mut self, class: u8) -> &mut Link;
+    fn link_mut(&mut self, class: u8) -> &mut QueueLink;
 }
 
 /// A single queue whose first record its owner stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Queue {
+pub(super) struct RecordQueue {
     first: u32,
 }
 
-impl Queue {
+impl RecordQueue {
     pub(super) const EMPTY: Self = Self { first: NONE };
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -65,7 +65,7 @@ impl Queue {
         if self.is_empty() {
             self.first = i;
             if let Some(record) = records.get_mut(i as usize) {
-                *record.link_mut(class) = Link { previous: i, ..Link::NONE };
+                *record.link_mut(class) = QueueLink { previous: i, ..QueueLink::NONE };
             }
         } else {
             append(records, self.first, i, class);
@@ -76,7 +76,7 @@ impl Queue {
     #[inline]
     pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get_mut(i as usize) else { return };
-        let Link { next, previous, .. } = core::mem::replace(record.link_mut(class), Link::NONE);
+        let QueueLink { next, previous, .. } = core::mem::replace(record.link_mut(class), QueueLink::NONE);
         if self.first == i {
             self.first = next;
         } else if let Some(before) = records.get_mut(previous as usize) {
@@ -98,20 +98,20 @@ fn append<R: Queued>(records: &mut [R], first: u32, i: u32, class: u8) {
         last.link_mut(class).next = i;
     }
     if let Some(record) = records.get_mut(i as usize) {
-        *record.link_mut(class) = Link { previous: last, ..Link::NONE };
+        *record.link_mut(class) = QueueLink { previous: last, ..QueueLink::NONE };
     }
 }
 
 /// Queues of `CLASSES` classes, with the same number of buckets for each class.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Queues<B, const CLASSES: u8> {
+pub(super) struct QueueTable<B, const CLASSES: u8> {
     buckets: B,
     /// Buckets per class.
     each: u32,
     seed: u32,
 }
 
-impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
+impl<B: Pool<u32>, const CLASSES: u8> QueueTable<B, CLASSES> {
     /// Empty queues. The seed makes the hash differ from process to process.
     pub(super) fn new(mut buckets: B, seed: u32) -> Self {
         buckets.as_mut().fill(NONE);
@@ -152,13 +152,13 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
 
     /// The first record with that key.
     #[inline]
-    pub(super) fn first<R: Queued>(&self, records: &[R], key: &Key) -> Option<u32> {
+    pub(super) fn first<R: Queued>(&self, records: &[R], key: &QueueKey) -> Option<u32> {
         self.find(records, key, self.bucket(key)).map(|(first, _)| first)
     }
 
     /// The first record with that key, and the first record of the queue before it in the bucket.
     #[inline]
-    fn find<R: Queued>(&self, records: &[R], key: &Key, bucket: usize) -> Option<(u32, u32)> {
+    fn find<R: Queued>(&self, records: &[R], key: &QueueKey, bucket: usize) -> Option<(u32, u32)> {
         let (mut at, mut before) = (*self.buckets.as_ref().get(bucket)?, NONE);
         while let Some(record) = records.get(at as usize) {
             if record.key(key.class) == *key {
@@ -172,11 +172,11 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     /// Removes the first record with that key, if `may` accepts it: equals [`first`](Self::first) and
     /// [`remove`](Self::remove).
     #[inline]
-    pub(super) fn pop_if<R: Queued>(&mut self, records: &mut [R], key: &Key, may: impl Fn(&R) -> bool) -> Option<u32> {
+    pub(super) fn pop_if<R: Queued>(&mut self, records: &mut [R], key: &QueueKey, may: impl Fn(&R) -> bool) -> Option<u32> {
         let bucket = self.bucket(key);
         let (first, before) = self.find(records, key, bucket)?;
         let record = records.get_mut(first as usize).filter(|record| may(record))?;
-        let Link { next, previous, chain } = core::mem::replace(record.link_mut(key.class), Link::NONE);
+        let QueueLink { next, previous, chain } = core::mem::replace(record.link_mut(key.class), QueueLink::NONE);
         let instead = match records.get_mut(next as usize) {
             Some(second) => {
                 let link = second.link_mut(key.class);
@@ -215,7 +215,7 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
                 let Some(head) = self.buckets.as_mut().get_mut(bucket) else { return };
                 let chain = core::mem::replace(head, i);
                 if let Some(record) = records.get_mut(i as usize) {
-                    *record.link_mut(class) = Link { next: NONE, previous: i, chain };
+                    *record.link_mut(class) = QueueLink { next: NONE, previous: i, chain };
                 }
             }
         }
@@ -226,7 +226,7 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     pub(super) fn remove<R: Queued>(&mut self, records: &mut [R], i: u32, class: u8) {
         let Some(record) = records.get_mut(i as usize) else { return };
         let key = record.key(class);
-        let Link { next, previous, chain } = core::mem::replace(record.link_mut(class), Link::NONE);
+        let QueueLink { next, previous, chain } = core::mem::replace(record.link_mut(class), QueueLink::NONE);
         // Only the first record's `previous` is the last one, whose `next` is none.
         let is_first = previous == i || records.get(previous as usize).is_none_or(|last| last.link(class).next != i);
         if !is_first {
@@ -270,7 +270,7 @@ impl<B: Pool<u32>, const CLASSES: u8> Queues<B, CLASSES> {
     }
 
     #[inline]
-    fn bucket(&self, key: &Key) -> usize {
+    fn bucket(&self, key: &QueueKey) -> usize {
         let from = u64::from(key.context ^ self.seed) << 32 | u64::from(key.peer);
         let mixed = from.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (mixed ^ mixed >> 32 ^ u64::from(key.tag)).wrapping_mul(0xd6e8_feb8_6659_fd93);

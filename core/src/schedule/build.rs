@@ -1,146 +1,146 @@
 //! Composition of a schedule: the phases of each algorithm for each collective.
 
-use super::algorithm::alltoall_exchange::Swap;
-use super::algorithm::copy::{Copy, Hop, Side};
+use super::algorithm::alltoall_exchange::AlltoallExchange;
+use super::algorithm::copy::{Copy, RootTransfer, Side};
 use super::algorithm::direct::{self, Peers, Rooted};
-use super::algorithm::exchange::{Exchange, Split, Vector, What};
-use super::algorithm::fold::{After, Before, Early, Late, Own};
+use super::algorithm::exchange::{Exchange, Split, Accumulator, ExchangeData};
+use super::algorithm::fold::{FoldOut, FoldIn, FoldInData, FoldOutData, OwnTarget};
 use super::algorithm::scan::{Chain, Doubling, Prefix};
-use super::algorithm::tree::{Down, Load, Reduction, Tree, Up};
+use super::algorithm::tree::{Down, TreeData, Reduction, Tree, Up};
 use super::algorithm::{bruck, ring};
 use super::groups::Groups;
-use super::plan::Kind;
+use super::plan::PhaseKind;
 use super::spec::base;
-use super::{Algorithm, Blocks, Call, Order, Place, Plan, Refused, Span, Verb};
+use super::{Algorithm, Blocks, Spec, Order, BlockBuffer, Plan, Unsupported, BlockSpan, CollectiveKind};
 
 impl Plan {
     /// The schedule of a group of one rank.
     pub(super) fn alone(&mut self) {
-        let silent = matches!(self.call.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
-        if !silent && !self.call.in_place {
-            self.copy(Place::Input, Blocks::one(0), Place::Output, Blocks::one(0));
+        let silent = matches!(self.spec.collective, CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
+        if !silent && !self.spec.in_place {
+            self.copy(BlockBuffer::Input, Blocks::one(0), BlockBuffer::Output, Blocks::one(0));
         }
     }
 
-    fn push(&mut self, kind: Kind) {
-        self.steps = self.steps.wrapping_add(kind.part().len());
-        self.keys = self.keys.wrapping_add(kind.part().keys());
-        if let Some(free) = self.parts.iter_mut().find(|part| part.is_none()) {
+    fn push(&mut self, kind: PhaseKind) {
+        self.steps = self.steps.wrapping_add(kind.phase().len());
+        self.keys = self.keys.wrapping_add(kind.phase().keys());
+        if let Some(free) = self.phases.iter_mut().find(|part| part.is_none()) {
             *free = Some(kind);
         }
     }
 
     /// Appends a phase whose messages may arrive before this rank has entered.
-    fn push_early(&mut self, kind: Kind) {
-        self.early = self.early.wrapping_add(kind.part().arrivals());
-        self.early_messages = self.early_messages.wrapping_add(kind.part().receives());
+    fn push_early(&mut self, kind: PhaseKind) {
+        self.early = self.early.wrapping_add(kind.phase().arrivals());
+        self.early_messages = self.early_messages.wrapping_add(kind.phase().receives());
         self.push(kind);
     }
 
-    fn copy(&mut self, from: Place, blocks: Blocks, into: Place, there: Blocks) {
-        let first = if into == Place::Scratch { there.first.wrapping_add(there.len()) } else { 0 };
-        let second = if from == Place::Scratch { blocks.first.wrapping_add(blocks.len()) } else { 0 };
-        self.push(Kind::Copy(Copy {
-            from: Span::new(from, blocks),
-            into: Span::new(into, there),
+    fn copy(&mut self, from: BlockBuffer, blocks: Blocks, into: BlockBuffer, there: Blocks) {
+        let first = if into == BlockBuffer::Scratch { there.first.wrapping_add(there.len()) } else { 0 };
+        let second = if from == BlockBuffer::Scratch { blocks.first.wrapping_add(blocks.len()) } else { 0 };
+        self.push(PhaseKind::Copy(Copy {
+            from: BlockSpan::new(from, blocks),
+            into: BlockSpan::new(into, there),
             scratch: first.max(second),
         }));
     }
 
     fn rank(&self) -> u32 {
-        self.call.rank.0
+        self.spec.rank.0
     }
 
     fn is_root(&self) -> bool {
-        self.call.rank == self.call.root
+        self.spec.rank == self.spec.root
     }
 
     fn ports(&self) -> u32 {
-        u32::from(self.call.ports)
+        u32::from(self.spec.ports)
     }
 
     fn tree(&self, root: u32) -> Tree {
-        Tree::new(base(&self.call), self.call.size, self.rank(), root, self.ports())
+        Tree::new(base(&self.spec), self.spec.size, self.rank(), root, self.ports())
     }
 
     fn groups(&self) -> Groups {
-        Groups::new(base(&self.call), self.call.size, self.rank())
+        Groups::new(base(&self.spec), self.spec.size, self.rank())
     }
 
     fn rounds_of(&self) -> bruck::Rounds {
-        bruck::Rounds { radix: base(&self.call), size: self.call.size, rank: self.rank(), ports: self.ports() }
+        bruck::Rounds { radix: base(&self.spec), size: self.spec.size, rank: self.rank(), ports: self.ports() }
     }
 
     fn ring(&self) -> ring::Ring {
-        ring::Ring { size: self.call.size, rank: self.rank() }
+        ring::Ring { size: self.spec.size, rank: self.rank() }
     }
 
-    fn ring_allgather(&self, own: ring::Own) -> Kind {
-        Kind::RingAllgather(ring::Allgather { ring: self.ring(), own })
+    fn ring_allgather(&self, own: ring::OwnBlock) -> PhaseKind {
+        PhaseKind::RingAllgather(ring::Allgather { ring: self.ring(), own })
     }
 
     fn peers(&self) -> Peers {
-        Peers { size: self.call.size, rank: self.rank(), ports: self.ports() }
+        Peers { size: self.spec.size, rank: self.rank(), ports: self.ports() }
     }
 
-    fn exchange(&self, what: What) -> Kind {
-        Kind::Exchange(Exchange { groups: self.groups(), ports: self.ports(), what })
+    fn exchange(&self, what: ExchangeData) -> PhaseKind {
+        PhaseKind::Exchange(Exchange { groups: self.groups(), ports: self.ports(), what })
     }
 
-    fn before(&self, load: Early) -> Kind {
-        Kind::Before(Before { groups: self.groups(), ports: self.ports(), load })
+    fn fold_in(&self, load: FoldInData) -> PhaseKind {
+        PhaseKind::FoldIn(FoldIn { groups: self.groups(), ports: self.ports(), load })
     }
 
-    fn after(&self, load: Late) -> Kind {
-        Kind::After(After { groups: self.groups(), ports: self.ports(), load })
+    fn fold_out(&self, load: FoldOutData) -> PhaseKind {
+        PhaseKind::FoldOut(FoldOut { groups: self.groups(), ports: self.ports(), load })
     }
 
     /// Composes the phases of the specified algorithm.
-    pub(super) fn compose(&mut self) -> Result<(), Refused> {
-        let call = self.call;
-        match call.verb {
-            Verb::Barrier => self.barrier(),
-            Verb::Broadcast => self.broadcast(),
-            Verb::Reduce => self.reduce(),
-            Verb::Allreduce => self.allreduce(),
-            Verb::ReduceScatter => self.reduce_scatter(),
-            Verb::Gather | Verb::Scatter => self.rooted(),
-            Verb::Allgather => self.allgather(),
-            Verb::Alltoall => self.alltoall(),
-            Verb::Scan | Verb::Exscan => self.scan(),
+    pub(super) fn build(&mut self) -> Result<(), Unsupported> {
+        let call = self.spec;
+        match call.collective {
+            CollectiveKind::Barrier => self.barrier(),
+            CollectiveKind::Broadcast => self.broadcast(),
+            CollectiveKind::Reduce => self.reduce(),
+            CollectiveKind::Allreduce => self.allreduce(),
+            CollectiveKind::ReduceScatter => self.reduce_scatter(),
+            CollectiveKind::Gather | CollectiveKind::Scatter => self.rooted(),
+            CollectiveKind::Allgather => self.allgather(),
+            CollectiveKind::Alltoall => self.alltoall(),
+            CollectiveKind::Scan | CollectiveKind::Exscan => self.scan(),
         }
     }
 
-    fn barrier(&mut self) -> Result<(), Refused> {
-        match self.call.algorithm {
+    fn barrier(&mut self) -> Result<(), Unsupported> {
+        match self.spec.algorithm {
             Algorithm::Knomial => {
                 let tree = self.tree(0);
-                self.push_early(Kind::Up(Up { tree, load: Load::Nothing }));
-                self.push(Kind::Down(Down { tree, load: Load::Nothing }));
+                self.push_early(PhaseKind::Up(Up { tree, load: TreeData::Nothing }));
+                self.push(PhaseKind::Down(Down { tree, load: TreeData::Nothing }));
             }
-            Algorithm::Dissemination => self.push_early(Kind::Dissemination(bruck::Dissemination(self.rounds_of()))),
+            Algorithm::Dissemination => self.push_early(PhaseKind::Dissemination(bruck::Dissemination(self.rounds_of()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
-                self.push_early(self.before(Early::Nothing));
-                self.push_early(self.exchange(What::Nothing));
-                self.push(self.after(Late::Nothing));
+                self.push_early(self.fold_in(FoldInData::Nothing));
+                self.push_early(self.exchange(ExchangeData::Nothing));
+                self.push(self.fold_out(FoldOutData::Nothing));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
-    fn broadcast(&mut self) -> Result<(), Refused> {
-        let tree = self.tree(self.call.root.0);
-        let (load, blocks) = match self.call.algorithm {
-            Algorithm::Knomial => (Load::Vector { blocks: 1 }, 1),
-            Algorithm::Bruck | Algorithm::Ring => (Load::Held { place: Place::Output }, self.call.size),
-            _ => return Err(Refused::Unavailable),
+    fn broadcast(&mut self) -> Result<(), Unsupported> {
+        let tree = self.tree(self.spec.root.0);
+        let (load, blocks) = match self.spec.algorithm {
+            Algorithm::Knomial => (TreeData::Vector { blocks: 1 }, 1),
+            Algorithm::Bruck | Algorithm::Ring => (TreeData::Held { place: BlockBuffer::Output }, self.spec.size),
+            _ => return Err(Unsupported::Unavailable),
         };
         self.blocks = blocks;
-        self.push_early(Kind::Down(Down { tree, load }));
-        match self.call.algorithm {
-            Algorithm::Bruck => self.push_early(Kind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
-            Algorithm::Ring => self.push_early(self.ring_allgather(ring::Own::Made)),
+        self.push_early(PhaseKind::Down(Down { tree, load }));
+        match self.spec.algorithm {
+            Algorithm::Bruck => self.push_early(PhaseKind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
+            Algorithm::Ring => self.push_early(self.ring_allgather(ring::OwnBlock::Made)),
             _ => {}
         }
         if self.is_root() {
@@ -149,194 +149,194 @@ impl Plan {
         Ok(())
     }
 
-    fn reduce(&mut self) -> Result<(), Refused> {
-        let root = self.call.root.0;
-        let into = if self.is_root() { Place::Output } else { Place::Scratch };
-        let in_place = self.call.in_place && self.is_root();
-        if self.call.algorithm == Algorithm::Knomial {
-            let top = if self.call.order == Order::Any { root } else { 0 };
-            self.push_early(Kind::TreeReduction(Reduction { tree: self.tree(top), blocks: 1, into, in_place }));
+    fn reduce(&mut self) -> Result<(), Unsupported> {
+        let root = self.spec.root.0;
+        let into = if self.is_root() { BlockBuffer::Output } else { BlockBuffer::Scratch };
+        let in_place = self.spec.in_place && self.is_root();
+        if self.spec.algorithm == Algorithm::Knomial {
+            let top = if self.spec.order == Order::Any { root } else { 0 };
+            self.push_early(PhaseKind::TreeReduction(Reduction { tree: self.tree(top), blocks: 1, into, in_place }));
             if top != root {
                 let side = match self.rank() {
                     0 => Side::Sender { to: root },
                     rank if rank == root => Side::Receiver { of: 0 },
                     _ => Side::Neither,
                 };
-                self.push(Kind::Hop(Hop { side, span: Span::new(into, Blocks::one(0)) }));
+                self.push(PhaseKind::RootTransfer(RootTransfer { side, span: BlockSpan::new(into, Blocks::one(0)) }));
             }
             return Ok(());
         }
-        self.blocks = self.call.size;
-        self.scatter_result(into, in_place, Own::Held(into))?;
-        self.push(Kind::Up(Up { tree: self.tree(root), load: Load::Held { place: into } }));
+        self.blocks = self.spec.size;
+        self.scatter_result(into, in_place, OwnTarget::Held(into))?;
+        self.push(PhaseKind::Up(Up { tree: self.tree(root), load: TreeData::Held { place: into } }));
         Ok(())
     }
 
     /// Appends the phases after which rank r has block r of all vectors combined, at block r of `into`, for a vector
     /// with a block per rank.
-    fn scatter_result(&mut self, into: Place, in_place: bool, own: Own) -> Result<(), Refused> {
-        match self.call.algorithm {
+    fn scatter_result(&mut self, into: BlockBuffer, in_place: bool, own: OwnTarget) -> Result<(), Unsupported> {
+        match self.spec.algorithm {
             Algorithm::Ring => {
                 let ring = self.ring();
-                self.push_early(Kind::RingReduction(ring::Reduction { ring, into, in_place }));
+                self.push_early(PhaseKind::RingReduction(ring::Reduction { ring, into, in_place }));
             }
             Algorithm::Halving => {
-                let split = Split { by_rank: true, order: self.call.order };
-                self.halve(Vector { blocks: self.call.size, into, in_place }, split);
-                self.push(self.after(Late::Own { of: into, into: own }));
+                let split = Split { by_rank: true, order: self.spec.order };
+                self.halve(Accumulator { blocks: self.spec.size, into, in_place }, split);
+                self.push(self.fold_out(FoldOutData::Own { of: into, into: own }));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
     /// Appends halving down to each group's own part.
-    fn halve(&mut self, vector: Vector, split: Split) {
-        self.push_early(self.before(Early::Vector(vector)));
-        self.push_early(self.exchange(What::Halves(vector, split)));
+    fn halve(&mut self, vector: Accumulator, split: Split) {
+        self.push_early(self.fold_in(FoldInData::Vector(vector)));
+        self.push_early(self.exchange(ExchangeData::Halves(vector, split)));
     }
 
-    fn allreduce(&mut self) -> Result<(), Refused> {
-        let in_place = self.call.in_place;
-        match self.call.algorithm {
+    fn allreduce(&mut self) -> Result<(), Unsupported> {
+        let in_place = self.spec.in_place;
+        match self.spec.algorithm {
             Algorithm::Knomial => {
                 let tree = self.tree(0);
-                self.push_early(Kind::TreeReduction(Reduction { tree, blocks: 1, into: Place::Output, in_place }));
-                self.push(Kind::Down(Down { tree, load: Load::Vector { blocks: 1 } }));
+                self.push_early(PhaseKind::TreeReduction(Reduction { tree, blocks: 1, into: BlockBuffer::Output, in_place }));
+                self.push(PhaseKind::Down(Down { tree, load: TreeData::Vector { blocks: 1 } }));
             }
             Algorithm::Doubling | Algorithm::StandardExchange => {
-                let vector = Vector { blocks: 1, into: Place::Output, in_place };
-                self.push_early(self.before(Early::Vector(vector)));
-                self.push_early(self.exchange(What::Whole(vector)));
-                self.push(self.after(Late::Vector { blocks: 1 }));
+                let vector = Accumulator { blocks: 1, into: BlockBuffer::Output, in_place };
+                self.push_early(self.fold_in(FoldInData::Vector(vector)));
+                self.push_early(self.exchange(ExchangeData::Whole(vector)));
+                self.push(self.fold_out(FoldOutData::Vector { blocks: 1 }));
             }
             Algorithm::Halving => {
                 let blocks = self.groups().count;
-                let split = Split { by_rank: false, order: self.call.order };
+                let split = Split { by_rank: false, order: self.spec.order };
                 self.blocks = blocks;
-                self.halve(Vector { blocks, into: Place::Output, in_place }, split);
-                self.push(self.exchange(What::Parts(split)));
-                self.push(self.after(Late::Vector { blocks }));
+                self.halve(Accumulator { blocks, into: BlockBuffer::Output, in_place }, split);
+                self.push(self.exchange(ExchangeData::Parts(split)));
+                self.push(self.fold_out(FoldOutData::Vector { blocks }));
             }
             Algorithm::Ring => {
                 let ring = self.ring();
-                self.blocks = self.call.size;
-                self.push_early(Kind::RingReduction(ring::Reduction { ring, into: Place::Output, in_place }));
-                self.push(self.ring_allgather(ring::Own::Made));
+                self.blocks = self.spec.size;
+                self.push_early(PhaseKind::RingReduction(ring::Reduction { ring, into: BlockBuffer::Output, in_place }));
+                self.push(self.ring_allgather(ring::OwnBlock::Made));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
-    fn reduce_scatter(&mut self) -> Result<(), Refused> {
-        let (size, rank) = (self.call.size, self.rank());
+    fn reduce_scatter(&mut self) -> Result<(), Unsupported> {
+        let (size, rank) = (self.spec.size, self.rank());
         self.blocks = size;
-        let in_place = self.call.in_place;
-        let direct = !in_place && self.call.algorithm == Algorithm::Halving && !self.groups().leads();
-        if self.call.algorithm == Algorithm::Knomial {
+        let in_place = self.spec.in_place;
+        let direct = !in_place && self.spec.algorithm == Algorithm::Halving && !self.groups().leads();
+        if self.spec.algorithm == Algorithm::Knomial {
             let tree = self.tree(0);
-            let reduction = Reduction { tree, blocks: size, into: Place::Scratch, in_place: false };
-            self.push_early(Kind::TreeReduction(reduction));
-            self.push(Kind::Down(Down { tree, load: Load::Held { place: Place::Scratch } }));
+            let reduction = Reduction { tree, blocks: size, into: BlockBuffer::Scratch, in_place: false };
+            self.push_early(PhaseKind::TreeReduction(reduction));
+            self.push(PhaseKind::Down(Down { tree, load: TreeData::Held { place: BlockBuffer::Scratch } }));
         } else {
-            let own = if in_place { Own::Held(Place::Scratch) } else { Own::Output };
-            self.scatter_result(Place::Scratch, false, own)?;
+            let own = if in_place { OwnTarget::Held(BlockBuffer::Scratch) } else { OwnTarget::Output };
+            self.scatter_result(BlockBuffer::Scratch, false, own)?;
         }
-        let (from, into) = (Span::new(Place::Scratch, Blocks::one(rank)), Span::new(Place::Output, Blocks::one(0)));
+        let (from, into) = (BlockSpan::new(BlockBuffer::Scratch, Blocks::one(rank)), BlockSpan::new(BlockBuffer::Output, Blocks::one(0)));
         let copy = Copy { from, into, scratch: rank.wrapping_add(1) };
         if in_place {
             self.last = Some(copy);
         } else if !direct {
-            self.push(Kind::Copy(copy));
+            self.push(PhaseKind::Copy(copy));
         }
         Ok(())
     }
 
-    fn rooted(&mut self) -> Result<(), Refused> {
-        let gather = self.call.verb == Verb::Gather;
-        let (root, in_place) = (self.call.root.0, self.call.in_place);
-        self.blocks = self.call.size;
-        match self.call.algorithm {
+    fn rooted(&mut self) -> Result<(), Unsupported> {
+        let gather = self.spec.collective == CollectiveKind::Gather;
+        let (root, in_place) = (self.spec.root.0, self.spec.in_place);
+        self.blocks = self.spec.size;
+        match self.spec.algorithm {
             Algorithm::Knomial => {
-                let (tree, load) = (self.tree(root), Load::Own { in_place });
-                self.push_early(if gather { Kind::Up(Up { tree, load }) } else { Kind::Down(Down { tree, load }) });
+                let (tree, load) = (self.tree(root), TreeData::Own { in_place });
+                self.push_early(if gather { PhaseKind::Up(Up { tree, load }) } else { PhaseKind::Down(Down { tree, load }) });
             }
             Algorithm::Direct => {
-                self.push_early(Kind::Rooted(Rooted { peers: self.peers(), root, gather, in_place }));
+                self.push_early(PhaseKind::Rooted(Rooted { peers: self.peers(), root, gather, in_place }));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
-    fn allgather(&mut self) -> Result<(), Refused> {
-        let (size, rank, in_place) = (self.call.size, self.rank(), self.call.in_place);
+    fn allgather(&mut self) -> Result<(), Unsupported> {
+        let (size, rank, in_place) = (self.spec.size, self.rank(), self.spec.in_place);
         self.blocks = size;
-        if self.call.algorithm == Algorithm::Direct {
+        if self.spec.algorithm == Algorithm::Direct {
             let peers = self.peers();
-            self.push_early(Kind::DirectAllgather(direct::Allgather { peers, in_place }));
+            self.push_early(PhaseKind::DirectAllgather(direct::Allgather { peers, in_place }));
             return Ok(());
         }
-        if self.call.algorithm == Algorithm::Ring {
-            let own = if in_place { ring::Own::Output } else { ring::Own::Input };
+        if self.spec.algorithm == Algorithm::Ring {
+            let own = if in_place { ring::OwnBlock::Output } else { ring::OwnBlock::Input };
             self.push_early(self.ring_allgather(own));
             return Ok(());
         }
         if !in_place {
-            self.copy(Place::Input, Blocks::one(0), Place::Output, Blocks::one(rank));
+            self.copy(BlockBuffer::Input, Blocks::one(0), BlockBuffer::Output, Blocks::one(rank));
         }
-        match self.call.algorithm {
-            Algorithm::Bruck => self.push_early(Kind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
+        match self.spec.algorithm {
+            Algorithm::Bruck => self.push_early(PhaseKind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
-                self.push_early(self.before(Early::Block));
-                self.push_early(self.exchange(What::Parts(Split { by_rank: true, order: Order::Any })));
-                self.push(self.after(Late::Others { size }));
+                self.push_early(self.fold_in(FoldInData::Block));
+                self.push_early(self.exchange(ExchangeData::Parts(Split { by_rank: true, order: Order::Any })));
+                self.push(self.fold_out(FoldOutData::Others { size }));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
-    fn alltoall(&mut self) -> Result<(), Refused> {
-        let (size, in_place) = (self.call.size, self.call.in_place);
+    fn alltoall(&mut self) -> Result<(), Unsupported> {
+        let (size, in_place) = (self.spec.size, self.spec.in_place);
         self.blocks = size;
-        match self.call.algorithm {
+        match self.spec.algorithm {
             Algorithm::Direct | Algorithm::Pairwise => {
-                let pairwise = self.call.algorithm == Algorithm::Pairwise;
+                let pairwise = self.spec.algorithm == Algorithm::Pairwise;
                 let peers = self.peers();
-                self.push_early(Kind::DirectAlltoall(direct::Alltoall { peers, in_place, pairwise }));
+                self.push_early(PhaseKind::DirectAlltoall(direct::Alltoall { peers, in_place, pairwise }));
             }
-            Algorithm::Bruck => self.push_early(Kind::BruckAlltoall(bruck::Alltoall(self.rounds_of()))),
+            Algorithm::Bruck => self.push_early(PhaseKind::BruckAlltoall(bruck::Alltoall(self.rounds_of()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
                 if !in_place {
                     let all = Blocks::range(0, size);
-                    self.copy(Place::Input, all, Place::Output, all);
+                    self.copy(BlockBuffer::Input, all, BlockBuffer::Output, all);
                 }
-                let (radix, rank, ports) = (base(&self.call), self.rank(), self.ports());
-                self.push_early(Kind::Swap(Swap { radix, size, rank, ports }));
+                let (radix, rank, ports) = (base(&self.spec), self.rank(), self.ports());
+                self.push_early(PhaseKind::AlltoallExchange(AlltoallExchange { radix, size, rank, ports }));
             }
-            _ => return Err(Refused::Unavailable),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }
 
-    fn scan(&mut self) -> Result<(), Refused> {
-        let Call { size, in_place, .. } = self.call;
-        let exclusive = self.call.verb == Verb::Exscan;
+    fn scan(&mut self) -> Result<(), Unsupported> {
+        let Spec { size, in_place, .. } = self.spec;
+        let exclusive = self.spec.collective == CollectiveKind::Exscan;
         let prefix = Prefix { size, rank: self.rank(), exclusive, in_place };
-        match self.call.algorithm {
+        match self.spec.algorithm {
             Algorithm::Dissemination => {
-                let into = if exclusive { Place::Scratch } else { Place::Output };
+                let into = if exclusive { BlockBuffer::Scratch } else { BlockBuffer::Output };
                 let sends = self.rank().wrapping_add(1) < size;
                 if if exclusive { sends } else { !in_place } {
-                    self.copy(Place::Input, Blocks::one(0), into, Blocks::one(0));
+                    self.copy(BlockBuffer::Input, Blocks::one(0), into, Blocks::one(0));
                 }
-                let (radix, ports) = (base(&self.call), self.ports());
-                self.push_early(Kind::Doubling(Doubling { prefix, radix, ports }));
+                let (radix, ports) = (base(&self.spec), self.ports());
+                self.push_early(PhaseKind::Doubling(Doubling { prefix, radix, ports }));
             }
-            Algorithm::Ring => self.push_early(Kind::Chain(Chain(prefix))),
-            _ => return Err(Refused::Unavailable),
+            Algorithm::Ring => self.push_early(PhaseKind::Chain(Chain(prefix))),
+            _ => return Err(Unsupported::Unavailable),
         }
         Ok(())
     }

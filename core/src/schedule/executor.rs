@@ -1,7 +1,7 @@
 //! The executor of one rank's schedule: hands out steps whose dependencies are complete, and tracks completion.
 
-use super::{Operation, Plan, Step};
-use crate::collective::{Cause, Failure, Turn, Verb};
+use super::{StepOperation, Plan, Step};
+use crate::collective::{FailureCause, Failure, Poll, CollectiveKind};
 use crate::ids::{CollectiveId, Rank, StepId};
 
 /// The most steps in progress, counted from the first incomplete one.
@@ -10,7 +10,7 @@ const WINDOW: u32 = 64;
 /// One rank's steps in one collective: a [`Plan`], or in tests a list of steps with a defect.
 pub trait Schedule {
     /// The kind of collective.
-    fn verb(&self) -> Verb;
+    fn collective(&self) -> CollectiveKind;
     /// The number of steps.
     fn steps(&self) -> u32;
     /// Step `i`; `None` from [`steps`](Self::steps) on. Any step may be computed in any order.
@@ -18,8 +18,8 @@ pub trait Schedule {
 }
 
 impl Schedule for Plan {
-    fn verb(&self) -> Verb {
-        self.call().verb
+    fn collective(&self) -> CollectiveKind {
+        self.spec().collective
     }
 
     fn steps(&self) -> u32 {
@@ -48,14 +48,14 @@ pub struct Executor<S = Plan> {
     from: u32,
     /// Steps before this one were computed: the dependencies of the last 64 of them, by their number modulo 64.
     computed: u32,
-    needs: [u64; WINDOW as usize],
+    dependencies: [u64; WINDOW as usize],
     failure: Option<Failure>,
 }
 
 impl<S: Schedule> Executor<S> {
     /// An execution without begun steps.
     pub const fn new(id: CollectiveId, plan: S) -> Self {
-        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, needs: [0; WINDOW as usize], failure: None }
+        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, dependencies: [0; WINDOW as usize], failure: None }
     }
 
     /// Restarts the same schedule as another collective. Dependencies stay computed if all of them fit.
@@ -80,9 +80,9 @@ impl<S: Schedule> Executor<S> {
     }
 
     /// Returns the next step to begin. [`Turn::Pending`]: some step in progress has to complete first.
-    pub fn poll(&mut self) -> Turn<Operation> {
+    pub fn poll(&mut self) -> Poll<StepOperation> {
         if let Some(failure) = self.failure {
-            return Turn::Failed(failure);
+            return Poll::Failed(failure);
         }
         let end = self.plan.steps().min(self.base.saturating_add(WINDOW));
         while self.from < end {
@@ -92,17 +92,17 @@ impl<S: Schedule> Executor<S> {
             if self.begun & bit(b) != 0 {
                 continue;
             }
-            let Some(needs) = self.needs(i) else { break };
+            let Some(needs) = self.dependencies(i) else { break };
             #[cfg(not(mutant = "needs_ignored"))]
             let may = needs & self.pending(b) == 0;
             #[cfg(mutant = "needs_ignored")]
             let may = needs | 1 != 0;
             if may && let Some(Step { operation, .. }) = self.plan.step(i) {
                 self.begun |= bit(b);
-                return Turn::Do(StepId(i), operation);
+                return Poll::Request(StepId(i), operation);
             }
         }
-        if self.base >= self.plan.steps() { Turn::Final } else { Turn::Pending }
+        if self.base >= self.plan.steps() { Poll::Complete } else { Poll::Pending }
     }
 
     /// Completes a step. A step that is not in progress is ignored.
@@ -128,13 +128,13 @@ impl<S: Schedule> Executor<S> {
     /// Handles a failed rank: if some step with it is incomplete, the collective fails. O(steps).
     pub fn handle_failed(&mut self, rank: Rank) {
         if self.failure.is_none() && (self.base..self.plan.steps()).any(|i| self.is_open_with(i, rank)) {
-            self.fail(rank, Cause::Missing);
+            self.fail(rank, FailureCause::Missing);
         }
     }
 
     /// Fails the collective because a rank violated the schedule.
-    pub fn fail(&mut self, rank: Rank, cause: Cause) {
-        self.failure = Some(Failure { rank, cause, id: self.id, verb: self.plan.verb() });
+    pub fn fail(&mut self, rank: Rank, cause: FailureCause) {
+        self.failure = Some(Failure { rank, cause, id: self.id, collective: self.plan.collective() });
     }
 
     /// Complete steps, without those after the first incomplete one.
@@ -155,10 +155,10 @@ impl<S: Schedule> Executor<S> {
     }
 
     /// The dependencies of step `i` of the window. The steps before it were computed.
-    fn needs(&mut self, i: u32) -> Option<u64> {
-        let needs = self.needs.get_mut((i % WINDOW) as usize)?;
+    fn dependencies(&mut self, i: u32) -> Option<u64> {
+        let needs = self.dependencies.get_mut((i % WINDOW) as usize)?;
         if i >= self.computed {
-            *needs = self.plan.step(i)?.needs;
+            *needs = self.plan.step(i)?.dependencies;
             self.computed = i.wrapping_add(1);
         }
         Some(*needs)
@@ -192,10 +192,10 @@ const fn bit(b: u32) -> u64 {
 }
 
 /// The peer of a message.
-const fn partner(operation: &Operation) -> Option<Rank> {
+const fn partner(operation: &StepOperation) -> Option<Rank> {
     match operation {
-        Operation::Send { to, .. } => Some(*to),
-        Operation::Receive { of, .. } => Some(*of),
-        Operation::Copy { .. } | Operation::Reduce { .. } => None,
+        StepOperation::Send { to, .. } => Some(*to),
+        StepOperation::Receive { of, .. } => Some(*of),
+        StepOperation::Copy { .. } | StepOperation::Reduce { .. } => None,
     }
 }

@@ -2,11 +2,11 @@
 
 use super::blocks::Runs;
 use super::radix::remainder;
-use super::{Place, Span};
+use super::{BlockBuffer, BlockSpan};
 
 /// The division of a buffer into blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Cut<'m> {
+pub enum BlockMap<'m> {
     /// Consecutive blocks of `block` bytes, `total` bytes overall: the last ones may be shorter, or empty.
     Uniform {
         /// Bytes of a block.
@@ -39,13 +39,13 @@ pub enum Cut<'m> {
         /// Bytes of all blocks.
         total: usize,
         /// The layout of the bytes.
-        vector: Vector,
+        vector: StridedVector,
     },
 }
 
 /// Rows of bytes, repeated: the layout that `MPI_Type_vector` describes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Vector {
+pub struct StridedVector {
     /// Bytes of a row.
     pub row: usize,
     /// Rows of one vector.
@@ -56,7 +56,7 @@ pub struct Vector {
     pub extent: usize,
 }
 
-impl Vector {
+impl StridedVector {
     /// The offset of byte `at`, and how many bytes of its row remain from there.
     fn locate(&self, at: usize) -> (usize, usize) {
         let (row, within) = (at.checked_div(self.row).unwrap_or(0), at.checked_rem(self.row).unwrap_or(0));
@@ -66,10 +66,10 @@ impl Vector {
     }
 }
 
-impl Cut<'_> {
+impl BlockMap<'_> {
     /// A vector of `total` bytes in `blocks` blocks, cut between elements of `grain` bytes only.
     pub fn vector(total: usize, blocks: u32, grain: usize) -> Self {
-        let block = per(total, blocks as usize, grain);
+        let block = part_size(total, blocks as usize, grain);
         Self::Uniform { block, total }
     }
 
@@ -79,7 +79,7 @@ impl Cut<'_> {
     }
 
     /// The same blocks, of a vector's bytes.
-    pub const fn of(self, vector: Vector) -> Self {
+    pub const fn strided(self, vector: StridedVector) -> Self {
         match self {
             Self::Uniform { block, total } | Self::Vector { block, total, .. } => Self::Vector { block, total, vector },
             Self::Table { .. } | Self::Rows { .. } => self,
@@ -110,9 +110,9 @@ impl Cut<'_> {
     }
 
     /// The vector layout of the buffer's bytes, of each block or of the whole buffer.
-    const fn vector_of(&self) -> Option<(Vector, Whose)> {
+    const fn vector_of(&self) -> Option<(StridedVector, Whose)> {
         match *self {
-            Self::Rows { row, stride, .. } => Some((Vector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block)),
+            Self::Rows { row, stride, .. } => Some((StridedVector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block)),
             Self::Vector { vector, .. } => Some((vector, Whose::All)),
             Self::Uniform { .. } | Self::Table { .. } => None,
         }
@@ -136,7 +136,7 @@ enum Whose {
 }
 
 /// Bytes of each of `parts` parts of `total` in whole `grain`s; the last ones may be shorter.
-fn per(total: usize, parts: usize, grain: usize) -> usize {
+fn part_size(total: usize, parts: usize, grain: usize) -> usize {
     let grain = grain.max(1);
     let grains = total.div_ceil(grain);
     let each = grains.checked_add(parts.saturating_sub(1)).and_then(|sum| sum.checked_div(parts)).unwrap_or(grains);
@@ -145,16 +145,16 @@ fn per(total: usize, parts: usize, grain: usize) -> usize {
 
 /// Contiguous bytes of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Piece {
+pub struct ByteRange {
     /// The buffer.
-    pub place: Place,
+    pub buffer: BlockBuffer,
     /// Bytes from its start.
     pub offset: usize,
     /// Length, not 0.
     pub bytes: usize,
 }
 
-impl Piece {
+impl ByteRange {
     /// The rest after its first `bytes` bytes, if any.
     fn after(self, bytes: usize) -> Option<Self> {
         let left = self.bytes.checked_sub(bytes).filter(|left| *left != 0)?;
@@ -165,10 +165,10 @@ impl Piece {
 /// The layout of a collective's blocks at one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout<'m> {
-    input: Cut<'m>,
-    output: Cut<'m>,
+    input: BlockMap<'m>,
+    output: BlockMap<'m>,
     /// Scratch: block x has the size of block x modulo `blocks`, in slots of the largest block's size.
-    held: Cut<'m>,
+    held: BlockMap<'m>,
     blocks: u32,
     pitch: usize,
     grain: usize,
@@ -179,13 +179,13 @@ impl<'m> Layout<'m> {
     /// A layout with the given input and output; scratch holds blocks of the collective's whole buffer `held`, which
     /// has `blocks` of them ([`Plan::blocks`](super::Plan::blocks)); segments are cut between elements of `grain`
     /// bytes.
-    pub fn new(input: Cut<'m>, output: Cut<'m>, held: Cut<'m>, blocks: u32, grain: usize, segments: u32) -> Self {
+    pub fn new(input: BlockMap<'m>, output: BlockMap<'m>, held: BlockMap<'m>, blocks: u32, grain: usize, segments: u32) -> Self {
         Self { input, output, held, blocks, pitch: held.largest(), grain, segments }
     }
 
     /// One vector of `total` bytes: broadcast, reduce, allreduce, scan.
     pub fn vector(total: usize, blocks: u32, grain: usize, segments: u32) -> Self {
-        let cut = Cut::vector(total, blocks, grain);
+        let cut = BlockMap::vector(total, blocks, grain);
         Self::new(cut, cut, cut, blocks, grain, segments)
     }
 
@@ -196,48 +196,48 @@ impl<'m> Layout<'m> {
 
     /// The bytes of a span in the order of its blocks, without empty pieces. Sender and receiver of a message get
     /// pieces of the same total length, but not the same pieces.
-    pub fn pieces(&self, span: Span) -> Pieces<'m> {
-        Pieces { layout: *self, span, run: (0, 0), runs: span.blocks.runs(), rows: (0, 0, 0) }
+    pub fn pieces(&self, span: BlockSpan) -> ByteRanges<'m> {
+        ByteRanges { layout: *self, span, run: (0, 0), runs: span.blocks.runs(), rows: (0, 0, 0) }
     }
 
     /// The bytes of a copy or a reduction: pieces of two spans, cut where either ends, each pair of the same length.
-    pub fn pairs(&self, from: Span, into: Span) -> Pairs<'m> {
+    pub fn pairs(&self, from: BlockSpan, into: BlockSpan) -> Pairs<'m> {
         Pairs { from: self.pieces(from), into: self.pieces(into), left: [None; 2] }
     }
 
     /// The offset of block `b` of `place`, and its length.
-    fn block(&self, place: Place, b: u32) -> (usize, usize) {
+    fn block(&self, place: BlockBuffer, b: u32) -> (usize, usize) {
         match place {
-            Place::Input => self.input.block(b),
-            Place::Output => self.output.block(b),
-            Place::Scratch => (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1),
+            BlockBuffer::Input => self.input.block(b),
+            BlockBuffer::Output => self.output.block(b),
+            BlockBuffer::Scratch => (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1),
         }
     }
 
     /// The offset and length of `blocks` blocks of `place` from `first` on, if they are contiguous.
-    fn run(&self, place: Place, first: u32, blocks: u32) -> Option<(usize, usize)> {
+    fn run(&self, place: BlockBuffer, first: u32, blocks: u32) -> Option<(usize, usize)> {
         match (place, self.held) {
             _ if self.segments != 1 => None,
-            (Place::Input, _) => self.input.run(first, blocks),
-            (Place::Output, _) => self.output.run(first, blocks),
-            (Place::Scratch, Cut::Uniform { total, .. }) if total == self.scratch_bytes(self.blocks) => {
+            (BlockBuffer::Input, _) => self.input.run(first, blocks),
+            (BlockBuffer::Output, _) => self.output.run(first, blocks),
+            (BlockBuffer::Scratch, BlockMap::Uniform { total, .. }) if total == self.scratch_bytes(self.blocks) => {
                 Some((self.scratch_bytes(first), self.scratch_bytes(blocks)))
             }
             _ => None,
         }
     }
 
-    const fn vector_of(&self, place: Place) -> Option<(Vector, Whose)> {
+    const fn vector_of(&self, place: BlockBuffer) -> Option<(StridedVector, Whose)> {
         match place {
-            Place::Input => self.input.vector_of(),
-            Place::Output => self.output.vector_of(),
-            Place::Scratch => None,
+            BlockBuffer::Input => self.input.vector_of(),
+            BlockBuffer::Output => self.output.vector_of(),
+            BlockBuffer::Scratch => None,
         }
     }
 
     /// Segment `segment` of a block.
     fn segment(&self, (at, bytes): (usize, usize), segment: u32) -> (usize, usize) {
-        let each = per(bytes, self.segments as usize, self.grain);
+        let each = part_size(bytes, self.segments as usize, self.grain);
         let from = each.saturating_mul(segment as usize).min(bytes);
         (at.saturating_add(from), each.min(bytes.saturating_sub(from)))
     }
@@ -245,9 +245,9 @@ impl<'m> Layout<'m> {
 
 /// The pieces of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Pieces<'m> {
+pub struct ByteRanges<'m> {
     layout: Layout<'m>,
-    span: Span,
+    span: BlockSpan,
     /// The rest of the current run: its first block, and the number of blocks.
     run: (u32, u32),
     runs: Runs,
@@ -255,7 +255,7 @@ pub struct Pieces<'m> {
     rows: (usize, usize, usize),
 }
 
-impl Pieces<'_> {
+impl ByteRanges<'_> {
     /// The offset and length, perhaps 0, of the next run, block or row.
     fn next_part(&mut self) -> Option<(usize, usize)> {
         if self.rows.2 != 0 {
@@ -264,7 +264,7 @@ impl Pieces<'_> {
         if self.run.1 == 0 {
             self.run = self.runs.next()?;
         }
-        let ((first, blocks), place) = (self.run, self.span.place);
+        let ((first, blocks), place) = (self.run, self.span.buffer);
         let (at, from, bytes) = match self.layout.run(place, first, blocks) {
             Some((at, bytes)) => {
                 self.run.1 = 0;
@@ -292,7 +292,7 @@ impl Pieces<'_> {
     /// The offset and length of the rest of a row.
     fn next_row(&mut self) -> (usize, usize) {
         let (at, from, left) = self.rows;
-        let (offset, row) = match self.layout.vector_of(self.span.place) {
+        let (offset, row) = match self.layout.vector_of(self.span.buffer) {
             Some((vector, _)) => vector.locate(from),
             None => (from, left),
         };
@@ -303,10 +303,10 @@ impl Pieces<'_> {
     }
 }
 
-impl Iterator for Pieces<'_> {
-    type Item = Piece;
+impl Iterator for ByteRanges<'_> {
+    type Item = ByteRange;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<ByteRange> {
         let (offset, mut bytes) = loop {
             let part = self.next_part()?;
             if part.1 != 0 {
@@ -321,7 +321,7 @@ impl Iterator for Pieces<'_> {
                     bytes = bytes.saturating_add(more);
                     *self = after;
                 }
-                _ => return Some(Piece { place: self.span.place, offset, bytes }),
+                _ => return Some(ByteRange { buffer: self.span.buffer, offset, bytes }),
             }
         }
     }
@@ -330,44 +330,44 @@ impl Iterator for Pieces<'_> {
 /// The pieces of two spans in parallel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pairs<'m> {
-    from: Pieces<'m>,
-    into: Pieces<'m>,
+    from: ByteRanges<'m>,
+    into: ByteRanges<'m>,
     /// The rest of the current pieces.
-    left: [Option<Piece>; 2],
+    left: [Option<ByteRange>; 2],
 }
 
 impl Iterator for Pairs<'_> {
-    type Item = (Piece, Piece);
+    type Item = (ByteRange, ByteRange);
 
-    fn next(&mut self) -> Option<(Piece, Piece)> {
+    fn next(&mut self) -> Option<(ByteRange, ByteRange)> {
         let [from, into] = self.left;
         let (from, into) = (from.or_else(|| self.from.next())?, into.or_else(|| self.into.next())?);
         let bytes = from.bytes.min(into.bytes);
         self.left = [from.after(bytes), into.after(bytes)];
-        Some((Piece { bytes, ..from }, Piece { bytes, ..into }))
+        Some((ByteRange { bytes, ..from }, ByteRange { bytes, ..into }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::{Cut, Layout, Piece, Vector};
-    use crate::schedule::{Blocks, Place, Span};
+    use super::{BlockMap, Layout, ByteRange, StridedVector};
+    use crate::schedule::{Blocks, BlockBuffer, BlockSpan};
     use alloc::vec::Vec;
 
-    fn pieces(layout: &Layout<'_>, place: Place, blocks: Blocks, segment: u32) -> Vec<(usize, usize)> {
-        let span = Span { place, blocks, segment };
-        layout.pieces(span).map(|Piece { offset, bytes, .. }| (offset, bytes)).collect()
+    fn pieces(layout: &Layout<'_>, place: BlockBuffer, blocks: Blocks, segment: u32) -> Vec<(usize, usize)> {
+        let span = BlockSpan { buffer: place, blocks, segment };
+        layout.pieces(span).map(|ByteRange { offset, bytes, .. }| (offset, bytes)).collect()
     }
 
     #[test]
     fn schedule_blocks_of_a_vector_end_between_elements_and_the_last_is_short() {
         let layout = Layout::vector(44, 4, 8, 1);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::range(0, 4), 0), [(0, 44)]);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(2), 0), [(32, 12)]);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(3), 0), []);
-        assert_eq!(pieces(&layout, Place::Output, Blocks::wrapped(2, 3, 4), 0), [(32, 12), (0, 16)]);
-        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(5, 2), 0), [(80, 28)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::range(0, 4), 0), [(0, 44)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::one(2), 0), [(32, 12)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::one(3), 0), []);
+        assert_eq!(pieces(&layout, BlockBuffer::Output, Blocks::wrapped(2, 3, 4), 0), [(32, 12), (0, 16)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Scratch, Blocks::range(5, 2), 0), [(80, 28)]);
         assert_eq!(layout.scratch_bytes(8), 128);
     }
 
@@ -376,7 +376,7 @@ mod tests {
         for (total, blocks, grain, segments) in [(44, 3, 4, 3), (7, 5, 1, 2), (0, 2, 8, 3), (24, 1, 8, 5)] {
             let layout = Layout::vector(total, blocks, grain, segments);
             let mut seen = alloc::vec![0; total];
-            for (at, bytes) in (0..segments).flat_map(|s| pieces(&layout, Place::Output, Blocks::range(0, blocks), s)) {
+            for (at, bytes) in (0..segments).flat_map(|s| pieces(&layout, BlockBuffer::Output, Blocks::range(0, blocks), s)) {
                 assert!(at % grain == 0, "a segment of {total} begins within an element: {at}");
                 seen[at..at + bytes].iter_mut().for_each(|byte| *byte += 1);
             }
@@ -387,9 +387,9 @@ mod tests {
     #[test]
     fn schedule_copies_pair_pieces_of_one_length() {
         let layout = Layout::vector(44, 4, 8, 1);
-        let span = |place, blocks| Span { place, blocks, segment: 0 };
+        let span = |place, blocks| BlockSpan { buffer: place, blocks, segment: 0 };
         let swapped = Blocks { first: 1, run: 1, stride: 3, count: 2, last: 1, modulus: 4 };
-        let pairs = layout.pairs(span(Place::Input, Blocks::range(0, 2)), span(Place::Scratch, swapped));
+        let pairs = layout.pairs(span(BlockBuffer::Input, Blocks::range(0, 2)), span(BlockBuffer::Scratch, swapped));
         let pairs: Vec<_> = pairs.map(|(from, into)| (from.offset, into.offset, from.bytes, into.bytes)).collect();
         assert_eq!(pairs, [(0, 16, 16, 16), (16, 0, 16, 16)]);
     }
@@ -399,55 +399,55 @@ mod tests {
         // A matrix of 3 rows of 10 bytes: columns 1 to 4, none, and columns 5 to 9 of the first two rows.
         let (bytes, at) = ([12, 0, 10], [1, 0, 5]);
         let rows = |stride, segments| {
-            let columns = Cut::Rows { bytes: &bytes, at: &at, row: 4, stride };
-            Layout::new(columns, Cut::equal(12, 1), columns, 3, 2, segments)
+            let columns = BlockMap::Rows { bytes: &bytes, at: &at, row: 4, stride };
+            Layout::new(columns, BlockMap::equal(12, 1), columns, 3, 2, segments)
         };
         let layout = rows(10, 1);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0), [(1, 4), (11, 4), (21, 4)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::one(0), 0), [(1, 4), (11, 4), (21, 4)]);
         let both = [(1, 4), (11, 4), (21, 4), (5, 4), (15, 4), (25, 2)];
-        assert_eq!(pieces(&layout, Place::Input, Blocks::range(0, 3), 0), both);
-        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(0, 3), 0), [(0, 12), (24, 10)]);
-        assert_eq!(pieces(&rows(4, 1), Place::Input, Blocks::one(0), 0), [(1, 12)], "without gaps");
-        let halves = [0, 1].map(|segment| pieces(&rows(10, 2), Place::Input, Blocks::one(0), segment));
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::range(0, 3), 0), both);
+        assert_eq!(pieces(&layout, BlockBuffer::Scratch, Blocks::range(0, 3), 0), [(0, 12), (24, 10)]);
+        assert_eq!(pieces(&rows(4, 1), BlockBuffer::Input, Blocks::one(0), 0), [(1, 12)], "without gaps");
+        let halves = [0, 1].map(|segment| pieces(&rows(10, 2), BlockBuffer::Input, Blocks::one(0), segment));
         assert_eq!(halves, [alloc::vec![(1, 4), (11, 2)], alloc::vec![(13, 2), (21, 4)]]);
-        let span = |place| Span { place, blocks: Blocks::one(0), segment: 0 };
-        let pairs: Vec<_> = layout.pairs(span(Place::Input), span(Place::Output)).collect();
+        let span = |place| BlockSpan { buffer: place, blocks: Blocks::one(0), segment: 0 };
+        let pairs: Vec<_> = layout.pairs(span(BlockBuffer::Input), span(BlockBuffer::Output)).collect();
         let pairs = pairs.into_iter().map(|(from, into)| (from.offset, into.offset, from.bytes));
         assert!(pairs.eq([(1, 0, 4), (11, 4, 4), (21, 8, 4)]));
-        let none = Cut::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
+        let none = BlockMap::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
         let layout = Layout::new(none, none, none, 3, 1, 1);
-        assert_eq!(layout.pieces(span(Place::Input)).count(), 12, "a malformed layout ends");
+        assert_eq!(layout.pieces(span(BlockBuffer::Input)).count(), 12, "a malformed layout ends");
     }
 
     #[test]
     fn schedule_blocks_lie_in_a_vector() {
         // Two vectors of 3 rows of 4 bytes, with stride 10; the second one is next to the first.
-        let vector = Vector { row: 4, rows: 3, stride: 10, extent: 5 };
+        let vector = StridedVector { row: 4, rows: 3, stride: 10, extent: 5 };
         let layout = |segments| {
-            let (three, one) = (Cut::equal(8, 3).of(vector), Cut::equal(8, 1));
-            Layout::new(three, one, Cut::equal(8, 3), 3, 2, segments)
+            let (three, one) = (BlockMap::equal(8, 3).strided(vector), BlockMap::equal(8, 1));
+            Layout::new(three, one, BlockMap::equal(8, 3), 3, 2, segments)
         };
-        let blocks = [0, 1, 2].map(|b| pieces(&layout(1), Place::Input, Blocks::one(b), 0));
+        let blocks = [0, 1, 2].map(|b| pieces(&layout(1), BlockBuffer::Input, Blocks::one(b), 0));
         assert_eq!(blocks, [[(0, 4), (10, 4)], [(20, 4), (5, 4)], [(15, 4), (25, 4)]]);
-        let wrapped = pieces(&layout(1), Place::Input, Blocks::wrapped(2, 2, 3), 0);
+        let wrapped = pieces(&layout(1), BlockBuffer::Input, Blocks::wrapped(2, 2, 3), 0);
         assert_eq!(wrapped, [(15, 4), (25, 4), (0, 4), (10, 4)]);
-        let halves = [0, 1].map(|segment| pieces(&layout(2), Place::Input, Blocks::one(1), segment));
+        let halves = [0, 1].map(|segment| pieces(&layout(2), BlockBuffer::Input, Blocks::one(1), segment));
         assert_eq!(halves, [[(20, 4)], [(5, 4)]]);
-        assert_eq!(pieces(&layout(1), Place::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
-        let none = Cut::equal(8, 1).of(Vector { row: 0, rows: 0, stride: 0, extent: 0 });
+        assert_eq!(pieces(&layout(1), BlockBuffer::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
+        let none = BlockMap::equal(8, 1).strided(StridedVector { row: 0, rows: 0, stride: 0, extent: 0 });
         let layout = Layout::new(none, none, none, 1, 1, 1);
-        assert_eq!(pieces(&layout, Place::Input, Blocks::one(0), 0).len(), 8, "a malformed layout ends");
+        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::one(0), 0).len(), 8, "a malformed layout ends");
     }
 
     #[test]
     fn schedule_tables_place_blocks_anywhere() {
         let (bytes, at) = ([3, 0, 5], [10, 0, 13]);
-        let table = Cut::Table { bytes: &bytes, at: &at };
-        let own = Cut::equal(5, 1);
+        let table = BlockMap::Table { bytes: &bytes, at: &at };
+        let own = BlockMap::equal(5, 1);
         let layout = Layout::new(own, table, table, 3, 1, 1);
-        assert_eq!(pieces(&layout, Place::Output, Blocks::range(0, 3), 0), [(10, 8)]);
-        assert_eq!(pieces(&layout, Place::Output, Blocks::wrapped(2, 2, 3), 0), [(13, 5), (10, 3)]);
-        assert_eq!(pieces(&layout, Place::Scratch, Blocks::range(3, 3), 0), [(15, 3), (25, 5)]);
-        assert_eq!(pieces(&layout, Place::Output, Blocks::one(7), 0), []);
+        assert_eq!(pieces(&layout, BlockBuffer::Output, Blocks::range(0, 3), 0), [(10, 8)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Output, Blocks::wrapped(2, 2, 3), 0), [(13, 5), (10, 3)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Scratch, Blocks::range(3, 3), 0), [(15, 3), (25, 5)]);
+        assert_eq!(pieces(&layout, BlockBuffer::Output, Blocks::one(7), 0), []);
     }
 }

@@ -1,27 +1,27 @@
 //! One rank's schedule: its phases, and the steps across phases and segments.
 
-use super::algorithm::alltoall_exchange::Swap;
-use super::algorithm::copy::{Copy, Hop};
+use super::algorithm::alltoall_exchange::AlltoallExchange;
+use super::algorithm::copy::{Copy, RootTransfer};
 use super::algorithm::direct::{self, Rooted};
 use super::algorithm::exchange::Exchange;
-use super::algorithm::fold::{After, Before};
+use super::algorithm::fold::{FoldOut, FoldIn};
 use super::algorithm::scan::{Chain, Doubling};
 use super::algorithm::tree::{Down, Reduction, Up};
 use super::algorithm::{bruck, ring};
 use super::radix::{quotient, remainder};
-use super::spec::{check, counted};
-use super::{Call, Part, Refused, Step, dependencies};
+use super::spec::{check, check_step_count};
+use super::{Spec, Phase, Unsupported, Step, dependencies};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Kind {
+pub(super) enum PhaseKind {
     Copy(Copy),
-    Hop(Hop),
+    RootTransfer(RootTransfer),
     Down(Down),
     Up(Up),
     TreeReduction(Reduction),
-    Before(Before),
+    FoldIn(FoldIn),
     Exchange(Exchange),
-    After(After),
+    FoldOut(FoldOut),
     Dissemination(bruck::Dissemination),
     BruckAllgather(bruck::Allgather),
     BruckAlltoall(bruck::Alltoall),
@@ -30,22 +30,22 @@ pub(super) enum Kind {
     DirectAllgather(direct::Allgather),
     DirectAlltoall(direct::Alltoall),
     Rooted(Rooted),
-    Swap(Swap),
+    AlltoallExchange(AlltoallExchange),
     Doubling(Doubling),
     Chain(Chain),
 }
 
-impl Kind {
-    pub(super) fn part(&self) -> &dyn Part {
+impl PhaseKind {
+    pub(super) fn phase(&self) -> &dyn Phase {
         match self {
             Self::Copy(part) => part,
-            Self::Hop(part) => part,
+            Self::RootTransfer(part) => part,
             Self::Down(part) => part,
             Self::Up(part) => part,
             Self::TreeReduction(part) => part,
-            Self::Before(part) => part,
+            Self::FoldIn(part) => part,
             Self::Exchange(part) => part,
-            Self::After(part) => part,
+            Self::FoldOut(part) => part,
             Self::Dissemination(part) => part,
             Self::BruckAllgather(part) => part,
             Self::BruckAlltoall(part) => part,
@@ -54,7 +54,7 @@ impl Kind {
             Self::DirectAllgather(part) => part,
             Self::DirectAlltoall(part) => part,
             Self::Rooted(part) => part,
-            Self::Swap(part) => part,
+            Self::AlltoallExchange(part) => part,
             Self::Doubling(part) => part,
             Self::Chain(part) => part,
         }
@@ -62,13 +62,13 @@ impl Kind {
 }
 
 /// The most phases of a schedule.
-const PARTS: usize = 4;
+const PHASES: usize = 4;
 
 /// One rank's schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Plan {
-    pub(super) call: Call,
-    pub(super) parts: [Option<Kind>; PARTS],
+    pub(super) spec: Spec,
+    pub(super) phases: [Option<PhaseKind>; PHASES],
     pub(super) blocks: u32,
     /// A copy for each segment after all segments: the result overlays memory that other segments still read.
     pub(super) last: Option<Copy>,
@@ -91,22 +91,22 @@ impl Plan {
     ///
     /// # Errors
     /// See [`Refused`]. All ranks of a group get the same result.
-    pub fn new(call: Call) -> Result<Self, Refused> {
+    pub fn new(call: Spec) -> Result<Self, Unsupported> {
         check(&call)?;
         let mut plan =
-            Self { call, parts: [None; PARTS], last: None, blocks: 1, steps: 0, keys: 0, early: 0, early_messages: 0 };
+            Self { spec: call, phases: [None; PHASES], last: None, blocks: 1, steps: 0, keys: 0, early: 0, early_messages: 0 };
         if call.size == 1 {
             plan.alone();
         } else {
-            plan.compose()?;
+            plan.build()?;
         }
-        counted(&call)?;
+        check_step_count(&call)?;
         Ok(plan)
     }
 
     /// The specification.
-    pub const fn call(&self) -> &Call {
-        &self.call
+    pub const fn spec(&self) -> &Spec {
+        &self.spec
     }
 
     /// The number of blocks in a whole buffer: see the table of buffers in the [module](super).
@@ -117,7 +117,7 @@ impl Plan {
     /// The number of steps of this rank.
     pub const fn steps(&self) -> u32 {
         let each = if self.last.is_some() { self.steps.wrapping_add(1) } else { self.steps };
-        each.wrapping_mul(self.call.segments)
+        each.wrapping_mul(self.spec.segments)
     }
 
     /// Step `i`, or `None` after the last one. Pure: any step, in any order.
@@ -125,18 +125,18 @@ impl Plan {
         if i >= self.steps() {
             return None;
         }
-        if let (Some(after), Some(copy)) = (i.checked_sub(self.steps.wrapping_mul(self.call.segments)), self.last) {
+        if let (Some(after), Some(copy)) = (i.checked_sub(self.steps.wrapping_mul(self.spec.segments)), self.last) {
             return Some(Step {
                 operation: copy.step(0).operation.placed(after, 0),
-                needs: dependencies::steps(i, 0, i),
+                dependencies: dependencies::steps(i, 0, i),
             });
         }
         let segment = quotient(i, self.steps);
         let mut left = remainder(i, self.steps);
         let mut before = 0_u32;
         let mut keys = segment.wrapping_mul(self.keys);
-        for kind in self.parts.iter().flatten() {
-            let part = kind.part();
+        for kind in self.phases.iter().flatten() {
+            let part = kind.phase();
             if let Some(beyond) = left.checked_sub(part.len()) {
                 left = beyond;
                 before = before.wrapping_add(part.len());
@@ -145,14 +145,14 @@ impl Plan {
             }
             let step = part.step(left);
             let earlier = if part.waits(left) { dependencies::steps(before.wrapping_add(left), 0, before) } else { 0 };
-            return Some(Step { operation: step.operation.placed(segment, keys), needs: step.needs | earlier });
+            return Some(Step { operation: step.operation.placed(segment, keys), dependencies: step.dependencies | earlier });
         }
         None
     }
 
     /// The number of scratch blocks. Scratch block x has the size of block x modulo [`Plan::blocks`].
     pub fn scratch_blocks(&self) -> u32 {
-        self.parts.iter().flatten().map(|kind| kind.part().scratch()).max().unwrap_or(0)
+        self.phases.iter().flatten().map(|kind| kind.phase().scratch()).max().unwrap_or(0)
     }
 
     /// The most blocks, with all segments of each, that can arrive before this rank has entered: those that wait
@@ -163,12 +163,12 @@ impl Plan {
 
     /// The most messages, including signals, that can arrive before this rank has entered.
     pub const fn early_messages(&self) -> u32 {
-        self.early_messages.wrapping_mul(self.call.segments)
+        self.early_messages.wrapping_mul(self.spec.segments)
     }
 
     /// Rounds of one segment, over the whole group, in which every rank uses each port at most once, if its phases run
     /// in sequence. For a tree on fewer than radix − 1 ports this is an upper bound.
     pub fn rounds(&self) -> u32 {
-        self.parts.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.part().rounds()))
+        self.phases.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.phase().rounds()))
     }
 }

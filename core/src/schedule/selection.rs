@@ -17,14 +17,14 @@
 mod cost;
 
 use super::radix::Radix;
-use super::spec::{check, counted};
-use super::{Algorithm, Call, Plan, Refused, Verb};
+use super::spec::{check, check_step_count};
+use super::{Algorithm, Spec, Plan, Unsupported, CollectiveKind};
 use crate::collective;
 use cost::{Cost, Load};
 
 /// The cost of a message between any two ranks of a group. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Link {
+pub struct LinkModel {
     /// Time from the start of an empty message to its completion at the receiver.
     pub latency_ns: u32,
     /// The part of it that occupies each of the two ranks.
@@ -56,9 +56,9 @@ pub struct Choice {
 
 impl Choice {
     /// The specification of a collective with this choice. `varying`: blocks differ in size.
-    pub const fn call(&self, plan: &collective::Plan, varying: bool) -> Call {
-        Call {
-            verb: plan.verb,
+    pub const fn spec(&self, plan: &collective::CollectiveSpec, varying: bool) -> Spec {
+        Spec {
+            collective: plan.collective,
             algorithm: self.algorithm,
             rank: plan.rank,
             size: plan.size,
@@ -76,16 +76,16 @@ impl Choice {
     ///
     /// # Errors
     /// Those of [`Plan::new`].
-    pub fn time_ps(&self, plan: &collective::Plan, varying: bool, link: &Link) -> Result<u64, Refused> {
-        let call = self.call(plan, varying);
-        check(&call).and_then(|()| counted(&call))?;
+    pub fn time_ps(&self, plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel) -> Result<u64, Unsupported> {
+        let call = self.spec(plan, varying);
+        check(&call).and_then(|()| check_step_count(&call))?;
         Ok(time(&Cost::of(&call), plan, self.segments, link))
     }
 }
 
 /// Constraints on a choice. Unconstrained parameters are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Given {
+pub struct Constraints {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// Concurrent messages that a rank sends and receives.
@@ -96,7 +96,7 @@ pub struct Given {
     pub segments: Option<u32>,
 }
 
-impl Given {
+impl Constraints {
     /// Constrains only the algorithm.
     pub const fn only(algorithm: Algorithm) -> Self {
         Self { algorithm, ports: None, radix: None, segments: None }
@@ -109,11 +109,11 @@ impl Given {
 /// `varying`: blocks differ in size. `plan.bytes` is then a value that all ranks know, such as the mean of an
 /// allgather's blocks; it is ignored for collectives whose ranks do not know each other's blocks. O(log² size) per
 /// algorithm.
-pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
-    let mut best = (u64::MAX, fallback(plan.verb));
+pub fn choose(plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel) -> Choice {
+    let mut best = (u64::MAX, fallback(plan.collective));
     let useful = useful_ports(plan.size);
-    for &algorithm in algorithms(plan.verb) {
-        if let Ok(quickest) = quickest(plan, varying, link, &Given::only(algorithm), useful)
+    for &algorithm in algorithms(plan.collective) {
+        if let Ok(quickest) = fastest(plan, varying, link, &Constraints::only(algorithm), useful)
             && quickest.0 < best.0
         {
             best = quickest;
@@ -126,34 +126,34 @@ pub fn choose(plan: &collective::Plan, varying: bool, link: &Link) -> Choice {
 ///
 /// # Errors
 /// [`Plan::new`] would reject every such choice: the same on all ranks.
-pub fn choose_given(plan: &collective::Plan, varying: bool, link: &Link, given: &Given) -> Result<Choice, Refused> {
+pub fn choose_with(plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel, given: &Constraints) -> Result<Choice, Unsupported> {
     let ports = given.ports.or(given.radix.map(|radix| radix.saturating_sub(1)));
     let useful = match ports {
-        Some(ports) if !(1..=Plan::PORTS).contains(&ports) => return Err(Refused::Ports),
+        Some(ports) if !(1..=Plan::PORTS).contains(&ports) => return Err(Unsupported::Ports),
         Some(ports) => port_bit(ports),
         None => useful_ports(plan.size),
     };
-    quickest(plan, varying, link, given, useful).map(|(_, choice)| choice)
+    fastest(plan, varying, link, given, useful).map(|(_, choice)| choice)
 }
 
 /// The fastest choice that meets the constraints, with one of these numbers of ports, and its time.
-fn quickest(
-    plan: &collective::Plan,
+fn fastest(
+    plan: &collective::CollectiveSpec,
     varying: bool,
-    link: &Link,
-    given: &Given,
+    link: &LinkModel,
+    given: &Constraints,
     useful: u32,
-) -> Result<(u64, Choice), Refused> {
-    let private = varying && matches!(plan.verb, Verb::Gather | Verb::Scatter | Verb::Alltoall);
-    let plan = &collective::Plan { bytes: if private { 0 } else { plan.bytes }, ..*plan };
-    let mut best = Err(Refused::Unavailable);
+) -> Result<(u64, Choice), Unsupported> {
+    let private = varying && matches!(plan.collective, CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall);
+    let plan = &collective::CollectiveSpec { bytes: if private { 0 } else { plan.bytes }, ..*plan };
+    let mut best = Err(Unsupported::Unavailable);
     let mut rounds = u32::MAX;
     for ports in (1..=Plan::PORTS).filter(|ports| useful & port_bit(*ports) != 0) {
         let radix = given.radix.unwrap_or(ports.wrapping_add(1));
         let mut chosen = Choice { algorithm: given.algorithm, ports, radix, segments: given.segments.unwrap_or(1) };
-        let call = chosen.call(plan, varying);
+        let call = chosen.spec(plan, varying);
         // `check` alone does not suffice: the given segments may make too many steps.
-        if let Err(refused) = check(&call).and_then(|()| counted(&call)) {
+        if let Err(refused) = check(&call).and_then(|()| check_step_count(&call)) {
             best = best.or(Err(refused));
             continue;
         }
@@ -180,17 +180,17 @@ fn quickest(
 }
 
 /// The algorithms of a collective; of two with equal cost, the first is selected.
-pub const fn algorithms(verb: Verb) -> &'static [Algorithm] {
+pub const fn algorithms(verb: CollectiveKind) -> &'static [Algorithm] {
     use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
     match verb {
-        Verb::Barrier => &[Dissemination, Knomial, Doubling, StandardExchange],
-        Verb::Broadcast => &[Knomial, Bruck, Ring],
-        Verb::Reduce | Verb::ReduceScatter => &[Knomial, Halving, Ring],
-        Verb::Allreduce => &[Doubling, StandardExchange, Knomial, Halving, Ring],
-        Verb::Gather | Verb::Scatter => &[Direct, Knomial],
-        Verb::Allgather => &[Direct, Doubling, StandardExchange, Bruck, Ring],
-        Verb::Alltoall => &[Direct, Pairwise, Bruck, Doubling, StandardExchange],
-        Verb::Scan | Verb::Exscan => &[Dissemination, Ring],
+        CollectiveKind::Barrier => &[Dissemination, Knomial, Doubling, StandardExchange],
+        CollectiveKind::Broadcast => &[Knomial, Bruck, Ring],
+        CollectiveKind::Reduce | CollectiveKind::ReduceScatter => &[Knomial, Halving, Ring],
+        CollectiveKind::Allreduce => &[Doubling, StandardExchange, Knomial, Halving, Ring],
+        CollectiveKind::Gather | CollectiveKind::Scatter => &[Direct, Knomial],
+        CollectiveKind::Allgather => &[Direct, Doubling, StandardExchange, Bruck, Ring],
+        CollectiveKind::Alltoall => &[Direct, Pairwise, Bruck, Doubling, StandardExchange],
+        CollectiveKind::Scan | CollectiveKind::Exscan => &[Dissemination, Ring],
     }
 }
 
@@ -241,17 +241,17 @@ const fn port_bit(ports: u8) -> u32 {
 }
 
 /// A choice that accepts any size, order and blocks: selected if all times saturate.
-const fn fallback(verb: Verb) -> Choice {
+const fn fallback(verb: CollectiveKind) -> Choice {
     let algorithm = match verb {
-        Verb::Barrier | Verb::Scan | Verb::Exscan => Algorithm::Dissemination,
-        Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter => Algorithm::Knomial,
-        Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall => Algorithm::Direct,
+        CollectiveKind::Barrier | CollectiveKind::Scan | CollectiveKind::Exscan => Algorithm::Dissemination,
+        CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter => Algorithm::Knomial,
+        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall => Algorithm::Direct,
     };
     Choice { algorithm, ports: 1, radix: 2, segments: 1 }
 }
 
 /// Bytes of a block of a schedule, or of one of its segments, cut between elements.
-fn block_bytes(cost: &Cost, plan: &collective::Plan, segments: u32) -> usize {
+fn block_bytes(cost: &Cost, plan: &collective::CollectiveSpec, segments: u32) -> usize {
     let grain = plan.grain.max(1);
     let cut = |bytes: usize, parts: u32| {
         let grains = bytes.div_ceil(grain).div_ceil((parts as usize).max(1));
@@ -261,7 +261,7 @@ fn block_bytes(cost: &Cost, plan: &collective::Plan, segments: u32) -> usize {
 }
 
 /// The most segments that have at least one element, and whose steps can be counted in 32 bits.
-fn most_segments(cost: &Cost, plan: &collective::Plan) -> u32 {
+fn most_segments(cost: &Cost, plan: &collective::CollectiveSpec) -> u32 {
     let grains = block_bytes(cost, plan, 1).checked_div(plan.grain.max(1)).unwrap_or(1);
     let steps = plan.size.saturating_mul(8).saturating_add(256);
     let counted = u32::MAX.checked_div(steps).unwrap_or(1);
@@ -269,7 +269,7 @@ fn most_segments(cost: &Cost, plan: &collective::Plan) -> u32 {
 }
 
 /// Picoseconds until the last segment is done.
-fn time(cost: &Cost, plan: &collective::Plan, segments: u32, link: &Link) -> u64 {
+fn time(cost: &Cost, plan: &collective::CollectiveSpec, segments: u32, link: &LinkModel) -> u64 {
     let bytes = block_bytes(cost, plan, segments) as u64;
     let spent = |count: u32, each: u64| u64::from(count).saturating_mul(each);
     let (latency, overhead) = (ps(link.latency_ns), ps(link.overhead_ns));

@@ -2,14 +2,14 @@
 
 use super::groups::Groups;
 use super::radix::Radix;
-use super::{Algorithm, Order, Plan, Rank, Verb};
+use super::{Algorithm, Order, Plan, Rank, CollectiveKind};
 use core::fmt;
 
 /// The specification of a schedule; only `rank` differs between the ranks of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Call {
+pub struct Spec {
     /// The collective.
-    pub verb: Verb,
+    pub collective: CollectiveKind,
     /// Its algorithm.
     pub algorithm: Algorithm,
     /// The rank whose schedule this is.
@@ -32,12 +32,12 @@ pub struct Call {
     pub varying: bool,
 }
 
-impl Call {
+impl Spec {
     /// For rank 0, with root 0 if any: in base `ports` + 1, one segment, operands in any order, separate buffers, equal
     /// blocks.
-    pub const fn new(verb: Verb, algorithm: Algorithm, size: u32, ports: u8) -> Self {
+    pub const fn new(collective: CollectiveKind, algorithm: Algorithm, size: u32, ports: u8) -> Self {
         Self {
-            verb,
+            collective,
             algorithm,
             rank: Rank(0),
             size,
@@ -54,7 +54,7 @@ impl Call {
 
 /// Why there is no such schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Refused {
+pub enum Unsupported {
     /// The collective has no such algorithm.
     Unavailable,
     /// The rank, or the root of a rooted collective, is not in the group.
@@ -77,7 +77,7 @@ pub enum Refused {
     TooLong,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for Unsupported {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Unavailable => "no such algorithm for this collective",
@@ -94,10 +94,10 @@ impl fmt::Display for Refused {
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for Unsupported {}
 
 /// The base in which the algorithm counts.
-pub(super) fn base(call: &Call) -> Radix {
+pub(super) fn base(call: &Spec) -> Radix {
     Radix::new(match call.algorithm {
         Algorithm::Doubling => 2,
         Algorithm::Knomial => u32::from(call.radix),
@@ -106,72 +106,72 @@ pub(super) fn base(call: &Call) -> Radix {
 }
 
 /// Checks whether there is a schedule.
-pub(super) fn check(call: &Call) -> Result<(), Refused> {
+pub(super) fn check(call: &Spec) -> Result<(), Unsupported> {
     use Algorithm::{Bruck, Direct, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
-    let available = match call.verb {
-        Verb::Barrier => matches!(call.algorithm, Knomial | Dissemination | Doubling | StandardExchange),
-        Verb::Broadcast => matches!(call.algorithm, Knomial | Bruck | Ring),
-        Verb::Reduce | Verb::ReduceScatter => matches!(call.algorithm, Knomial | Halving | Ring),
-        Verb::Allreduce => matches!(call.algorithm, Knomial | Doubling | StandardExchange | Halving | Ring),
-        Verb::Gather | Verb::Scatter => matches!(call.algorithm, Knomial | Direct),
-        Verb::Allgather => matches!(call.algorithm, Doubling | StandardExchange | Bruck | Direct | Ring),
-        Verb::Alltoall => matches!(call.algorithm, Pairwise | Doubling | StandardExchange | Bruck | Direct),
-        Verb::Scan | Verb::Exscan => matches!(call.algorithm, Dissemination | Ring),
+    let available = match call.collective {
+        CollectiveKind::Barrier => matches!(call.algorithm, Knomial | Dissemination | Doubling | StandardExchange),
+        CollectiveKind::Broadcast => matches!(call.algorithm, Knomial | Bruck | Ring),
+        CollectiveKind::Reduce | CollectiveKind::ReduceScatter => matches!(call.algorithm, Knomial | Halving | Ring),
+        CollectiveKind::Allreduce => matches!(call.algorithm, Knomial | Doubling | StandardExchange | Halving | Ring),
+        CollectiveKind::Gather | CollectiveKind::Scatter => matches!(call.algorithm, Knomial | Direct),
+        CollectiveKind::Allgather => matches!(call.algorithm, Doubling | StandardExchange | Bruck | Direct | Ring),
+        CollectiveKind::Alltoall => matches!(call.algorithm, Pairwise | Doubling | StandardExchange | Bruck | Direct),
+        CollectiveKind::Scan | CollectiveKind::Exscan => matches!(call.algorithm, Dissemination | Ring),
     };
     if !available {
-        return Err(Refused::Unavailable);
+        return Err(Unsupported::Unavailable);
     }
-    if call.rank.0 >= call.size || (call.verb.is_rooted() && call.root.0 >= call.size) {
-        return Err(Refused::Rank);
+    if call.rank.0 >= call.size || (call.collective.is_rooted() && call.root.0 >= call.size) {
+        return Err(Unsupported::Rank);
     }
     if call.ports == 0 || call.ports > Plan::PORTS {
-        return Err(Refused::Ports);
+        return Err(Unsupported::Ports);
     }
     if call.algorithm == Knomial && !(2..=Plan::PORTS.wrapping_add(1)).contains(&call.radix) {
-        return Err(Refused::Radix);
+        return Err(Unsupported::Radix);
     }
     if call.segments == 0 {
-        return Err(Refused::Segments);
+        return Err(Unsupported::Segments);
     }
     if call.size > Plan::RANKS {
-        return Err(Refused::TooLong);
+        return Err(Unsupported::TooLong);
     }
     let exact = Groups::new(base(call), call.size, call.rank.0).exact();
-    let reduces = matches!(call.verb, Verb::Reduce | Verb::Allreduce | Verb::ReduceScatter);
+    let reduces = matches!(call.collective, CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter);
     let shuffles = match call.algorithm {
         Ring => true,
-        Halving => call.verb != Verb::Allreduce && !exact,
+        Halving => call.collective != CollectiveKind::Allreduce && !exact,
         _ => false,
     };
     if reduces && call.order == Order::Rank && shuffles {
-        return Err(Refused::Order);
+        return Err(Unsupported::Order);
     }
     let is_fixed = match call.algorithm {
         Knomial => call.radix == 2,
         Dissemination => call.ports == 1,
         _ => false,
     };
-    if call.verb.combines() && call.order == Order::Fixed && !is_fixed {
-        return Err(Refused::Brackets);
+    if call.collective.combines() && call.order == Order::Fixed && !is_fixed {
+        return Err(Unsupported::Brackets);
     }
-    let forwards = match call.verb {
-        Verb::Gather | Verb::Scatter => call.algorithm == Knomial,
-        Verb::Alltoall => !matches!(call.algorithm, Direct | Pairwise),
+    let forwards = match call.collective {
+        CollectiveKind::Gather | CollectiveKind::Scatter => call.algorithm == Knomial,
+        CollectiveKind::Alltoall => !matches!(call.algorithm, Direct | Pairwise),
         _ => false,
     };
     if forwards && call.varying {
-        return Err(Refused::Varying);
+        return Err(Unsupported::Varying);
     }
-    if call.verb == Verb::Alltoall && matches!(call.algorithm, Doubling | StandardExchange) && !exact {
-        return Err(Refused::Power);
+    if call.collective == CollectiveKind::Alltoall && matches!(call.algorithm, Doubling | StandardExchange) && !exact {
+        return Err(Unsupported::Power);
     }
     Ok(())
 }
 
 /// Checks that steps can be counted in 32 bits: no schedule has more than eight per rank, plus those of a tree.
-pub(super) const fn counted(call: &Call) -> Result<(), Refused> {
+pub(super) const fn check_step_count(call: &Spec) -> Result<(), Unsupported> {
     match call.size.wrapping_mul(8).wrapping_add(256).checked_mul(call.segments) {
         Some(_) => Ok(()),
-        None => Err(Refused::TooLong),
+        None => Err(Unsupported::TooLong),
     }
 }

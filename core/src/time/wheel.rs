@@ -25,7 +25,7 @@ const OUT: u8 = u8::MAX;
 
 impl Timer {
     /// Not set.
-    pub const OUT: Self = Self { tick: 0, before: NONE, after: NONE, slot: OUT };
+    pub const UNSET: Self = Self { tick: 0, before: NONE, after: NONE, slot: OUT };
 
     /// Whether it is set.
     pub const fn is_set(&self) -> bool {
@@ -93,7 +93,7 @@ impl Wheel {
     /// Clears record `i`'s timer, if it is set.
     pub fn clear<R>(&mut self, records: &mut [R], i: u32, timer: impl Fn(&mut R) -> &mut Timer) {
         let Some(record) = records.get_mut(i as usize) else { return };
-        let Timer { before, after, slot, .. } = core::mem::replace(timer(record), Timer::OUT);
+        let Timer { before, after, slot, .. } = core::mem::replace(timer(record), Timer::UNSET);
         if slot == OUT {
             return;
         }
@@ -176,7 +176,7 @@ mod tests {
     use super::{Timer, Wheel};
 
     fn run(start: u32, delays: &[u32]) {
-        let mut records = [Timer::OUT; 16];
+        let mut records = [Timer::UNSET; 16];
         let mut wheel = Wheel::new(start);
         for (i, delay) in delays.iter().enumerate() {
             wheel.set(&mut records, i as u32, start, start.wrapping_add(*delay), |timer| timer);
@@ -211,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_of_any_length_loses_no_record() {
+    fn idling_for_any_time_loses_no_record() {
         for rest in [1 << 20, 0x3e00_0000, 0x3fff_ffff, 0x4000_0000, 0x7fff_ffff, 1 << 31, u32::MAX] {
             for running in [false, true] {
-                let mut records = [Timer::OUT; 2];
+                let mut records = [Timer::UNSET; 2];
                 let mut wheel = Wheel::new(7);
                 if running {
                     wheel.set(&mut records, 0, 7, 1000, |timer| timer);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_cleared_record_does_not_expire() {
-        let mut records = [Timer::OUT; 3];
+        let mut records = [Timer::UNSET; 3];
         let mut wheel = Wheel::new(9);
         for i in 0..3 {
             wheel.set(&mut records, i, 9, 50, |timer| timer);

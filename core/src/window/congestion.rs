@@ -10,7 +10,7 @@ use crate::window::rtt::Rtt;
 
 /// How the window changes; the same for all peers of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Control {
+pub enum CongestionControl {
     /// Always the whole send window.
     #[default]
     Fixed,
@@ -47,11 +47,11 @@ impl<T: Time> Congestion<T> {
     }
 
     /// Handles a measured round trip, in units of 64 ns.
-    pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
-        let Control::Delay { target } = *control else { return };
+    pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &CongestionControl, full: u16) {
+        let CongestionControl::Delay { target } = *control else { return };
         let full = u32::from(full) << 8;
         let window = if self.window == 0 { full } else { self.window };
-        let aim = rtt.least().saturating_add(target);
+        let aim = rtt.minimum().saturating_add(target);
         self.window = if units <= aim {
             // One segment per measurement, of which there is about one per round trip, and more when the delay is less
             // than half the target (TIMELY, §4.3: hyperactive increase).
@@ -71,12 +71,12 @@ impl<T: Time> Congestion<T> {
     /// Handles a loss detected when the round trip was `units` of 64 ns; to be called before
     /// [`handle_round_trip`](Self::handle_round_trip) for that round trip. Left out with the feature
     /// `optimize_for_size`, where only round trips adjust the window.
-    pub fn handle_loss(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &Control, full: u16) {
-        let Control::Delay { target } = *control else { return };
+    pub fn handle_loss(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &CongestionControl, full: u16) {
+        let CongestionControl::Delay { target } = *control else { return };
         if cfg!(feature = "optimize_for_size") {
             return;
         }
-        let late = units > rtt.least().saturating_add(target);
+        let late = units > rtt.minimum().saturating_add(target);
         #[cfg(mutant = "loss_unheard")]
         let late = late && units == 0;
         if late && self.may_shrink(now, rtt) {
@@ -106,13 +106,13 @@ const fn scaled(part: u32, whole: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Congestion, Control};
+    use super::{Congestion, CongestionControl};
     use crate::time::Nanos;
     use crate::window::rtt::Rtt;
 
     #[test]
     fn delay_shrinks_once_a_round_trip_and_recovers() {
-        let control = Control::Delay { target: 100 };
+        let control = CongestionControl::Delay { target: 100 };
         let mut rtt = Rtt::default();
         rtt.sample(100);
         let mut window = Congestion::<Nanos>::NEW;
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn loss_halves_once_a_round_trip_and_only_with_delay() {
-        let control = Control::Delay { target: 100 };
+        let control = CongestionControl::Delay { target: 100 };
         let mut rtt = Rtt::default();
         rtt.sample(100);
         let mut window = Congestion::<Nanos>::NEW;
@@ -151,7 +151,7 @@ mod tests {
         window.handle_loss(1 << 31, 1000, &rtt, &control, 64);
         assert!(window.admits(15, 64) && !window.admits(16, 64));
         let mut fixed = Congestion::<Nanos>::NEW;
-        fixed.handle_loss(1 << 30, u32::MAX, &rtt, &Control::Fixed, 64);
+        fixed.handle_loss(1 << 30, u32::MAX, &rtt, &CongestionControl::Fixed, 64);
         assert_eq!(fixed, Congestion::NEW);
     }
 }

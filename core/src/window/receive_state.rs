@@ -10,7 +10,7 @@ use crate::wire::{Acknowledgement, Bitmap, Echo};
 
 /// Where a datagram stands in its peer's PSN order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Order {
+pub enum ArrivalOrder {
     /// The next expected PSN.
     Next,
     /// This many PSNs after the next expected one.
@@ -36,7 +36,7 @@ const COUNT: u32 = 5;
 
 /// Which datagrams of a peer have arrived, and the content of the next acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Inbound<T: Time, const BITS: u32> {
+pub struct ReceiveState<T: Time, const BITS: u32> {
     next: Psn<BITS>,
     /// Arrival time of the datagram that the next acknowledgement echoes.
     arrived: T::Stamp,
@@ -47,7 +47,7 @@ pub struct Inbound<T: Time, const BITS: u32> {
     flags: u8,
 }
 
-impl<T: Time, const BITS: u32> Inbound<T, BITS> {
+impl<T: Time, const BITS: u32> ReceiveState<T, BITS> {
     /// Nothing has arrived; the first datagram will have the PSN `first`.
     pub const fn new(first: Psn<BITS>) -> Self {
         Self { next: first, arrived: T::ZERO, echo: 0, unacknowledged: 0, flags: 0 }
@@ -60,13 +60,13 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
 
     /// Classifies `psn`, given a window of `W` PSNs.
     #[inline(always)]
-    pub fn order<const W: usize>(&self, psn: Psn<BITS>, window: Option<&ReceiveWindow<W>>) -> Order {
+    pub fn classify<const W: usize>(&self, psn: Psn<BITS>, window: Option<&ReceiveWindow<W>>) -> ArrivalOrder {
         let distance = psn.since(self.next);
         if distance == 0 {
             if window.is_some_and(|window| window.contains(0)) {
-                return Order::Duplicate;
+                return ArrivalOrder::Duplicate;
             }
-            return Order::Next;
+            return ArrivalOrder::Next;
         }
         #[cfg(not(mutant = "window_too_far"))]
         let within = (distance as usize) < W;
@@ -77,17 +77,17 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
             let arrived = window.is_some_and(|window| window.contains(distance));
             #[cfg(mutant = "duplicate_accepted")]
             let arrived = false;
-            if arrived { Order::Duplicate } else { Order::Early(distance) }
+            if arrived { ArrivalOrder::Duplicate } else { ArrivalOrder::Early(distance) }
         } else if self.next.since(psn) as usize <= W {
-            Order::Duplicate
+            ArrivalOrder::Duplicate
         } else {
-            Order::Outside
+            ArrivalOrder::Outside
         }
     }
 
     /// Records that a datagram which consumes a PSN arrived at `arrived`: the next acknowledgement echoes it.
     #[inline]
-    pub fn note(&mut self, arrived: T::Stamp, psn: Psn<BITS>, count: u8) {
+    pub fn record(&mut self, arrived: T::Stamp, psn: Psn<BITS>, count: u8) {
         if self.flags & ANSWER == 0 {
             self.set_echo(arrived, psn, count);
         }
@@ -98,9 +98,9 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     /// Records the next `count` in-order datagrams, the last of which arrived at `arrived`: equals `count` calls of
     /// [`note`](Self::note) with originals, each followed by [`advance`](Self::advance) without a window.
     #[inline]
-    pub(crate) fn note_all(&mut self, arrived: T::Stamp, count: u32) {
+    pub(crate) fn record_burst(&mut self, arrived: T::Stamp, count: u32) {
         self.next = self.next.add(count);
-        self.note(arrived, self.next.back(1), 0);
+        self.record(arrived, self.next.back(1), 0);
         let others = count.wrapping_sub(1).min(u32::from(u8::MAX)) as u8;
         self.unacknowledged = self.unacknowledged.saturating_add(others);
     }
@@ -112,7 +112,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     }
 
     /// Requests an immediate acknowledgement.
-    pub const fn hurry(&mut self) {
+    pub const fn ack_immediately(&mut self) {
         self.flags |= PENDING | NOW;
         // An immediate acknowledgement needs no count, so that equal states compare equal.
         self.unacknowledged = 0;
@@ -162,7 +162,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     #[inline]
     pub const fn handle_piggybacked(&mut self, gap: bool) {
         if self.flags & NOW == 0 && !gap {
-            self.settle();
+            self.clear_ack();
         }
     }
 
@@ -182,12 +182,12 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
         let acknowledgement = Acknowledgement {
             cumulative: self.next,
             credit,
-            beyond: window.map_or(Bitmap::EMPTY, ReceiveWindow::beyond),
+            selective: window.map_or(Bitmap::EMPTY, ReceiveWindow::beyond),
             echo,
-            answers: self.flags & ANSWER != 0,
+            answers_probe: self.flags & ANSWER != 0,
             nack: self.flags & NACK != 0,
         };
-        self.settle();
+        self.clear_ack();
         acknowledgement
     }
 
@@ -202,7 +202,7 @@ impl<T: Time, const BITS: u32> Inbound<T, BITS> {
     }
 
     /// Clears the acknowledgement state, so that equal states compare equal.
-    const fn settle(&mut self) {
+    const fn clear_ack(&mut self) {
         self.flags = 0;
         self.unacknowledged = 0;
         self.echo = 0;

@@ -14,7 +14,7 @@ pub enum Early {
     Held(Slot),
     /// Processed early: an opening, or a segment copied to its place. Counts towards this placement when its
     /// predecessors have arrived.
-    Landed(PlacementId),
+    Placed(PlacementId),
 }
 
 /// Arrivals at distances 1 to `W` − 1 from the next expected PSN, which is at distance 0.

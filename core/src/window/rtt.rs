@@ -8,35 +8,35 @@ pub struct Rtt {
     /// Four times the smoothed deviation.
     variation: u32,
     /// The minimum sample so far, at least 1 (zero: no sample).
-    least: u32,
+    minimum: u32,
 }
 
 impl Rtt {
     /// No sample yet.
-    pub const NONE: Self = Self { smoothed: 0, variation: 0, least: 0 };
+    pub const NONE: Self = Self { smoothed: 0, variation: 0, minimum: 0 };
     /// Largest sample, in units of 64 ns: 8.6 s. Longer ones are clamped to it.
-    pub const LONGEST: u32 = 1 << 27;
+    pub const MAX_SAMPLE: u32 = 1 << 27;
 
     /// Adds a round-trip sample, in units of 64 ns, the peer's hold time already subtracted (RFC 6298 §2).
     pub const fn sample(&mut self, units: u32) {
         let sample = if units == 0 {
             1
-        } else if units > Self::LONGEST {
-            Self::LONGEST
+        } else if units > Self::MAX_SAMPLE {
+            Self::MAX_SAMPLE
         } else {
             units
         };
         if self.smoothed == 0 {
             self.smoothed = sample << 3;
             self.variation = sample << 1;
-            self.least = sample;
+            self.minimum = sample;
             return;
         }
         let deviation = sample.abs_diff(self.smoothed >> 3);
         self.variation = self.variation.wrapping_sub(self.variation >> 2).wrapping_add(deviation);
         self.smoothed = self.smoothed.wrapping_sub(self.smoothed >> 3).wrapping_add(sample);
-        if sample < self.least {
-            self.least = sample;
+        if sample < self.minimum {
+            self.minimum = sample;
         }
     }
 
@@ -46,8 +46,8 @@ impl Rtt {
     }
 
     /// The minimum round trip, in units of 64 ns; zero without a sample.
-    pub const fn least(&self) -> u32 {
-        self.least
+    pub const fn minimum(&self) -> u32 {
+        self.minimum
     }
 
     /// The retransmission timeout in units of 64 ns: smoothed + max(G, 4 × variation), where `granularity` is G

@@ -14,17 +14,17 @@ mod model;
 mod ring;
 mod timer;
 
-pub(crate) use burst::Train;
+pub(crate) use burst::Burst;
 
-use crate::device::{Cause, Ticket};
+use crate::device::{TxReason, Ticket};
 use crate::ids::Psn;
 use crate::time::Time;
-use crate::window::congestion::{Congestion, Control};
+use crate::window::congestion::{Congestion, CongestionControl};
 use crate::window::rtt::Rtt;
 
 /// The part of an operation that a segment carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Piece {
+pub struct SegmentRef {
     /// The operation's record.
     pub operation: u32,
     /// The part's index in the operation.
@@ -37,11 +37,11 @@ pub struct Segment<const BITS: u32> {
     /// Its sequence number.
     pub psn: Psn<BITS>,
     /// The part that it carries.
-    pub piece: Piece,
+    pub reference: SegmentRef,
     /// Number of earlier transmissions, modulo 4.
     pub count: u8,
     /// Why it is sent; for counters.
-    pub cause: Cause,
+    pub reason: TxReason,
 }
 
 /// A header-only probe to be posted.
@@ -70,13 +70,13 @@ pub struct Acknowledged {
 
 /// Path constants that bound the window's timer and its congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Pace {
+pub struct PathParameters {
     /// Floor of the timeout's margin, in units of 64 ns.
     pub granularity: u32,
     /// Longest time between two probes, in units of 64 ns.
-    pub longest: u32,
+    pub max_probe_interval: u32,
     /// How the congestion window changes.
-    pub control: Control,
+    pub control: CongestionControl,
 }
 
 const NONE: u16 = u16::MAX;
@@ -96,26 +96,26 @@ const FRESH: u8 = 1 << 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Entry<T: Time> {
-    piece: Piece,
+    reference: SegmentRef,
     stamp: T::Stamp,
     ticket: Ticket,
     /// Links of the list by order of posting.
     before: u16,
     after: u16,
     /// Segments sent later and acknowledged earlier, saturating above the allowance.
-    overtaken: u16,
+    reorder_count: u16,
     state: u8,
     count: u8,
 }
 
 impl<T: Time> Entry<T> {
     const FREE: Self = Self {
-        piece: Piece { operation: 0, part: 0 },
+        reference: SegmentRef { operation: 0, part: 0 },
         stamp: T::ZERO,
         ticket: Ticket(0),
         before: NONE,
         after: NONE,
-        overtaken: 0,
+        reorder_count: 0,
         state: 0,
         count: 0,
     };
@@ -156,10 +156,10 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     probe_number: u8,
     unanswered: u8,
     /// Times the oldest segment was resent, saturating at 255.
-    fruitless: u8,
+    base_resends: u8,
     /// Consecutive acknowledgements of PSNs that are not outstanding, counted at most once per timeout.
-    astray: u8,
-    astray_since: T::Stamp,
+    invalid_acks: u8,
+    invalid_acks_since: T::Stamp,
     rtt: Rtt,
     congestion: Congestion<T>,
     entries: [Entry<T>; W],
@@ -171,11 +171,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         "a window has 1 to 256 segments and less than half the sequence space"
     );
     /// Most segments that may overtake a hole before it counts as lost.
-    const ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
+    const MAX_ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
     /// Consecutive acknowledgements of PSNs that are not outstanding after which the peer contradicts itself.
-    const ASTRAY: u8 = 16;
+    const MAX_INVALID_ACKS: u8 = 16;
     /// Doublings of the timeout while only credit is missing: the probe then only guards against a lost grant.
-    const PATIENCE: u8 = 3;
+    const ZERO_CREDIT_BACKOFF: u8 = 3;
 
     /// An empty window whose first segment will have the PSN `first`. Until credit arrives, one segment may be in
     /// flight.
@@ -203,9 +203,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             probe_wanted: false,
             probe_number: 0,
             unanswered: 0,
-            fruitless: 0,
-            astray: 0,
-            astray_since: T::ZERO,
+            base_resends: 0,
+            invalid_acks: 0,
+            invalid_acks_since: T::ZERO,
             rtt: Rtt::NONE,
             congestion: Congestion::NEW,
             entries: [Entry::FREE; W],
@@ -213,7 +213,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Sets the PSN of the first segment of an unused window, in place: a new window would be copied.
-    pub const fn begin(&mut self, first: Psn<BITS>) {
+    pub const fn set_first_psn(&mut self, first: Psn<BITS>) {
         self.base = first;
         self.next = first;
     }
@@ -252,12 +252,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// although that was resent 255 times, or it acknowledges released or unsent PSNs 16 times in a row, each a timeout
     /// after the one before, so that they are not late datagrams. Models, whose time is abstract, do not count.
     pub const fn is_contradicted(&self) -> bool {
-        self.fruitless == u8::MAX || self.astray >= Self::ASTRAY
+        self.base_resends == u8::MAX || self.invalid_acks >= Self::MAX_INVALID_ACKS
     }
 
     /// Whether the latest acknowledgement was of PSNs that are not outstanding.
-    pub const fn is_astray(&self) -> bool {
-        self.astray > 0
+    pub const fn has_invalid_acks(&self) -> bool {
+        self.invalid_acks > 0
     }
 
     /// Whether the device has not completed some posting.
@@ -295,25 +295,25 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Whether the credit left after the next segment is so small that an idle sender should return it. A sender that
     /// does then sends one segment and waits for its acknowledgement; where only a few peers share a receiver, each
     /// keeps its credit.
-    pub fn is_scarce(&self) -> bool {
+    pub fn is_credit_low(&self) -> bool {
         self.admitted && (self.granted() as usize) < W.div_ceil(16)
     }
 
     /// Adds a new segment to the window; it is posted with `ticket`. `None` without room.
-    pub fn push(&mut self, now: T::Instant, piece: Piece, ticket: Ticket, pace: &Pace) -> Option<Segment<BITS>> {
+    pub fn push(&mut self, now: T::Instant, piece: SegmentRef, ticket: Ticket, pace: &PathParameters) -> Option<Segment<BITS>> {
         if !self.has_room() {
             return None;
         }
-        let psn = self.push_behind(T::stamp(now), piece, ticket)?;
+        let psn = self.push_unchecked(T::stamp(now), piece, ticket)?;
         self.arm_if_idle(now, pace);
-        Some(Segment { psn, piece, count: 0, cause: Cause::First })
+        Some(Segment { psn, reference: piece, count: 0, reason: TxReason::First })
     }
 
     /// As [`push`](Self::push), where [`room`](Self::room) is known to suffice.
     #[inline]
-    pub(crate) fn push_behind(&mut self, stamp: T::Stamp, piece: Piece, ticket: Ticket) -> Option<Psn<BITS>> {
+    pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, ticket: Ticket) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));
-        *self.entries.get_mut(usize::from(i))? = Entry { piece, stamp, ticket, state: POSTED, ..Entry::FREE };
+        *self.entries.get_mut(usize::from(i))? = Entry { reference: piece, stamp, ticket, state: POSTED, ..Entry::FREE };
         self.append(i);
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;
@@ -324,7 +324,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// A lower bound of the new segments that may be pushed in a burst: 0 if a resend or a probe comes first, or if the
     /// timer does not run.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(crate) fn room(&self) -> u32 {
+    pub(crate) fn burst_room(&self) -> u32 {
         if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
             return 0;
         }
@@ -333,7 +333,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Returns the credit with the segment `psn`, which was just pushed: nothing is queued after it.
-    pub fn drain(&mut self, psn: Psn<BITS>) {
+    pub fn return_credit(&mut self, psn: Psn<BITS>) {
         self.drained = Some(psn);
         self.admitted = false;
         self.edge = Psn::default();
@@ -363,47 +363,47 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.unlink(i);
         let offset = self.offset_of(i);
         let entry = self.entries.get_mut(usize::from(i))?;
-        let cause = if entry.state & BY_PROBE != 0 { Cause::ResentProbe } else { Cause::ResentNack };
-        entry.count = entry.count.wrapping_add(1) & T::COUNTS;
+        let cause = if entry.state & BY_PROBE != 0 { TxReason::ResentProbe } else { TxReason::ResentNack };
+        entry.count = entry.count.wrapping_add(1) & T::COUNT_MASK;
         entry.stamp = T::stamp(now);
         entry.ticket = ticket;
-        entry.overtaken = 0;
+        entry.reorder_count = 0;
         entry.state = POSTED;
-        let (piece, count) = (entry.piece, entry.count);
+        let (piece, count) = (entry.reference, entry.count);
         self.append(i);
-        if T::DOUBTS && offset == 0 {
-            self.fruitless = self.fruitless.saturating_add(1);
+        if T::DETECT_MISBEHAVIOUR && offset == 0 {
+            self.base_resends = self.base_resends.saturating_add(1);
         }
         self.lost = self.lost.wrapping_sub(1);
         self.in_flight = self.in_flight.wrapping_add(1);
-        Some(Segment { psn: self.base.add(offset), piece, count, cause })
+        Some(Segment { psn: self.base.add(offset), reference: piece, count, reason: cause })
     }
 
     /// The parts carried by the oldest unacknowledged segment and all after it: the receiver has not delivered those
     /// acknowledged beyond a gap.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+    pub fn unacknowledged(&self) -> impl Iterator<Item = SegmentRef> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
         #[cfg(not(mutant = "gap_forgiven"))]
         let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
         #[cfg(mutant = "gap_forgiven")]
         let concerned = entries.filter(|entry| entry.state & ACKED == 0);
-        concerned.map(|entry| entry.piece)
+        concerned.map(|entry| entry.reference)
     }
 
     /// The part that segment `psn` carries, if it is sent and not acknowledged.
-    pub fn piece(&self, psn: Psn<BITS>) -> Option<Piece> {
+    pub fn unacknowledged_at(&self, psn: Psn<BITS>) -> Option<SegmentRef> {
         let offset = psn.since(self.base);
         let entry = self.entries.get(usize::from(self.entry_at(offset))).filter(|entry| entry.state & ACKED == 0)?;
-        (offset < self.next.since(self.base)).then_some(entry.piece)
+        (offset < self.next.since(self.base)).then_some(entry.reference)
     }
 
     /// Marks the segment `psn` for resending: the receiver asked for it.
     pub fn repair(&mut self, psn: Psn<BITS>) {
-        if self.piece(psn).is_some() {
+        if self.unacknowledged_at(psn).is_some() {
             let i = self.entry_at(psn.since(self.base));
             if self.entries.get(usize::from(i)).is_some_and(|entry| entry.state & LOST == 0) {
-                self.lose(i, 0);
+                self.mark_lost(i, 0);
             }
         }
     }
@@ -425,26 +425,26 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    fn lose(&mut self, i: u16, by: u8) {
+    fn mark_lost(&mut self, i: u16, by: u8) {
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
             entry.state = entry.state & POSTED | LOST | by;
-            entry.overtaken = 0;
+            entry.reorder_count = 0;
             self.lost = self.lost.wrapping_add(1);
             self.in_flight = self.in_flight.wrapping_sub(1);
         }
     }
 
     /// Releases the oldest segment if it is acknowledged and its posting completed.
-    pub fn release(&mut self) -> Option<Piece> {
+    pub fn release(&mut self) -> Option<SegmentRef> {
         self.release_parts(1).map(|(piece, _)| piece)
     }
 
     /// Releases the oldest segments that are acknowledged and completed, at most `most`, while they belong to one
     /// operation. Returns the part of the first one and their number.
     #[inline]
-    pub(crate) fn release_parts(&mut self, most: u32) -> Option<(Piece, u32)> {
+    pub(crate) fn release_parts(&mut self, most: u32) -> Option<(SegmentRef, u32)> {
         let most = most.min(self.next.since(self.base));
-        let (mut i, mut count, mut first) = (self.head, 0_u32, Piece::default());
+        let (mut i, mut count, mut first) = (self.head, 0_u32, SegmentRef::default());
         while count < most {
             let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
             #[cfg(not(mutant = "release_unfinished"))]
@@ -452,9 +452,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             #[cfg(mutant = "release_unfinished")]
             let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted == i);
             if count == 0 {
-                first = entry.piece;
+                first = entry.reference;
             }
-            if !may || entry.piece.operation != first.operation {
+            if !may || entry.reference.operation != first.operation {
                 break;
             }
             #[cfg(mutant = "release_unfinished")]
@@ -471,20 +471,20 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if count == 0 {
             return None;
         }
-        self.fruitless = 0;
+        self.base_resends = 0;
         self.base = self.base.add(count);
         self.head = if self.is_empty() { 0 } else { i };
         Some((first, count))
     }
 
     /// Aborts the peer: every segment counts as acknowledged, and is released when its posting is completed.
-    pub fn abandon(&mut self) {
+    pub fn abort(&mut self) {
         let sent = self.next.since(self.base);
         let mut fresh = 0_u32;
         for offset in 0..sent {
             fresh = fresh.wrapping_add(self.acknowledge(offset));
         }
-        self.find_overtaken(fresh);
+        self.detect_overtaken(fresh);
         self.waiting = false;
         self.disarm();
     }

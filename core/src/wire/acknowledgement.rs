@@ -3,7 +3,7 @@
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Flags, HEADER, Header, Kind, ParseError};
+use super::{Flags, HEADER, Header, DatagramKind, ParseError};
 use crate::ids::Psn;
 use crate::wire::Bitmap;
 
@@ -26,11 +26,11 @@ pub struct Acknowledgement<const BITS: u32> {
     /// The receiver of this acknowledgement may send PSNs below `cumulative + credit`.
     pub credit: u16,
     /// Bit i: PSN `cumulative + 1 + i` has arrived. Empty without a gap.
-    pub beyond: Bitmap,
+    pub selective: Bitmap,
     /// The datagram that caused it; `None` if piggybacked, or if nothing new arrived.
     pub echo: Option<Echo<BITS>>,
     /// It answers the probe that `echo` describes.
-    pub answers: bool,
+    pub answers_probe: bool,
     /// A gap is new.
     pub nack: bool,
 }
@@ -51,7 +51,7 @@ impl<const BITS: u32> Acknowledgement<BITS> {
 
     /// An acknowledgement without bitmap and echo.
     pub fn cumulative(cumulative: Psn<BITS>, credit: u16) -> Self {
-        Self { cumulative, credit, beyond: Bitmap::default(), echo: None, answers: false, nack: false }
+        Self { cumulative, credit, selective: Bitmap::default(), echo: None, answers_probe: false, nack: false }
     }
 
     /// Parses a pure acknowledgement of `length` bytes whose first bytes are `head`.
@@ -68,9 +68,9 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         }
         let echo = Echo { psn: header.psn(), count: header.flags.count(), hold: wire.hold.get() };
         Ok(Self {
-            beyond: Bitmap::from_words(words.iter().map(|word| word.get())),
+            selective: Bitmap::from_words(words.iter().map(|word| word.get())),
             echo: (!header.flags.contains(Flags::DRAINED)).then_some(echo),
-            answers: header.flags.contains(Flags::ANSWER),
+            answers_probe: header.flags.contains(Flags::ANSWER),
             nack: header.flags.contains(Flags::NACK),
             ..Self::piggybacked(header)
         })
@@ -81,8 +81,8 @@ impl<const BITS: u32> Acknowledgement<BITS> {
     pub fn emit(&self, from: &Header<BITS>, head: &mut [u8]) -> u8 {
         let mut flags = from.flags;
         flags.set(Flags::NACK, self.nack);
-        flags.set(Flags::BITMAP, !self.beyond.is_empty());
-        flags.set(Flags::ANSWER, self.answers);
+        flags.set(Flags::BITMAP, !self.selective.is_empty());
+        flags.set(Flags::ANSWER, self.answers_probe);
         let mut hold = u32::MAX;
         // Without an echo, a PSN outside every window, which feeds no estimator. If the datagram returns credit, the
         // next PSN to be sent, so that it is not mistaken for a later one.
@@ -93,7 +93,7 @@ impl<const BITS: u32> Acknowledgement<BITS> {
             flags = flags.with_count(echo.count);
         }
         let header = Header {
-            kind: Kind::Acknowledge,
+            kind: DatagramKind::Acknowledge,
             flags,
             credit: self.credit,
             psn: psn.get(),
@@ -111,7 +111,7 @@ impl<const BITS: u32> Acknowledgement<BITS> {
         };
         put(hold);
         put(self.cumulative.get());
-        self.beyond.words().for_each(put);
+        self.selective.words().for_each(put);
         length as u8
     }
 }

@@ -13,7 +13,7 @@ use crate::ids::{Incarnation, Psn};
 /// The kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum DatagramKind {
     /// A message of one datagram; consumes a PSN.
     Eager = 0,
     /// Opens a placement; consumes a PSN.
@@ -31,14 +31,14 @@ pub enum Kind {
     /// The sender aborts the receiver.
     Abort = 7,
     /// A third rank failed: its rank is in the PSN field, its incarnation in the acknowledgement field.
-    Obituary = 8,
+    PeerDown = 8,
     /// The opening with this PSN is not covered by a grant: its sender is to replace it by a no-op.
     Refuse = 9,
     /// No-op: consumes the PSN of a refused opening.
-    Void = 10,
+    Nop = 10,
 }
 
-impl Kind {
+impl DatagramKind {
     /// Their names, by value.
     pub const NAMES: [&str; 11] =
         ["eager", "open", "segment", "acknowledge", "probe", "bye", "reset", "abort", "obituary", "refuse", "void"];
@@ -53,16 +53,16 @@ impl Kind {
             5 => Self::Bye,
             6 => Self::Reset,
             7 => Self::Abort,
-            8 => Self::Obituary,
+            8 => Self::PeerDown,
             9 => Self::Refuse,
-            10 => Self::Void,
+            10 => Self::Nop,
             _ => return None,
         })
     }
 
     /// Whether datagrams of this kind consume a PSN.
     pub const fn is_data(self) -> bool {
-        matches!(self, Self::Eager | Self::Open | Self::Segment | Self::Void)
+        matches!(self, Self::Eager | Self::Open | Self::Segment | Self::Nop)
     }
 }
 
@@ -113,7 +113,7 @@ pub enum ParseError {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Header<const BITS: u32> {
     /// The datagram's kind.
-    pub kind: Kind,
+    pub kind: DatagramKind,
     /// Its flags.
     pub flags: Flags,
     /// Credit: datagrams that the receiver of this header may send beyond `acknowledged`.
@@ -156,7 +156,7 @@ impl<const BITS: u32> Header<BITS> {
         if wire.version_kind >> 4 != VERSION {
             return Err(ParseError::Version);
         }
-        let kind = Kind::from_nibble(wire.version_kind & 15).ok_or(ParseError::Malformed)?;
+        let kind = DatagramKind::from_nibble(wire.version_kind & 15).ok_or(ParseError::Malformed)?;
         let flags = Flags::from_bits(wire.flags).ok_or(ParseError::Malformed)?;
         Ok(Self {
             kind,

@@ -3,8 +3,8 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{HEADER, MESSAGE_HEAD, ParseError, SEGMENT_HEADER};
-use crate::ids::{Key, PlacementId};
+use super::{HEADER, MESSAGE_HEADER_ROOM, ParseError, SEGMENT_HEADER};
+use crate::ids::{RemoteKey, PlacementId};
 
 /// The content of a placement's opening datagram, after the header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -12,7 +12,7 @@ pub struct Opening {
     /// The placement, as granted by the receiver.
     pub placement: PlacementId,
     /// The remote key that was granted with it.
-    pub key: Key,
+    pub key: RemoteKey,
     /// Length of the placement, from the start of the granted span.
     pub bytes: u32,
 }
@@ -39,17 +39,17 @@ impl Opening {
         if length as usize != head.len() {
             return Err(ParseError::Malformed);
         }
-        Ok(Self { placement: PlacementId(wire.placement.get()), key: Key(wire.key.get()), bytes: wire.bytes.get() })
+        Ok(Self { placement: PlacementId(wire.placement.get()), key: RemoteKey(wire.key.get()), bytes: wire.bytes.get() })
     }
 
     /// Its bytes after the header.
-    pub fn emit(&self) -> [u8; MESSAGE_HEAD] {
+    pub fn emit(&self) -> [u8; MESSAGE_HEADER_ROOM] {
         let wire = WireOpening {
             placement: U32::new(self.placement.0),
             bytes: U32::new(self.bytes),
             key: U64::new(self.key.0),
         };
-        let mut head = [0; MESSAGE_HEAD];
+        let mut head = [0; MESSAGE_HEADER_ROOM];
         let written = wire.write_to_prefix(&mut head);
         debug_assert!(written.is_ok(), "an opening fits behind the header");
         head

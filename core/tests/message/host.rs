@@ -3,10 +3,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::matching::{self, Full};
 use unisono_core::message::point_to_point::{
-    Action, Admission, Config, Credit, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Receive, Received, Send,
+    Action, PointToPoint, Config, HeaderCredit, MessageHeader, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveBody, ReceiveResult, SendRecord,
     SendError, Status,
 };
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
@@ -60,7 +60,7 @@ struct Posted {
 
 #[derive(Debug)]
 struct Rank {
-    machine: Admission<Boxes>,
+    machine: PointToPoint<Boxes>,
     program: VecDeque<Step>,
     posted: Vec<Posted>,
     /// Stored unexpected payloads, by their place.
@@ -168,7 +168,7 @@ impl Job {
     fn act(&mut self, rank: usize) -> bool {
         let Some(action) = self.ranks[rank].machine.poll_action() else { return false };
         match action {
-            Action::Head { to, head } => self.carry(rank, to, head.as_ref(), None),
+            Action::Header { to, head } => self.carry(rank, to, head.as_ref(), None),
             Action::Eager { to, user, head, done } => {
                 self.carry(rank, to, head.as_ref(), Some(user as usize));
                 if done {
@@ -191,12 +191,12 @@ impl Job {
                     let placement = PlacementId(user);
                     if message.is_multiple_of(3) {
                         let (to, head) =
-                            machine.grant_part(receive, placement, Key(message as u64)).expect("it is being pulled");
+                            machine.grant_part(receive, placement, RemoteKey(message as u64)).expect("it is being pulled");
                         self.carry(rank, to, head.as_ref(), None);
                     }
                     let machine = &mut self.ranks[rank].machine;
                     let (to, head) =
-                        machine.grant(receive, placement, Key(message as u64)).expect("it is being pulled");
+                        machine.grant(receive, placement, RemoteKey(message as u64)).expect("it is being pulled");
                     self.carry(rank, to, head.as_ref(), None);
                 }
             }
@@ -244,22 +244,22 @@ impl Job {
         let bytes = head.len() as u64 + payload.map_or(0, |message| self.messages[message].bytes);
         let (peer, machine) = (PeerId(from as u32), &mut self.ranks[to].machine);
         // An inline message may be handled by its header's fields alone.
-        let short = Head::eager(&head).filter(|_| to % 2 == 1 && head[16..] == [0xff; 4]);
+        let short = MessageHeader::parse_eager(&head).filter(|_| to % 2 == 1 && head[16..] == [0xff; 4]);
         let outcome = match short {
             Some((context, tag)) => {
                 let freed = u16::from_le_bytes([head[2], head[3]]);
                 let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-                machine.handle_short(peer, context, tag, Credit { freed, settled }, bytes as u32 - head.len() as u32)
+                machine.handle_inline(peer, context, tag, HeaderCredit { freed, settled }, bytes as u32 - head.len() as u32)
             }
             // On even ranks an expected message is tried first, which must change nothing if no receive matches.
             None if to.is_multiple_of(2) => {
                 let before = machine.clone();
                 match machine.handle_expected(peer, &head, bytes as u32) {
                     Some((user, tag, payload)) => {
-                        let context = Head::eager(&head).expect("it is short").0;
+                        let context = MessageHeader::parse_eager(&head).expect("it is short").0;
                         let status =
                             Status { envelope: Envelope { context, source: peer, tag }, bytes: u64::from(payload) };
-                        Outcome::Into { user, start: Head::EAGER, status }
+                        Outcome::Into { user, start: MessageHeader::EAGER, status }
                     }
                     None => {
                         assert!(*machine == before, "the call changed the state");
@@ -277,14 +277,14 @@ impl Job {
                 assert_eq!(payload, Some(message), "the payload of another message");
                 self.ranks[to].posted[user as usize].state = State::Done(message);
             }
-            Outcome::Keep { place, .. } => {
+            Outcome::Store { place, .. } => {
                 let key = key(place);
                 assert!(
                     self.ranks[to].kept.insert(key, payload.expect("there is a payload")).is_none(),
                     "stored over another payload"
                 );
             }
-            Outcome::Coming { user, status } => {
+            Outcome::Pending { user, status } => {
                 self.meet(to, user as usize, &status);
             }
             Outcome::Truncated { user, status } => {
@@ -302,7 +302,7 @@ impl Job {
                 self.placements.push((message, from, placement.0 as usize));
             }
             Outcome::Sent { user, truncated } => self.end(user as usize, truncated),
-            Outcome::Nonsense => panic!("{from} violates the protocol towards {to}: {head:?}"),
+            Outcome::ProtocolViolation => panic!("{from} violates the protocol towards {to}: {head:?}"),
         }
         true
     }
@@ -352,17 +352,17 @@ impl Job {
             eager: self.eager,
             at: message as u64,
             mode,
-            lent: message.is_multiple_of(2),
+            borrowed: message.is_multiple_of(2),
             user: message as u32,
         };
         let rank = envelope.source.0 as usize;
         let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
         if is_short
             && message.is_multiple_of(2)
-            && let Some(credit) = self.ranks[rank].machine.send_short(outgoing.to)
+            && let Some(credit) = self.ranks[rank].machine.send_inline(outgoing.to)
         {
             self.sent[message] = true;
-            self.carry(rank, outgoing.to, Head::short(envelope.context, envelope.tag, credit).as_ref(), Some(message));
+            self.carry(rank, outgoing.to, MessageHeader::inline(envelope.context, envelope.tag, credit).as_ref(), Some(message));
             self.end(message, false);
             return true;
         }
@@ -373,13 +373,13 @@ impl Job {
         };
         self.sent[message] = true;
         match leaves {
-            Leaves::Eager { head, done } => {
+            SendAction::Eager { head, done } => {
                 self.carry(rank, outgoing.to, head.as_ref(), Some(message));
                 if done {
                     self.end(message, false);
                 }
             }
-            Leaves::Head(head) => self.carry(rank, outgoing.to, head.as_ref(), None),
+            SendAction::Header(head) => self.carry(rank, outgoing.to, head.as_ref(), None),
         }
         true
     }
@@ -390,11 +390,11 @@ impl Job {
         let received = match matched {
             Some((message, _)) => {
                 let met = machine.receive_matched(message, room, user as u32);
-                met.map(|met| Received::Met(met.expect("it was taken")))
+                met.map(|met| ReceiveResult::Matched(met.expect("it was taken")))
             }
-            None if rank % 2 == 1 => match machine.receive_kept(&pattern, room, user as u32) {
-                Ok(None) => machine.wait_for(pattern, room, user as u32).map(Received::Waits),
-                met => met.map(|met| Received::Met(met.expect("one is kept"))),
+            None if rank % 2 == 1 => match machine.receive_unexpected(&pattern, room, user as u32) {
+                Ok(None) => machine.post(pattern, room, user as u32).map(ReceiveResult::Posted),
+                met => met.map(|met| ReceiveResult::Matched(met.expect("one is kept"))),
             },
             None => machine.receive(pattern, room, user as u32),
         };
@@ -404,13 +404,13 @@ impl Job {
         };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
         let met = match received {
-            Received::Waits(id) => {
+            ReceiveResult::Posted(id) => {
                 self.ranks[rank].posted[user].id = Some(id);
                 return true;
             }
-            Received::Met(met) => met,
+            ReceiveResult::Matched(met) => met,
         };
-        let (Met::Kept { status, .. } | Met::Coming(status) | Met::Truncated(status)) = met;
+        let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = met;
         let message = match matched {
             Some((_, message)) => {
                 self.ranks[rank].posted[user].state = State::Met(message);
@@ -419,13 +419,13 @@ impl Job {
             None => self.meet(rank, user, &status),
         };
         match met {
-            Met::Kept { message: id, place, .. } => {
+            Matched::Unexpected { message: id, place, .. } => {
                 assert_eq!(self.ranks[rank].kept.remove(&key(place)), Some(message), "another payload is kept");
                 self.ranks[rank].machine.release(id);
                 self.ranks[rank].posted[user].state = State::Done(message);
             }
-            Met::Truncated(_) => self.ranks[rank].posted[user].state = State::Done(message),
-            Met::Coming(_) => {}
+            Matched::Truncated(_) => self.ranks[rank].posted[user].state = State::Done(message),
+            Matched::Pending(_) => {}
         }
         true
     }
@@ -453,7 +453,7 @@ impl Job {
     pub(crate) fn judge(&mut self) {
         for rank in 0..self.ranks.len() {
             for peer in 0..self.ranks.len() {
-                self.ranks[rank].machine.flush(PeerId(peer as u32));
+                self.ranks[rank].machine.request_report(PeerId(peer as u32));
             }
         }
         self.settle();
@@ -491,10 +491,10 @@ impl Job {
     }
 }
 
-const fn key(place: Place) -> (bool, u32) {
+const fn key(place: PayloadStore) -> (bool, u32) {
     match place {
-        Place::Short(record) => (false, record),
-        Place::Slot(slot) => (true, slot),
+        PayloadStore::Short(record) => (false, record),
+        PayloadStore::Slot(slot) => (true, slot),
     }
 }
 
@@ -505,12 +505,12 @@ pub(crate) fn envelope(context: u32, source: u32, tag: u32) -> Envelope {
 fn lend_sends(rank: &mut Rank) -> bool {
     rank.records[1] += 1;
     let sends = rank.records[1];
-    rank.machine.lend_sends(vec![Send::FREE; sends].into(), vec![0; sends * 4 + 8].into())
+    rank.machine.grow_sends(vec![SendRecord::FREE; sends].into(), vec![0; sends * 4 + 8].into())
 }
 
 fn lend_receives(rank: &mut Rank) -> bool {
     rank.records[0] += 1;
     let receives = rank.records[0];
     rank.machine
-        .lend_receives(vec![matching::Posted::<Receive>::default(); receives].into(), vec![0; receives * 4 + 8].into())
+        .grow_receives(vec![matching::PostedReceive::<ReceiveBody>::default(); receives].into(), vec![0; receives * 4 + 8].into())
 }

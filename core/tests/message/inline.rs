@@ -6,19 +6,19 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Action, Admission, Config, Credit, Head, Outcome};
+use unisono_core::message::point_to_point::{Action, PointToPoint, Config, HeaderCredit, MessageHeader, Outcome};
 
 use crate::storage::{Boxes, Sizes, machine};
 
 /// An item of a channel: the credit of a short message, or a header.
 enum Carried {
-    Short(Credit),
-    Head(Head),
+    Short(HeaderCredit),
+    Head(MessageHeader),
 }
 
 /// Two ranks.
 struct Pair {
-    machines: [Admission<Boxes>; 2],
+    machines: [PointToPoint<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
     /// Messages counted by [`AtOnce::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and by
     /// [`Admission::take_short`].
@@ -34,7 +34,7 @@ impl Pair {
 
     /// Sends a short message. False: it cannot be sent now.
     fn send(&mut self, rank: usize) -> bool {
-        let credit = self.machines[rank].send_short(PeerId(1 - rank as u32));
+        let credit = self.machines[rank].send_inline(PeerId(1 - rank as u32));
         self.towards[1 - rank].extend(credit.map(Carried::Short));
         credit.is_some()
     }
@@ -51,21 +51,21 @@ impl Pair {
             }
             Carried::Short(credit) => {
                 let before = machine.clone();
-                let was_all = machine.at_once(from).expect("nothing is kept").take(credit);
+                let was_all = machine.inline_receive(from).expect("nothing is kept").take(credit);
                 let mut counted = before.clone();
-                let told = counted.take_short(from, credit).expect("a rank says that");
+                let told = counted.take_inline(from, credit).expect("a rank says that");
                 if was_all {
                     assert!(!told, "a credit header is due");
                 } else {
                     assert!(*machine == before, "the call changed the state");
-                    assert_eq!(machine.take_short(from, credit), Some(told));
+                    assert_eq!(machine.take_inline(from, credit), Some(told));
                 }
                 assert!(*machine == counted, "it is counted differently");
                 self.ways[usize::from(!was_all)] += 1;
             }
         }
         while let Some(action) = self.machines[rank].poll_action() {
-            let Action::Head { head, .. } = action else { panic!("{action:?}") };
+            let Action::Header { head, .. } = action else { panic!("{action:?}") };
             self.towards[1 - rank].push_back(Carried::Head(head));
         }
         true
@@ -94,14 +94,14 @@ fn steps() -> impl Strategy<Value = (u16, Vec<(bool, usize)>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_taken_at_once_is_counted_as_ever((headers, steps) in steps()) {
+    fn inline_messages_are_counted_like_others((headers, steps) in steps()) {
         Pair::run(headers, &steps);
     }
 }
 
 /// The generated cases cover both ways.
 #[test]
-fn messages_are_taken_at_once_and_otherwise() {
+fn generated_cases_cover_both_ways() {
     let mut runner = TestRunner::deterministic();
     let mut ways = [0; 2];
     for _ in 0..100 {

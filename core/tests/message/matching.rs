@@ -131,7 +131,7 @@ proptest! {
                         None => {
                             prop_assert_eq!((found, taken), (None, None));
                             prop_assert_eq!(&short, &queues);
-                            match queues.keep(envelope, number) {
+                            match queues.queue_unexpected(envelope, number) {
                                 Ok(_) => oracle.kept.push((envelope, number)),
                                 Err(Full) => prop_assert_eq!(oracle.kept.len(), RECORDS),
                             }

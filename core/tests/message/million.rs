@@ -2,9 +2,9 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::ids::{Key, PeerId, PlacementId};
+use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
 use unisono_core::message::point_to_point::{
-    Action, Admission, Config, Leaves, Met, Mode, Outcome, Outgoing, Place, Received,
+    Action, PointToPoint, Config, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveResult,
 };
 use unisono_core::message::{Context, Pattern, Tag};
 
@@ -21,7 +21,7 @@ const RECEIVER: usize = 1;
 type Carried = (Vec<u8>, Option<u32>);
 
 struct Pair {
-    machines: [Admission<Boxes>; 2],
+    machines: [PointToPoint<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
     /// Messages whose payload is in the pool, by slot.
     pool: Vec<Option<u32>>,
@@ -55,15 +55,15 @@ impl Pair {
             eager: BYTES,
             at: 0,
             mode: Mode::Standard,
-            lent: true,
+            borrowed: true,
             user,
         };
         let carried = match self.machines[SENDER].send(&outgoing).expect("a record for each") {
-            Leaves::Eager { head, done } => {
+            SendAction::Eager { head, done } => {
                 assert!(!done, "its payload may come back");
                 (head.as_ref().to_vec(), Some(user))
             }
-            Leaves::Head(head) => (head.as_ref().to_vec(), None),
+            SendAction::Header(head) => (head.as_ref().to_vec(), None),
         };
         self.towards[RECEIVER].push_back(carried);
     }
@@ -91,9 +91,9 @@ impl Pair {
     fn deliver(&mut self, to: usize, head: &[u8], payload: Option<u32>) {
         let bytes = head.len() as u32 + payload.map_or(0, |_| BYTES);
         match self.machines[to].handle(PeerId(1 - to as u32), head, bytes) {
-            Outcome::Nothing | Outcome::Coming { .. } => {}
+            Outcome::Nothing | Outcome::Pending { .. } => {}
             Outcome::Into { user, .. } => self.arrived[user as usize] = payload,
-            Outcome::Keep { place: Place::Slot(slot), .. } => {
+            Outcome::Store { place: PayloadStore::Slot(slot), .. } => {
                 assert_eq!(self.pool[slot as usize], None, "stored over another payload");
                 self.pool[slot as usize] = payload;
             }
@@ -108,14 +108,14 @@ impl Pair {
     fn act(&mut self, rank: usize, action: Action) {
         let other = 1 - rank;
         match action {
-            Action::Head { head, .. } => self.towards[other].push_back((head.as_ref().to_vec(), None)),
+            Action::Header { head, .. } => self.towards[other].push_back((head.as_ref().to_vec(), None)),
             Action::Eager { user, head, done, .. } => {
                 assert!(!done);
                 self.towards[other].push_back((head.as_ref().to_vec(), Some(user)));
             }
             Action::Sent { .. } => self.done += 1,
             Action::Pull { receive, user, .. } => {
-                let (_, head) = self.machines[rank].grant(receive, PlacementId(user), Key(0)).expect("it is pulled");
+                let (_, head) = self.machines[rank].grant(receive, PlacementId(user), RemoteKey(0)).expect("it is pulled");
                 self.towards[other].push_back((head.as_ref().to_vec(), None));
             }
         }
@@ -126,12 +126,12 @@ impl Pair {
         let user = self.arrived.len();
         self.arrived.push(None);
         match self.machines[RECEIVER].receive(pattern, BYTES.into(), user as u32).expect("there is a record") {
-            Received::Met(Met::Kept { message, place: Place::Slot(slot), .. }) => {
+            ReceiveResult::Matched(Matched::Unexpected { message, place: PayloadStore::Slot(slot), .. }) => {
                 self.arrived[user] = self.pool[slot as usize].take();
                 self.machines[RECEIVER].release(message);
             }
-            Received::Met(Met::Kept { .. } | Met::Truncated(_)) => panic!("none is short or too long"),
-            Received::Waits(_) | Received::Met(Met::Coming(_)) => {}
+            ReceiveResult::Matched(Matched::Unexpected { .. } | Matched::Truncated(_)) => panic!("none is short or too long"),
+            ReceiveResult::Posted(_) | ReceiveResult::Matched(Matched::Pending(_)) => {}
         }
         self.settle();
         self.arrived[user].expect("it has come")
@@ -139,7 +139,7 @@ impl Pair {
 }
 
 #[test]
-fn a_million_sends_of_tag_1_do_not_keep_tag_2_from_its_receive() {
+fn a_million_sends_of_tag_1_do_not_block_tag_2() {
     let mut pair = Pair::new();
     for message in 0..MESSAGES {
         pair.send(message, 1);

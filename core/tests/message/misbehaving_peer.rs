@@ -1,9 +1,9 @@
 //! Headers that no correct peer sends, between calls in any order: nothing panics, hangs, or leaks a record.
 
 use proptest::prelude::*;
-use unisono_core::ids::{Key, PeerId, PlacementId};
+use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
 use unisono_core::message::point_to_point::{
-    Action, Config, Credit, Head, Leaves, Lost, Met, Mode, Outcome, Outgoing, Received,
+    Action, Config, HeaderCredit, MessageHeader, SendAction, Cancelled, Matched, Mode, Outcome, Outgoing, ReceiveResult,
 };
 use unisono_core::message::{Context, Pattern, Tag};
 
@@ -72,17 +72,17 @@ proptest! {
             match step {
                 Step::Head { from, head, more } => {
                     let outcome = machine.handle(PeerId(from), &head, head.len() as u32 + more);
-                    if outcome == Outcome::Nonsense && loses {
-                        machine.lose(PeerId(from), user % 2 == 0, |lost| assert!(matches!(lost, Lost::Send(..) | Lost::Receive(..))));
+                    if outcome == Outcome::ProtocolViolation && loses {
+                        machine.disconnect(PeerId(from), user % 2 == 0, |lost| assert!(matches!(lost, Cancelled::Send(..) | Cancelled::Receive(..))));
                     }
                 }
                 Step::Send { to, tag, bytes, mode } => {
                     let (to, context, tag) = (PeerId(to), Context(0), Tag(tag));
-                    let _ = machine.send(&Outgoing { to, context, tag, bytes, eager: 12, at: 0, mode, lent: true, user });
+                    let _ = machine.send(&Outgoing { to, context, tag, bytes, eager: 12, at: 0, mode, borrowed: true, user });
                 }
                 Step::Receive(pattern) => match machine.receive(pattern, 9, user) {
-                    Ok(Received::Waits(id)) => posted.push(id),
-                    Ok(Received::Met(Met::Kept { message, .. })) => {
+                    Ok(ReceiveResult::Posted(id)) => posted.push(id),
+                    Ok(ReceiveResult::Matched(Matched::Unexpected { message, .. })) => {
                         machine.release(message);
                         machine.release(message);
                     }
@@ -92,7 +92,7 @@ proptest! {
                 Step::Cancel(which) => {
                     let _ = posted.get(which % posted.len().max(1)).map(|id| machine.cancel(*id));
                 }
-                Step::Flush(to) => machine.flush(PeerId(to)),
+                Step::Flush(to) => machine.request_report(PeerId(to)),
                 Step::Poll => {
                     while let Some(action) = machine.poll_action() {
                         actions += 1;
@@ -104,12 +104,12 @@ proptest! {
                     for receive in pulled.drain(..) {
                         match user % 3 {
                             0 => machine.fetched(receive),
-                            1 => assert!(loses || machine.grant(receive, PlacementId(0), Key(0)).is_some()),
-                            _ => machine.abandon(receive),
+                            1 => assert!(loses || machine.grant(receive, PlacementId(0), RemoteKey(0)).is_some()),
+                            _ => machine.cancel_pull(receive),
                         }
                     }
                     for (message, _) in taken.drain(..) {
-                        if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, user) {
+                        if let Ok(Some(Matched::Unexpected { message, .. })) = machine.receive_matched(message, 9, user) {
                             machine.release(message);
                         }
                     }
@@ -118,10 +118,10 @@ proptest! {
         }
         // Everything with the failed peers ends, and every record is free again.
         for peer in 0..PEERS as u32 {
-            machine.lose(PeerId(peer), true, |_| ());
+            machine.disconnect(PeerId(peer), true, |_| ());
         }
         for (message, _) in taken {
-            if let Ok(Some(Met::Kept { message, .. })) = machine.receive_matched(message, 9, 0) {
+            if let Ok(Some(Matched::Unexpected { message, .. })) = machine.receive_matched(message, 9, 0) {
                 machine.release(message);
             }
         }
@@ -130,13 +130,13 @@ proptest! {
         posted.iter().for_each(|id| { machine.cancel(*id); });
         let anything = Pattern { context: Context(0), source: None, tag: None };
         let mut kept = 0;
-        while let Ok(Received::Met(Met::Kept { message, .. })) = machine.receive(anything, 9, 0) {
+        while let Ok(ReceiveResult::Matched(Matched::Unexpected { message, .. })) = machine.receive(anything, 9, 0) {
             machine.release(message);
             kept += 1;
             prop_assert!(kept <= PEERS * 2 + 1);
         }
         let mut left = 1;
-        while let Ok(Received::Waits(_)) = machine.receive(anything, 9, 0) {
+        while let Ok(ReceiveResult::Posted(_)) = machine.receive(anything, 9, 0) {
             left += 1;
         }
         prop_assert_eq!(left, RECORDS, "a receive's record is lost");
@@ -145,7 +145,7 @@ proptest! {
 
 /// Headers with impossible credit: the requests that they concern end with their sender, and are reported.
 #[test]
-fn whoever_says_what_cannot_be_takes_nothing_along() {
+fn impossible_credit_completes_nothing() {
     let (config, user) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 7);
     let fresh = || machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
     let (other, tag) = (PeerId(1), Tag(5));
@@ -171,28 +171,28 @@ fn whoever_says_what_cannot_be_takes_nothing_along() {
     }
 
     let mut receiver = fresh();
-    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
-    let credit = Credit { freed: 9, settled: 0 };
-    let head = Head::short(Context(0), tag, credit);
-    assert_eq!(receiver.handle_expected(other, head.as_ref(), Head::EAGER as u32 + 3), None);
-    assert_eq!(receiver.handle_short(other, Context(0), tag, credit, 3), Outcome::Nonsense);
-    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a short message");
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(ReceiveResult::Posted(_))));
+    let credit = HeaderCredit { freed: 9, settled: 0 };
+    let head = MessageHeader::inline(Context(0), tag, credit);
+    assert_eq!(receiver.handle_expected(other, head.as_ref(), MessageHeader::EAGER as u32 + 3), None);
+    assert_eq!(receiver.handle_inline(other, Context(0), tag, credit, 3), Outcome::ProtocolViolation);
+    assert_eq!(lost_with!(receiver), [Cancelled::Receive(user)], "a short message");
 
     let (mut sender, mut receiver) = (fresh(), fresh());
     let (context, mode) = (Context(0), Mode::Standard);
-    let long = Outgoing { to: other, context, tag, bytes: 20, eager: 12, at: 0, mode, lent: true, user };
-    let Ok(Leaves::Head(head)) = sender.send(&long) else { panic!("it leaves") };
+    let long = Outgoing { to: other, context, tag, bytes: 20, eager: 12, at: 0, mode, borrowed: true, user };
+    let Ok(SendAction::Header(head)) = sender.send(&long) else { panic!("it leaves") };
     let announcement = head.as_ref().to_vec();
-    assert!(matches!(receiver.receive(wanted, 9, user), Ok(Received::Waits(_))));
-    assert_eq!(receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32), Outcome::Nonsense);
-    assert_eq!(lost_with!(receiver), [Lost::Receive(user)], "a message that is too long");
+    assert!(matches!(receiver.receive(wanted, 9, user), Ok(ReceiveResult::Posted(_))));
+    assert_eq!(receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32), Outcome::ProtocolViolation);
+    assert_eq!(lost_with!(receiver), [Cancelled::Receive(user)], "a message that is too long");
 
     let mut receiver = fresh();
-    assert!(matches!(receiver.receive(wanted, 30, user), Ok(Received::Waits(_))));
-    assert!(matches!(receiver.handle(other, &announcement, announcement.len() as u32), Outcome::Coming { .. }));
+    assert!(matches!(receiver.receive(wanted, 30, user), Ok(ReceiveResult::Posted(_))));
+    assert!(matches!(receiver.handle(other, &announcement, announcement.len() as u32), Outcome::Pending { .. }));
     let Some(Action::Pull { receive, .. }) = receiver.poll_action() else { panic!("it is pulled") };
     receiver.fetched(receive);
     let taken = head_of!(receiver);
-    assert_eq!(sender.handle(other, &lie(taken.clone()), taken.len() as u32), Outcome::Nonsense);
-    assert_eq!(lost_with!(sender), [Lost::Send(user)], "a message that was taken");
+    assert_eq!(sender.handle(other, &lie(taken.clone()), taken.len() as u32), Outcome::ProtocolViolation);
+    assert_eq!(lost_with!(sender), [Cancelled::Send(user)], "a message that was taken");
 }

@@ -110,7 +110,7 @@ fn run(case: &Case) -> Job {
 /// The generated cases are relevant: with so little memory every kind of header is sent, and most messages are
 /// received.
 #[test]
-fn random_programs_need_every_kind_of_head() {
+fn random_programs_send_every_kind_of_header() {
     let mut runner = TestRunner::deterministic();
     let (mut kinds, mut parts, mut taken, mut sent) = ([0; 16], 0, 0, 0);
     for _ in 0..300 {

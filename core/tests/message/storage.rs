@@ -1,20 +1,20 @@
 //! A point-to-point machine with boxed records.
 
-use unisono_core::message::matching::{self, Body, Kept, Posted};
-use unisono_core::message::point_to_point::{self, Admission, Config, Lent, Message, Peer, Receive, Send};
+use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
+use unisono_core::message::point_to_point::{self, PointToPoint, Config, Pools, MessageBody, MessagePeer, ReceiveBody, SendRecord};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Boxes;
 
-impl<R: Body, M: Body> matching::Storage<R, M> for Boxes {
-    type Receives = Box<[Posted<R>]>;
-    type Messages = Box<[Kept<M>]>;
+impl<R: RecordData, M: RecordData> matching::MatchingStorage<R, M> for Boxes {
+    type Receives = Box<[PostedReceive<R>]>;
+    type Messages = Box<[Unexpected<M>]>;
     type Buckets = Box<[u32]>;
 }
 
-impl point_to_point::Storage for Boxes {
-    type Sends = Box<[Send]>;
-    type Peers = Box<[Peer]>;
+impl point_to_point::MessageStorage for Boxes {
+    type Sends = Box<[SendRecord]>;
+    type Peers = Box<[MessagePeer]>;
     type Slots = Box<[u32]>;
 }
 
@@ -29,17 +29,17 @@ pub(crate) struct Sizes {
     pub(crate) spare: usize,
 }
 
-pub(crate) fn machine(config: Config, sizes: Sizes) -> Admission<Boxes> {
+pub(crate) fn machine(config: Config, sizes: Sizes) -> PointToPoint<Boxes> {
     let Sizes { peers, receives, sends, slots, spare } = sizes;
     let messages = peers * usize::from(config.headers) + spare;
     let buckets = |records: usize| vec![0; records * 4 + 8].into_boxed_slice();
-    let lent = Lent {
-        receives: vec![Posted::<Receive>::default(); receives].into(),
-        messages: vec![Kept::<Message>::default(); messages].into(),
-        sends: vec![Send::FREE; sends].into(),
-        peers: vec![Peer::NEW; peers].into(),
+    let lent = Pools {
+        receives: vec![PostedReceive::<ReceiveBody>::default(); receives].into(),
+        messages: vec![Unexpected::<MessageBody>::default(); messages].into(),
+        sends: vec![SendRecord::FREE; sends].into(),
+        peers: vec![MessagePeer::NEW; peers].into(),
         slots: vec![0; slots].into(),
         buckets: [buckets(receives), buckets(messages), buckets(sends)],
     };
-    Admission::new(config, lent).expect("enough records")
+    PointToPoint::new(config, lent).expect("enough records")
 }

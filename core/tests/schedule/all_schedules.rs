@@ -3,21 +3,21 @@
 
 use crate::group::{Group, calls};
 use crate::verify::{match_messages, verify};
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Call, Operation, Plan, Refused, Span};
+use unisono_core::schedule::{Algorithm, Spec, StepOperation, Plan, Unsupported, BlockSpan};
 
 /// Checks that every segment's steps are those of the first, in their own part of each block and with their own keys.
 fn segments_repeat(one: &Group, group: &Group) {
     // The result that overlays the input is copied after all segments.
-    if group.call.verb == Verb::ReduceScatter && group.call.in_place {
+    if group.call.collective == CollectiveKind::ReduceScatter && group.call.in_place {
         return verify(group).unwrap_or_else(|why| panic!("{:?}: {why}", group.call));
     }
     for (first, steps) in one.steps.iter().zip(&group.steps) {
         assert_eq!(first.len() * group.call.segments as usize, steps.len());
         for (segment, part) in (0..).zip(steps.chunks(first.len().max(1))) {
             for (a, b) in first.iter().zip(part) {
-                let (a, b) = ((a.needs, alike(a.operation, Some(segment))), (b.needs, alike(b.operation, None)));
+                let (a, b) = ((a.dependencies, alike(a.operation, Some(segment))), (b.dependencies, alike(b.operation, None)));
                 assert_eq!(a, b);
             }
         }
@@ -25,16 +25,16 @@ fn segments_repeat(one: &Group, group: &Group) {
     match_messages(&group.steps).unwrap_or_else(|why| panic!("{:?}: {why}", group.call));
 }
 
-fn spans(operation: &mut Operation) -> Vec<&mut Span> {
+fn spans(operation: &mut StepOperation) -> Vec<&mut BlockSpan> {
     match operation {
-        Operation::Send { from: span, .. } | Operation::Receive { into: span, .. } => vec![span],
-        Operation::Copy { from, into } | Operation::Reduce { from, into, .. } => vec![from, into],
+        StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. } => vec![span],
+        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => vec![from, into],
     }
 }
 
 /// The operation without its key and, in the first segment, moved to `segment`.
-fn alike(mut operation: Operation, segment: Option<u32>) -> Operation {
-    if let Operation::Send { key, .. } | Operation::Receive { key, .. } = &mut operation {
+fn alike(mut operation: StepOperation, segment: Option<u32>) -> StepOperation {
+    if let StepOperation::Send { key, .. } | StepOperation::Receive { key, .. } = &mut operation {
         *key = 0;
     }
     for span in spans(&mut operation) {
@@ -48,7 +48,7 @@ fn check(sizes: impl Iterator<Item = u32>, segments: &[u32]) {
         let one = Group::new(call).expect("not refused");
         verify(&one).unwrap_or_else(|why| panic!("{call:?}: {why}"));
         for segments in segments {
-            let group = Group::new(Call { segments: *segments, ..call }).expect("not refused");
+            let group = Group::new(Spec { segments: *segments, ..call }).expect("not refused");
             segments_repeat(&one, &group);
             if call.size <= 6 {
                 verify(&group).unwrap_or_else(|why| panic!("{:?}: {why}", group.call));
@@ -76,8 +76,8 @@ fn every_schedule_of_14_to_17_ranks_gives_what_its_verb_means() {
 #[test]
 fn schedules_of_larger_groups_give_what_their_verbs_mean() {
     for (size, ports) in [(27, 2), (31, 4), (33, 16), (48, 3), (61, 1)] {
-        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
-            let call = Call { root: Rank(size / 3), ..Call::new(verb, algorithm, size, ports) };
+        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+            let call = Spec { root: Rank(size / 3), ..Spec::new(verb, algorithm, size, ports) };
             match Group::new(call) {
                 // The race detector has a limited number of cells.
                 Ok(group) if group.plans.iter().all(|plan| plan.scratch_blocks() + 2 * size <= 384) => {
@@ -92,34 +92,34 @@ fn schedules_of_larger_groups_give_what_their_verbs_mean() {
 /// Every rank rejects a specification for the same reason.
 #[test]
 fn schedules_that_do_not_exist_are_refused_for_their_reason() {
-    let base = Call::new(Verb::Allreduce, Algorithm::Ring, 6, 2);
-    let refused = |call: Call| {
-        let answers: Vec<_> = (0..call.size.max(1)).map(|r| Plan::new(Call { rank: Rank(r), ..call }).err()).collect();
+    let base = Spec::new(CollectiveKind::Allreduce, Algorithm::Ring, 6, 2);
+    let refused = |call: Spec| {
+        let answers: Vec<_> = (0..call.size.max(1)).map(|r| Plan::new(Spec { rank: Rank(r), ..call }).err()).collect();
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{call:?}");
         answers[0]
     };
     assert_eq!(refused(base), None);
-    assert_eq!(refused(Call { order: Order::Rank, ..base }), Some(Refused::Order));
-    assert_eq!(refused(Call { algorithm: Algorithm::Bruck, ..base }), Some(Refused::Unavailable));
-    assert_eq!(refused(Call { ports: 0, ..base }), Some(Refused::Ports));
-    assert_eq!(refused(Call { ports: 17, ..base }), Some(Refused::Ports));
-    assert_eq!(refused(Call { segments: 0, ..base }), Some(Refused::Segments));
-    assert_eq!(refused(Call { segments: u32::MAX, ..base }), Some(Refused::TooLong));
-    assert_eq!(refused(Call { size: 0, ..base }), Some(Refused::Rank));
-    assert_eq!(Plan::new(Call { size: u32::MAX, ..base }).err(), Some(Refused::TooLong));
-    let tree = Call { algorithm: Algorithm::Knomial, ..base };
-    assert_eq!(refused(Call { radix: 1, ..tree }), Some(Refused::Radix));
-    assert_eq!(refused(Call { radix: 18, ..tree }), Some(Refused::Radix));
-    let gather = Call { verb: Verb::Gather, ..tree };
-    assert_eq!(refused(Call { root: Rank(6), ..gather }), Some(Refused::Rank));
-    assert_eq!(refused(Call { varying: true, ..gather }), Some(Refused::Varying));
-    assert_eq!(refused(Call { varying: true, algorithm: Algorithm::Direct, ..gather }), None);
-    let alltoall = Call { verb: Verb::Alltoall, algorithm: Algorithm::StandardExchange, ..base };
-    assert_eq!(refused(alltoall), Some(Refused::Power));
-    assert_eq!(refused(Call { size: 9, ..alltoall }), None);
-    let scattered = Call { verb: Verb::ReduceScatter, algorithm: Algorithm::Halving, order: Order::Rank, ..base };
-    assert_eq!(refused(scattered), Some(Refused::Order));
-    assert_eq!(refused(Call { size: 9, ..scattered }), None);
+    assert_eq!(refused(Spec { order: Order::Rank, ..base }), Some(Unsupported::Order));
+    assert_eq!(refused(Spec { algorithm: Algorithm::Bruck, ..base }), Some(Unsupported::Unavailable));
+    assert_eq!(refused(Spec { ports: 0, ..base }), Some(Unsupported::Ports));
+    assert_eq!(refused(Spec { ports: 17, ..base }), Some(Unsupported::Ports));
+    assert_eq!(refused(Spec { segments: 0, ..base }), Some(Unsupported::Segments));
+    assert_eq!(refused(Spec { segments: u32::MAX, ..base }), Some(Unsupported::TooLong));
+    assert_eq!(refused(Spec { size: 0, ..base }), Some(Unsupported::Rank));
+    assert_eq!(Plan::new(Spec { size: u32::MAX, ..base }).err(), Some(Unsupported::TooLong));
+    let tree = Spec { algorithm: Algorithm::Knomial, ..base };
+    assert_eq!(refused(Spec { radix: 1, ..tree }), Some(Unsupported::Radix));
+    assert_eq!(refused(Spec { radix: 18, ..tree }), Some(Unsupported::Radix));
+    let gather = Spec { collective: CollectiveKind::Gather, ..tree };
+    assert_eq!(refused(Spec { root: Rank(6), ..gather }), Some(Unsupported::Rank));
+    assert_eq!(refused(Spec { varying: true, ..gather }), Some(Unsupported::Varying));
+    assert_eq!(refused(Spec { varying: true, algorithm: Algorithm::Direct, ..gather }), None);
+    let alltoall = Spec { collective: CollectiveKind::Alltoall, algorithm: Algorithm::StandardExchange, ..base };
+    assert_eq!(refused(alltoall), Some(Unsupported::Power));
+    assert_eq!(refused(Spec { size: 9, ..alltoall }), None);
+    let scattered = Spec { collective: CollectiveKind::ReduceScatter, algorithm: Algorithm::Halving, order: Order::Rank, ..base };
+    assert_eq!(refused(scattered), Some(Unsupported::Order));
+    assert_eq!(refused(Spec { size: 9, ..scattered }), None);
 }
 
 /// `Plan::new` accepts exactly the algorithms of the table; every collective has an algorithm for any order, and one
@@ -127,9 +127,9 @@ fn schedules_that_do_not_exist_are_refused_for_their_reason() {
 #[test]
 fn every_verb_has_a_schedule_for_any_size_order_and_blocks() {
     for size in 1..=17 {
-        for verb in Verb::ALL {
+        for verb in CollectiveKind::ALL {
             let any = Algorithm::ALL.iter().any(|algorithm| {
-                let call = Call { order: Order::Rank, varying: true, ..Call::new(verb, *algorithm, size, 1) };
+                let call = Spec { order: Order::Rank, varying: true, ..Spec::new(verb, *algorithm, size, 1) };
                 Plan::new(call).is_ok()
             });
             assert!(any, "{verb:?} of {size}");
@@ -140,8 +140,8 @@ fn every_verb_has_a_schedule_for_any_size_order_and_blocks() {
 /// A step is a function of its number.
 #[test]
 fn schedule_steps_are_the_same_in_any_order() {
-    for call in calls(7..=7, &[2]).into_iter().filter(|call| !call.verb.is_rooted() || call.root == Rank(5)) {
-        let call = Call { segments: 2, rank: Rank(3), ..call };
+    for call in calls(7..=7, &[2]).into_iter().filter(|call| !call.collective.is_rooted() || call.root == Rank(5)) {
+        let call = Spec { segments: 2, rank: Rank(3), ..call };
         let plan = Plan::new(call).expect("not refused");
         let forwards: Vec<_> = (0..plan.steps()).map(|i| plan.step(i)).collect();
         let mut backwards: Vec<_> = (0..plan.steps()).rev().map(|i| plan.step(i)).collect();
@@ -156,20 +156,20 @@ fn schedule_steps_are_the_same_in_any_order() {
 #[test]
 fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
     for (size, ports) in [(1000, 1), (1024, 3), (1025, 16), (2187, 2)] {
-        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
-            let call = Call { root: Rank(size / 3), segments: 2, ..Call::new(verb, algorithm, size, ports) };
+        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+            let call = Spec { root: Rank(size / 3), segments: 2, ..Spec::new(verb, algorithm, size, ports) };
             for rank in [0, size / 3, size / 2 + 1, size - 1] {
-                let Ok(plan) = Plan::new(Call { rank: Rank(rank), ..call }) else { continue };
+                let Ok(plan) = Plan::new(Spec { rank: Rank(rank), ..call }) else { continue };
                 for i in (0..plan.steps()).step_by(1 + plan.steps() as usize / 5) {
                     let (peer, key, sends) = match plan.step(i).expect("a step").operation {
-                        Operation::Send { to, key, .. } => (to, key, true),
-                        Operation::Receive { of, key, .. } => (of, key, false),
+                        StepOperation::Send { to, key, .. } => (to, key, true),
+                        StepOperation::Receive { of, key, .. } => (of, key, false),
                         _ => continue,
                     };
-                    let other = Plan::new(Call { rank: peer, ..call }).expect("not refused");
+                    let other = Plan::new(Spec { rank: peer, ..call }).expect("not refused");
                     let halves = (0..other.steps()).filter(|j| match other.step(*j).expect("a step").operation {
-                        Operation::Send { to, key: its, .. } => !sends && to.0 == rank && its == key,
-                        Operation::Receive { of, key: its, .. } => sends && of.0 == rank && its == key,
+                        StepOperation::Send { to, key: its, .. } => !sends && to.0 == rank && its == key,
+                        StepOperation::Receive { of, key: its, .. } => sends && of.0 == rank && its == key,
                         _ => false,
                     });
                     assert_eq!(halves.count(), 1, "{call:?}: step {i} of rank {rank}");
@@ -182,15 +182,15 @@ fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
 /// The largest groups: nothing overflows, and a step costs as little as in a small one.
 #[test]
 fn schedules_of_a_million_ranks_have_steps() {
-    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         for (size, ports) in [(1 << 20, 1), (999_983, 16), (1 << 20, 3)] {
-            let call = Call { root: Rank(size / 2), ..Call::new(verb, algorithm, size, ports) };
+            let call = Spec { root: Rank(size / 2), ..Spec::new(verb, algorithm, size, ports) };
             for rank in [0, 1, size / 2, size - 1] {
-                let Ok(plan) = Plan::new(Call { rank: Rank(rank), ..call }) else { continue };
+                let Ok(plan) = Plan::new(Spec { rank: Rank(rank), ..call }) else { continue };
                 for i in (0..plan.steps()).step_by(1 + plan.steps() as usize / 64) {
                     let step = plan.step(i).expect("a step");
                     let ranks = match step.operation {
-                        Operation::Send { to: peer, .. } | Operation::Receive { of: peer, .. } => peer.0,
+                        StepOperation::Send { to: peer, .. } | StepOperation::Receive { of: peer, .. } => peer.0,
                         _ => 0,
                     };
                     assert!(ranks < size && step.operation.blocks() <= plan.blocks(), "{call:?}: step {i}");

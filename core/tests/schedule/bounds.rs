@@ -2,8 +2,8 @@
 
 use crate::group::{Group, calls};
 use crate::verify::run_until;
-use unisono_core::collective::Verb;
-use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
+use unisono_core::collective::CollectiveKind;
+use unisono_core::schedule::{Algorithm, Spec, StepOperation, BlockBuffer, Step};
 
 /// Messages and blocks that others send to `rank` while it does nothing.
 fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
@@ -14,24 +14,24 @@ fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
 
 fn scratch(steps: &[Step]) -> u32 {
     let spans = steps.iter().flat_map(|step| match step.operation {
-        Operation::Send { from: span, .. } | Operation::Receive { into: span, .. } => [span, span],
-        Operation::Copy { from, into } | Operation::Reduce { from, into, .. } => [from, into],
+        StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. } => [span, span],
+        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => [from, into],
     });
-    let blocks = spans.filter(|span| span.place == Place::Scratch).flat_map(|span| span.blocks.iter());
+    let blocks = spans.filter(|span| span.buffer == BlockBuffer::Scratch).flat_map(|span| span.blocks.iter());
     blocks.max().map_or(0, |last| last + 1)
 }
 
 /// Whether early messages to a rank may depend on that rank through others, so that the bound is not always reached.
-fn depends_on_itself(call: &Call) -> bool {
-    match call.verb {
-        Verb::Barrier => call.algorithm == Algorithm::Dissemination,
-        Verb::Broadcast | Verb::Allgather => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
-        Verb::Alltoall => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Pairwise),
+fn depends_on_itself(call: &Spec) -> bool {
+    match call.collective {
+        CollectiveKind::Barrier => call.algorithm == Algorithm::Dissemination,
+        CollectiveKind::Broadcast | CollectiveKind::Allgather => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
+        CollectiveKind::Alltoall => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Pairwise),
         _ => false,
     }
 }
 
-fn check(calls: impl Iterator<Item = Call>) {
+fn check(calls: impl Iterator<Item = Spec>) {
     for call in calls {
         let group = Group::new(call).expect("not refused");
         for (rank, plan) in group.plans.iter().enumerate() {
@@ -57,10 +57,10 @@ fn no_schedule_of_up_to_9_ranks_uses_more_memory_than_it_says() {
 #[test]
 fn no_schedule_of_10_to_17_ranks_uses_more_memory_than_it_says() {
     let calls = calls(10..=17, &[1, 2, 3]).into_iter();
-    check(calls.filter(|call| !call.verb.is_rooted() || call.root.0 == call.size / 2));
+    check(calls.filter(|call| !call.collective.is_rooted() || call.root.0 == call.size / 2));
 }
 
 #[test]
 fn no_schedule_in_segments_uses_more_memory_than_it_says() {
-    check(calls(1..=6, &[1, 2]).into_iter().map(|call| Call { segments: 3, ..call }));
+    check(calls(1..=6, &[1, 2]).into_iter().map(|call| Spec { segments: 3, ..call }));
 }

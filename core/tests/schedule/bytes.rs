@@ -5,9 +5,9 @@
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Turn, Verb};
+use unisono_core::collective::{Order, Poll, CollectiveKind};
 use unisono_core::ids::{Rank, StepId};
-use unisono_core::schedule::{Call, Cut, Fold, Layout, Operation, Piece, Place, Plan, Span};
+use unisono_core::schedule::{Spec, BlockMap, Fold, Layout, StepOperation, ByteRange, BlockBuffer, Plan, BlockSpan};
 
 const GRAIN: usize = 2;
 
@@ -23,7 +23,7 @@ fn entangle(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
 }
 
 /// The operation of a specification.
-fn operation(call: &Call) -> fn(&[u8], &[u8]) -> [u8; GRAIN] {
+fn operation(call: &Spec) -> fn(&[u8], &[u8]) -> [u8; GRAIN] {
     if call.order == Order::Fixed { entangle } else { compose }
 }
 
@@ -39,8 +39,8 @@ impl Table {
         Self { bytes, at }
     }
 
-    fn cut(&self) -> Cut<'_> {
-        Cut::Table { bytes: &self.bytes, at: &self.at }
+    fn cut(&self) -> BlockMap<'_> {
+        BlockMap::Table { bytes: &self.bytes, at: &self.at }
     }
 
     fn range(&self, block: usize) -> core::ops::Range<usize> {
@@ -67,21 +67,21 @@ struct Memory<'t> {
 }
 
 impl Memory<'_> {
-    fn place(&mut self, piece: &Piece) -> &mut [u8] {
-        let (memory, base) = match piece.place {
-            Place::Input => (&mut self.bytes, self.input),
-            Place::Output => (&mut self.bytes, self.output),
-            Place::Scratch => (&mut self.scratch, 0),
+    fn place(&mut self, piece: &ByteRange) -> &mut [u8] {
+        let (memory, base) = match piece.buffer {
+            BlockBuffer::Input => (&mut self.bytes, self.input),
+            BlockBuffer::Output => (&mut self.bytes, self.output),
+            BlockBuffer::Scratch => (&mut self.scratch, 0),
         };
         &mut memory[base + piece.offset..][..piece.bytes]
     }
 
-    fn read(&mut self, span: Span) -> Vec<u8> {
+    fn read(&mut self, span: BlockSpan) -> Vec<u8> {
         let layout = self.layout;
         layout.pieces(span).flat_map(|piece| self.place(&piece).to_vec()).collect()
     }
 
-    fn write(&mut self, span: Span, bytes: &[u8]) {
+    fn write(&mut self, span: BlockSpan, bytes: &[u8]) {
         let (layout, mut left) = (self.layout, bytes);
         for piece in layout.pieces(span) {
             let (now, rest) = left.split_at(piece.bytes);
@@ -96,7 +96,7 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
     let mut flying: HashMap<(u32, u32, u32), Vec<u8>> = HashMap::new();
     let mut executors = group.executors();
     let combine = operation(&group.call);
-    let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); group.size()];
+    let mut waiting: Vec<Vec<(StepId, StepOperation)>> = vec![Vec::new(); group.size()];
     let mut moved = true;
     while moved {
         moved = false;
@@ -106,28 +106,28 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                 let (step, operation) = match (waited.pop(), &mut executors[rank]) {
                     (Some(waited), _) => waited,
                     (None, executor) => match executor.poll() {
-                        Turn::Do(step, operation) => (step, operation),
+                        Poll::Request(step, operation) => (step, operation),
                         _ => break,
                     },
                 };
                 match operation {
-                    Operation::Send { to, key, from, .. } => {
+                    StepOperation::Send { to, key, from, .. } => {
                         flying.insert((rank as u32, to.0, key), memory.read(from));
                     }
-                    Operation::Receive { of, key, into, .. } => {
+                    StepOperation::Receive { of, key, into, .. } => {
                         let Some(bytes) = flying.remove(&(of.0, rank as u32, key)) else {
                             waiting[rank].push((step, operation));
                             continue;
                         };
                         memory.write(into, &bytes);
                     }
-                    Operation::Copy { from, into } => {
+                    StepOperation::Copy { from, into } => {
                         for (from, into) in memory.layout.pairs(from, into) {
                             let bytes = memory.place(&from).to_vec();
                             memory.place(&into).copy_from_slice(&bytes);
                         }
                     }
-                    Operation::Reduce { from, into, fold } => {
+                    StepOperation::Reduce { from, into, fold } => {
                         for (from, into) in memory.layout.pairs(from, into) {
                             let from = memory.place(&from).to_vec();
                             for (from, into) in from.chunks(GRAIN).zip(memory.place(&into).chunks_mut(GRAIN)) {
@@ -144,11 +144,11 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
             }
         }
     }
-    assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
+    assert!(executors.iter_mut().all(|executor| executor.poll() == Poll::Complete), "{:?}", group.call);
 }
 
 /// Byte `i` of the contribution of rank `rank`. Without `Order::Rank` an element is a shift, and shifts commute.
-fn own(call: &Call, rank: u32, i: usize) -> u8 {
+fn own(call: &Spec, rank: u32, i: usize) -> u8 {
     if call.order == Order::Any && i.is_multiple_of(GRAIN) {
         return 1;
     }
@@ -162,27 +162,27 @@ struct Tables {
     held: Table,
 }
 
-fn tables(call: &Call, rank: u32, unit: usize) -> Tables {
+fn tables(call: &Spec, rank: u32, unit: usize) -> Tables {
     let whole = |of: &dyn Fn(u32) -> usize| Table::new((0..call.size).map(of).collect());
     let length = |of, to| length(of, to, unit, call.varying);
     let blocks = || whole(&|b| length(b, b));
     let one = || Table::new(vec![length(rank, rank)]);
-    let (input, output) = match call.verb {
-        Verb::Gather | Verb::Allgather => (one(), blocks()),
-        Verb::Scatter | Verb::ReduceScatter => (blocks(), one()),
-        Verb::Alltoall => (whole(&|b| length(rank, b)), whole(&|b| length(b, rank))),
+    let (input, output) = match call.collective {
+        CollectiveKind::Gather | CollectiveKind::Allgather => (one(), blocks()),
+        CollectiveKind::Scatter | CollectiveKind::ReduceScatter => (blocks(), one()),
+        CollectiveKind::Alltoall => (whole(&|b| length(rank, b)), whole(&|b| length(b, rank))),
         _ => (Table::new(vec![unit * GRAIN]), Table::new(vec![unit * GRAIN])),
     };
-    let held = match call.verb {
-        Verb::Alltoall => whole(&|b| length(rank, b)),
-        Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter => blocks(),
+    let held = match call.collective {
+        CollectiveKind::Alltoall => whole(&|b| length(rank, b)),
+        CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter => blocks(),
         _ => Table::new(vec![unit * GRAIN]),
     };
     Tables { input, output, held }
 }
 
 /// The collective's definition, byte by byte: the output of `rank`, or `None` if it has none.
-fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
+fn oracle(call: &Spec, rank: u32, unit: usize) -> Option<Vec<u8>> {
     let contribution = |of: u32| -> Vec<u8> {
         let table = tables(call, of, unit).input;
         (0..table.total()).map(|i| own(call, of, i)).collect()
@@ -193,8 +193,8 @@ fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
     };
     let combined = |ranks: core::ops::Range<u32>| -> Vec<u8> {
         match call.order {
-            Order::Fixed if call.verb == Verb::Scan => doubled(rank, u32::MAX, &contribution, &pairs),
-            Order::Fixed if call.verb == Verb::Exscan => {
+            Order::Fixed if call.collective == CollectiveKind::Scan => doubled(rank, u32::MAX, &contribution, &pairs),
+            Order::Fixed if call.collective == CollectiveKind::Exscan => {
                 let reaches = (0..u32::BITS).map(|j| 1 << j).take_while(|reach| *reach <= rank);
                 let parts = reaches.map(|reach| doubled(rank - reach, reach, &contribution, &pairs));
                 parts.reduce(|nearer, farther| pairs(farther, nearer)).expect("a rank before")
@@ -204,18 +204,18 @@ fn oracle(call: &Call, rank: u32, unit: usize) -> Option<Vec<u8>> {
         }
     };
     let (everybody, is_root) = (0..call.size, Rank(rank) == call.root);
-    Some(match call.verb {
-        Verb::Barrier => return None,
-        Verb::Broadcast => contribution(call.root.0),
-        Verb::Reduce | Verb::Gather if !is_root => return None,
-        Verb::Exscan if rank == 0 => return None,
-        Verb::Reduce | Verb::Allreduce => combined(everybody),
-        Verb::Scan => combined(0..rank + 1),
-        Verb::Exscan => combined(0..rank),
-        Verb::Gather | Verb::Allgather => everybody.flat_map(contribution).collect(),
-        Verb::Scatter => part(call.root.0, rank),
-        Verb::Alltoall => everybody.flat_map(|of| part(of, rank)).collect(),
-        Verb::ReduceScatter => combined(everybody)[tables(call, 0, unit).input.range(rank as usize)].to_vec(),
+    Some(match call.collective {
+        CollectiveKind::Barrier => return None,
+        CollectiveKind::Broadcast => contribution(call.root.0),
+        CollectiveKind::Reduce | CollectiveKind::Gather if !is_root => return None,
+        CollectiveKind::Exscan if rank == 0 => return None,
+        CollectiveKind::Reduce | CollectiveKind::Allreduce => combined(everybody),
+        CollectiveKind::Scan => combined(0..rank + 1),
+        CollectiveKind::Exscan => combined(0..rank),
+        CollectiveKind::Gather | CollectiveKind::Allgather => everybody.flat_map(contribution).collect(),
+        CollectiveKind::Scatter => part(call.root.0, rank),
+        CollectiveKind::Alltoall => everybody.flat_map(|of| part(of, rank)).collect(),
+        CollectiveKind::ReduceScatter => combined(everybody)[tables(call, 0, unit).input.range(rank as usize)].to_vec(),
     })
 }
 
@@ -243,31 +243,31 @@ fn doubled(
     reaches.fold(own(rank), |all, step| pairs(doubled(rank - step, step, own, pairs), all))
 }
 
-fn check(call: Call, unit: usize) {
+fn check(call: Spec, unit: usize) {
     let Ok(group) = Group::new(call) else { return };
     let blocks = group.plans[0].blocks();
     let tables: Vec<Tables> = (0..call.size).map(|rank| tables(&call, rank, unit)).collect();
     let mut memories: Vec<Memory<'_>> = Vec::new();
     for (rank, (plan, table)) in (0..).zip(group.plans.iter().zip(&tables)) {
         let cuts = (table.input.cut(), table.output.cut(), table.held.cut());
-        let layout = match call.verb {
-            Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall => {
+        let layout = match call.collective {
+            CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall => {
                 Layout::new(cuts.0, cuts.1, cuts.2, blocks, GRAIN, call.segments)
             }
             _ => Layout::vector(unit * GRAIN, blocks, GRAIN, call.segments),
         };
         let shared =
-            call.verb == Verb::Broadcast || (call.in_place && (!call.verb.is_rooted() || Rank(rank) == call.root));
-        let (input, output) = match (shared, call.verb) {
+            call.collective == CollectiveKind::Broadcast || (call.in_place && (!call.collective.is_rooted() || Rank(rank) == call.root));
+        let (input, output) = match (shared, call.collective) {
             (false, _) => (0, table.input.total()),
-            (true, Verb::Gather | Verb::Allgather) => (table.output.at[rank as usize], 0),
-            (true, Verb::Scatter) => (0, table.input.at[rank as usize]),
+            (true, CollectiveKind::Gather | CollectiveKind::Allgather) => (table.output.at[rank as usize], 0),
+            (true, CollectiveKind::Scatter) => (0, table.input.at[rank as usize]),
             (true, _) => (0, 0),
         };
         let size = (input + table.input.total()).max(output + table.output.total());
         let mut bytes = vec![0xee; size];
         // In a broadcast only the root's memory has data at the start.
-        if call.verb != Verb::Broadcast || Rank(rank) == call.root {
+        if call.collective != CollectiveKind::Broadcast || Rank(rank) == call.root {
             let contribution = bytes[input..].iter_mut().take(table.input.total());
             contribution.enumerate().for_each(|(i, byte)| *byte = own(&call, rank, i));
         }
@@ -285,20 +285,20 @@ fn check(call: Call, unit: usize) {
 #[test]
 fn schedules_move_the_right_bytes_of_odd_zero_and_varying_lengths() {
     for call in calls((1..=6).chain([9]), &[1, 2]) {
-        if call.verb.is_rooted() && call.size == 9 && call.root != Rank(4) {
+        if call.collective.is_rooted() && call.size == 9 && call.root != Rank(4) {
             continue;
         }
         for (unit, segments) in [(0, 2), (1, 1), (5, 1), (13, 3)] {
             for varying in [false, true] {
-                check(Call { segments, varying, ..call }, unit);
+                check(Spec { segments, varying, ..call }, unit);
             }
         }
     }
 }
 
 #[test]
-fn bytes_of_schedules_that_are_refused_are_not_checked_silently() {
-    let moved = calls(4..=4, &[1]).into_iter().filter(|call| Plan::new(Call { varying: true, ..*call }).is_ok());
-    let verbs: std::collections::HashSet<Verb> = moved.map(|call| call.verb).collect();
+fn rejected_schedules_are_not_skipped_silently() {
+    let moved = calls(4..=4, &[1]).into_iter().filter(|call| Plan::new(Spec { varying: true, ..*call }).is_ok());
+    let verbs: std::collections::HashSet<CollectiveKind> = moved.map(|call| call.collective).collect();
     assert_eq!(verbs.len(), 11);
 }

@@ -7,15 +7,15 @@ use crate::group::Group;
 use crate::memory::Value;
 use crate::verify::{After, run_until};
 use core::fmt::Write;
-use unisono_core::collective::Verb;
-use unisono_core::schedule::{Algorithm, Call, Operation, Place, Step};
+use unisono_core::collective::CollectiveKind;
+use unisono_core::schedule::{Algorithm, Spec, StepOperation, BlockBuffer, Step};
 
 const CASES: &str = include_str!("cases.txt");
 
 /// Steps of one rank before the first message of round `round`, or before the steps after the last message.
 fn steps_before(steps: &[Step], round: u32) -> usize {
     let key = |step: &Step| match step.operation {
-        Operation::Send { key, .. } | Operation::Receive { key, .. } => Some(key),
+        StepOperation::Send { key, .. } | StepOperation::Receive { key, .. } => Some(key),
         _ => None,
     };
     match steps.iter().position(|step| key(step).is_some_and(|key| key >= round)) {
@@ -24,7 +24,7 @@ fn steps_before(steps: &[Step], round: u32) -> usize {
             // The copies of the last round, as many as its receives, belong to it.
             let last = steps.iter().filter_map(key).max();
             let messages = steps.iter().rposition(|step| key(step) == last).map_or(0, |i| i + 1);
-            let receives = |step: &&Step| matches!(step.operation, Operation::Receive { .. }) && key(step) == last;
+            let receives = |step: &&Step| matches!(step.operation, StepOperation::Receive { .. }) && key(step) == last;
             let copies = steps.iter().filter(receives).count();
             if steps.len() > messages + copies { messages + copies } else { steps.len() }
         }
@@ -44,7 +44,7 @@ fn rounds(group: &Group) -> u32 {
 /// The targets of each process in a round.
 fn targets(group: &Group, rank: usize, round: u32) -> String {
     let to = group.steps[rank].iter().filter_map(|step| match step.operation {
-        Operation::Send { to, key, .. } if key == round => Some(to.0.to_string()),
+        StepOperation::Send { to, key, .. } if key == round => Some(to.0.to_string()),
         _ => None,
     });
     to.collect::<Vec<_>>().join(" ")
@@ -66,7 +66,7 @@ fn allgather(group: &Group, own_first: bool) -> String {
         for (rank, memory) in after(group, round + 1).memories.iter().enumerate() {
             let size = group.size() as u32;
             let order = (0..size).map(|b| if own_first { (b + rank as u32) % size } else { b });
-            let has = order.filter_map(|block| match memory.read(Place::Output, block, 0) {
+            let has = order.filter_map(|block| match memory.read(BlockBuffer::Output, block, 0) {
                 Some(Value::Own(of, ..)) => Some(of.to_string()),
                 _ => None,
             });
@@ -79,7 +79,7 @@ fn allgather(group: &Group, own_first: bool) -> String {
 
 /// Block `row` of process `rank` before round `round`.
 fn forwarded(group: &Group, round: u32, row: u32, rank: usize) -> String {
-    cell(after(group, round).memories[rank].read(Place::Scratch, row, 0))
+    cell(after(group, round).memories[rank].read(BlockBuffer::Scratch, row, 0))
 }
 
 /// Process-memory configurations: a row per block, a column per process.
@@ -93,7 +93,7 @@ fn alltoall(group: &Group) -> String {
         .expect("text");
         let after = after(group, round);
         for row in 0..group.size() as u32 {
-            let cells = after.memories.iter().map(|memory| cell(memory.read(Place::Scratch, row, 0)));
+            let cells = after.memories.iter().map(|memory| cell(memory.read(BlockBuffer::Scratch, row, 0)));
             writeln!(text, "{}", cells.collect::<Vec<_>>().join(" ")).expect("text");
         }
     }
@@ -113,7 +113,7 @@ fn signals(group: &Group) -> String {
 fn parse(line: &str) -> Group {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |i: usize| words[i].parse().unwrap_or_else(|_| panic!("a number in {line:?}"));
-    let verb = [("allgather", Verb::Allgather), ("alltoall", Verb::Alltoall), ("barrier", Verb::Barrier)];
+    let verb = [("allgather", CollectiveKind::Allgather), ("alltoall", CollectiveKind::Alltoall), ("barrier", CollectiveKind::Barrier)];
     let algorithm = [
         ("standard-exchange", Algorithm::StandardExchange),
         ("doubling", Algorithm::Doubling),
@@ -122,7 +122,7 @@ fn parse(line: &str) -> Group {
     ];
     let verb = verb.iter().find(|known| known.0 == words[0]).expect("a verb").1;
     let algorithm = algorithm.iter().find(|known| known.0 == words[1]).expect("an algorithm").1;
-    Group::new(Call::new(verb, algorithm, number(2), number(4) as u8)).expect("not refused")
+    Group::new(Spec::new(verb, algorithm, number(2), number(4) as u8)).expect("not refused")
 }
 
 /// `slip step S row R PX printed A rule B`: S is a step of the alltoall.
@@ -145,9 +145,9 @@ fn schedules_are_the_examples_of_the_sources() {
         let Some((first, rest)) = lines.split_first() else { continue };
         let group = parse(first);
         let (slips, shown): (Vec<&str>, Vec<&str>) = rest.iter().partition(|line| line.starts_with("slip"));
-        let text = match group.call.verb {
-            Verb::Barrier => signals(&group),
-            Verb::Alltoall => alltoall(&group),
+        let text = match group.call.collective {
+            CollectiveKind::Barrier => signals(&group),
+            CollectiveKind::Alltoall => alltoall(&group),
             _ => allgather(&group, group.call.algorithm == Algorithm::Bruck),
         };
         assert_eq!(shown, text.lines().collect::<Vec<_>>(), "{first}\n{text}");

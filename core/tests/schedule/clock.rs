@@ -5,11 +5,11 @@
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Plan, Turn, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, Poll, CollectiveKind};
 use unisono_core::ids::{Rank, StepId};
-use unisono_core::schedule::{Choice, Link, Operation, algorithms, choose};
+use unisono_core::schedule::{Choice, LinkModel, StepOperation, algorithms, choose};
 
-const LINK: Link = Link { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };
+const LINK: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };
 /// The constant of `unisono_core`.
 const COMBINE_PS_PER_BYTE: u64 = 150;
 
@@ -74,13 +74,13 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
         Clock { jobs: vec![VecDeque::new(); size], busy: vec![false; size.div_ceil(sharing)], ..Clock::default() };
     loop {
         for (rank, executor) in executors.iter_mut().enumerate() {
-            while let Turn::Do(step, operation) = executor.poll() {
+            while let Poll::Request(step, operation) = executor.poll() {
                 let bytes = bytes * u64::from(operation.blocks());
                 match operation {
-                    Operation::Send { to, key, .. } => {
+                    StepOperation::Send { to, key, .. } => {
                         clock.jobs[rank].push_back(Job::Send { step, to: to.0 as usize, key, bytes });
                     }
-                    Operation::Receive { of, key, .. } => {
+                    StepOperation::Receive { of, key, .. } => {
                         let message = (of.0 as usize, rank, key);
                         let job = Job::Receive { step, bytes };
                         match clock.arrived.remove(&message) {
@@ -90,8 +90,8 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
                             }
                         }
                     }
-                    Operation::Reduce { .. } => clock.jobs[rank].push_back(Job::Reduce { step, bytes }),
-                    Operation::Copy { .. } => executor.handle_done(step),
+                    StepOperation::Reduce { .. } => clock.jobs[rank].push_back(Job::Reduce { step, bytes }),
+                    StepOperation::Copy { .. } => executor.handle_done(step),
                 }
             }
             clock.begin(rank);
@@ -113,14 +113,14 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
             },
         }
     }
-    assert!(executors.iter_mut().all(|executor| executor.poll() == Turn::Final), "{:?}", group.call);
+    assert!(executors.iter_mut().all(|executor| executor.poll() == Poll::Complete), "{:?}", group.call);
     clock.now
 }
 
 /// The simulated time of a choice, and the model's.
-fn times(choice: Choice, plan: &Plan, link: &Link) -> Option<(u64, u64)> {
-    let group = Group::new(choice.call(plan, false)).ok()?;
-    let vector = matches!(plan.verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan);
+fn times(choice: Choice, plan: &CollectiveSpec, link: &LinkModel) -> Option<(u64, u64)> {
+    let group = Group::new(choice.spec(plan, false)).ok()?;
+    let vector = matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan);
     let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
     let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
     Some((run(&group, block as u64, link.sharing.into()), choice.time_ps(plan, false, link).expect("not refused")))
@@ -129,10 +129,10 @@ fn times(choice: Choice, plan: &Plan, link: &Link) -> Option<(u64, u64)> {
 /// The model's times are close to simulated ones, and no other choice is much faster than the selected one.
 #[test]
 fn schedules_take_the_time_that_choices_say() {
-    for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
-        for bytes in if verb == Verb::Barrier { vec![0] } else { vec![0, 2000, 1 << 20] } {
+    for (verb, size) in CollectiveKind::ALL.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
+        for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { vec![0, 2000, 1 << 20] } {
             let (rank, root) = (Rank(0), Rank(0));
-            let plan = Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 };
+            let plan = CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 };
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for (ports, segments) in [1, 2, 3, 15].into_iter().flat_map(|k| [(k, 1), (k, 8)]) {
@@ -154,12 +154,12 @@ fn schedules_take_the_time_that_choices_say() {
 #[test]
 fn schedules_that_share_processors_are_chosen_by_their_work() {
     for (verb, size, sharing) in
-        Verb::ALL.into_iter().flat_map(|verb| [(4, 2), (8, 4), (9, 9)].map(|(n, s)| (verb, n, s)))
+        CollectiveKind::ALL.into_iter().flat_map(|verb| [(4, 2), (8, 4), (9, 9)].map(|(n, s)| (verb, n, s)))
     {
-        let link = Link { sharing, ..LINK };
-        for bytes in if verb == Verb::Barrier { vec![0] } else { vec![8, 1 << 18] } {
+        let link = LinkModel { sharing, ..LINK };
+        for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { vec![8, 1 << 18] } {
             let (rank, root) = (Rank(0), Rank(0));
-            let plan = Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 };
+            let plan = CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 };
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for ports in [1, 2, 3] {

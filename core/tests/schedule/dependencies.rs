@@ -2,7 +2,7 @@
 //! concurrent step writes.
 
 use crate::memory::Buffers;
-use unisono_core::schedule::{Operation, Span, Step};
+use unisono_core::schedule::{StepOperation, BlockSpan, Step};
 
 /// For each step, which of the 64 before it are complete whenever it begins: bit b stands for step i − 1 − b. Older
 /// ones are complete.
@@ -10,7 +10,7 @@ pub(crate) fn promised(steps: &[Step]) -> Vec<u64> {
     let mut promised: Vec<u64> = Vec::with_capacity(steps.len());
     for (i, step) in steps.iter().enumerate() {
         let mut mask = 0;
-        let mut left = step.needs;
+        let mut left = step.dependencies;
         while left != 0 {
             let b = left.trailing_zeros();
             left &= left - 1;
@@ -60,25 +60,25 @@ struct Touched {
     overlays: Cells,
 }
 
-fn add(to: &mut Cells, buffers: &Buffers, span: Span) -> Result<(), String> {
+fn add(to: &mut Cells, buffers: &Buffers, span: BlockSpan) -> Result<(), String> {
     for block in span.blocks.iter() {
-        to.insert(buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
+        to.insert(buffers.cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
     }
     Ok(())
 }
 
-fn touched(buffers: &Buffers, operation: &Operation) -> Result<Touched, String> {
+fn touched(buffers: &Buffers, operation: &StepOperation) -> Result<Touched, String> {
     let (mut reads, mut writes) = (Cells::default(), Cells::default());
     let segment = match operation {
-        Operation::Send { from, .. } => {
+        StepOperation::Send { from, .. } => {
             add(&mut reads, buffers, *from)?;
             from.segment
         }
-        Operation::Receive { into, .. } => {
+        StepOperation::Receive { into, .. } => {
             add(&mut writes, buffers, *into)?;
             into.segment
         }
-        Operation::Copy { from, into } | Operation::Reduce { from, into, .. } => {
+        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => {
             if from.segment != into.segment {
                 return Err(format!("from one segment into another: {operation:?}"));
             }
@@ -88,8 +88,8 @@ fn touched(buffers: &Buffers, operation: &Operation) -> Result<Touched, String> 
         }
     };
     let mut overlays = Cells::default();
-    if let Operation::Receive { into, .. } | Operation::Copy { into, .. } | Operation::Reduce { into, .. } = operation {
-        buffers.overlaid(into.place).for_each(|cell| overlays.insert(cell));
+    if let StepOperation::Receive { into, .. } | StepOperation::Copy { into, .. } | StepOperation::Reduce { into, .. } = operation {
+        buffers.overlaid(into.buffer).for_each(|cell| overlays.insert(cell));
     }
     Ok(Touched { segment, reads, writes, overlays })
 }

@@ -1,11 +1,11 @@
 //! All ranks' schedules of one collective, and the list of all specifications.
 
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, CollectiveKind};
 use unisono_core::ids::{CollectiveId, Rank};
-use unisono_core::schedule::{Algorithm, Call, Executor, Plan, Refused, Schedule, Step};
+use unisono_core::schedule::{Algorithm, Spec, Executor, Plan, Unsupported, Schedule, Step};
 
 pub(crate) struct Group {
-    pub(crate) call: Call,
+    pub(crate) call: Spec,
     pub(crate) plans: Vec<Plan>,
     pub(crate) steps: Vec<Vec<Step>>,
 }
@@ -13,18 +13,18 @@ pub(crate) struct Group {
 /// The steps of a plan, possibly truncated or modified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed<'s> {
-    verb: Verb,
+    verb: CollectiveKind,
     steps: &'s [Step],
 }
 
 impl<'s> Listed<'s> {
-    pub(crate) fn executor(verb: Verb, steps: &'s [Step]) -> Executor<Self> {
+    pub(crate) fn executor(verb: CollectiveKind, steps: &'s [Step]) -> Executor<Self> {
         Executor::new(CollectiveId::default(), Self { verb, steps })
     }
 }
 
 impl Schedule for Listed<'_> {
-    fn verb(&self) -> Verb {
+    fn collective(&self) -> CollectiveKind {
         self.verb
     }
 
@@ -38,8 +38,8 @@ impl Schedule for Listed<'_> {
 }
 
 impl Group {
-    pub(crate) fn new(call: Call) -> Result<Self, Refused> {
-        let plans = (0..call.size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call }));
+    pub(crate) fn new(call: Spec) -> Result<Self, Unsupported> {
+        let plans = (0..call.size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call }));
         let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
         let steps = plans.iter().map(|plan| (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect());
         Ok(Self { call, steps: steps.collect(), plans })
@@ -47,7 +47,7 @@ impl Group {
 
     /// One executor per rank, over the group's steps.
     pub(crate) fn executors(&self) -> Vec<Executor<Listed<'_>>> {
-        self.steps.iter().map(|steps| Listed::executor(self.call.verb, steps)).collect()
+        self.steps.iter().map(|steps| Listed::executor(self.call.collective, steps)).collect()
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -55,16 +55,16 @@ impl Group {
     }
 }
 
-fn places(verb: Verb) -> bool {
-    !matches!(verb, Verb::Barrier | Verb::Broadcast)
+fn places(verb: CollectiveKind) -> bool {
+    !matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast)
 }
 
 /// Every accepted specification of `sizes` ranks on `ports` ports, with one segment. Each algorithm uses its own ports,
 /// a tree of k + 1 branches also one port.
-pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call> {
+pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Spec> {
     let mut all = Vec::new();
     for size in sizes {
-        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
             for k in ports {
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {
@@ -73,8 +73,8 @@ pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Call>
                             if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] }
                         {
                             for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
-                                let call = Call::new(verb, algorithm, size, ports);
-                                let call = Call { radix: k + 1, root: Rank(root), order, in_place, ..call };
+                                let call = Spec::new(verb, algorithm, size, ports);
+                                let call = Spec { radix: k + 1, root: Rank(root), order, in_place, ..call };
                                 if Plan::new(call).is_ok() {
                                     all.push(call);
                                 }

@@ -1,9 +1,9 @@
 //! Symbolic contents of blocks: their origin and how they were combined, instead of bytes.
 
 use std::collections::HashMap;
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Call, Fold, Place, Plan, Span};
+use unisono_core::schedule::{Spec, Fold, BlockBuffer, Plan, BlockSpan};
 
 /// A block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ impl Combined {
 /// The buffers of a rank, and which blocks share memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers {
-    verb: Verb,
+    verb: CollectiveKind,
     rank: u32,
     pub(crate) input: u32,
     pub(crate) output: u32,
@@ -63,19 +63,19 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let Call { verb, rank: Rank(rank), root, in_place, segments, .. } = *plan.call();
+        let Spec { collective: verb, rank: Rank(rank), root, in_place, segments, .. } = *plan.spec();
         let (root, blocks) = (Rank(rank) == root, plan.blocks());
         let (input, output) = match verb {
-            Verb::Barrier => (0, 0),
-            Verb::Broadcast => (0, blocks),
-            Verb::Reduce => (blocks, if root { blocks } else { 0 }),
-            Verb::Allreduce | Verb::Scan | Verb::Exscan | Verb::Alltoall => (blocks, blocks),
-            Verb::Gather => (1, if root { blocks } else { 0 }),
-            Verb::Scatter => (if root { blocks } else { 0 }, 1),
-            Verb::Allgather => (1, blocks),
-            Verb::ReduceScatter => (blocks, 1),
+            CollectiveKind::Barrier => (0, 0),
+            CollectiveKind::Broadcast => (0, blocks),
+            CollectiveKind::Reduce => (blocks, if root { blocks } else { 0 }),
+            CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan | CollectiveKind::Alltoall => (blocks, blocks),
+            CollectiveKind::Gather => (1, if root { blocks } else { 0 }),
+            CollectiveKind::Scatter => (if root { blocks } else { 0 }, 1),
+            CollectiveKind::Allgather => (1, blocks),
+            CollectiveKind::ReduceScatter => (blocks, 1),
         };
-        let rooted = matches!(verb, Verb::Reduce | Verb::Gather | Verb::Scatter);
+        let rooted = matches!(verb, CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter);
         let shared = in_place && (root || !rooted);
         Self { verb, rank, input, output, scratch: plan.scratch_blocks(), shared, segments }
     }
@@ -86,28 +86,28 @@ impl Buffers {
     }
 
     /// The cell of a block, or `None` beyond the buffer.
-    pub(crate) fn cell(&self, place: Place, block: u32) -> Option<u32> {
+    pub(crate) fn cell(&self, place: BlockBuffer, block: u32) -> Option<u32> {
         let (at, blocks) = match place {
-            Place::Output => (0, self.output),
-            Place::Scratch => (self.output, self.scratch),
-            Place::Input => (self.output + self.scratch, self.input),
+            BlockBuffer::Output => (0, self.output),
+            BlockBuffer::Scratch => (self.output, self.scratch),
+            BlockBuffer::Input => (self.output + self.scratch, self.input),
         };
         if block >= blocks {
             return None;
         }
         Some(match (self.shared, self.verb, place) {
-            (true, Verb::Scatter, Place::Output) => self.output + self.scratch + self.rank,
-            (true, Verb::ReduceScatter, Place::Output) if self.input == 1 => self.output + self.scratch,
-            (true, Verb::Gather | Verb::Allgather, Place::Input) => self.rank,
-            (true, Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan | Verb::Alltoall, Place::Input) => block,
+            (true, CollectiveKind::Scatter, BlockBuffer::Output) => self.output + self.scratch + self.rank,
+            (true, CollectiveKind::ReduceScatter, BlockBuffer::Output) if self.input == 1 => self.output + self.scratch,
+            (true, CollectiveKind::Gather | CollectiveKind::Allgather, BlockBuffer::Input) => self.rank,
+            (true, CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan | CollectiveKind::Alltoall, BlockBuffer::Input) => block,
             _ => at + block,
         })
     }
 
     /// Cells of which all segments are overwritten by a write to `place`: the result of a reduce-scatter in place
     /// overlays the input.
-    pub(crate) fn overlaid(&self, place: Place) -> core::ops::Range<u32> {
-        if self.shared && self.verb == Verb::ReduceScatter && place == Place::Output && self.input > 1 {
+    pub(crate) fn overlaid(&self, place: BlockBuffer) -> core::ops::Range<u32> {
+        if self.shared && self.verb == CollectiveKind::ReduceScatter && place == BlockBuffer::Output && self.input > 1 {
             self.output + self.scratch..self.cells()
         } else {
             0..0
@@ -115,19 +115,19 @@ impl Buffers {
     }
 
     /// Whether the buffer may be written.
-    pub(crate) fn writable(&self, place: Place) -> bool {
-        place != Place::Input || (self.shared && !matches!(self.verb, Verb::Scatter | Verb::ReduceScatter))
+    pub(crate) fn writable(&self, place: BlockBuffer) -> bool {
+        place != BlockBuffer::Input || (self.shared && !matches!(self.verb, CollectiveKind::Scatter | CollectiveKind::ReduceScatter))
     }
 
     /// What determines a block's size if sizes vary: the rank that it belongs to.
-    pub(crate) fn class(&self, place: Place, block: u32, blocks: u32, in_place: bool) -> (u32, u32) {
-        let block = if place == Place::Scratch { block % blocks } else { block };
+    pub(crate) fn class(&self, place: BlockBuffer, block: u32, blocks: u32, in_place: bool) -> (u32, u32) {
+        let block = if place == BlockBuffer::Scratch { block % blocks } else { block };
         match (self.verb, place) {
-            (Verb::Alltoall, _) if in_place => (block.min(self.rank), block.max(self.rank)),
-            (Verb::Alltoall, Place::Output) => (block, self.rank),
-            (Verb::Alltoall, _) => (self.rank, block),
-            (Verb::Gather | Verb::Allgather, Place::Input) => (self.rank, 0),
-            (Verb::Scatter | Verb::ReduceScatter, Place::Output) => (self.rank, 0),
+            (CollectiveKind::Alltoall, _) if in_place => (block.min(self.rank), block.max(self.rank)),
+            (CollectiveKind::Alltoall, BlockBuffer::Output) => (block, self.rank),
+            (CollectiveKind::Alltoall, _) => (self.rank, block),
+            (CollectiveKind::Gather | CollectiveKind::Allgather, BlockBuffer::Input) => (self.rank, 0),
+            (CollectiveKind::Scatter | CollectiveKind::ReduceScatter, BlockBuffer::Output) => (self.rank, 0),
             _ => (block, 0),
         }
     }
@@ -143,10 +143,10 @@ impl Memory {
     pub(crate) fn new(plan: &Plan) -> Self {
         let buffers = Buffers::new(plan);
         let mut memory = Self { buffers, cells: vec![Value::Undefined; (buffers.cells() * buffers.segments) as usize] };
-        let Call { verb, rank, root, segments, .. } = *plan.call();
+        let Spec { collective: verb, rank, root, segments, .. } = *plan.spec();
         let (place, blocks) = match verb {
-            Verb::Broadcast if rank == root => (Place::Output, buffers.output),
-            _ => (Place::Input, buffers.input),
+            CollectiveKind::Broadcast if rank == root => (BlockBuffer::Output, buffers.output),
+            _ => (BlockBuffer::Input, buffers.input),
         };
         for (block, segment) in (0..blocks).flat_map(|block| (0..segments).map(move |s| (block, s))) {
             let cell = buffers.cell(place, block).expect("a block of the buffer");
@@ -155,28 +155,28 @@ impl Memory {
         memory
     }
 
-    pub(crate) fn read(&self, place: Place, block: u32, segment: u32) -> Option<Value> {
+    pub(crate) fn read(&self, place: BlockBuffer, block: u32, segment: u32) -> Option<Value> {
         let cell = self.buffers.cell(place, block)?;
         self.cells.get((cell * self.buffers.segments + segment) as usize).copied()
     }
 
-    pub(crate) fn load(&self, span: Span) -> Result<Vec<Value>, String> {
+    pub(crate) fn load(&self, span: BlockSpan) -> Result<Vec<Value>, String> {
         let read =
-            |block| self.read(span.place, block, span.segment).ok_or_else(|| format!("no block {block} in {span:?}"));
+            |block| self.read(span.buffer, block, span.segment).ok_or_else(|| format!("no block {block} in {span:?}"));
         span.blocks.iter().map(read).collect()
     }
 
-    pub(crate) fn store(&mut self, span: Span, values: &[Value]) -> Result<(), String> {
+    pub(crate) fn store(&mut self, span: BlockSpan, values: &[Value]) -> Result<(), String> {
         if span.blocks.len() as usize != values.len() {
             return Err(format!("{} blocks for {span:?}", values.len()));
         }
         for (block, value) in span.blocks.iter().zip(values) {
-            let cell = self.buffers.cell(span.place, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
-            if !self.buffers.writable(span.place) {
+            let cell = self.buffers.cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
+            if !self.buffers.writable(span.buffer) {
                 return Err(format!("writes the input: {span:?}"));
             }
             self.cells[(cell * self.buffers.segments + span.segment) as usize] = *value;
-            for cell in self.buffers.overlaid(span.place) {
+            for cell in self.buffers.overlaid(span.buffer) {
                 let segments = self.buffers.segments;
                 self.cells[(cell * segments) as usize..((cell + 1) * segments) as usize].fill(Value::Undefined);
             }
@@ -184,7 +184,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn reduce(&mut self, all: &mut Combined, from: Span, into: Span, fold: Fold) -> Result<(), String> {
+    pub(crate) fn reduce(&mut self, all: &mut Combined, from: BlockSpan, into: BlockSpan, fold: Fold) -> Result<(), String> {
         let pairs = self.load(from)?.into_iter().zip(self.load(into)?);
         let values: Vec<Value> = pairs
             .map(|(from, into)| match fold {

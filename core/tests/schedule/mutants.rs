@@ -3,9 +3,9 @@
 use crate::group::Group;
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Blocks, Call, Fold, Operation, Place, Span, Step};
+use unisono_core::schedule::{Algorithm, Blocks, Spec, Fold, StepOperation, BlockBuffer, BlockSpan, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Mutant {
@@ -38,13 +38,13 @@ const MUTANTS: [Mutant; 8] = [
     Mutant::Omitted,
 ];
 
-fn shift(span: &mut Span) -> bool {
+fn shift(span: &mut BlockSpan) -> bool {
     let blocks = &mut span.blocks;
     blocks.first = (blocks.first + 1) % blocks.modulus;
     !blocks.is_empty() && blocks.len() != blocks.modulus
 }
 
-fn shorten(span: &mut Span) -> bool {
+fn shorten(span: &mut BlockSpan) -> bool {
     if span.blocks.last == 0 {
         return false;
     }
@@ -58,34 +58,34 @@ fn mutate(step: &Step, mutant: Mutant, size: u32) -> Option<Step> {
     let mut wrong = *step;
     let changed = match (mutant, &mut wrong.operation) {
         (Mutant::NoNeeds, _) => {
-            wrong.needs = 0;
-            step.needs != 0
+            wrong.dependencies = 0;
+            step.dependencies != 0
         }
         (Mutant::OneNeedLess, _) => {
-            wrong.needs &= wrong.needs.wrapping_sub(1);
-            step.needs != 0
+            wrong.dependencies &= wrong.dependencies.wrapping_sub(1);
+            step.dependencies != 0
         }
-        (Mutant::Shifted, Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => shift(span),
-        (Mutant::Shifted, Operation::Copy { into: span, .. } | Operation::Reduce { into: span, .. }) => shift(span),
-        (Mutant::Shorter, Operation::Copy { from, into } | Operation::Reduce { from, into, .. }) => {
+        (Mutant::Shifted, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => shift(span),
+        (Mutant::Shifted, StepOperation::Copy { into: span, .. } | StepOperation::Reduce { into: span, .. }) => shift(span),
+        (Mutant::Shorter, StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. }) => {
             shorten(from) && shorten(into)
         }
-        (Mutant::Shorter, Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => shorten(span),
-        (Mutant::OtherPeer, Operation::Send { to: peer, .. } | Operation::Receive { of: peer, .. }) => {
+        (Mutant::Shorter, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => shorten(span),
+        (Mutant::OtherPeer, StepOperation::Send { to: peer, .. } | StepOperation::Receive { of: peer, .. }) => {
             *peer = Rank((peer.0 + 1) % size);
             true
         }
-        (Mutant::OtherKey, Operation::Send { key, .. } | Operation::Receive { key, .. }) => {
+        (Mutant::OtherKey, StepOperation::Send { key, .. } | StepOperation::Receive { key, .. }) => {
             *key += 1;
             true
         }
-        (Mutant::OtherFold, Operation::Reduce { fold, .. }) => {
+        (Mutant::OtherFold, StepOperation::Reduce { fold, .. }) => {
             *fold = if *fold == Fold::Left { Fold::Right } else { Fold::Left };
             true
         }
         (Mutant::Omitted, operation) => {
-            let nothing = Span { place: Place::Input, blocks: Blocks::NONE, segment: 0 };
-            *operation = Operation::Copy { from: nothing, into: nothing };
+            let nothing = BlockSpan { buffer: BlockBuffer::Input, blocks: Blocks::NONE, segment: 0 };
+            *operation = StepOperation::Copy { from: nothing, into: nothing };
             true
         }
         _ => false,
@@ -122,11 +122,11 @@ fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
 
 #[test]
 fn every_mutant_of_a_schedule_is_noticed() {
-    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         let mut counts = BTreeMap::new();
         for (size, ports, in_place) in [(7, 2, false), (5, 2, true), (4, 1, false), (9, 2, false)] {
-            let call = Call { root: Rank(2), order: Order::Rank, in_place, ..Call::new(verb, algorithm, size, ports) };
-            let group = Group::new(call).or_else(|_| Group::new(Call { order: Order::Any, ..call }));
+            let call = Spec { root: Rank(2), order: Order::Rank, in_place, ..Spec::new(verb, algorithm, size, ports) };
+            let group = Group::new(call).or_else(|_| Group::new(Spec { order: Order::Any, ..call }));
             match group {
                 Ok(group) if size < 9 || !verb.combines() => count(&group, &mut counts),
                 _ => {}
@@ -143,8 +143,8 @@ fn every_mutant_of_a_schedule_is_noticed() {
 #[test]
 fn schedule_of_an_allreduce_with_other_bits_on_one_rank_is_noticed() {
     for algorithm in [Algorithm::Doubling, Algorithm::StandardExchange] {
-        let group = Group::new(Call::new(Verb::Allreduce, algorithm, 8, 1)).expect("not refused");
-        let fold = group.steps[3].iter().position(|step| matches!(step.operation, Operation::Reduce { .. }));
+        let group = Group::new(Spec::new(CollectiveKind::Allreduce, algorithm, 8, 1)).expect("not refused");
+        let fold = group.steps[3].iter().position(|step| matches!(step.operation, StepOperation::Reduce { .. }));
         let fold = fold.expect("a reduction");
         let mut steps = group.steps.clone();
         steps[3][fold] = mutate(&steps[3][fold], Mutant::OtherFold, 8).expect("a reduction");

@@ -4,9 +4,9 @@ use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
-use unisono_core::collective::{Turn, Verb};
+use unisono_core::collective::{Poll, CollectiveKind};
 use unisono_core::ids::StepId;
-use unisono_core::schedule::{Algorithm, Call, Executor, Operation, Step};
+use unisono_core::schedule::{Algorithm, Spec, Executor, StepOperation, Step};
 
 /// xorshift.
 struct Random(u64);
@@ -76,7 +76,7 @@ impl<'g> World<'g> {
 
     /// Lists the steps of a rank that may begin now.
     fn look(&mut self, rank: usize) {
-        while let Turn::Do(StepId(i), operation) = self.executors[rank].poll() {
+        while let Poll::Request(StepId(i), operation) = self.executors[rank].poll() {
             assert_eq!(operation, self.step(rank, i as usize).operation);
             self.events.push(Event::Begin(rank, i as usize));
         }
@@ -96,7 +96,7 @@ impl<'g> World<'g> {
     fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Begin(rank, i) => match self.step(rank, i).operation {
-                Operation::Send { to, key, .. } => {
+                StepOperation::Send { to, key, .. } => {
                     let key = (rank as u32, to.0, key);
                     self.sending.insert(key, (rank, i));
                     match self.sends {
@@ -104,7 +104,7 @@ impl<'g> World<'g> {
                         Sends::Buffered => self.events.push(Event::Finish(rank, i)),
                     }
                 }
-                Operation::Receive { of, key, .. } => {
+                StepOperation::Receive { of, key, .. } => {
                     let key = (of.0, rank as u32, key);
                     self.receiving.insert(key, (rank, i));
                     match self.sends {
@@ -117,26 +117,26 @@ impl<'g> World<'g> {
             },
             Event::Finish(rank, i) => {
                 match self.step(rank, i).operation {
-                    Operation::Copy { from, into } => {
+                    StepOperation::Copy { from, into } => {
                         let values = self.memories[rank].load(from)?;
                         self.memories[rank].store(into, &values)?;
                     }
-                    Operation::Reduce { from, into, fold } => {
+                    StepOperation::Reduce { from, into, fold } => {
                         self.memories[rank].reduce(&mut self.combined, from, into, fold)?;
                     }
-                    Operation::Send { to, key, from, .. } => {
+                    StepOperation::Send { to, key, from, .. } => {
                         let key = (rank as u32, to.0, key);
                         self.flying.insert(key, self.memories[rank].load(from)?);
                         if let Some((receiver, j)) = self.receiving.get(&key) {
                             self.events.push(Event::Deliver(*receiver, *j));
                         }
                     }
-                    Operation::Receive { .. } => {}
+                    StepOperation::Receive { .. } => {}
                 }
                 self.finish(rank, i);
             }
             Event::Meet(sender, i, receiver, j) => {
-                if let (Operation::Send { from, .. }, Operation::Receive { into, .. }) =
+                if let (StepOperation::Send { from, .. }, StepOperation::Receive { into, .. }) =
                     (self.step(sender, i).operation, self.step(receiver, j).operation)
                 {
                     let values = self.memories[sender].load(from)?;
@@ -146,7 +146,7 @@ impl<'g> World<'g> {
                 self.finish(receiver, j);
             }
             Event::Deliver(rank, i) => {
-                if let Operation::Receive { of, key, into, .. } = self.step(rank, i).operation {
+                if let StepOperation::Receive { of, key, into, .. } = self.step(rank, i).operation {
                     let values = self.flying.remove(&(of.0, rank as u32, key)).ok_or("delivered twice")?;
                     self.memories[rank].store(into, &values)?;
                 }
@@ -180,7 +180,7 @@ fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
 fn check(sizes: impl Iterator<Item = u32>, all_segments: bool) {
     for (n, call) in (0_u32..).zip(calls(sizes, &[1, 2, 3])) {
         for segments in if all_segments { 1..=3 } else { 1 + n % 3..=1 + n % 3 } {
-            let group = Group::new(Call { segments, ..call }).expect("not refused");
+            let group = Group::new(Spec { segments, ..call }).expect("not refused");
             let sends = if (n / 3 + segments) % 2 == 0 { Sends::Taken } else { Sends::Buffered };
             ends(&group, sends, u64::from(n) + 7).unwrap_or_else(|why| panic!("{:?}: {why}", group.call));
         }
@@ -207,7 +207,7 @@ fn every_schedule_of_14_to_17_ranks_ends_in_any_order() {
 fn schedules_longer_than_their_window_end_in_any_order() {
     for (n, call) in (0_u64..).zip(calls(40..=40, &[1, 3, 16])) {
         if call.root.0 % 13 == 0 {
-            let group = Group::new(Call { segments: 2, ..call }).expect("not refused");
+            let group = Group::new(Spec { segments: 2, ..call }).expect("not refused");
             let sends = if n % 2 == 0 { Sends::Taken } else { Sends::Buffered };
             ends(&group, sends, n).unwrap_or_else(|why| panic!("{call:?}: {why}"));
         }
@@ -217,10 +217,10 @@ fn schedules_longer_than_their_window_end_in_any_order() {
 /// If every rank of a ring first waits for the rank before it, none begins; a step that waits for itself never does.
 #[test]
 fn schedules_that_cannot_end_are_noticed() {
-    let mut group = Group::new(Call::new(Verb::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
-    let sends = |step: &&mut Step| matches!(step.operation, Operation::Send { key: 0, .. });
+    let mut group = Group::new(Spec::new(CollectiveKind::Allgather, Algorithm::Ring, 3, 1)).expect("not refused");
+    let sends = |step: &&mut Step| matches!(step.operation, StepOperation::Send { key: 0, .. });
     for send in group.steps.iter_mut().flat_map(|steps| steps.iter_mut().filter(sends)) {
-        send.needs |= 1;
+        send.dependencies |= 1;
     }
     for sends in [Sends::Taken, Sends::Buffered] {
         let why = ends(&group, sends, 1).expect_err("noticed");
@@ -231,12 +231,12 @@ fn schedules_that_cannot_end_are_noticed() {
 /// Under `Taken`, a receive that waits for its rank's own send to the same rank is half of a deadlock.
 #[test]
 fn schedules_that_end_only_with_buffers_are_noticed() {
-    let mut group = Group::new(Call::new(Verb::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
+    let mut group = Group::new(Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 2, 1)).expect("not refused");
     for steps in &mut group.steps {
-        let receive = steps.iter().position(|step| matches!(step.operation, Operation::Receive { .. }));
+        let receive = steps.iter().position(|step| matches!(step.operation, StepOperation::Receive { .. }));
         let receive = receive.expect("a receive");
         steps.swap(receive, receive + 1);
-        steps[receive + 1].needs |= 1;
+        steps[receive + 1].dependencies |= 1;
     }
     ends(&group, Sends::Buffered, 1).expect("buffers help");
     ends(&group, Sends::Taken, 1).expect_err("noticed");

@@ -1,40 +1,40 @@
 //! Selection: always a valid schedule, the same on all ranks, and the fastest by the model.
 
-use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{self, Algorithm, Choice, Given, Link, Refused, choose, choose_given};
+use unisono_core::schedule::{self, Algorithm, Choice, Constraints, LinkModel, Unsupported, choose, choose_with};
 
 /// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
 /// messages cost.
-const LINKS: [Link; 4] = [
-    Link { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
-    Link { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
-    Link { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2 },
-    Link { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX },
+const LINKS: [LinkModel; 4] = [
+    LinkModel { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
+    LinkModel { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
+    LinkModel { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2 },
+    LinkModel { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX },
 ];
 
-fn plan(verb: Verb, size: u32, bytes: usize) -> Plan {
-    Plan { verb, rank: Rank(0), size, root: Rank(0), bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
+    CollectiveSpec { collective: verb, rank: Rank(0), size, root: Rank(0), bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
 }
 
-fn chosen(verb: Verb, size: u32, bytes: usize) -> Choice {
+fn chosen(verb: CollectiveKind, size: u32, bytes: usize) -> Choice {
     choose(&plan(verb, size, bytes), false, &LINKS[0])
 }
 
 #[test]
 fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
-    for (verb, size) in Verb::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
+    for (verb, size) in CollectiveKind::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
         for (link, bytes) in LINKS.iter().flat_map(|link| [0, 1000, 1 << 20].map(|bytes| (link, bytes))) {
             for order in if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] } {
                 for varying in [false, true] {
                     for root in if verb.is_rooted() { vec![0, size - 1] } else { vec![0] } {
-                        let plan = Plan { order, root: Rank(root), ..plan(verb, size, bytes) };
+                        let plan = CollectiveSpec { order, root: Rank(root), ..plan(verb, size, bytes) };
                         let first = choose(&plan, varying, link);
                         for rank in [size / 2, size - 1] {
-                            assert_eq!(first, choose(&Plan { rank: Rank(rank), ..plan }, varying, link), "{plan:?}");
+                            assert_eq!(first, choose(&CollectiveSpec { rank: Rank(rank), ..plan }, varying, link), "{plan:?}");
                         }
                         for rank in 0..size {
-                            let call = first.call(&Plan { rank: Rank(rank), ..plan }, varying);
+                            let call = first.spec(&CollectiveSpec { rank: Rank(rank), ..plan }, varying);
                             if let Err(refused) = schedule::Plan::new(call) {
                                 panic!("{call:?}: {refused}");
                             }
@@ -48,14 +48,14 @@ fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
 
 #[test]
 fn schedule_choices_of_any_numbers_are_made() {
-    for verb in Verb::ALL {
+    for verb in CollectiveKind::ALL {
         for size in [0, 65, 1000, 4096, 999_983, schedule::Plan::RANKS, u32::MAX] {
             for bytes in [0, 1, usize::MAX] {
                 for grain in [0, 1, usize::MAX] {
-                    let plan = Plan { grain, ..plan(verb, size, bytes) };
+                    let plan = CollectiveSpec { grain, ..plan(verb, size, bytes) };
                     for link in LINKS {
                         let choice = choose(&plan, false, &link);
-                        let made = schedule::Plan::new(choice.call(&plan, false));
+                        let made = schedule::Plan::new(choice.spec(&plan, false));
                         assert_eq!(made.is_ok(), (1..=schedule::Plan::RANKS).contains(&size), "{plan:?}: {choice:?}");
                     }
                 }
@@ -66,8 +66,8 @@ fn schedule_choices_of_any_numbers_are_made() {
 
 /// Block sizes that only their owners know do not affect the choice.
 #[test]
-fn schedule_choices_of_varying_blocks_look_at_what_all_ranks_know() {
-    for verb in [Verb::Gather, Verb::Scatter, Verb::Alltoall] {
+fn schedule_choices_of_varying_blocks_use_common_values_only() {
+    for verb in [CollectiveKind::Gather, CollectiveKind::Scatter, CollectiveKind::Alltoall] {
         let choices = [1, 100_000].map(|bytes| choose(&plan(verb, 24, bytes), true, &LINKS[0]));
         assert_eq!(choices[0], choices[1], "{verb:?}");
         assert_eq!(choices[0].segments, 1);
@@ -79,31 +79,31 @@ fn schedule_choices_of_varying_blocks_look_at_what_all_ranks_know() {
 #[test]
 fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
     for size in [20, 32, 48, 64] {
-        assert_eq!(chosen(Verb::Broadcast, size, 8).algorithm, Algorithm::Knomial);
-        assert_eq!(chosen(Verb::Broadcast, size, 1 << 22).algorithm, Algorithm::Bruck);
-        assert_eq!(chosen(Verb::Reduce, size, 8).algorithm, Algorithm::Knomial);
-        assert_ne!(chosen(Verb::Reduce, size, 1 << 22).algorithm, Algorithm::Knomial);
-        assert_eq!(chosen(Verb::Alltoall, size, 8).algorithm, Algorithm::Bruck);
-        assert_eq!(chosen(Verb::Alltoall, size, 1 << 20).algorithm, Algorithm::Direct);
-        assert!(matches!(chosen(Verb::Allreduce, size, 1 << 22).algorithm, Algorithm::Halving | Algorithm::Ring));
-        assert!(!matches!(chosen(Verb::Allreduce, size, 8).algorithm, Algorithm::Halving | Algorithm::Ring));
-        assert!(matches!(chosen(Verb::Gather, size, 8).algorithm, Algorithm::Knomial));
+        assert_eq!(chosen(CollectiveKind::Broadcast, size, 8).algorithm, Algorithm::Knomial);
+        assert_eq!(chosen(CollectiveKind::Broadcast, size, 1 << 22).algorithm, Algorithm::Bruck);
+        assert_eq!(chosen(CollectiveKind::Reduce, size, 8).algorithm, Algorithm::Knomial);
+        assert_ne!(chosen(CollectiveKind::Reduce, size, 1 << 22).algorithm, Algorithm::Knomial);
+        assert_eq!(chosen(CollectiveKind::Alltoall, size, 8).algorithm, Algorithm::Bruck);
+        assert_eq!(chosen(CollectiveKind::Alltoall, size, 1 << 20).algorithm, Algorithm::Direct);
+        assert!(matches!(chosen(CollectiveKind::Allreduce, size, 1 << 22).algorithm, Algorithm::Halving | Algorithm::Ring));
+        assert!(!matches!(chosen(CollectiveKind::Allreduce, size, 8).algorithm, Algorithm::Halving | Algorithm::Ring));
+        assert!(matches!(chosen(CollectiveKind::Gather, size, 8).algorithm, Algorithm::Knomial));
     }
 }
 
 /// Long data along a chain are segmented; collectives bound by their root's messages are not.
 #[test]
 fn schedules_run_in_segments_where_that_is_quicker() {
-    let prefix = Plan { order: Order::Rank, ..plan(Verb::Scan, 4, 1 << 22) };
+    let prefix = CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Scan, 4, 1 << 22) };
     let scan = choose(&prefix, false, &LINKS[0]);
     assert!(scan.algorithm == Algorithm::Ring && scan.segments > 8, "{scan:?}");
     let whole = Choice { segments: 1, ..scan };
     let time = |choice: Choice| choice.time_ps(&prefix, false, &LINKS[0]).expect("not refused");
     assert!(time(whole) > time(scan) + time(scan) / 4);
-    let along_a_tree = choose(&Plan { order: Order::Rank, ..plan(Verb::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
+    let along_a_tree = choose(&CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
     assert_eq!((along_a_tree.algorithm, along_a_tree.segments), (Algorithm::Knomial, 1));
     assert_eq!(
-        choose(&Plan { grain: 1 << 22, ..prefix }, false, &LINKS[0]).segments,
+        choose(&CollectiveSpec { grain: 1 << 22, ..prefix }, false, &LINKS[0]).segments,
         1,
         "no segment without an element"
     );
@@ -112,7 +112,7 @@ fn schedules_run_in_segments_where_that_is_quicker() {
 /// No choice is slower than another of the same specification.
 #[test]
 fn schedule_choices_are_the_quickest_by_the_model() {
-    for verb in Verb::ALL {
+    for verb in CollectiveKind::ALL {
         for (size, bytes) in [(4, 8), (7, 4096), (16, 65_536), (33, 1 << 20)] {
             let plan = plan(verb, size, bytes);
             let best = choose(&plan, false, &LINKS[0]);
@@ -131,35 +131,35 @@ fn schedule_choices_are_the_quickest_by_the_model() {
 
 #[test]
 fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
-    for (verb, algorithm) in Verb::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
+    for (verb, algorithm) in CollectiveKind::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
         let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1 };
-        let made = schedule::Plan::new(choice.call(&plan(verb, 8, 64), false));
+        let made = schedule::Plan::new(choice.spec(&plan(verb, 8, 64), false));
         assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");
     }
 }
 
 #[test]
-fn schedules_keep_what_is_given_and_choose_the_rest() {
-    let plan = plan(Verb::Allgather, 20, 1000);
-    let given = Given { ports: Some(2), ..Given::only(Algorithm::Bruck) };
-    let choice = choose_given(&plan, false, &LINKS[0], &given).expect("not refused");
+fn schedule_choices_keep_their_constraints() {
+    let plan = plan(CollectiveKind::Allgather, 20, 1000);
+    let given = Constraints { ports: Some(2), ..Constraints::only(Algorithm::Bruck) };
+    let choice = choose_with(&plan, false, &LINKS[0], &given).expect("not refused");
     assert_eq!((choice.algorithm, choice.ports, choice.radix), (Algorithm::Bruck, 2, 3));
-    let cut = Given { segments: Some(7), ..given };
-    assert_eq!(choose_given(&plan, false, &LINKS[0], &cut), Ok(Choice { segments: 7, ..choice }));
-    let tree = Given { radix: Some(5), ..Given::only(Algorithm::Knomial) };
-    let gather = Plan { verb: Verb::Gather, ..plan };
-    let made = choose_given(&gather, false, &LINKS[0], &tree).expect("not refused");
+    let cut = Constraints { segments: Some(7), ..given };
+    assert_eq!(choose_with(&plan, false, &LINKS[0], &cut), Ok(Choice { segments: 7, ..choice }));
+    let tree = Constraints { radix: Some(5), ..Constraints::only(Algorithm::Knomial) };
+    let gather = CollectiveSpec { collective: CollectiveKind::Gather, ..plan };
+    let made = choose_with(&gather, false, &LINKS[0], &tree).expect("not refused");
     assert_eq!((made.ports, made.radix), (4, 5));
     for (given, refused) in [
-        (Given::only(Algorithm::Knomial), Refused::Unavailable),
-        (Given { ports: Some(0), ..given }, Refused::Ports),
-        (Given { ports: Some(17), ..given }, Refused::Ports),
-        (Given { segments: Some(0), ..given }, Refused::Segments),
-        (Given { segments: Some(u32::MAX), ..given }, Refused::TooLong),
+        (Constraints::only(Algorithm::Knomial), Unsupported::Unavailable),
+        (Constraints { ports: Some(0), ..given }, Unsupported::Ports),
+        (Constraints { ports: Some(17), ..given }, Unsupported::Ports),
+        (Constraints { segments: Some(0), ..given }, Unsupported::Segments),
+        (Constraints { segments: Some(u32::MAX), ..given }, Unsupported::TooLong),
     ] {
-        assert_eq!(choose_given(&plan, false, &LINKS[0], &given), Err(refused), "{given:?}");
+        assert_eq!(choose_with(&plan, false, &LINKS[0], &given), Err(refused), "{given:?}");
     }
-    let ring = Given::only(Algorithm::Ring);
-    let reduce = Plan { verb: Verb::Reduce, order: Order::Rank, ..plan };
-    assert_eq!(choose_given(&reduce, false, &LINKS[0], &ring), Err(Refused::Order));
+    let ring = Constraints::only(Algorithm::Ring);
+    let reduce = CollectiveSpec { collective: CollectiveKind::Reduce, order: Order::Rank, ..plan };
+    assert_eq!(choose_with(&reduce, false, &LINKS[0], &ring), Err(Unsupported::Order));
 }

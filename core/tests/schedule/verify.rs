@@ -4,9 +4,9 @@ use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
 use crate::memory::{Combined, Memory, Value};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Turn, Verb};
+use unisono_core::collective::{Order, Poll, CollectiveKind};
 use unisono_core::ids::StepId;
-use unisono_core::schedule::{Call, Operation, Place, Plan, Step};
+use unisono_core::schedule::{Spec, StepOperation, BlockBuffer, Plan, Step};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
 
@@ -16,8 +16,8 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
     for (rank, steps) in steps.iter().enumerate() {
         for (i, step) in steps.iter().enumerate() {
             let twice = match step.operation {
-                Operation::Send { to, key, .. } => sends.insert((rank as u32, to.0, key), (rank, i)),
-                Operation::Receive { of, key, .. } => receives.insert((of.0, rank as u32, key), (rank, i)),
+                StepOperation::Send { to, key, .. } => sends.insert((rank as u32, to.0, key), (rank, i)),
+                StepOperation::Receive { of, key, .. } => receives.insert((of.0, rank as u32, key), (rank, i)),
                 _ => None,
             };
             if twice.is_some() {
@@ -28,7 +28,7 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
     for (message, (sender, i)) in &sends {
         let (receiver, j) = receives.get(message).ok_or_else(|| format!("nobody receives {message:?}"))?;
         match (steps[*sender][*i].operation, steps[*receiver][*j].operation) {
-            (Operation::Send { from, port, .. }, Operation::Receive { into, port: other, .. })
+            (StepOperation::Send { from, port, .. }, StepOperation::Receive { into, port: other, .. })
                 if from.blocks.len() == into.blocks.len() && from.segment == into.segment && port == other => {}
             (send, receive) => return Err(format!("{send:?} from {sender} does not fit {receive:?}")),
         }
@@ -38,17 +38,17 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
 
 /// Checks that messages, copies and reductions join blocks of the same size if sizes vary.
 fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(), String> {
-    if Plan::new(Call { varying: true, ..group.call }).is_err() || group.call.verb == Verb::Broadcast {
+    if Plan::new(Spec { varying: true, ..group.call }).is_err() || group.call.collective == CollectiveKind::Broadcast {
         return Ok(());
     }
     let memories: Vec<Memory> = group.plans.iter().map(Memory::new).collect();
     let (blocks, in_place) = (group.plans[0].blocks(), group.call.in_place);
-    let classes = |rank: usize, span: unisono_core::schedule::Span| -> Vec<_> {
-        span.blocks.iter().map(|b| memories[rank].buffers.class(span.place, b, blocks, in_place)).collect()
+    let classes = |rank: usize, span: unisono_core::schedule::BlockSpan| -> Vec<_> {
+        span.blocks.iter().map(|b| memories[rank].buffers.class(span.buffer, b, blocks, in_place)).collect()
     };
     for (rank, steps) in steps.iter().enumerate() {
         for step in steps {
-            if let Operation::Copy { from, into } | Operation::Reduce { from, into, .. } = step.operation
+            if let StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } = step.operation
                 && classes(rank, from) != classes(rank, into)
             {
                 return Err(format!("sizes differ at rank {rank}: {step:?}"));
@@ -57,10 +57,10 @@ fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(
     }
     for ((of, to, key), (sender, i)) in sends {
         let receive = steps[*to as usize].iter().find_map(|step| match step.operation {
-            Operation::Receive { of: from, key: other, into, .. } if from.0 == *of && other == *key => Some(into),
+            StepOperation::Receive { of: from, key: other, into, .. } if from.0 == *of && other == *key => Some(into),
             _ => None,
         });
-        if let (Operation::Send { from, .. }, Some(into)) = (steps[*sender][*i].operation, receive)
+        if let (StepOperation::Send { from, .. }, Some(into)) = (steps[*sender][*i].operation, receive)
             && classes(*sender, from) != classes(*to as usize, into)
         {
             return Err(format!("sizes differ from {of} to {to}: {from:?} {into:?}"));
@@ -104,11 +104,11 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     };
     let mut flying: HashMap<(u32, u32, u32), (Vec<Value>, Known)> = HashMap::new();
     let steps: Vec<&[Step]> = steps.iter().zip(until).map(|(steps, until)| &steps[..steps.len().min(*until)]).collect();
-    let mut executors: Vec<_> = steps.iter().map(|steps| Listed::executor(group.call.verb, steps)).collect();
+    let mut executors: Vec<_> = steps.iter().map(|steps| Listed::executor(group.call.collective, steps)).collect();
     // Receives that wait for their message.
-    let mut waiting: Vec<Vec<(StepId, Operation)>> = vec![Vec::new(); size];
+    let mut waiting: Vec<Vec<(StepId, StepOperation)>> = vec![Vec::new(); size];
     // Only signals are checked for the ranks that have entered.
-    let signals = matches!(group.call.verb, Verb::Barrier | Verb::Reduce | Verb::Broadcast);
+    let signals = matches!(group.call.collective, CollectiveKind::Barrier | CollectiveKind::Reduce | CollectiveKind::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // The ranks known by each receive.
     let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
@@ -125,20 +125,20 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                 let (step, operation) = match next.pop() {
                     Some(waited) => waited,
                     None => match executor.poll() {
-                        Turn::Do(step, operation) => (step, operation),
+                        Poll::Request(step, operation) => (step, operation),
                         _ => break,
                     },
                 };
                 let i = step.0 as usize;
                 match operation {
-                    Operation::Send { to, key, from, .. } => {
+                    StepOperation::Send { to, key, from, .. } => {
                         let before = told[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
                         let known = before.fold(1 << rank, |known, (_, more)| known | more);
                         flying.insert((rank as u32, to.0, key), (memory.load(from)?, known));
                         let (messages, blocks) = &mut after.sent_to[to.0 as usize];
                         (*messages, *blocks) = (*messages + 1, *blocks + from.blocks.len());
                     }
-                    Operation::Receive { of, key, into, .. } => {
+                    StepOperation::Receive { of, key, into, .. } => {
                         let Some((values, known)) = flying.remove(&(of.0, rank as u32, key)) else {
                             waiting[rank].push((step, operation));
                             continue;
@@ -148,11 +148,11 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                             told[rank].push((i, known));
                         }
                     }
-                    Operation::Copy { from, into } => {
+                    StepOperation::Copy { from, into } => {
                         let values = memory.load(from)?;
                         memory.store(into, &values)?;
                     }
-                    Operation::Reduce { from, into, fold } => memory.reduce(&mut after.combined, from, into, fold)?,
+                    StepOperation::Reduce { from, into, fold } => memory.reduce(&mut after.combined, from, into, fold)?,
                 }
                 executor.handle_done(step);
                 moved = true;
@@ -168,13 +168,13 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
 
 /// Checks the result against the collective's definition.
 pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
-    let Call { verb, size, root, segments, order, .. } = group.call;
+    let Spec { collective: verb, size, root, segments, order, .. } = group.call;
     let everybody: Known = (1 << size) - 1;
     for (rank, known) in after.known.iter().enumerate() {
         let must = match verb {
-            Verb::Barrier => everybody,
-            Verb::Reduce if rank as u32 == root.0 => everybody,
-            Verb::Broadcast => 1 << root.0,
+            CollectiveKind::Barrier => everybody,
+            CollectiveKind::Reduce if rank as u32 == root.0 => everybody,
+            CollectiveKind::Broadcast => 1 << root.0,
             _ => 0,
         };
         if known & must != must {
@@ -184,14 +184,14 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
     for (rank, memory) in after.memories.iter().enumerate() {
         let rank = rank as u32;
         for (block, s) in (0..memory.buffers.output).flat_map(|block| (0..segments).map(move |s| (block, s))) {
-            let got = memory.read(Place::Output, block, s).ok_or("no output")?;
-            let of = if verb == Verb::ReduceScatter { rank } else { block };
+            let got = memory.read(BlockBuffer::Output, block, s).ok_or("no output")?;
+            let of = if verb == CollectiveKind::ReduceScatter { rank } else { block };
             let wrong = || format!("rank {rank} has {got:?} in block {block}.{s}");
             if !verb.combines() {
                 let want = match verb {
-                    Verb::Broadcast => Value::Own(root.0, block, s),
-                    Verb::Scatter => Value::Own(root.0, rank, s),
-                    Verb::Alltoall => Value::Own(block, rank, s),
+                    CollectiveKind::Broadcast => Value::Own(root.0, block, s),
+                    CollectiveKind::Scatter => Value::Own(root.0, rank, s),
+                    CollectiveKind::Alltoall => Value::Own(block, rank, s),
                     _ => Value::Own(block, 0, s),
                 };
                 if got != want {
@@ -200,12 +200,12 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
                 continue;
             }
             let last = match verb {
-                Verb::Scan => rank + 1,
-                Verb::Exscan => rank,
+                CollectiveKind::Scan => rank + 1,
+                CollectiveKind::Exscan => rank,
                 _ => size,
             };
             if last == 0 {
-                let before = Memory::new(&group.plans[rank as usize]).read(Place::Output, block, s);
+                let before = Memory::new(&group.plans[rank as usize]).read(BlockBuffer::Output, block, s);
                 if before != Some(got) {
                     return Err(wrong());
                 }
@@ -214,13 +214,13 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
             let want: Vec<Value> = (0..last).map(|rank| Value::Own(rank, of, s)).collect();
             let mut operands = Vec::new();
             after.combined.operands(got, &mut operands);
-            if order == Order::Any && !matches!(verb, Verb::Scan | Verb::Exscan) {
+            if order == Order::Any && !matches!(verb, CollectiveKind::Scan | CollectiveKind::Exscan) {
                 operands.sort();
             }
             if operands != want {
                 return Err(format!("{}: {operands:?}", wrong()));
             }
-            if verb == Verb::Allreduce && after.memories[0].read(Place::Output, block, s) != Some(got) {
+            if verb == CollectiveKind::Allreduce && after.memories[0].read(BlockBuffer::Output, block, s) != Some(got) {
                 return Err(format!("rank {rank} has other bits than rank 0 in block {block}.{s}"));
             }
         }
@@ -243,20 +243,20 @@ pub(crate) fn verify(group: &Group) -> Result<(), String> {
 }
 
 #[test]
-fn promises_of_a_schedule_are_transitive_and_end_after_64_steps() {
-    let signal = Operation::Copy {
-        from: unisono_core::schedule::Span {
-            place: Place::Input,
+fn dependencies_of_a_schedule_are_transitive_and_end_after_64_steps() {
+    let signal = StepOperation::Copy {
+        from: unisono_core::schedule::BlockSpan {
+            buffer: BlockBuffer::Input,
             blocks: unisono_core::schedule::Blocks::NONE,
             segment: 0,
         },
-        into: unisono_core::schedule::Span {
-            place: Place::Output,
+        into: unisono_core::schedule::BlockSpan {
+            buffer: BlockBuffer::Output,
             blocks: unisono_core::schedule::Blocks::NONE,
             segment: 0,
         },
     };
-    let steps: Vec<Step> = (0..70).map(|i| Step { operation: signal, needs: u64::from(i % 2 == 1) << 1 }).collect();
+    let steps: Vec<Step> = (0..70).map(|i| Step { operation: signal, dependencies: u64::from(i % 2 == 1) << 1 }).collect();
     let promised = promised(&steps);
     assert!(is_before(&promised, 1, 7) && !is_before(&promised, 2, 7) && !is_before(&promised, 1, 6));
     assert!(is_before(&promised, 4, 69) && is_before(&promised, 3, 68) && !is_before(&promised, 6, 69));

@@ -1,7 +1,7 @@
 //! The address table: the path of every peer as bootstrap names it, and its adapter as ARP (RFC 826) resolves it.
 
 use smoltcp::wire::{EthernetAddress, Ipv4Address, Ipv4Cidr};
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
 use crate::frame::Name;
@@ -116,12 +116,12 @@ impl Neighbours<'_> {
         Ok(())
     }
 
-    pub(crate) fn route(&self, peer: PeerId, lane: Lane) -> Route {
+    pub(crate) fn route(&self, peer: PeerId, lane: DeviceQueue) -> Route {
         let Some(Neighbour { path, next_hop, hardware, .. }) = self.get(peer) else { return Route::None };
         let [polled, interrupt] = path.ports;
         let port = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         match *hardware {
             Some(hardware) => Route::Found(Name { hardware, address: path.address, port }, path.mtu),

@@ -15,10 +15,10 @@ use smoltcp::phy::{self, ChecksumCapabilities, RxToken as _, TxToken as _};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, Ipv4Address};
 use unisono_core::device::{
-    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest,
 };
 use unisono_core::ids::PeerId;
-use unisono_shmem::user_memory::{self, Lent};
+use unisono_shmem::user_memory::{self, UserMemory};
 
 use crate::address_table::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
 use crate::crc::TRAILER;
@@ -94,9 +94,9 @@ struct State<'a> {
     own: Interface,
     neighbours: Neighbours<'a>,
     checksums: ChecksumCapabilities,
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
     posted: Ticket,
-    facts: [Option<Fact>; FACTS],
+    facts: [Option<DeviceEvent>; FACTS],
     /// Of UDP payload, trailer included.
     mtu: u32,
     losses: Losses,
@@ -154,7 +154,7 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
             own,
             neighbours: Neighbours(neighbours),
             checksums: capabilities.checksum,
-            head: [0; HEAD],
+            head: [0; HEADER_ROOM],
             posted: Ticket::default(),
             facts: [None; FACTS],
             mtu,
@@ -229,7 +229,7 @@ impl State<'_> {
             }
             Content::Whereabouts { address, hardware, asks } => {
                 let Self { neighbours, facts, .. } = self;
-                neighbours.learn(address, hardware, |peer, mtu| tell(facts, Fact::Path { peer, mtu: datagram(mtu) }));
+                neighbours.learn(address, hardware, |peer, mtu| tell(facts, DeviceEvent::Path { peer, mtu: datagram(mtu) }));
                 if asks { Look::Answer(address, hardware) } else { Look::Nothing }
             }
             Content::Foreign => {
@@ -249,7 +249,7 @@ const fn datagram(mtu: u32) -> u32 {
     mtu.saturating_sub(TRAILER as u32)
 }
 
-fn tell(facts: &mut [Option<Fact>], fact: Fact) {
+fn tell(facts: &mut [Option<DeviceEvent>], fact: DeviceEvent) {
     if let Some(place) = facts.iter_mut().find(|place| place.is_none()) {
         *place = Some(fact);
     }
@@ -268,14 +268,14 @@ impl<'b, P: phy::Device, A> fmt::Debug for EthernetToken<'b, '_, P, A> {
     }
 }
 
-impl<P: phy::Device, A: Lent> Token for EthernetToken<'_, '_, P, A> {
+impl<P: phy::Device, A: UserMemory> Token for EthernetToken<'_, '_, P, A> {
     type Address = A;
 
     fn ticket(&self) -> Ticket {
         self.state.posted.next()
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
         &mut self.state.head
     }
 
@@ -283,10 +283,10 @@ impl<P: phy::Device, A: Lent> Token for EthernetToken<'_, '_, P, A> {
         let (state, frame) = (self.state, self.frame);
         state.posted = state.posted.next();
         let own = state.own.name();
-        let head = state.head.get(..usize::from(transmit.head)).unwrap_or_default();
-        let bytes = head.len().saturating_add(payload.map_or(0, Lent::bytes));
-        let doubted = (transmit.cause == Cause::Probe).then(|| state.neighbours.doubt(transmit.to)).flatten();
-        match doubted.map_or_else(|| state.neighbours.route(transmit.to, transmit.at), Route::Unresolved) {
+        let head = state.head.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
+        let bytes = head.len().saturating_add(payload.map_or(0, UserMemory::bytes));
+        let doubted = (transmit.reason == TxReason::Probe).then(|| state.neighbours.doubt(transmit.to)).flatten();
+        match doubted.map_or_else(|| state.neighbours.route(transmit.to, transmit.queue), Route::Unresolved) {
             Route::Found(to, mtu) if u32::try_from(bytes).is_ok_and(|bytes| bytes <= datagram(mtu)) => {
                 let (whole, sealed) = (bytes.saturating_add(AROUND), bytes.saturating_add(TRAILER));
                 frame.consume(whole, |frame| {
@@ -294,7 +294,7 @@ impl<P: phy::Device, A: Lent> Token for EthernetToken<'_, '_, P, A> {
                         let (front, rest) = place.split_at_mut_checked(head.len()).unwrap_or_default();
                         front.copy_from_slice(head);
                         if let Some(payload) = payload {
-                            user_memory::to_private(payload, rest);
+                            user_memory::copy_to_private(payload, rest);
                         }
                         frame::seal(place);
                     });
@@ -327,8 +327,8 @@ impl Received for EthernetDatagram<'_> {
         u32::try_from(self.contents.len()).unwrap_or(0)
     }
 
-    fn head(&self) -> &[u8] {
-        self.contents.get(..HEAD).unwrap_or(self.contents)
+    fn prefix(&self) -> &[u8] {
+        self.contents.get(..HEADER_ROOM).unwrap_or(self.contents)
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
@@ -340,7 +340,7 @@ impl Received for EthernetDatagram<'_> {
     }
 }
 
-impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<'a, P, A, BYTES> {
+impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetDevice<'a, P, A, BYTES> {
     type Address = A;
     type Token<'b>
         = EthernetToken<'b, 'a, P, A>
@@ -363,8 +363,8 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>> {
-        if lane != Lane::Polled {
+    fn token(&mut self, lane: DeviceQueue) -> Option<Self::Token<'_>> {
+        if lane != DeviceQueue::Polled {
             return None;
         }
         let frame = self.phy.transmit(self.now)?;
@@ -372,15 +372,15 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
     }
 
     /// No effect: posted frames are with the adapter.
-    fn flush(&mut self, _: Lane) {}
+    fn flush(&mut self, _: DeviceQueue) {}
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
-        if lane == Lane::Polled { self.state.posted } else { Ticket::default() }
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        if lane == DeviceQueue::Polled { self.state.posted } else { Ticket::default() }
     }
 
     /// Handles 64 frames at most. Returns nothing while no buffer is free.
-    fn receive(&mut self, lane: Lane) -> Option<EthernetDatagram<'_>> {
-        if lane != Lane::Polled {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<EthernetDatagram<'_>> {
+        if lane != DeviceQueue::Polled {
             return None;
         }
         let slot = self.waiting.take().or_else(|| self.look())?;
@@ -391,7 +391,7 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
         let buffer = usize::try_from(from.0).ok().and_then(|index| self.buffers.get(index));
         let (start, bytes) = (usize::from(start), usize::try_from(bytes).unwrap_or(usize::MAX));
         if let Some(part) = buffer.and_then(|buffer| buffer.contents().get(start..start.checked_add(bytes)?)) {
-            user_memory::from_private(part, to);
+            user_memory::copy_from_private(part, to);
         }
     }
 
@@ -415,26 +415,26 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
     }
 
     /// Adapters raise no event for an arrival: a waiting caller polls again.
-    fn arm(&mut self, lane: Lane) -> Armed {
-        if lane == Lane::Polled {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
+        if lane == DeviceQueue::Polled {
             self.waiting = self.waiting.or_else(|| self.look());
         }
-        if lane == Lane::Polled && self.waiting.is_some() { Armed::Pending } else { Armed::Armed }
+        if lane == DeviceQueue::Polled && self.waiting.is_some() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn ask(&mut self, wish: Wish) {
+    fn request_path(&mut self, wish: PathRequest) {
         let (peer, wished) = match wish {
-            Wish::Resolve(peer) => (peer, true),
-            Wish::Forget(peer) => (peer, false),
+            PathRequest::Resolve(peer) => (peer, true),
+            PathRequest::Forget(peer) => (peer, false),
         };
         self.state.neighbours.wish(peer, wished);
         if !wished {
             return;
         }
-        match self.state.neighbours.route(peer, Lane::Polled) {
+        match self.state.neighbours.route(peer, DeviceQueue::Polled) {
             Route::Found(_, mtu) => {
                 self.state.neighbours.wish(peer, false);
-                tell(&mut self.state.facts, Fact::Path { peer, mtu: datagram(mtu) });
+                tell(&mut self.state.facts, DeviceEvent::Path { peer, mtu: datagram(mtu) });
             }
             Route::Unresolved(address) => {
                 let own = self.state.own.name();
@@ -442,11 +442,11 @@ impl<'a, P: phy::Device, A: Lent, const BYTES: usize> Device for EthernetDevice<
                     frame.consume(ARP, |frame| own.ask(address, frame));
                 }
             }
-            Route::None => tell(&mut self.state.facts, Fact::NoPath(peer)),
+            Route::None => tell(&mut self.state.facts, DeviceEvent::NoPath(peer)),
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
         let fact = self.state.facts.first_mut()?.take()?;
         self.state.facts.rotate_left(1);
         Some(fact)

@@ -7,15 +7,15 @@
 use core::array::from_fn;
 
 use crc::{CRC_64_NVME, Crc, Digest};
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane, Memory};
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{Device, DeviceQueue, Memory};
 use unisono_core::endpoint::storage::Storage;
-use unisono_core::endpoint::{Above, Endpoint, Event, Verdict};
-use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
-use unisono_core::progress::drive;
+use unisono_core::endpoint::{Handler, Endpoint, Event, Verdict};
+use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
+use unisono_core::progress::make_progress;
 use unisono_core::span::{Region, Span};
 use unisono_core::time::Time;
-use unisono_shmem::user_memory::{self, Lent};
+use unisono_shmem::user_memory::{self, UserMemory};
 
 /// Bytes of a piece; the last one may be shorter.
 pub const PIECE: u32 = 200_000;
@@ -44,7 +44,7 @@ const fn word(rank: u32, i: u64) -> u64 {
 struct Offer {
     piece: u32,
     placement: PlacementId,
-    key: Key,
+    key: RemoteKey,
 }
 
 impl Offer {
@@ -66,7 +66,7 @@ impl Offer {
         Some(Self {
             piece: u32::from_le_bytes(*piece),
             placement: PlacementId(u32::from_le_bytes(*placement)),
-            key: Key(u64::from_le_bytes(*key)),
+            key: RemoteKey(u64::from_le_bytes(*key)),
         })
     }
 }
@@ -80,7 +80,7 @@ struct Inbox {
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let offer = Offer::parse(head).filter(|_| from == self.peer && bytes == Offer::BYTES as u32);
         match offer.and_then(|offer| Some((self.offers.get_mut(place(offer.piece))?, offer))) {
@@ -90,7 +90,7 @@ impl Above for Inbox {
         Verdict::Release
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -187,7 +187,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
 
     /// Whether everything is sent, received and acknowledged.
     pub fn is_over(&self) -> bool {
-        self.endpoint.is_gone()
+        self.endpoint.is_closed()
     }
 
     fn length(&self, piece: u32) -> u32 {
@@ -206,7 +206,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         memory: &M,
     ) -> Result<bool, TransferError>
     where
-        D::Address: Lent,
+        D::Address: UserMemory,
     {
         if !self.leaving {
             self.offer(now)?;
@@ -215,10 +215,10 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
             let [sent, _, hashed] = self.next;
             if self.length(sent) == 0 && self.length(hashed) == 0 && self.pending == 0 {
                 self.leaving = true;
-                self.endpoint.leave();
+                self.endpoint.shutdown();
             }
         }
-        let moved = drive(now, Lane::Polled, &mut self.endpoint, device, memory, &mut self.inbox, BUDGET);
+        let moved = make_progress(now, DeviceQueue::Polled, &mut self.endpoint, device, memory, &mut self.inbox, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
             self.handle(event)?;
         }
@@ -245,12 +245,12 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
                 if bytes == self.length(hashed.saturating_add(ahead)) { Ok(()) } else { Err(TransferError::Wrong) }
             }
             // A peer that has received everything may leave first.
-            Event::Parted(_) if self.leaving || self.pending == 0 => Ok(()),
-            Event::Silent(_) => {
+            Event::PeerFinished(_) if self.leaving || self.pending == 0 => Ok(()),
+            Event::PeerSilent(_) => {
                 self.silences = self.silences.saturating_add(1);
                 if self.silences < SILENCES { Ok(()) } else { Err(TransferError::Silent) }
             }
-            Event::Completed(_, Err(_)) | Event::Failed(_) | Event::Parted(_) => Err(TransferError::Failed),
+            Event::Completed(_, Err(_)) | Event::PeerFailed(_) | Event::PeerFinished(_) => Err(TransferError::Failed),
         }
     }
 
@@ -260,7 +260,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         let bytes = self.length(offered);
         if let Some((region, sink @ Sink::Idle)) = self.sinks.get_mut(place(offered)).filter(|_| bytes > 0) {
             // A guessable key suffices: nobody else is on this wire.
-            let key = Key(word(self.rank, u64::from(offered) | 1 << 39));
+            let key = RemoteKey(word(self.rank, u64::from(offered) | 1 << 39));
             let to = Span { region: *region, offset: 0, bytes };
             let granted = self.endpoint.grant(self.inbox.peer, to, key).map_err(|_| TransferError::Refused)?;
             *sink = Sink::Untold(Offer { piece: offered, placement: granted, key });
@@ -279,7 +279,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
     }
 
     /// Fills and sends the next piece if it was announced and memory is free.
-    fn send<M: Memory<Address: Lent>>(&mut self, now: Now<S, W>, memory: &M) -> Result<(), TransferError> {
+    fn send<M: Memory<Address: UserMemory>>(&mut self, now: Now<S, W>, memory: &M) -> Result<(), TransferError> {
         let [next, ..] = self.next;
         let bytes = self.length(next);
         let offer = self.inbox.offers.get(place(next)).copied().flatten();
@@ -299,7 +299,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
             let made = block.get(..span.bytes as usize).unwrap_or_default();
             sent.update(made);
             if let Some(address) = memory.address(span) {
-                user_memory::from_private(made, address);
+                user_memory::copy_from_private(made, address);
             }
         }
         let from = Span { region, offset: 0, bytes };
@@ -317,7 +317,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
     }
 
     /// Hashes the next piece when it has arrived, and frees its memory.
-    fn hash<M: Memory<Address: Lent>>(&mut self, memory: &M) {
+    fn hash<M: Memory<Address: UserMemory>>(&mut self, memory: &M) {
         let [.., next] = self.next;
         let bytes = self.length(next);
         let Some((region, sink @ Sink::Arrived)) = self.sinks.get_mut(place(next)) else { return };
@@ -326,7 +326,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         for span in blocks(*region, bytes) {
             let here = block.get_mut(..span.bytes as usize).unwrap_or_default();
             if let Some(address) = memory.address(span) {
-                user_memory::to_private(address, here);
+                user_memory::copy_to_private(address, here);
             }
             got.update(here);
         }

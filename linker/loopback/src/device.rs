@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use heapless::Deque;
-use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 
 use crate::regions::Bytes;
@@ -40,7 +40,7 @@ struct Cell {
 #[derive(Debug)]
 struct Posting<'m> {
     to: PeerId,
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
     head_bytes: u8,
     payload: Option<Bytes<'m>>,
 }
@@ -51,14 +51,14 @@ pub struct End<'m> {
     rank: PeerId,
     /// Ranks of the job.
     size: u32,
-    staging: [u8; HEAD],
+    staging: [u8; HEADER_ROOM],
     postings: Deque<Posting<'m>, RING>,
     posted: Ticket,
     carried: Ticket,
     cells: [Cell; CELLS],
     arrivals: Deque<Slot, RECEIVE_SLOTS>,
     overrun: u32,
-    facts: Deque<Fact, FACTS>,
+    facts: Deque<DeviceEvent, FACTS>,
 }
 
 impl<'m> End<'m> {
@@ -68,7 +68,7 @@ impl<'m> End<'m> {
         Self {
             rank: PeerId(0),
             size: 0,
-            staging: [0; HEAD],
+            staging: [0; HEADER_ROOM],
             postings: Deque::new(),
             posted: Ticket(0),
             carried: Ticket(0),
@@ -154,12 +154,12 @@ impl<'m> Token for Entry<'_, 'm> {
         self.end.posted.next()
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
         &mut self.end.staging
     }
 
     fn post(self, transmit: &Transmit, payload: Option<Bytes<'m>>) {
-        let posting = Posting { to: transmit.to, head: self.end.staging, head_bytes: transmit.head, payload };
+        let posting = Posting { to: transmit.to, head: self.end.staging, head_bytes: transmit.header_bytes, payload };
         self.end.posted = self.end.posted.next();
         // The token exists only while the ring has room.
         let _ = self.end.postings.push_back(posting);
@@ -182,8 +182,8 @@ impl Received for Arrival<'_> {
         self.cell.map_or(0, |cell| cell.bytes.into())
     }
 
-    fn head(&self) -> &[u8] {
-        let bytes = |cell: &Cell| usize::from(cell.bytes).min(HEAD);
+    fn prefix(&self) -> &[u8] {
+        let bytes = |cell: &Cell| usize::from(cell.bytes).min(HEADER_ROOM);
         self.cell.and_then(|cell| cell.data.get(..bytes(cell))).unwrap_or(&[])
     }
 
@@ -218,19 +218,19 @@ impl<'m> Device for End<'m> {
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<Entry<'_, 'm>> {
-        (lane == Lane::Polled && !self.postings.is_full()).then_some(Entry { end: self })
+    fn token(&mut self, lane: DeviceQueue) -> Option<Entry<'_, 'm>> {
+        (lane == DeviceQueue::Polled && !self.postings.is_full()).then_some(Entry { end: self })
     }
 
     /// No effect: [`Wire::carry`](crate::wire::Wire::carry) fetches the postings.
-    fn flush(&mut self, _: Lane) {}
+    fn flush(&mut self, _: DeviceQueue) {}
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
-        if lane == Lane::Polled { self.carried } else { Ticket::default() }
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        if lane == DeviceQueue::Polled { self.carried } else { Ticket::default() }
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<Arrival<'_>> {
-        let slot = if lane == Lane::Polled { self.arrivals.pop_front()? } else { return None };
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Arrival<'_>> {
+        let slot = if lane == DeviceQueue::Polled { self.arrivals.pop_front()? } else { return None };
         Some(self.held(slot))
     }
 
@@ -260,20 +260,20 @@ impl<'m> Device for End<'m> {
     }
 
     /// Raises no event: a waiting caller has the wire carry datagrams and polls.
-    fn arm(&mut self, _: Lane) -> Armed {
+    fn arm(&mut self, _: DeviceQueue) -> Armed {
         if self.arrivals.is_empty() { Armed::Armed } else { Armed::Pending }
     }
 
     /// Every rank has a path that is always resolved.
-    fn ask(&mut self, wish: Wish) {
-        if let Wish::Resolve(peer) = wish {
+    fn request_path(&mut self, wish: PathRequest) {
+        if let PathRequest::Resolve(peer) = wish {
             let known = peer.0 < self.size;
-            let fact = if known { Fact::Path { peer, mtu: MTU as u32 } } else { Fact::NoPath(peer) };
+            let fact = if known { DeviceEvent::Path { peer, mtu: MTU as u32 } } else { DeviceEvent::NoPath(peer) };
             let _ = self.facts.push_back(fact);
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
         self.facts.pop_front()
     }
 }

@@ -1,6 +1,6 @@
 //! Runs two nodes and the two directions of the wire between them until both have left, and judges the result.
 
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 
 use crate::node::{BULK, MESSAGES, Node};
 use crate::wire::{Fates, Wire};
@@ -90,8 +90,8 @@ pub fn run(clock: &mut impl Clock, [a, b]: [&mut Node<'_, '_>; 2], [there, back]
         add(&mut outcome.wrong, node.wrong_bytes());
         add(&mut outcome.failures, progress.failures);
         add(&mut outcome.data_sent, count(counters.data_sent()));
-        add(&mut outcome.resent_nack, sent(Cause::ResentNack));
-        add(&mut outcome.resent_probe, sent(Cause::ResentProbe));
+        add(&mut outcome.resent_nack, sent(TxReason::ResentNack));
+        add(&mut outcome.resent_probe, sent(TxReason::ResentProbe));
         add(&mut outcome.spurious, count(counters.spurious));
     }
     outcome.fates = there.fates().with(back.fates());

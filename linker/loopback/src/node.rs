@@ -3,15 +3,15 @@
 //! Each node sends [`MESSAGES`] eager messages, each with a header and a piece of its source, and grants the other its
 //! bulk memory, which the other fills from its own source by placement. Then it leaves.
 
-use unisono_core::counters::{Counters, Happened};
+use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::Device;
-use unisono_core::endpoint::operation::{Operation, SendError};
+use unisono_core::endpoint::operation::{Operation, EnqueueError};
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Pools, Sender, Verdict};
-use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
-use unisono_core::progress::drive;
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Pools, Sender, Verdict};
+use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::progress::make_progress;
 use unisono_core::span::{Region, Span};
 use unisono_core::time::{Micros, Time as _};
 use unisono_core::window::receive_window::ReceiveWindow;
@@ -49,7 +49,7 @@ type Core = Endpoint<Arrays<Micros, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTI
 struct Head {
     number: u32,
     placement: PlacementId,
-    key: Key,
+    key: RemoteKey,
 }
 
 impl Head {
@@ -71,7 +71,7 @@ impl Head {
         Some(Self {
             number: u32::from_le_bytes(*number),
             placement: PlacementId(u32::from_le_bytes(*placement)),
-            key: Key(u64::from_le_bytes(*key)),
+            key: RemoteKey(u64::from_le_bytes(*key)),
         })
     }
 }
@@ -83,11 +83,11 @@ struct Inbox {
     delivered: u32,
     misordered: u32,
     /// The peer's grant, until it is used.
-    granted: Option<(PlacementId, Key)>,
+    granted: Option<(PlacementId, RemoteKey)>,
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let whole = bytes == PIECE.saturating_add(Head::BYTES.into());
         let Some(head) = Head::parse(head).filter(|head| whole && head.number == self.delivered) else {
@@ -101,7 +101,7 @@ impl Above for Inbox {
         Verdict::Place { to: piece(self.region, head.number), start: Head::BYTES }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -137,7 +137,7 @@ pub struct Node<'d, 'm> {
     above: Inbox,
     progress: Progress,
     peer: PeerId,
-    grant: (PlacementId, Key),
+    grant: (PlacementId, RemoteKey),
 }
 
 impl<'d, 'm> Node<'d, 'm> {
@@ -156,20 +156,20 @@ impl<'d, 'm> Node<'d, 'm> {
         pattern::fill(source, rank);
         let config = Config::new(PeerId(rank), incarnation(PeerId(rank)), &device.limits());
         let pools = Pools {
-            peers: [Peer::UNMET; PEERS],
+            peers: [Peer::UNKNOWN; PEERS],
             senders: [Sender::FREE; WINDOWS],
             receivers: [ReceiveWindow::EMPTY; WINDOWS],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; PLACEMENTS],
-            notices: [unisono_core::endpoint::Notice::FREE; NOTICES],
+            control_messages: [unisono_core::endpoint::ControlMessage::FREE; NOTICES],
         };
         let mut endpoint = Core::new(now, config, pools);
-        endpoint.meet(now, peer, incarnation(peer), MTU as u32);
+        endpoint.add_peer(now, peer, incarnation(peer), MTU as u32);
         let mut memory = Regions::new();
         // The table has room for all three.
         let mut region = |bytes| memory.make(bytes).unwrap_or_default();
         let (from, into, filled) = (region(source), region(inbox), region(bulk));
-        let key = Key(u64::from(rank) << 32 | 0x5eed);
+        let key = RemoteKey(u64::from(rank) << 32 | 0x5eed);
         let granted = endpoint.grant(peer, Span { region: filled, offset: 0, bytes: BULK as u32 }, key);
         let progress = Progress { failures: u32::from(granted.is_err()), ..Progress::default() };
         Self {
@@ -207,7 +207,7 @@ impl<'d, 'm> Node<'d, 'm> {
 
     /// Whether it has left.
     pub fn is_gone(&self) -> bool {
-        self.endpoint.is_gone()
+        self.endpoint.is_closed()
     }
 
     /// Bytes of inbox and bulk memory that are not the other's.
@@ -229,14 +229,14 @@ impl<'d, 'm> Node<'d, 'm> {
     pub fn step(&mut self, now: u32) -> bool {
         self.submit(now);
         let Self { endpoint, device, memory, above, .. } = self;
-        let mut moved = drive(now, unisono_core::device::Lane::Polled, endpoint, &mut **device, memory, above, BUDGET);
+        let mut moved = make_progress(now, unisono_core::device::DeviceQueue::Polled, endpoint, &mut **device, memory, above, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
             moved = true;
             match event {
                 Event::Completed(_, Ok(())) => self.progress.completed = self.progress.completed.saturating_add(1),
                 Event::Delivered(_, bytes) => self.progress.placed = self.progress.placed.saturating_add(bytes),
-                Event::Parted(_) => {}
-                Event::Completed(_, Err(_)) | Event::Failed(_) | Event::Silent(_) => self.fail(),
+                Event::PeerFinished(_) => {}
+                Event::Completed(_, Err(_)) | Event::PeerFailed(_) | Event::PeerSilent(_) => self.fail(),
             }
         }
         moved
@@ -252,7 +252,7 @@ impl<'d, 'm> Node<'d, 'm> {
             let head = Head { number: self.progress.sent, placement, key }.emit();
             match self.endpoint.send(now, self.peer, &head, Some(piece(self.source, self.progress.sent))) {
                 Ok(_) => self.progress.sent = self.progress.sent.saturating_add(1),
-                Err(SendError::Full) => break,
+                Err(EnqueueError::Full) => break,
                 Err(_) => return self.fail(),
             }
         }
@@ -260,7 +260,7 @@ impl<'d, 'm> Node<'d, 'm> {
             let from = Span { region: self.source, offset: STREAM, bytes: BULK as u32 };
             match self.endpoint.place(now, self.peer, placement, key, from) {
                 Ok(_) => self.above.granted = None,
-                Err(SendError::Full) => {}
+                Err(EnqueueError::Full) => {}
                 Err(_) => self.fail(),
             }
         }
@@ -269,7 +269,7 @@ impl<'d, 'm> Node<'d, 'm> {
             && self.progress.placed == BULK as u32
             && self.above.delivered == MESSAGES
         {
-            self.endpoint.leave();
+            self.endpoint.shutdown();
         }
     }
 }

@@ -39,7 +39,7 @@ impl<'m, const N: usize> Regions<'m, N> {
     /// Retires a region and returns its bytes.
     pub fn retire(&mut self, region: Region) -> Option<Bytes<'m>> {
         let entry = self.0.get_mut(usize::try_from(region.index()).ok()?)?;
-        if entry.life == region.life() { entry.bytes.take() } else { None }
+        if entry.life == region.generation() { entry.bytes.take() } else { None }
     }
 }
 
@@ -55,6 +55,6 @@ impl<'m, const N: usize> Memory for Regions<'m, N> {
     fn address(&self, span: Span) -> Option<Bytes<'m>> {
         let entry = self.0.get(usize::try_from(span.region.index()).ok()?)?;
         let end = span.offset.checked_add(usize::try_from(span.bytes).ok()?)?;
-        if entry.life == span.region.life() { entry.bytes?.get(span.offset..end) } else { None }
+        if entry.life == span.region.generation() { entry.bytes?.get(span.offset..end) } else { None }
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     use core::sync::atomic::AtomicU8;
     use core::sync::atomic::Ordering::Relaxed;
 
-    use unisono_core::device::{Cause, Device, Lane, Received, Ticket, Token, Transmit};
+    use unisono_core::device::{TxReason, Device, DeviceQueue, Received, Ticket, Token, Transmit};
     use unisono_core::ids::PeerId;
 
     use super::{Fates, Faults, Wire};
@@ -128,16 +128,16 @@ mod tests {
     }
 
     fn post<'m>(end: &mut End<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
-        let mut token = end.token(Lane::Polled)?;
+        let mut token = end.token(DeviceQueue::Polled)?;
         let ticket = token.ticket();
-        token.head().fill(mark);
+        token.header_room().fill(mark);
         let transmit = Transmit {
             to: PeerId(1),
-            at: Lane::Polled,
-            head: 24,
+            queue: DeviceQueue::Polled,
+            header_bytes: 24,
             payload: None,
             solicited: false,
-            cause: Cause::First,
+            reason: TxReason::First,
         };
         token.post(&transmit, payload);
         Some(ticket)
@@ -146,8 +146,8 @@ mod tests {
     /// The first byte of every arrival, each released at once.
     fn marks(end: &mut End<'_>) -> impl Iterator<Item = u8> {
         core::iter::from_fn(move || {
-            let arrival = end.receive(Lane::Polled)?;
-            let (slot, mark) = (arrival.slot(), arrival.head().first().copied());
+            let arrival = end.receive(DeviceQueue::Polled)?;
+            let (slot, mark) = (arrival.slot(), arrival.prefix().first().copied());
             end.release(slot);
             mark
         })
@@ -159,12 +159,12 @@ mod tests {
         let there = [const { AtomicU8::new(0) }; 50];
         let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         let ticket = post(&mut near, 9, memory.get(10..60)).unwrap_or_default();
-        assert!(!ticket.is_within(near.completed(Lane::Polled)));
+        assert!(!ticket.is_within(near.completed(DeviceQueue::Polled)));
         assert!(wire.carry(&mut near, &mut far));
-        assert!(ticket.is_within(near.completed(Lane::Polled)));
-        let slot = far.receive(Lane::Polled).map(|arrival| {
+        assert!(ticket.is_within(near.completed(DeviceQueue::Polled)));
+        let slot = far.receive(DeviceQueue::Polled).map(|arrival| {
             assert_eq!(arrival.bytes(), 74);
-            assert_eq!(arrival.head().len(), 64);
+            assert_eq!(arrival.prefix().len(), 64);
             assert!(arrival.is_from(PeerId(0)) && !arrival.is_from(PeerId(1)));
             arrival.slot()
         });
@@ -176,7 +176,7 @@ mod tests {
     fn a_full_ring_has_no_token() {
         let mut near = End::new();
         assert!((0..RING).all(|_| post(&mut near, 0, None).is_some()));
-        assert!(near.token(Lane::Polled).is_none());
+        assert!(near.token(DeviceQueue::Polled).is_none());
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let held = core::array::from_fn::<_, HOLDABLE, _>(|i| {
             post(&mut near, i as u8, None);
             wire.carry(&mut near, &mut far);
-            let slot = far.receive(Lane::Polled).map(|arrival| arrival.slot()).unwrap_or_default();
+            let slot = far.receive(DeviceQueue::Polled).map(|arrival| arrival.slot()).unwrap_or_default();
             far.hold(slot);
             slot
         });
@@ -206,7 +206,7 @@ mod tests {
         }
         assert_eq!(far.overrun(), 0);
         for (i, slot) in held.into_iter().enumerate() {
-            assert_eq!(far.held(slot).head(), [i as u8; 24]);
+            assert_eq!(far.held(slot).prefix(), [i as u8; 24]);
             far.release(slot);
         }
         assert_eq!(marks(&mut far).count(), RECEIVE_SLOTS);
@@ -241,6 +241,6 @@ mod tests {
         let ((mut near, mut far), mut wire) = (ends(), Wire::new(CLEAN, 1));
         post(&mut near, 3, Some(&memory));
         wire.carry(&mut near, &mut far);
-        assert_eq!(far.receive(Lane::Polled).map(|arrival| arrival.bytes()), Some(MTU as u32));
+        assert_eq!(far.receive(DeviceQueue::Polled).map(|arrival| arrival.bytes()), Some(MTU as u32));
     }
 }

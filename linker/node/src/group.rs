@@ -2,13 +2,13 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause, Failure, Order, DataExecutor as _, CollectiveSpec, Poll, CollectiveKind};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
-use unisono_shmem::collective_area::Boards;
-use unisono_shmem::reduction_ops::{Element, Operation, kind};
-use unisono_shmem::slot_collectives::Flags;
-use unisono_shmem::slot_collectives::data_executor::{Buffers, Builtin, Operate, Refused, Unreadable};
+use unisono_shmem::collective_area::CollectiveAreas;
+use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
+use unisono_shmem::slot_collectives::SlotCollectives;
+use unisono_shmem::slot_collectives::data_executor::{CollectiveBuffers, Builtin, ReductionOp, DataError, NoRemoteMemory};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Idle;
@@ -47,7 +47,7 @@ pub enum GroupError {
 pub struct Group<'a> {
     member: Member<'a>,
     barrier: FlatBarrier<'a>,
-    flags: Flags<'a>,
+    flags: SlotCollectives<'a>,
     /// Barriers entered, and other collectives.
     epoch: u32,
     sequence: u32,
@@ -58,11 +58,11 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     /// The ranks of the node. `None`: the segment is too short for its layout.
     pub fn new(member: Member<'a>) -> Option<Self> {
-        let boards = Boards::of(&member.layout());
+        let boards = CollectiveAreas::of(&member.layout());
         Some(Self {
             member,
             barrier: FlatBarrier::new(member.segment(), &boards, member.local())?,
-            flags: Flags::new(member.segment(), boards, member.local(), false, 0)?,
+            flags: SlotCollectives::new(member.segment(), boards, member.local(), false, 0)?,
             epoch: 0,
             sequence: 0,
             agreed: false,
@@ -86,15 +86,15 @@ impl<'a> Group<'a> {
                 && let Some((rank, _, _)) = self.barrier.missing(epoch, from)
             {
                 let id = CollectiveId { context: 0, sequence: epoch };
-                let failed = |cause| GroupError::Rank(Failure { rank: Rank(rank), cause, id, verb: Verb::Barrier });
+                let failed = |cause| GroupError::Rank(Failure { rank: Rank(rank), cause, id, collective: CollectiveKind::Barrier });
                 // A rank that violated the protocol, or left without arriving.
                 match self.barrier.has_arrived(rank, epoch) {
-                    None => return Err(self.fail(failed(Cause::Corrupt))),
+                    None => return Err(self.fail(failed(FailureCause::Corrupt))),
                     // Words that it published before it left count.
                     Some(false)
                         if self.member.has_retired(rank) && self.barrier.has_arrived(rank, epoch) == Some(false) =>
                     {
-                        return Err(self.fail(failed(Cause::Missing)));
+                        return Err(self.fail(failed(FailureCause::Missing)));
                     }
                     Some(_) => {}
                 }
@@ -115,9 +115,9 @@ impl<'a> Group<'a> {
         if root >= self.member.size() {
             return Err(GroupError::Undefined);
         }
-        let plan = Plan { root: Rank(root), ..self.plan(Verb::Broadcast, size_of_val(data), size_of::<T>() as u32) };
+        let plan = CollectiveSpec { root: Rank(root), ..self.plan(CollectiveKind::Broadcast, size_of_val(data), size_of::<T>() as u32) };
         self.agree(idle)?;
-        let buffers = Buffers::in_place(self.member.segment(), data.as_mut_bytes(), Combine(None), Unreadable);
+        let buffers = CollectiveBuffers::in_place(self.member.segment(), data.as_mut_bytes(), Combine(None), NoRemoteMemory);
         self.complete(&plan, buffers, idle)
     }
 
@@ -128,7 +128,7 @@ impl<'a> Group<'a> {
     pub fn all_reduce<T: Number>(
         &mut self,
         data: &mut [T],
-        operation: Operation,
+        operation: ReduceOperation,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
         let combine = Builtin::new(operation, T::ELEMENT).ok_or(GroupError::Undefined)?;
@@ -143,14 +143,14 @@ impl<'a> Group<'a> {
         kind: u32,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
-        let plan = Plan { grain: operation.grain(), in_place: true, ..self.plan(Verb::Allreduce, data.len(), kind) };
-        let buffers = Buffers::in_place(self.member.segment(), data, Combine(Some(operation)), Unreadable);
+        let plan = CollectiveSpec { grain: operation.grain(), in_place: true, ..self.plan(CollectiveKind::Allreduce, data.len(), kind) };
+        let buffers = CollectiveBuffers::in_place(self.member.segment(), data, Combine(Some(operation)), NoRemoteMemory);
         self.complete(&plan, buffers, idle)
     }
 
-    const fn plan(&self, verb: Verb, bytes: usize, kind: u32) -> Plan {
-        Plan {
-            verb,
+    const fn plan(&self, verb: CollectiveKind, bytes: usize, kind: u32) -> CollectiveSpec {
+        CollectiveSpec {
+            collective: verb,
             rank: Rank(self.member.local()),
             size: self.member.size(),
             root: Rank(0),
@@ -158,7 +158,7 @@ impl<'a> Group<'a> {
             grain: 1,
             order: Order::Any,
             in_place: false,
-            kind,
+            reduction_id: kind,
         }
     }
 
@@ -171,17 +171,17 @@ impl<'a> Group<'a> {
         }
         self.agreed = true;
         let shown = [0; 16];
-        let plan = self.plan(Verb::Allgather, shown.len(), 0);
-        let buffers = Buffers::new(self.member.segment(), &shown, &mut [], Combine(None), Unreadable);
+        let plan = self.plan(CollectiveKind::Allgather, shown.len(), 0);
+        let buffers = CollectiveBuffers::new(self.member.segment(), &shown, &mut [], Combine(None), NoRemoteMemory);
         self.complete(&plan, buffers, idle)?;
-        let least = Builtin::new(Operation::Min, Element::U8).ok_or(GroupError::Undefined)?;
-        self.reduce(&mut [0], least, kind(Operation::Min, Element::U8), idle)
+        let least = Builtin::new(ReduceOperation::Min, Element::U8).ok_or(GroupError::Undefined)?;
+        self.reduce(&mut [0], least, kind(ReduceOperation::Min, Element::U8), idle)
     }
 
     fn complete(
         &mut self,
-        plan: &Plan,
-        mut buffers: Buffers<'_, Combine, Unreadable>,
+        plan: &CollectiveSpec,
+        mut buffers: CollectiveBuffers<'_, Combine, NoRemoteMemory>,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
         self.failed.map_or(Ok(()), Err)?;
@@ -190,22 +190,22 @@ impl<'a> Group<'a> {
         let mut polls = 0_u32;
         loop {
             match self.flags.poll() {
-                Turn::Do(step, wish) => match buffers.carry_out(wish) {
+                Poll::Request(step, wish) => match buffers.execute(wish) {
                     Ok(()) => self.flags.handle_done(step),
                     // The published words for cross-memory access have no place here.
-                    Err(Refused::Bounds) if plan.verb == Verb::Allgather => self.flags.handle_done(step),
-                    Err(Refused::Bounds) => return Err(self.fail(GroupError::Corrupted)),
-                    Err(Refused::Unreadable(rank)) => self.flags.handle_failed(rank),
+                    Err(DataError::Bounds) if plan.collective == CollectiveKind::Allgather => self.flags.handle_done(step),
+                    Err(DataError::Bounds) => return Err(self.fail(GroupError::Corrupted)),
+                    Err(DataError::Unreadable(rank)) => self.flags.handle_failed(rank),
                 },
-                Turn::Pending => {
+                Poll::Pending => {
                     polls = polls.wrapping_add(1);
                     if polls.is_multiple_of(POLLS) {
                         self.look()?;
                     }
                     idle.idle();
                 }
-                Turn::Final => return Ok(()),
-                Turn::Failed(failure) => return Err(self.fail(GroupError::Rank(failure))),
+                Poll::Complete => return Ok(()),
+                Poll::Failed(failure) => return Err(self.fail(GroupError::Rank(failure))),
             }
         }
     }
@@ -226,7 +226,7 @@ impl<'a> Group<'a> {
 
     fn fail(&mut self, error: GroupError) -> GroupError {
         self.member.retire();
-        self.flags.withdraw();
+        self.flags.withdraw_buffers();
         self.failed = Some(error);
         error
     }
@@ -236,11 +236,11 @@ impl<'a> Group<'a> {
 #[derive(Debug)]
 struct Combine(Option<Builtin>);
 
-impl Operate for Combine {
-    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+impl ReductionOp for Combine {
+    unsafe fn combine(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if let Some(builtin) = &mut self.0 {
             // SAFETY: the same operands under the same contract, which the caller keeps.
-            unsafe { builtin.operate(left, right, into, bytes) };
+            unsafe { builtin.combine(left, right, into, bytes) };
         }
     }
 }

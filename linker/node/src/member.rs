@@ -1,7 +1,7 @@
 //! A rank's membership: its slot in the segment, and the state of the other ranks.
 
-use unisono_shmem::layout::{Layout, LayoutError};
-use unisono_shmem::rank_slot::{Occupant, Own, Seat, Sitter};
+use unisono_shmem::layout::{SegmentLayout, LayoutError};
+use unisono_shmem::rank_slot::{Occupancy, OwnedSlot, RankSlot, Occupant};
 use unisono_shmem::segment::{Segment, Word};
 
 /// Why a rank could not join.
@@ -19,9 +19,9 @@ pub enum JoinError {
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     segment: Segment<'a>,
-    layout: Layout,
+    layout: SegmentLayout,
     local: u32,
-    own: Own<'a>,
+    own: OwnedSlot<'a>,
 }
 
 impl<'a> Member<'a> {
@@ -30,9 +30,9 @@ impl<'a> Member<'a> {
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(segment: Segment<'a>, local: u32, sitter: Sitter) -> Result<Self, JoinError> {
-        let layout = Layout::read_header(segment).map_err(JoinError::Layout)?;
-        let own = Seat::of(segment, &layout, local).ok_or(JoinError::NoSeat)?.take(sitter).ok_or(JoinError::Taken)?;
+    pub fn join(segment: Segment<'a>, local: u32, sitter: Occupant) -> Result<Self, JoinError> {
+        let layout = SegmentLayout::read_header(segment).map_err(JoinError::Layout)?;
+        let own = RankSlot::of(segment, &layout, local).ok_or(JoinError::NoSeat)?.claim(sitter).ok_or(JoinError::Taken)?;
         Ok(Self { segment, layout, local, own })
     }
 
@@ -42,7 +42,7 @@ impl<'a> Member<'a> {
     }
 
     /// Layout of the segment.
-    pub const fn layout(&self) -> Layout {
+    pub const fn layout(&self) -> SegmentLayout {
         self.layout
     }
 
@@ -58,7 +58,7 @@ impl<'a> Member<'a> {
 
     /// The heartbeat word, to be counted up while this rank runs.
     pub const fn heart(&self) -> &'a Word {
-        self.own.heart()
+        self.own.heartbeat_word()
     }
 
     /// Whether this rank's slot is intact.
@@ -68,17 +68,17 @@ impl<'a> Member<'a> {
 
     /// Whether every rank has joined (and perhaps left again).
     pub fn is_complete(&self) -> bool {
-        (0..self.size()).all(|local| !matches!(self.occupant(local), None | Some(Occupant::Nobody)))
+        (0..self.size()).all(|local| !matches!(self.occupant(local), None | Some(Occupancy::Free)))
     }
 
     /// The occupant of a rank slot.
-    pub fn occupant(&self, local: u32) -> Option<Occupant> {
-        Some(Seat::of(self.segment, &self.layout, local)?.occupant())
+    pub fn occupant(&self, local: u32) -> Option<Occupancy> {
+        Some(RankSlot::of(self.segment, &self.layout, local)?.state())
     }
 
     /// Whether a rank has retired from collectives. Costs one load.
     pub fn has_retired(&self, local: u32) -> bool {
-        Seat::of(self.segment, &self.layout, local).is_none_or(|seat| seat.has_retired())
+        RankSlot::of(self.segment, &self.layout, local).is_none_or(|seat| seat.has_retired())
     }
 
     /// Retires from collectives.

@@ -26,10 +26,10 @@ mod storage;
 mod transmit;
 
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{self, Admission, Config, Leaves, Met, Outgoing, Received, SendError};
+use unisono_core::message::point_to_point::{self, PointToPoint, Config, SendAction, Matched, Outgoing, ReceiveResult, SendError};
 use unisono_core::message::{Context, Pattern, Tag};
-use unisono_shmem::am_header::{self, Place};
-use unisono_shmem::rank_slot::Occupant;
+use unisono_shmem::am_header::{self, MessageLocation};
+use unisono_shmem::rank_slot::Occupancy;
 
 use crate::Idle;
 use crate::member::Member;
@@ -91,11 +91,11 @@ pub enum MessageError {
 #[derive(Debug)]
 pub struct Messages<'a> {
     member: Member<'a>,
-    machine: Admission<Records<'a>>,
+    machine: PointToPoint<Records<'a>>,
     channels: &'a mut [Channel<'a>],
     requests: Requests<'a>,
     queue: Queue<'a>,
-    shorts: &'a mut [[u8; am_header::SHORT]],
+    shorts: &'a mut [[u8; am_header::SHORT_BYTES]],
     slots: &'a mut [[u8; SLOT]],
     rounds: u32,
     /// What this node wrote was overwritten.
@@ -109,10 +109,10 @@ impl<'a> Messages<'a> {
         let Lent { receives, messages, sends, peers, slots, buckets, shorts, pool, channels, requests, queue } = lent;
         let ranks = usize::try_from(member.size()).ok()?;
         let channels = Channel::open(channels, &member)?;
-        let Some(Occupant::Sits(sitter)) = member.occupant(member.local()) else { return None };
+        let Some(Occupancy::Active(sitter)) = member.occupant(member.local()) else { return None };
         let config = Config {
-            headers: am_header::headers(member.size()),
-            short: am_header::SHORT as u32,
+            headers: am_header::unexpected_per_peer(member.size()),
+            short: am_header::SHORT_BYTES as u32,
             slot: SLOT as u32,
             seed: sitter.incarnation,
         };
@@ -121,7 +121,7 @@ impl<'a> Messages<'a> {
         }
         let peers = peers.get_mut(..ranks)?;
         let machine =
-            Admission::new(config, point_to_point::Lent { receives, messages, sends, peers, slots, buckets })?;
+            PointToPoint::new(config, point_to_point::Pools { receives, messages, sends, peers, slots, buckets })?;
         Some(Self {
             member,
             machine,
@@ -261,7 +261,7 @@ impl<'a> Messages<'a> {
     pub fn leave(mut self, idle: &mut impl Idle) {
         for place in 0..self.channels.len() {
             while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
-                let is_said = self.machine.is_still() && self.queue.is_empty() && !self.requests.has_streams();
+                let is_said = self.machine.has_no_action() && self.queue.is_empty() && !self.requests.has_streams();
                 if is_said && channel.say_bye() {
                     break;
                 }
@@ -337,9 +337,9 @@ impl<'a> Messages<'a> {
             tag: Tag(tag),
             bytes: bytes as u64,
             eager,
-            at: Place::Private(0).to_word(),
+            at: MessageLocation::Private(0).to_word(),
             mode,
-            lent: true,
+            borrowed: true,
             user: request.index,
         };
         let leaves = self.machine.send(&message).map_err(|error| {
@@ -352,11 +352,11 @@ impl<'a> Messages<'a> {
         })?;
         if let Some(record) = self.requests.get(request) {
             (record.stage, record.peer, record.bytes) = (Stage::Sending, to, bytes);
-            record.is_over = matches!(leaves, Leaves::Eager { done: true, .. });
+            record.is_over = matches!(leaves, SendAction::Eager { done: true, .. });
         }
         match leaves {
-            Leaves::Eager { head, .. } => self.put_later(to, head, Some(request)),
-            Leaves::Head(head) => self.put_later(to, head, None),
+            SendAction::Eager { head, .. } => self.put_later(to, head, Some(request)),
+            SendAction::Header(head) => self.put_later(to, head, None),
         }
         Ok(request)
     }
@@ -372,14 +372,14 @@ impl<'a> Messages<'a> {
         let pattern = self.pattern(source, tag)?;
         let stage = match self.machine.receive(pattern, room as u64, request.index) {
             Err(_) => return Err(MessageError::Full),
-            Ok(Received::Waits(id)) => match self.hopeless(source) {
+            Ok(ReceiveResult::Posted(id)) => match self.hopeless(source) {
                 Some(error) => {
                     self.machine.cancel(id);
                     return Err(error);
                 }
                 None => Stage::Waiting(id),
             },
-            Ok(Received::Met(Met::Kept { message, place, status })) => {
+            Ok(ReceiveResult::Matched(Matched::Unexpected { message, place, status })) => {
                 let kept = receive::kept(self.shorts, self.slots, place);
                 let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
                 if let Some(into) = self.requests.room(request, held)
@@ -391,8 +391,8 @@ impl<'a> Messages<'a> {
                 self.machine.release(message);
                 Stage::Ended(receive::ended(&status, room))
             }
-            Ok(Received::Met(Met::Coming(status))) => Stage::Coming(told(&status)),
-            Ok(Received::Met(Met::Truncated(status))) => Stage::Ended(receive::ended(&status, room)),
+            Ok(ReceiveResult::Matched(Matched::Pending(status))) => Stage::Coming(told(&status)),
+            Ok(ReceiveResult::Matched(Matched::Truncated(status))) => Stage::Ended(receive::ended(&status, room)),
         };
         if let Some(record) = self.requests.get(request) {
             if let Stage::Coming(status) = stage {
@@ -441,7 +441,7 @@ impl<'a> Messages<'a> {
     fn look(&mut self, held: &mut Held<'_>) {
         for (rank, place) in (0..self.member.size()).zip(0..) {
             let living = self.channels.get_mut(place).filter(|channel| channel.ended.is_none());
-            if living.is_some_and(|channel| !channel.outward.is_believable()) {
+            if living.is_some_and(|channel| !channel.outward.is_tail_plausible()) {
                 self.disown(rank);
             }
         }
@@ -457,10 +457,10 @@ impl<'a> Messages<'a> {
         let own = self.member.local();
         for (rank, place) in (0..self.member.size()).zip(0..).filter(|(rank, _)| *rank != own) {
             let error = match self.member.occupant(rank) {
-                Some(Occupant::Sits(_) | Occupant::Retired(_)) => continue,
-                Some(Occupant::Left(_)) => MessageError::Parted(rank),
-                Some(Occupant::Failed(_)) => MessageError::Failed(rank),
-                Some(Occupant::Nobody | Occupant::Garbage) | None => MessageError::Corrupted(rank),
+                Some(Occupancy::Active(_) | Occupancy::Retired(_)) => continue,
+                Some(Occupancy::Left(_)) => MessageError::Parted(rank),
+                Some(Occupancy::Failed(_)) => MessageError::Failed(rank),
+                Some(Occupancy::Free | Occupancy::Corrupt) | None => MessageError::Corrupted(rank),
             };
             self.bury(place, error, held);
         }

@@ -58,10 +58,10 @@ impl<'a> Mailbox<'a> {
     /// # Errors
     /// [`ReceiveError`].
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<(u32, usize)>, ReceiveError> {
-        let Some(entry) = self.inward.look().map_err(|Corrupted| ReceiveError::Corrupted)? else { return Ok(None) };
-        let ([what, tag], bytes) = (entry.note, entry.payload.bytes());
+        let Some(entry) = self.inward.poll().map_err(|Corrupted| ReceiveError::Corrupted)? else { return Ok(None) };
+        let ([what, tag], bytes) = (entry.header, entry.payload.bytes());
         let read = into.get_mut(..bytes).and_then(|into| entry.payload.read(into));
-        self.inward.take();
+        self.inward.consume();
         match read {
             _ if what != MESSAGE => Ok(None),
             Some(()) => Ok(Some((tag, bytes))),

@@ -5,7 +5,7 @@
 mod programs;
 
 use unisono_node::member::Member;
-use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::rank_slot::Occupant;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{exit, interrupts, say, segment};
 
@@ -23,7 +23,7 @@ fn node_main(arguments: CommandLine) -> u8 {
         return exit::FAILED;
     };
     let (rank, process) = (number("rank").unwrap_or(local), number("process").unwrap_or(0));
-    let member = match Member::join(segment, local, Sitter { rank, incarnation, process }) {
+    let member = match Member::join(segment, local, Occupant { rank, incarnation, process }) {
         Ok(member) => member,
         Err(error) => {
             say!("cannot occupy the rank slot: {error:?}");

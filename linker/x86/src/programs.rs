@@ -8,7 +8,7 @@ use unisono_node::member::Member;
 use unisono_node::raw_ring::{Mailbox, ReceiveError};
 use unisono_node::self_check::collectives;
 use unisono_node::self_check::messages::Trouble as ExchangeTrouble;
-use unisono_shmem::reduction_ops::Operation;
+use unisono_shmem::reduction_ops::ReduceOperation;
 use unisono_shmem::ring::PutError;
 use unisono_x86::boot::CommandLine;
 use unisono_x86::{clock, say};
@@ -94,12 +94,12 @@ fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) 
             return Err(Trouble::Wrong("broadcast", round));
         }
         let mut data = collectives::contribution(round, rank);
-        group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+        group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle)?;
         if data != collectives::sum(round, ranks) {
             return Err(Trouble::Wrong("allreduce of integers", round));
         }
         let mut data = collectives::contribution(round, rank).map(|number| number as f32);
-        group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+        group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle)?;
         if data != collectives::sum(round, ranks).map(|number| number as f32) {
             return Err(Trouble::Wrong("allreduce of floats", round));
         }

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use static_cell::ConstStaticCell;
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
-use unisono_shmem::user_memory::Lent;
+use unisono_shmem::user_memory::UserMemory;
 
 /// `COUNT` regions of `BYTES` bytes, in a static.
 pub struct Store<const COUNT: usize, const BYTES: usize> {
@@ -57,7 +57,7 @@ pub struct Piece {
 
 // SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody; neither is `Send`, so that its uses
 // follow each other on the one thread of the image.
-unsafe impl Lent for Piece {
+unsafe impl UserMemory for Piece {
     fn start(self) -> NonNull<u8> {
         self.start
     }
@@ -73,7 +73,7 @@ impl<const COUNT: usize, const BYTES: usize> Memory for Pieces<COUNT, BYTES> {
     fn address(&self, span: Span) -> Option<Piece> {
         let (index, bytes) = (usize::try_from(span.region.index()).ok()?, usize::try_from(span.bytes).ok()?);
         let end = span.offset.checked_add(bytes)?;
-        if span.region.life() != 1 || index >= COUNT || end > BYTES {
+        if span.region.generation() != 1 || index >= COUNT || end > BYTES {
             return None;
         }
         let offset = index.checked_mul(BYTES)?.checked_add(span.offset)?;

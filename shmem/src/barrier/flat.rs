@@ -4,8 +4,8 @@
 //! barrier and rank but one. A rank that is about to write data for all others may arrive *last* on purpose: it then
 //! leaves first, and the others find its data when they run. The other ranks do not need to know.
 
-use super::{PairBarrier, has_shown};
-use crate::collective_area::{Boards, Seats};
+use super::{PairBarrier, has_reached};
+use crate::collective_area::{CollectiveAreas, Members};
 use crate::segment::{Segment, Site, Word};
 
 /// A flat barrier without state: the caller keeps the epoch.
@@ -13,35 +13,35 @@ use crate::segment::{Segment, Site, Word};
 pub struct FlatBarrier<'a> {
     own: &'a Word,
     words: &'a [Word],
-    seats: Seats,
+    members: Members,
     stride: usize,
     /// Word offsets within an area of the first rank's word, and of the others'.
-    places: [usize; 2],
+    word_offsets: [usize; 2],
 }
 
 impl<'a> FlatBarrier<'a> {
     /// The barriers of a group. `None`: the areas do not lie in the segment, or there is no such rank.
-    pub fn new(segment: Segment<'a>, boards: &Boards, rank: u32) -> Option<Self> {
-        Self::on(segment, boards, rank, [0; 2])
+    pub fn new(segment: Segment<'a>, boards: &CollectiveAreas, rank: u32) -> Option<Self> {
+        Self::on_lines(segment, boards, rank, [0; 2])
     }
 
     /// As [`new`](Self::new), with the words on these lines of the areas: the first rank's, and the others'. `None`
     /// also if there is no such line.
-    pub fn on(segment: Segment<'a>, boards: &Boards, rank: u32, lines: [u32; 2]) -> Option<Self> {
+    pub fn on_lines(segment: Segment<'a>, boards: &CollectiveAreas, rank: u32, lines: [u32; 2]) -> Option<Self> {
         let words = boards.words(segment)?;
-        if rank >= boards.ranks || lines.iter().any(|line| *line >= boards.lines()) {
+        if rank >= boards.ranks || lines.iter().any(|line| *line >= boards.phase_lines()) {
             return None;
         }
         let [first, others] = lines;
-        let own = segment.word(boards.phase_on(rank, if rank == 0 { first } else { others }))?;
-        let places = lines.map(|line| (boards.phase_on(0, line) - boards.phase(0)) / 4);
-        Some(Self { own, words, seats: boards.seats, stride: boards.stride / 4, places })
+        let own = segment.word(boards.phase_on_line(rank, if rank == 0 { first } else { others }))?;
+        let places = lines.map(|line| (boards.phase_on_line(0, line) - boards.phase(0)) / 4);
+        Some(Self { own, words, members: boards.members, stride: boards.stride / 4, word_offsets: places })
     }
 
     #[inline(always)]
     fn word(&self, rank: usize) -> Option<&'a Word> {
-        let [first, others] = self.places;
-        let seat = self.seats.get(rank as u32)? as usize;
+        let [first, others] = self.word_offsets;
+        let seat = self.members.get(rank as u32)? as usize;
         self.words.get(seat * self.stride + if rank == 0 { first } else { others })
     }
 
@@ -87,7 +87,7 @@ impl<'a> FlatBarrier<'a> {
 
     /// Whether a rank has arrived; `None`: its word is corrupt.
     pub fn has_arrived(&self, rank: u32, epoch: u32) -> Option<bool> {
-        has_shown(self.word(rank as usize)?.acquire(Site::Plain), epoch, 1)
+        has_reached(self.word(rank as usize)?.acquire(Site::Plain), epoch, 1)
     }
 
     /// The same barrier for exactly two ranks. `None`: there are more.

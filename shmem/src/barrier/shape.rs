@@ -17,9 +17,9 @@ pub enum Shape<'a> {
 
 /// The next action of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Act {
+pub(super) enum Action {
     /// Publishes that it has reached this phase.
-    Show(u32),
+    Publish(u32),
     /// Waits until this rank has reached this phase.
     Await(u32, u32),
     /// Nothing more.
@@ -38,7 +38,7 @@ impl Shape<'_> {
     }
 
     /// Number of a rank's actions in one barrier.
-    pub(super) fn acts(self, rank: u32, size: u32) -> u32 {
+    pub(super) fn action_count(self, rank: u32, size: u32) -> u32 {
         match self {
             Self::Flat => 1 + size,
             Self::Dissemination => 2 * rounds(size),
@@ -49,51 +49,51 @@ impl Shape<'_> {
     }
 
     /// Action `at` of a rank, a pure function. Work O(1); over sockets O(size).
-    pub(super) fn act(self, rank: u32, size: u32, at: u32) -> Act {
+    pub(super) fn action(self, rank: u32, size: u32, at: u32) -> Action {
         match self {
-            Self::Flat if at == 0 => Act::Show(1),
-            Self::Flat if at <= size => Act::Await(at - 1, 1),
+            Self::Flat if at == 0 => Action::Publish(1),
+            Self::Flat if at <= size => Action::Await(at - 1, 1),
             Self::Dissemination if at < 2 * rounds(size) => {
                 let phase = at / 2;
                 match at % 2 {
-                    0 => Act::Show(phase + 1),
-                    _ => Act::Await((rank + size - (1 << phase)) % size, phase + 1),
+                    0 => Action::Publish(phase + 1),
+                    _ => Action::Await((rank + size - (1 << phase)) % size, phase + 1),
                 }
             }
             Self::Tree(arity) => {
                 let (first, count) = children(rank, arity, size);
                 match at.checked_sub(count) {
-                    None => Act::Await(first + at, 1),
-                    Some(0) if rank == 0 => Act::Show(2),
-                    Some(0) => Act::Show(1),
-                    Some(1) if rank > 0 => Act::Await((rank - 1) / arity.max(1), 2),
-                    Some(2) if rank > 0 => Act::Show(2),
-                    Some(_) => Act::End,
+                    None => Action::Await(first + at, 1),
+                    Some(0) if rank == 0 => Action::Publish(2),
+                    Some(0) => Action::Publish(1),
+                    Some(1) if rank > 0 => Action::Await((rank - 1) / arity.max(1), 2),
+                    Some(2) if rank > 0 => Action::Publish(2),
+                    Some(_) => Action::End,
                 }
             }
             Self::Sockets(sockets) => {
                 let lead = leader(sockets, rank);
                 if lead != rank {
                     return match at {
-                        0 => Act::Show(1),
-                        1 => Act::Await(lead, 3),
-                        2 => Act::Show(3),
-                        _ => Act::End,
+                        0 => Action::Publish(1),
+                        1 => Action::Await(lead, 3),
+                        2 => Action::Publish(3),
+                        _ => Action::End,
                     };
                 }
                 // Waiting for itself is no wait.
                 let own = |peer| if leader(sockets, peer) == rank { peer } else { rank };
                 let leads = |peer| if leader(sockets, peer) == peer { peer } else { rank };
                 match at {
-                    0 => Act::Show(1),
-                    _ if at <= size => Act::Await(own(at - 1), 1),
-                    _ if at == size + 1 => Act::Show(2),
-                    _ if at <= 2 * size + 1 => Act::Await(leads(at - size - 2), 2),
-                    _ if at == 2 * size + 2 => Act::Show(3),
-                    _ => Act::End,
+                    0 => Action::Publish(1),
+                    _ if at <= size => Action::Await(own(at - 1), 1),
+                    _ if at == size + 1 => Action::Publish(2),
+                    _ if at <= 2 * size + 1 => Action::Await(leads(at - size - 2), 2),
+                    _ if at == 2 * size + 2 => Action::Publish(3),
+                    _ => Action::End,
                 }
             }
-            _ => Act::End,
+            _ => Action::End,
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::Ground;
+use crate::testing::TestAreas;
 
 fn shapes(size: u32) -> Vec<(String, Vec<u8>)> {
     ["flat", "dissemination", "tree 1", "tree 2", "tree 4", "tree 64"]
@@ -27,13 +27,13 @@ fn shape<'a>(name: &str, sockets: &'a [u8]) -> Shape<'a> {
 #[test]
 fn nobody_leaves_before_everyone_has_entered() {
     for size in 1..=17 {
-        let ground = Ground::new(size);
+        let ground = TestAreas::new(size);
         for (name, sockets) in shapes(size) {
             let first = 0_u32.wrapping_sub(7);
-            ground.boards.write_first(ground.segment(), first).unwrap();
+            ground.areas.initialize(ground.segment(), first).unwrap();
             let shape = shape(&name, &sockets);
             let mut ranks: Vec<_> = (0..size)
-                .map(|rank| Barrier::new(ground.segment(), ground.boards, rank, shape, first).unwrap())
+                .map(|rank| Barrier::new(ground.segment(), ground.areas, rank, shape, first).unwrap())
                 .collect();
             let mut random = fastrand::Rng::with_seed(u64::from(size));
             // How many barriers each has entered and left.
@@ -45,7 +45,7 @@ fn nobody_leaves_before_everyone_has_entered() {
                     ranks[rank].start();
                     entered[rank] += 1;
                 }
-                if entered[rank] > left[rank] && ranks[rank].poll() == Arrival::Complete {
+                if entered[rank] > left[rank] && ranks[rank].poll() == BarrierStatus::Complete {
                     left[rank] += 1;
                     assert!(entered.iter().all(|&count| count >= left[rank]), "{name}, {size} ranks: {entered:?}");
                 }
@@ -57,26 +57,26 @@ fn nobody_leaves_before_everyone_has_entered() {
 }
 
 #[test]
-fn nonsense_is_told_from_absence() {
-    let ground = Ground::new(3);
-    let mut barrier = Barrier::new(ground.segment(), ground.boards, 0, Shape::Flat, 0).unwrap();
+fn impossible_phase_is_distinguished_from_absence() {
+    let ground = TestAreas::new(3);
+    let mut barrier = Barrier::new(ground.segment(), ground.areas, 0, Shape::Flat, 0).unwrap();
     barrier.start();
-    assert_eq!(barrier.poll(), Arrival::Awaits(1));
+    assert_eq!(barrier.poll(), BarrierStatus::WaitsFor(1));
     barrier.word(1).unwrap().publish(1, Site::Plain);
-    for nonsense in [4, 1000, 1 << 31, 0xdead_beef, u32::MAX - 1] {
-        barrier.word(2).unwrap().publish(nonsense, Site::Plain);
-        assert_eq!(barrier.poll(), Arrival::Corrupt(2), "{nonsense}");
+    for phase in [4, 1000, 1 << 31, 0xdead_beef, u32::MAX - 1] {
+        barrier.word(2).unwrap().publish(phase, Site::Plain);
+        assert_eq!(barrier.poll(), BarrierStatus::Corrupt(2), "{phase}");
     }
     barrier.word(2).unwrap().publish(2, Site::Plain);
-    assert_eq!(barrier.poll(), Arrival::Complete);
+    assert_eq!(barrier.poll(), BarrierStatus::Complete);
 }
 
 #[test]
 fn flat_flags_wrap() {
-    let ground = Ground::new(2);
+    let ground = TestAreas::new(2);
     let first = u32::MAX - 1;
-    ground.boards.write_first(ground.segment(), first).unwrap();
-    let [one, two] = [0, 1].map(|rank| FlatBarrier::new(ground.segment(), &ground.boards, rank).unwrap());
+    ground.areas.initialize(ground.segment(), first).unwrap();
+    let [one, two] = [0, 1].map(|rank| FlatBarrier::new(ground.segment(), &ground.areas, rank).unwrap());
     for barrier in 1..5_u32 {
         let (epoch, mut from) = (first.wrapping_add(barrier), 0);
         one.arrive(epoch);
@@ -86,13 +86,13 @@ fn flat_flags_wrap() {
         assert!(one.poll(epoch, &mut from) && two.poll(epoch, &mut 0));
         assert_eq!((one.has_arrived(1, epoch), one.has_arrived(1, epoch.wrapping_add(1))), (Some(true), Some(false)));
     }
-    assert!(FlatBarrier::new(ground.segment(), &ground.boards, 2).is_none());
+    assert!(FlatBarrier::new(ground.segment(), &ground.areas, 2).is_none());
 }
 
 #[test]
-fn whoever_arrives_last_has_seen_all_others() {
-    let ground = Ground::new(3);
-    let ranks = [0, 1, 2].map(|rank| FlatBarrier::new(ground.segment(), &ground.boards, rank).unwrap());
+fn last_rank_to_arrive_has_seen_all_others() {
+    let ground = TestAreas::new(3);
+    let ranks = [0, 1, 2].map(|rank| FlatBarrier::new(ground.segment(), &ground.areas, rank).unwrap());
     let (mut from, last) = (0, &ranks[1]);
     for (present, rank) in ranks.iter().enumerate().filter(|(rank, _)| *rank != 1) {
         assert!(!last.poll_others(1, &mut from), "{present}");
@@ -105,12 +105,12 @@ fn whoever_arrives_last_has_seen_all_others() {
 }
 
 #[test]
-fn words_lie_where_they_are_said_to() {
-    let ground = Ground::new(2);
-    let lines = ground.boards.lines();
-    assert!(FlatBarrier::on(ground.segment(), &ground.boards, 0, [0, lines]).is_none());
+fn words_move_to_the_requested_lines() {
+    let ground = TestAreas::new(2);
+    let lines = ground.areas.phase_lines();
+    assert!(FlatBarrier::on_lines(ground.segment(), &ground.areas, 0, [0, lines]).is_none());
     for line in 0..lines {
-        let on = |rank| FlatBarrier::on(ground.segment(), &ground.boards, rank, [line, 0]).unwrap();
+        let on = |rank| FlatBarrier::on_lines(ground.segment(), &ground.areas, rank, [line, 0]).unwrap();
         let [one, two] = [0, 1].map(on);
         let [first, second] = [one, two].map(|flat| flat.pair().unwrap());
         let epoch = line + 1;
@@ -119,9 +119,9 @@ fn words_lie_where_they_are_said_to() {
         assert_eq!(two.has_arrived(0, epoch), Some(true));
         two.arrive(epoch);
         assert!(first.poll(epoch) && one.poll(epoch, &mut 0));
-        let shown = ground.segment().word(ground.boards.phase_on(0, line)).unwrap();
+        let shown = ground.segment().word(ground.areas.phase_on_line(0, line)).unwrap();
         assert_eq!(shown.own(), epoch);
     }
-    let ground = Ground::new(3);
-    assert!(FlatBarrier::new(ground.segment(), &ground.boards, 0).unwrap().pair().is_none());
+    let ground = TestAreas::new(3);
+    assert!(FlatBarrier::new(ground.segment(), &ground.areas, 0).unwrap().pair().is_none());
 }

@@ -15,9 +15,9 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::host::liveness::Life;
-use crate::host::pages::{HUGE, NoneReserved, NoneTransparent, Pages};
-use crate::layout::{Layout, LayoutError};
+use crate::host::liveness::LivenessLocks;
+use crate::host::pages::{HUGE, NoReservedPages, NoTransparentPages, SegmentPages};
+use crate::layout::{SegmentLayout, LayoutError};
 use crate::segment::Segment;
 
 /// Its name in `/proc/PID/maps`.
@@ -73,7 +73,7 @@ fn step(step: &'static str) -> impl Fn(Errno) -> FileError {
 #[derive(Debug)]
 pub struct SegmentFile {
     file: OwnedFd,
-    pages: Pages,
+    pages: SegmentPages,
 }
 
 impl SegmentFile {
@@ -82,13 +82,13 @@ impl SegmentFile {
     ///
     /// # Errors
     /// [`FileError`].
-    pub fn create(layout: &Layout) -> Result<Self, FileError> {
+    pub fn create(layout: &SegmentLayout) -> Result<Self, FileError> {
         let used = layout.used();
         let (file, pages) = match reserved(layout.bytes(), used) {
-            Ok(file) => (file, Pages::Reserved),
-            Err(error) => small(layout.bytes(), used, NoneReserved::after(error, used))?,
+            Ok(file) => (file, SegmentPages::Reserved),
+            Err(error) => small(layout.bytes(), used, NoReservedPages::from_errno(error, used))?,
         };
-        Life::probe(file.as_fd()).map_err(|error| FileError::System { step: "taking a record lock", error })?;
+        LivenessLocks::probe(file.as_fd()).map_err(|error| FileError::System { step: "taking a record lock", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
         layout.write_header(mapping.header())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
@@ -96,7 +96,7 @@ impl SegmentFile {
     }
 
     /// The pages it got, and why no larger ones.
-    pub const fn pages(&self) -> &Pages {
+    pub const fn pages(&self) -> &SegmentPages {
         &self.pages
     }
 }
@@ -127,20 +127,20 @@ fn reserved(bytes: usize, used: usize) -> Result<OwnedFd, Errno> {
 }
 
 /// A file of transparent huge pages if the system allows them, else of small ones.
-fn small(bytes: usize, used: usize, reserved: NoneReserved) -> Result<(OwnedFd, Pages), FileError> {
+fn small(bytes: usize, used: usize, reserved: NoReservedPages) -> Result<(OwnedFd, SegmentPages), FileError> {
     let file = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(step("making shared memory"))?;
     rustix::fs::ftruncate(&file, bytes as u64).map_err(step("sizing shared memory"))?;
     let mapping = Mapping::new(file.as_fd(), bytes)?;
-    let huge = NoneTransparent::of_system() == NoneTransparent::NoneFree && mapping.populate(used).is_ok();
+    let huge = NoTransparentPages::from_system() == NoTransparentPages::NoneFree && mapping.populate(used).is_ok();
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, used as u64).map_err(|error| match error {
         Errno::NOSPC | Errno::NOMEM => FileError::Memory(used),
         error => step("allocating shared memory")(error),
     })?;
     let pages = if huge && mapping.huge_bytes() * 2 >= used {
-        Pages::Transparent(reserved)
+        SegmentPages::Transparent(reserved)
     } else {
-        Pages::Small(rustix::param::page_size(), reserved, NoneTransparent::of_system())
+        SegmentPages::Small(rustix::param::page_size(), reserved, NoTransparentPages::from_system())
     };
     Ok((file, pages))
 }
@@ -195,14 +195,14 @@ impl Mapping {
     ///
     /// # Errors
     /// [`FileError`]: the file is not a segment, is of another version, or is not intact.
-    pub fn open(file: BorrowedFd<'_>) -> Result<(Self, Layout), FileError> {
+    pub fn open(file: BorrowedFd<'_>) -> Result<(Self, SegmentLayout), FileError> {
         let bytes = rustix::fs::fstat(file).ok().and_then(|about| usize::try_from(about.st_size).ok()).unwrap_or(0);
         if !is_sealed(file) || bytes == 0 {
             return Err(FileError::NoSegment);
         }
         let mapping = Self::new(file, bytes)?;
-        let layout = Layout::read_header(mapping.header())?;
-        if NoneTransparent::of_system() == NoneTransparent::NoneFree {
+        let layout = SegmentLayout::read_header(mapping.header())?;
+        if NoTransparentPages::from_system() == NoTransparentPages::NoneFree {
             // If refused, this process sees small pages.
             let _ = mapping.advise(mapping.bytes, Advice::LinuxHugepage);
         }
@@ -278,13 +278,13 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{PAGE, ROOMS, Sizes, Waiting};
+    use crate::layout::{PAGE, COMMUNICATOR_SLOTS, SegmentSizes, WaitMode};
     use crate::segment::Site;
     use std::os::fd::AsRawFd;
 
-    fn layout() -> Layout {
-        let sizes = Sizes::of_node(2, Waiting::Shared);
-        Layout::new(Sizes { board: PAGE as u32, pool: PAGE as u32, ring_bulk: 64, ..sizes }).unwrap()
+    fn layout() -> SegmentLayout {
+        let sizes = SegmentSizes::of_node(2, WaitMode::Oversubscribed);
+        SegmentLayout::new(SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ring_bulk: 64, ..sizes }).unwrap()
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(found, layout());
         let own = reopen(number(&file), None).unwrap();
         let (other, _) = Mapping::open(own.as_fd()).unwrap();
-        let at = layout().board(1).unwrap().at;
+        let at = layout().collective_area(1).unwrap().offset;
         // SAFETY: nothing but one word is used.
         let [first, second] = [&one, &other].map(|mapping| unsafe { mapping.segment() }.word(at).unwrap());
         first.publish(7, Site::Plain);
@@ -316,9 +316,9 @@ mod tests {
     fn every_area_is_allocated() {
         let layout = layout();
         let file = SegmentFile::create(&layout).unwrap();
-        let last = layout.room(ROOMS - 1).unwrap();
+        let last = layout.communicator_slot(COMMUNICATOR_SLOTS - 1).unwrap();
         let allocated = rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512;
-        assert!(allocated >= last.at + last.bytes, "{allocated}");
+        assert!(allocated >= last.offset + last.bytes, "{allocated}");
     }
 
     fn number(file: &impl AsFd) -> u32 {

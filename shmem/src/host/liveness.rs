@@ -12,7 +12,7 @@ use crate::layout::RANKS_MAX;
 
 /// The holder of a rank's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Holder {
+pub enum LockOwner {
     /// No other process: none has joined, the one that did has ended, or it is the calling process.
     Nobody,
     /// The process with this id; 0: a process of a PID namespace that is not visible here.
@@ -20,17 +20,17 @@ pub enum Holder {
 }
 
 /// The segment's file, on which the locks of the node are held and queried.
-pub struct Life {
+pub struct LivenessLocks {
     file: OwnedFd,
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for LivenessLocks {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "LivenessLocks({})", self.file.as_raw_fd())
     }
 }
 
-impl Life {
+impl LivenessLocks {
     /// Takes the segment's file: the only descriptor of it that this process ever closes.
     pub const fn new(file: OwnedFd) -> Self {
         Self { file }
@@ -57,7 +57,7 @@ impl Life {
     ///
     /// # Errors
     /// Those of `F_SETLK`.
-    pub fn hold(&self, local: u32) -> io::Result<bool> {
+    pub fn acquire(&self, local: u32) -> io::Result<bool> {
         let mut lock = byte(local);
         match control(self.file(), libc::F_SETLK, &mut lock) {
             Ok(()) => Ok(true),
@@ -70,13 +70,13 @@ impl Life {
     ///
     /// # Errors
     /// Those of `F_GETLK`.
-    pub fn holder(&self, local: u32) -> io::Result<Holder> {
+    pub fn owner(&self, local: u32) -> io::Result<LockOwner> {
         let mut lock = byte(local);
         control(self.file(), libc::F_GETLK, &mut lock)?;
         Ok(if lock.l_type == libc::F_UNLCK as libc::c_short {
-            Holder::Nobody
+            LockOwner::Nobody
         } else {
-            Holder::Process(u32::try_from(lock.l_pid).unwrap_or(0))
+            LockOwner::Process(u32::try_from(lock.l_pid).unwrap_or(0))
         })
     }
 }

@@ -11,11 +11,11 @@ const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 /// Why there are no reserved huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NoneReserved {
+pub enum NoReservedPages {
     /// The kernel does not support this size.
     Unsupported,
     /// Fewer are free than the segment needs.
-    Few {
+    TooFew {
         /// Pages that the segment needs.
         needed: u64,
         /// Pages that are free and not promised to another mapping.
@@ -29,7 +29,7 @@ pub enum NoneReserved {
 
 /// Why there are no transparent huge pages.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum NoneTransparent {
+pub enum NoTransparentPages {
     /// The system's setting for shared memory forbids them; this is the setting.
     Setting(String),
     /// The kernel found no free huge page although it may use them.
@@ -38,16 +38,16 @@ pub enum NoneTransparent {
 
 /// The pages of a segment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Pages {
+pub enum SegmentPages {
     /// Reserved huge pages.
     Reserved,
     /// Transparent huge pages; why they are not reserved ones.
-    Transparent(NoneReserved),
+    Transparent(NoReservedPages),
     /// Small pages of this size in bytes; why not reserved huge ones, why not transparent ones.
-    Small(usize, NoneReserved, NoneTransparent),
+    Small(usize, NoReservedPages, NoTransparentPages),
 }
 
-impl Pages {
+impl SegmentPages {
     /// Bytes of a page.
     pub const fn bytes(&self) -> usize {
         match self {
@@ -57,7 +57,7 @@ impl Pages {
     }
 }
 
-impl fmt::Display for Pages {
+impl fmt::Display for SegmentPages {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reserved => to.write_str("2 MiB pages, reserved"),
@@ -69,12 +69,12 @@ impl fmt::Display for Pages {
     }
 }
 
-impl fmt::Display for NoneReserved {
+impl fmt::Display for NoReservedPages {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported => to.write_str("the kernel does not support this size"),
-            Self::Few { reserved: 0, .. } => to.write_str("vm.nr_hugepages is 0"),
-            Self::Few { needed, free, reserved } => {
+            Self::TooFew { reserved: 0, .. } => to.write_str("vm.nr_hugepages is 0"),
+            Self::TooFew { needed, free, reserved } => {
                 write!(to, "{needed} are needed, {free} of vm.nr_hugepages = {reserved} are free")
             }
             Self::Refused(error) => write!(to, "{}", std::io::Error::from_raw_os_error(*error)),
@@ -82,7 +82,7 @@ impl fmt::Display for NoneReserved {
     }
 }
 
-impl fmt::Display for NoneTransparent {
+impl fmt::Display for NoTransparentPages {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting(setting) => write!(to, "{TRANSPARENT} is {setting}"),
@@ -91,15 +91,15 @@ impl fmt::Display for NoneTransparent {
     }
 }
 
-impl NoneReserved {
+impl NoReservedPages {
     /// The reason, after the kernel refused `bytes` bytes of them with this error.
-    pub(crate) fn after(error: rustix::io::Errno, bytes: usize) -> Self {
+    pub(crate) fn from_errno(error: rustix::io::Errno, bytes: usize) -> Self {
         use rustix::io::Errno;
         let pool = |what| fs::read_to_string(format!("{POOL}/{what}")).ok()?.trim().parse::<u64>().ok();
         match (pool("nr_hugepages"), pool("free_hugepages")) {
             (Some(reserved), Some(free)) if matches!(error, Errno::NOSPC | Errno::NOMEM) => {
                 let free = free.saturating_sub(pool("resv_hugepages").unwrap_or(0));
-                Self::Few { needed: bytes.div_ceil(HUGE) as u64, free, reserved }
+                Self::TooFew { needed: bytes.div_ceil(HUGE) as u64, free, reserved }
             }
             (None, None) => Self::Unsupported,
             _ => Self::Refused(error.raw_os_error()),
@@ -107,9 +107,9 @@ impl NoneReserved {
     }
 }
 
-impl NoneTransparent {
+impl NoTransparentPages {
     /// The reason according to the system's setting.
-    pub(crate) fn of_system() -> Self {
+    pub(crate) fn from_system() -> Self {
         let setting = fs::read_to_string(TRANSPARENT).unwrap_or_default();
         let chosen = setting.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
         match chosen {

@@ -10,33 +10,33 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::segment::{Cells, LINE};
+use crate::segment::{SharedBytes, LINE};
 
 /// Bytes from which a copy is timed and may use streaming stores.
 const LONG: usize = 4096;
 /// One copy in [`TIMED`] is timed; one in [`TRIED`] tries the other kind of store if lines come from a remote cache.
-const TIMED: u32 = 4;
-const TRIED: u32 = 64;
+const TIMED_EVERY: u32 = 4;
+const RETRY_EVERY: u32 = 64;
 /// Copies before the first that is timed: these fault pages in.
-const FIRST: u32 = 32;
+const WARM_UP: u32 = 32;
 /// Picoseconds per byte above which the lines are in a remote cache.
-const FAR: u32 = 200;
+const REMOTE_CACHE_PS_PER_BYTE: u32 = 200;
 /// Cached stores must be slower by this factor: reading back from memory costs time, too.
-const WORSE: u32 = 2;
+const WORSE_FACTOR: u32 = 2;
 
 /// Whether this processor has streaming stores.
-const STREAMS: bool = cfg!(all(target_arch = "x86_64", target_feature = "sse2", not(miri)));
+const HAS_STREAMING_STORES: bool = cfg!(all(target_arch = "x86_64", target_feature = "sse2", not(miri)));
 
 /// The policy of copies into one part of shared memory.
 #[derive(Debug, Default)]
-pub struct Storing {
+pub struct StorePolicy {
     copies: AtomicU32,
     /// Picoseconds per byte of cached and of streaming stores; 0: unknown.
     cached: AtomicU32,
     streamed: AtomicU32,
 }
 
-impl Storing {
+impl StorePolicy {
     /// A policy without measurements.
     pub const fn new() -> Self {
         Self { copies: AtomicU32::new(0), cached: AtomicU32::new(0), streamed: AtomicU32::new(0) }
@@ -48,7 +48,7 @@ impl Storing {
     /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
     #[inline]
     pub unsafe fn copy(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        if STREAMS && bytes >= LONG {
+        if HAS_STREAMING_STORES && bytes >= LONG {
             // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
             // they are disjoint.
             unsafe { self.copy_long(from, into, bytes) };
@@ -61,7 +61,7 @@ impl Storing {
 
     /// Writes these bytes at the beginning of a piece of the segment, as [`Cells::write`] does.
     #[inline]
-    pub fn write(&self, from: &[u8], to: Cells<'_>) -> Option<()> {
+    pub fn write(&self, from: &[u8], to: SharedBytes<'_>) -> Option<()> {
         if from.len() > to.bytes() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Storing {
     /// # Safety
     /// As of [`copy`](Self::copy).
     unsafe fn copy_long(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        let (streams, is_timed) = self.next();
+        let (streams, is_timed) = self.next_copy();
         let start = is_timed.then(Instant::now);
         if streams {
             // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that
@@ -86,25 +86,25 @@ impl Storing {
             unsafe { into.copy_from_nonoverlapping(from, bytes) };
         }
         if let Some(start) = start {
-            self.note(streams, bytes, start.elapsed().as_nanos());
+            self.record(streams, bytes, start.elapsed().as_nanos());
         }
     }
 
     /// Whether the next copy uses streaming stores, and whether it is timed.
-    fn next(&self) -> (bool, bool) {
+    fn next_copy(&self) -> (bool, bool) {
         let count = self.copies.load(Relaxed).wrapping_add(1);
         self.copies.store(count, Relaxed);
         let [cached, streamed] = [&self.cached, &self.streamed].map(|way| way.load(Relaxed));
-        let is_far = cached > FAR;
-        let is_worse = is_far && streamed > 0 && cached / WORSE > streamed;
-        let is_timed = count.is_multiple_of(TIMED) && count > FIRST;
-        let tries = is_far && is_timed && (streamed == 0 || count.is_multiple_of(TRIED));
+        let is_far = cached > REMOTE_CACHE_PS_PER_BYTE;
+        let is_worse = is_far && streamed > 0 && cached / WORSE_FACTOR > streamed;
+        let is_timed = count.is_multiple_of(TIMED_EVERY) && count > WARM_UP;
+        let tries = is_far && is_timed && (streamed == 0 || count.is_multiple_of(RETRY_EVERY));
         (is_worse != tries, is_timed)
     }
 
     /// Records the time of a copy: the least, until others take longer. A time above four times the mean counts as an
     /// interruption and is capped.
-    fn note(&self, streams: bool, bytes: usize, ns: u128) {
+    fn record(&self, streams: bool, bytes: usize, ns: u128) {
         let way = if streams { &self.streamed } else { &self.cached };
         let taken = u32::try_from(ns.saturating_mul(1000) / bytes.max(1) as u128).unwrap_or(u32::MAX).max(1);
         let mean = way.load(Relaxed);
@@ -157,12 +157,12 @@ mod tests {
 
     /// Copies of 32 KiB where cached and streaming stores take these times, in picoseconds per byte; returns how many
     /// were streamed.
-    fn copies(storing: &Storing, count: u32, cached: u128, streamed: u128) -> u32 {
+    fn copies(storing: &StorePolicy, count: u32, cached: u128, streamed: u128) -> u32 {
         let one = |_| {
-            let (streams, is_timed) = storing.next();
+            let (streams, is_timed) = storing.next_copy();
             if is_timed {
                 let taken = if streams { streamed } else { cached };
-                storing.note(streams, 32768, taken * 32768 / 1000);
+                storing.record(streams, 32768, taken * 32768 / 1000);
             }
             u32::from(streams)
         };
@@ -170,55 +170,55 @@ mod tests {
     }
 
     #[test]
-    fn near_lines_are_never_stored_past_the_caches() {
-        let storing = Storing::new();
+    fn lines_of_a_shared_cache_are_never_streamed() {
+        let storing = StorePolicy::new();
         assert_eq!(copies(&storing, 10_000, 60, 10), 0);
-        assert_eq!(copies(&storing, 10_000, u128::from(FAR), 10), 0);
+        assert_eq!(copies(&storing, 10_000, u128::from(REMOTE_CACHE_PS_PER_BYTE), 10), 0);
     }
 
     #[test]
-    fn far_lines_are_soon_stored_past_the_caches_until_they_are_near() {
-        let storing = Storing::new();
+    fn lines_of_a_remote_cache_are_streamed_until_copies_are_fast_again() {
+        let storing = StorePolicy::new();
         assert!(copies(&storing, 100, 500, 100) >= 50);
         let later = copies(&storing, 10_000, 500, 100);
         assert!((9800..10_000).contains(&later), "{later}: cached stores are tried now and then");
-        assert!(copies(&storing, 1000, 60, 100) <= 2 * TRIED);
+        assert!(copies(&storing, 1000, 60, 100) <= 2 * RETRY_EVERY);
         assert_eq!(copies(&storing, 1000, 60, 100), 0);
         assert!(copies(&storing, 100, 500, 100) >= 80, "and in a remote cache once more");
     }
 
     #[test]
-    fn what_gains_little_is_not_done() {
-        let storing = Storing::new();
+    fn streaming_with_little_gain_is_not_chosen() {
+        let storing = StorePolicy::new();
         assert!(copies(&storing, 10_000, 500, 300) < 200);
     }
 
     #[test]
-    fn the_first_copies_tell_nothing() {
-        let storing = Storing::new();
-        assert_eq!(copies(&storing, FIRST, 5000, 100), 0);
+    fn warm_up_copies_are_not_timed() {
+        let storing = StorePolicy::new();
+        assert_eq!(copies(&storing, WARM_UP, 5000, 100), 0);
         assert_eq!(copies(&storing, 1000, 60, 100), 0);
     }
 
     #[test]
-    fn one_interruption_turns_nothing() {
-        let storing = Storing::new();
+    fn one_interrupted_copy_changes_nothing() {
+        let storing = StorePolicy::new();
         copies(&storing, 1000, 60, 100);
-        storing.note(false, 32768, 4_000_000);
+        storing.record(false, 32768, 4_000_000);
         assert!(copies(&storing, 1000, 60, 100) <= 1);
     }
 
     #[test]
     fn copies_are_whole_either_way() {
-        let storing = Storing::new();
+        let storing = StorePolicy::new();
         let from: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
         for (bytes, cached, streams) in
-            [(LONG, 60, false), (LONG, 500, STREAMS), (LONG - 1, 500, false), (19_999, 500, STREAMS)]
+            [(LONG, 60, false), (LONG, 500, HAS_STREAMING_STORES), (LONG - 1, 500, false), (19_999, 500, HAS_STREAMING_STORES)]
         {
-            storing.copies.store(TRIED, Relaxed);
+            storing.copies.store(RETRY_EVERY, Relaxed);
             storing.cached.store(cached, Relaxed);
             storing.streamed.store(100, Relaxed);
-            assert_eq!(STREAMS && bytes >= LONG && storing.next().0, streams);
+            assert_eq!(HAS_STREAMING_STORES && bytes >= LONG && storing.next_copy().0, streams);
             let mut into = vec![0_u8; bytes];
             // SAFETY: both vectors are long enough.
             unsafe { storing.copy(NonNull::from(&from[1..]).cast(), NonNull::from(&mut into[..]).cast(), bytes) };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_streamed_and_none_beside() {
+    fn every_byte_is_streamed_and_no_other() {
         let from: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
         for (bytes, shift, start) in
             [(0, 0, 0), (1, 3, 1), (63, 1, 0), (64, 0, 5), (4096, 0, 0), (4097, 17, 3), (19_000, 63, 7)]

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use rustix::thread::{ClockId, futex, sched_getcpu, sched_yield};
 use rustix::time::{Timespec, clock_gettime};
 
-use crate::layout::{Layout, Waiting};
+use crate::layout::{SegmentLayout, WaitMode};
 use crate::segment::{Segment, Site, Word};
 
 /// Longest sleep, and the interval between two polls of everything.
@@ -45,15 +45,15 @@ const YIELDS: u32 = 16;
 const YIELDS_APART: u32 = 8;
 
 /// Time after which a store is visible to other processors.
-const SHOWN: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
+const STORE_VISIBLE_AFTER: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
 
 /// Polls before the first yield of a rank that waits for no rank of its own CPU: about as long as two context switches.
-const LINGERING: u32 = 128;
+const SPINS_BEFORE_YIELD: u32 = 128;
 
 /// Not asleep; the CPU's number, on which the rank waited last, is added.
 const AWAKE_ON: u32 = 1 << 31;
 /// Asleep on several words at a time: any of them wakes it. No segment has as many words as this number.
-const ANY: u32 = u32::MAX;
+const ASLEEP_ON_SEVERAL: u32 = u32::MAX;
 /// Words that one `futex_waitv` call takes (`FUTEX_WAITV_MAX`).
 const WATCHED: usize = 128;
 /// Length of a plain sleep where the kernel has no `futex_waitv`, or there is no word to sleep on.
@@ -61,13 +61,13 @@ const NAP: Duration = Duration::from_micros(100);
 
 /// What a waiting process should poll besides the word that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Look {
+pub enum PollScope {
     /// Nothing.
-    Nowhere,
+    Nothing,
     /// Its other traffic, so that no peer waits for it.
-    AtTraffic,
+    Traffic,
     /// The traffic, the liveness of the other ranks, and the integrity of its own words. About every millisecond.
-    Everywhere,
+    Everything,
 }
 
 /// The words that record which rank of a segment sleeps on which word, as one rank sees them.
@@ -77,15 +77,15 @@ pub struct Sleepers<'a> {
     words: usize,
     asleep: &'a [Word],
     own: &'a Word,
-    waiting: Waiting,
+    waiting: WaitMode,
 }
 
 impl<'a> Sleepers<'a> {
     /// The view of this rank of the node. `None`: there is no such rank.
-    pub fn new(segment: Segment<'a>, layout: &Layout, local: u32) -> Option<Self> {
-        let area = layout.asleep();
-        let asleep = segment.words(area.at, area.bytes / 4)?;
-        let base = segment.cells(0, 0)?.start().addr().get();
+    pub fn new(segment: Segment<'a>, layout: &SegmentLayout, local: u32) -> Option<Self> {
+        let area = layout.sleep_words();
+        let asleep = segment.words(area.offset, area.bytes / 4)?;
+        let base = segment.shared_bytes(0, 0)?.start().addr().get();
         let (own, waiting) = (asleep.get(local as usize)?, layout.sizes().waiting);
         Some(Self { base, words: segment.bytes() / 4, asleep, own, waiting })
     }
@@ -101,17 +101,17 @@ impl<'a> Sleepers<'a> {
     /// Whether ranks sleep at all in this mode.
     #[inline(always)]
     pub fn may_sleep(&self) -> bool {
-        self.waiting == Waiting::Shared
+        self.waiting == WaitMode::Oversubscribed
     }
 
     fn wake_sleepers(&self, word: &Word) {
-        if SHOWN.is_zero() {
+        if STORE_VISIBLE_AFTER.is_zero() {
             fence(Ordering::SeqCst);
         } else {
             compiler_fence(Ordering::SeqCst);
         }
         let Some(mark) = self.mark(word) else { return };
-        let sleeps = |asleep: &Word| [mark, ANY].contains(&asleep.acquire(Site::Plain));
+        let sleeps = |asleep: &Word| [mark, ASLEEP_ON_SEVERAL].contains(&asleep.acquire(Site::Plain));
         if self.asleep.iter().any(sleeps) {
             // An error means that no rank sleeps there any more.
             let _ = futex::wake(word.atomic(), futex::Flags::empty(), i32::MAX.cast_unsigned());
@@ -127,8 +127,8 @@ impl<'a> Sleepers<'a> {
 
     /// Publishes that this rank is awake, and its CPU. The mark of another thread of this process, which sleeps, stays
     /// unless this one has slept.
-    fn show_awake(&self, has_slept: bool) -> u32 {
-        let here = AWAKE_ON | (sched_getcpu() as u32).min(ANY - 1 - AWAKE_ON);
+    fn publish_awake(&self, has_slept: bool) -> u32 {
+        let here = AWAKE_ON | (sched_getcpu() as u32).min(ASLEEP_ON_SEVERAL - 1 - AWAKE_ON);
         let shown = self.own.own();
         if shown != here && (has_slept || !is_asleep(shown)) {
             self.own.publish(here, Site::Plain);
@@ -147,7 +147,7 @@ impl<'a> Sleepers<'a> {
             // Woken, changed before the sleep, interrupted or timed out: the caller polls again.
             futex::wait(word.atomic(), futex::Flags::empty(), seen, Some(&longest)) == Err(Errno::TIMEDOUT)
         };
-        self.show_awake(true);
+        self.publish_awake(true);
         is_over
     }
 
@@ -157,7 +157,7 @@ impl<'a> Sleepers<'a> {
         fence(Ordering::SeqCst);
         let announced = Instant::now();
         while !has_changed() {
-            if announced.elapsed() >= SHOWN {
+            if announced.elapsed() >= STORE_VISIBLE_AFTER {
                 return !has_changed();
             }
             sched_yield();
@@ -168,7 +168,7 @@ impl<'a> Sleepers<'a> {
     /// Sleeps until one of these words changes; of more than [`WATCHED`], one of the first. As [`sleep`](Self::sleep).
     fn sleep_on_any(&self, words: &[(&Word, u32)]) -> bool {
         let mut is_over = false;
-        if self.announce(ANY, || words.iter().any(|(word, seen)| word.acquire(Site::Plain) != *seen)) {
+        if self.announce(ASLEEP_ON_SEVERAL, || words.iter().any(|(word, seen)| word.acquire(Site::Plain) != *seen)) {
             let mut watched = [futex::Wait::new(); WATCHED];
             for (watch, (word, seen)) in watched.iter_mut().zip(words) {
                 watch.val = (*seen).into();
@@ -183,14 +183,14 @@ impl<'a> Sleepers<'a> {
             }
             is_over = woken == Err(Errno::TIMEDOUT);
         }
-        self.show_awake(true);
+        self.publish_awake(true);
         is_over
     }
 }
 
 /// Whether a rank that publishes this value is asleep.
 const fn is_asleep(shown: u32) -> bool {
-    shown == ANY || (shown > 0 && shown < AWAKE_ON)
+    shown == ASLEEP_ON_SEVERAL || (shown > 0 && shown < AWAKE_ON)
 }
 
 /// The monotonic clock's time `time` from now; `time` is less than a second.
@@ -202,14 +202,14 @@ fn after(time: Duration) -> Timespec {
 
 /// The CPU that a rank waits on.
 #[derive(Clone, Copy, Debug)]
-pub struct Here<'a> {
+pub struct CurrentCpu<'a> {
     sleepers: Sleepers<'a>,
     shown: u32,
 }
 
-impl Here<'_> {
+impl CurrentCpu<'_> {
     /// Whether a rank of the node may need this CPU: it waited there last, sleeps, or has never waited.
-    pub fn may_have(&self, local: u32) -> bool {
+    pub fn may_be_needed_by(&self, local: u32) -> bool {
         let shown = self.sleepers.asleep.get(local as usize).map_or(0, |word| word.acquire(Site::Plain));
         shown == self.shown || shown == 0 || is_asleep(shown)
     }
@@ -217,33 +217,33 @@ impl Here<'_> {
 
 /// One blocking wait.
 #[derive(Debug)]
-pub struct Rest<'a> {
+pub struct BlockingWait<'a> {
     sleepers: Sleepers<'a>,
     polls: u32,
     /// Polls left before the first yield; `None`: not decided yet.
-    lingers: Option<u32>,
+    spins_left: Option<u32>,
     /// About when the wait began, and when everything was last polled.
     times: Option<(Instant, Instant)>,
-    lasts: bool,
+    is_long: bool,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> BlockingWait<'a> {
     /// Begins a wait. Reads no clock.
     #[inline]
     pub const fn new(sleepers: Sleepers<'a>) -> Self {
-        Self { sleepers, polls: 0, lingers: None, times: None, lasts: false }
+        Self { sleepers, polls: 0, spins_left: None, times: None, is_long: false }
     }
 
     /// Whether to poll again at once instead of calling [`rest`](Self::rest): briefly, unless a rank that this one
     /// waits for may need its CPU (`needs`). Always false in the dedicated mode, whose waits are short.
     #[inline]
-    pub fn lingers(&mut self, needs: impl FnOnce(Here<'_>) -> bool) -> bool {
-        if self.sleepers.waiting == Waiting::Dedicated {
+    pub fn should_spin(&mut self, needs: impl FnOnce(CurrentCpu<'_>) -> bool) -> bool {
+        if self.sleepers.waiting == WaitMode::Dedicated {
             return false;
         }
-        let left = self.lingers.get_or_insert_with(|| {
-            let here = Here { sleepers: self.sleepers, shown: self.sleepers.show_awake(false) };
-            if needs(here) { 0 } else { LINGERING }
+        let left = self.spins_left.get_or_insert_with(|| {
+            let here = CurrentCpu { sleepers: self.sleepers, shown: self.sleepers.publish_awake(false) };
+            if needs(here) { 0 } else { SPINS_BEFORE_YIELD }
         });
         let Some(less) = left.checked_sub(1) else { return false };
         *left = less;
@@ -254,54 +254,54 @@ impl<'a> Rest<'a> {
     /// Waits a little. Called after each unsuccessful poll, with the awaited word and the value it had; `None`: there
     /// is no single word. Returns after 1 ms at most, and reports what else to poll.
     #[inline]
-    pub fn rest(&mut self, word: Option<(&Word, u32)>) -> Look {
+    pub fn wait(&mut self, word: Option<(&Word, u32)>) -> PollScope {
         match self.sleepers.waiting {
-            Waiting::Dedicated => {
-                if self.lasts {
+            WaitMode::Dedicated => {
+                if self.is_long {
                     sched_yield();
                 } else {
                     core::hint::spin_loop();
                 }
                 self.polls = self.polls.wrapping_add(1);
-                if self.polls.is_multiple_of(SPINS) { self.due() } else { Look::Nowhere }
+                if self.polls.is_multiple_of(SPINS) { self.due_scope() } else { PollScope::Nothing }
             }
-            Waiting::Shared => self.rest_shared(word.as_slice()),
+            WaitMode::Oversubscribed => self.wait_oversubscribed(word.as_slice()),
         }
     }
 
     /// As [`rest`](Self::rest), for a wait that ends with any of these words.
-    pub fn rest_on_any(&mut self, words: &[(&Word, u32)]) -> Look {
+    pub fn wait_on_any(&mut self, words: &[(&Word, u32)]) -> PollScope {
         match self.sleepers.waiting {
-            Waiting::Dedicated => self.rest(None),
-            Waiting::Shared => self.rest_shared(words),
+            WaitMode::Dedicated => self.wait(None),
+            WaitMode::Oversubscribed => self.wait_oversubscribed(words),
         }
     }
 
-    fn rest_shared(&mut self, words: &[(&Word, u32)]) -> Look {
-        self.lingers = None;
+    fn wait_oversubscribed(&mut self, words: &[(&Word, u32)]) -> PollScope {
+        self.spins_left = None;
         self.polls = self.polls.saturating_add(1);
         if self.polls <= YIELDS {
             sched_yield();
-            return if self.polls.is_multiple_of(YIELDS_APART) { self.due() } else { Look::Nowhere };
+            return if self.polls.is_multiple_of(YIELDS_APART) { self.due_scope() } else { PollScope::Nothing };
         }
         match *words {
             [] => std::thread::sleep(NAP),
             [(word, seen)] => _ = self.sleepers.sleep(word, seen),
             _ => _ = self.sleepers.sleep_on_any(words),
         }
-        self.due()
+        self.due_scope()
     }
 
     #[cold]
-    fn due(&mut self) -> Look {
+    fn due_scope(&mut self) -> PollScope {
         let now = Instant::now();
         let (began, looked) = self.times.get_or_insert((now, now));
-        self.lasts = now.duration_since(*began) >= SPIN;
+        self.is_long = now.duration_since(*began) >= SPIN;
         if now.duration_since(*looked) < LONGEST {
-            return Look::AtTraffic;
+            return PollScope::Traffic;
         }
         *looked = now;
-        Look::Everywhere
+        PollScope::Everything
     }
 }
 
@@ -309,13 +309,13 @@ impl<'a> Rest<'a> {
 mod tests {
     use super::*;
     use crate::host::file::{Mapping, SegmentFile};
-    use crate::layout::{PAGE, Sizes};
+    use crate::layout::{PAGE, SegmentSizes};
     use core::sync::atomic::AtomicU32;
     use std::os::fd::AsFd;
 
-    fn mapping(waiting: Waiting) -> (Mapping, Layout) {
-        let sizes = Sizes { board: PAGE as u32, pool: 0, ring_bulk: 64, ..Sizes::of_node(2, waiting) };
-        let layout = Layout::new(sizes).unwrap();
+    fn mapping(waiting: WaitMode) -> (Mapping, SegmentLayout) {
+        let sizes = SegmentSizes { collective_area: PAGE as u32, pool: 0, ring_bulk: 64, ..SegmentSizes::of_node(2, waiting) };
+        let layout = SegmentLayout::new(sizes).unwrap();
         Mapping::open(SegmentFile::create(&layout).unwrap().as_fd()).unwrap()
     }
 
@@ -325,50 +325,50 @@ mod tests {
     }
 
     #[test]
-    fn waiting_processes_look_everywhere_now_and_then() {
-        for waiting in [Waiting::Dedicated, Waiting::Shared] {
+    fn waiting_processes_poll_everything_now_and_then() {
+        for waiting in [WaitMode::Dedicated, WaitMode::Oversubscribed] {
             let (mapping, layout) = mapping(waiting);
             let sleepers = Sleepers::new(segment(&mapping), &layout, 0).unwrap();
-            let word = segment(&mapping).word(layout.board(1).unwrap().at).unwrap();
+            let word = segment(&mapping).word(layout.collective_area(1).unwrap().offset).unwrap();
             for waits_for in [Some((word, 0)), None] {
-                let mut rest = Rest::new(sleepers);
-                assert_eq!(rest.rest(waits_for), Look::Nowhere, "the first polls follow each other");
-                while rest.rest(waits_for) < Look::AtTraffic {}
-                while rest.rest(waits_for) < Look::Everywhere {}
+                let mut rest = BlockingWait::new(sleepers);
+                assert_eq!(rest.wait(waits_for), PollScope::Nothing, "the first polls follow each other");
+                while rest.wait(waits_for) < PollScope::Traffic {}
+                while rest.wait(waits_for) < PollScope::Everything {}
             }
         }
     }
 
     #[test]
-    fn ranks_linger_unless_somebody_needs_their_processor() {
-        let count = |rest: &mut Rest<'_>, others: &[u32]| {
-            let needs = |here: Here<'_>| others.iter().any(|local| here.may_have(*local));
-            (0..=LINGERING).take_while(|_| rest.lingers(needs)).count() as u32
+    fn ranks_spin_unless_an_awaited_rank_needs_their_processor() {
+        let count = |rest: &mut BlockingWait<'_>, others: &[u32]| {
+            let needs = |here: CurrentCpu<'_>| others.iter().any(|local| here.may_be_needed_by(*local));
+            (0..=SPINS_BEFORE_YIELD).take_while(|_| rest.should_spin(needs)).count() as u32
         };
-        let (mapping, layout) = mapping(Waiting::Shared);
-        let word = segment(&mapping).word(layout.board(1).unwrap().at).unwrap();
+        let (mapping, layout) = mapping(WaitMode::Oversubscribed);
+        let word = segment(&mapping).word(layout.collective_area(1).unwrap().offset).unwrap();
         let [own, other] = [0, 1].map(|local| Sleepers::new(segment(&mapping), &layout, local).unwrap());
-        let mut rest = Rest::new(own);
+        let mut rest = BlockingWait::new(own);
         assert_eq!(count(&mut rest, &[1]), 0, "the CPU of a rank that has never waited is unknown");
         // A CPU that does not exist.
-        other.own.publish(ANY - 1, Site::Plain);
+        other.own.publish(ASLEEP_ON_SEVERAL - 1, Site::Plain);
         assert_eq!(count(&mut rest, &[1]), 0, "it decides once, and again after a yield");
         for _ in 0..2 {
-            rest.rest(Some((word, 0)));
-            assert_eq!(count(&mut rest, &[1]), LINGERING);
+            rest.wait(Some((word, 0)));
+            assert_eq!(count(&mut rest, &[1]), SPINS_BEFORE_YIELD);
             assert_eq!(count(&mut rest, &[1]), 0, "for a moment");
         }
-        for asleep in [own.mark(word).unwrap(), ANY, 0] {
+        for asleep in [own.mark(word).unwrap(), ASLEEP_ON_SEVERAL, 0] {
             other.own.publish(asleep, Site::Plain);
-            rest.rest(Some((word, 0)));
+            rest.wait(Some((word, 0)));
             assert_eq!(count(&mut rest, &[1]), 0, "{asleep}");
             assert_eq!(count(&mut rest, &[]), 0);
         }
-        rest.rest(Some((word, 0)));
-        assert_eq!((count(&mut rest, &[]), own.own.own() >= AWAKE_ON), (LINGERING, true));
-        let (dedicated, layout) = self::mapping(Waiting::Dedicated);
+        rest.wait(Some((word, 0)));
+        assert_eq!((count(&mut rest, &[]), own.own.own() >= AWAKE_ON), (SPINS_BEFORE_YIELD, true));
+        let (dedicated, layout) = self::mapping(WaitMode::Dedicated);
         let sleepers = Sleepers::new(segment(&dedicated), &layout, 0).unwrap();
-        assert_eq!(count(&mut Rest::new(sleepers), &[]), 0, "dedicated mode");
+        assert_eq!(count(&mut BlockingWait::new(sleepers), &[]), 0, "dedicated mode");
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_through_a_change_of_any_of_his_words() {
+    fn nobody_sleeps_through_a_change_of_any_of_its_words() {
         assert_wakes(5, |sleepers, words| sleepers.sleep_on_any(words));
     }
 
@@ -395,8 +395,8 @@ mod tests {
     /// In each round one of these words changes, at once or a moment after the sleeper has published its mark. Counts
     /// the changes during sleeps of the longest time.
     fn oversleeps(rounds: u32, words: usize, sleep: impl Fn(&Sleepers<'_>, &[(&Word, u32)]) -> bool) -> u32 {
-        let (mapping, layout) = mapping(Waiting::Shared);
-        let board = layout.board(1).unwrap().at;
+        let (mapping, layout) = mapping(WaitMode::Oversubscribed);
+        let board = layout.collective_area(1).unwrap().offset;
         let words: Vec<_> = (0..words).map(|i| segment(&mapping).word(board + 128 * i).unwrap()).collect();
         let [one, other] = [0, 1].map(|local| Sleepers::new(segment(&mapping), &layout, local).unwrap());
         let passed = AtomicU32::new(0);
@@ -430,9 +430,9 @@ mod tests {
     }
 
     #[test]
-    fn words_elsewhere_are_nobodys() {
-        let (mapping, layout) = mapping(Waiting::Shared);
-        let (other, _) = self::mapping(Waiting::Shared);
+    fn words_of_other_segments_have_no_mark() {
+        let (mapping, layout) = mapping(WaitMode::Oversubscribed);
+        let (other, _) = self::mapping(WaitMode::Oversubscribed);
         let sleepers = Sleepers::new(segment(&mapping), &layout, 1).unwrap();
         assert!(Sleepers::new(segment(&mapping), &layout, 2).is_none());
         assert_eq!(sleepers.mark(segment(&mapping).word(12).unwrap()), Some(4));

@@ -4,8 +4,8 @@ use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
 use super::fold::{each, widened};
-use super::minloc::Located;
-use super::{Kernel, Operation};
+use super::minloc::ValueIndexPair;
+use super::{Kernel, ReduceOperation};
 
 macro_rules! elements {
     ($($(#[$doc:meta])* $name:ident $bytes:literal $table:ident,)*) => {
@@ -178,7 +178,7 @@ located!(
     located_f64_kernel f64
 );
 
-fn f16_kernel(operation: Operation) -> Option<Kernel> {
+fn f16_kernel(operation: ReduceOperation) -> Option<Kernel> {
     macro_rules! with {
         ($f:expr) => {{
             unsafe fn kernel(left: *const u8, right: *const u8, into: *mut u8, count: usize) {
@@ -191,15 +191,15 @@ fn f16_kernel(operation: Operation) -> Option<Kernel> {
         }};
     }
     Some(match operation {
-        Operation::Sum => with!(|l, r| l + r),
-        Operation::Product => with!(|l, r| l * r),
-        Operation::Min => with!(|l, r| if l < r { l } else { r }),
-        Operation::Max => with!(|l, r| if l > r { l } else { r }),
+        ReduceOperation::Sum => with!(|l, r| l + r),
+        ReduceOperation::Product => with!(|l, r| l * r),
+        ReduceOperation::Min => with!(|l, r| if l < r { l } else { r }),
+        ReduceOperation::Max => with!(|l, r| if l > r { l } else { r }),
         _ => return None,
     })
 }
 
-fn bf16_kernel(operation: Operation) -> Option<Kernel> {
+fn bf16_kernel(operation: ReduceOperation) -> Option<Kernel> {
     macro_rules! with {
         ($f:expr) => {
             with!(u16, |l, r| {
@@ -216,10 +216,10 @@ fn bf16_kernel(operation: Operation) -> Option<Kernel> {
         }};
     }
     Some(match operation {
-        Operation::Sum => with!(|l: f32, r: f32| l + r),
-        Operation::Product => with!(|l: f32, r: f32| l * r),
-        Operation::Min => with!(|l: f32, r: f32| if l < r { l } else { r }),
-        Operation::Max => with!(|l: f32, r: f32| if l > r { l } else { r }),
+        ReduceOperation::Sum => with!(|l: f32, r: f32| l + r),
+        ReduceOperation::Product => with!(|l: f32, r: f32| l * r),
+        ReduceOperation::Min => with!(|l: f32, r: f32| if l < r { l } else { r }),
+        ReduceOperation::Max => with!(|l: f32, r: f32| if l > r { l } else { r }),
         _ => return None,
     })
 }

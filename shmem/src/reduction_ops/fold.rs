@@ -26,7 +26,7 @@ pub(super) unsafe fn each<T: Copy>(
     } else {
         // SAFETY: the result is none of the operands, so that it is disjoint from both; all are valid for `count`
         // elements: the caller promises it.
-        unsafe { apart::<T>(left, right, into, count, f) }
+        unsafe { out_of_place::<T>(left, right, into, count, f) }
     }
 }
 
@@ -56,7 +56,7 @@ unsafe fn in_place<T: Copy>(into: *mut u8, from: *const u8, count: usize, f: imp
 /// # Safety
 /// As of [`Kernel`](super::Kernel).
 #[inline(always)]
-unsafe fn apart<T: Copy>(left: *const u8, right: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
+unsafe fn out_of_place<T: Copy>(left: *const u8, right: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
     for at in 0..count {
         // SAFETY: element `at` is one of the `count` of the left operand, which the caller answers for.
         let l = unsafe { left.cast::<T>().add(at) };

@@ -3,12 +3,12 @@
 /// A value and its index, without padding.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-pub(super) struct Located<T: Copy> {
+pub(super) struct ValueIndexPair<T: Copy> {
     value: T,
     index: u64,
 }
 
-impl<T: Copy + PartialEq> Located<T> {
+impl<T: Copy + PartialEq> ValueIndexPair<T> {
     /// The pair whose value comes first; of equal values that of the least index; with a NaN the right one (`other`),
     /// as with all minima and maxima here: MPI leaves that open.
     #[inline(always)]

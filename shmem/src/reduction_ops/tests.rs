@@ -73,7 +73,7 @@ pub(crate) fn random(element: Element, count: usize, random: &mut fastrand::Rng)
             return [real() as f32, real() as f32].map(f32::to_le_bytes).concat();
         } else if element == Element::C64 {
             return [real(), real()].map(f64::to_le_bytes).concat();
-        } else if kernel(Operation::MinLocation, element).is_some() {
+        } else if kernel(ReduceOperation::MinLocation, element).is_some() {
             // Few values, so that some are equal, with indices of all lengths.
             let few = random.u8(..4);
             let value = match value_of(element) {
@@ -99,21 +99,21 @@ pub(crate) fn random(element: Element, count: usize, random: &mut fastrand::Rng)
 }
 
 /// Two numbers combined, by another route than the kernels'.
-pub(crate) fn combined(operation: Operation, element: Element, left: Number, right: Number) -> Number {
+pub(crate) fn combined(operation: ReduceOperation, element: Element, left: Number, right: Number) -> Number {
     let (l, r) = match (left, right) {
         (Number::Real(l), Number::Real(r)) => {
             return Number::Real(match operation {
-                Operation::Sum => l + r,
-                Operation::Product => l * r,
-                Operation::Min => l.min(r),
-                Operation::Max => l.max(r),
+                ReduceOperation::Sum => l + r,
+                ReduceOperation::Product => l * r,
+                ReduceOperation::Min => l.min(r),
+                ReduceOperation::Max => l.max(r),
                 _ => unreachable!("no such kernel"),
             });
         }
         (Number::Complex([a, b]), Number::Complex([c, d])) => {
             return Number::Complex(match operation {
-                Operation::Sum => [a + c, b + d],
-                Operation::Product => [a * c - b * d, a * d + b * c],
+                ReduceOperation::Sum => [a + c, b + d],
+                ReduceOperation::Product => [a * c - b * d, a * d + b * c],
                 _ => unreachable!("no such kernel"),
             });
         }
@@ -127,24 +127,24 @@ pub(crate) fn combined(operation: Operation, element: Element, left: Number, rig
         _ => unreachable!("of one type"),
     };
     let wide = match operation {
-        Operation::Sum => l + r,
-        Operation::Product => l.wrapping_mul(r),
-        Operation::Min => l.min(r),
-        Operation::Max => l.max(r),
-        Operation::LogicalAnd => (l != 0 && r != 0).into(),
-        Operation::LogicalOr => (l != 0 || r != 0).into(),
-        Operation::LogicalXor => ((l != 0) != (r != 0)).into(),
-        Operation::BitwiseAnd => l & r,
-        Operation::BitwiseOr => l | r,
-        Operation::BitwiseXor => l ^ r,
-        Operation::MinLocation | Operation::MaxLocation => unreachable!("no such kernel"),
+        ReduceOperation::Sum => l + r,
+        ReduceOperation::Product => l.wrapping_mul(r),
+        ReduceOperation::Min => l.min(r),
+        ReduceOperation::Max => l.max(r),
+        ReduceOperation::LogicalAnd => (l != 0 && r != 0).into(),
+        ReduceOperation::LogicalOr => (l != 0 || r != 0).into(),
+        ReduceOperation::LogicalXor => ((l != 0) != (r != 0)).into(),
+        ReduceOperation::BitwiseAnd => l & r,
+        ReduceOperation::BitwiseOr => l | r,
+        ReduceOperation::BitwiseXor => l ^ r,
+        ReduceOperation::MinLocation | ReduceOperation::MaxLocation => unreachable!("no such kernel"),
     };
     numbers(element, &wide.to_le_bytes()[..element.bytes()])[0]
 }
 
 /// Whether the left one of two values with an index is the result.
-fn is_left(operation: Operation, values: Ordering, i: u64, j: u64) -> bool {
-    let values = if operation == Operation::MinLocation { values } else { values.reverse() };
+fn is_left(operation: ReduceOperation, values: Ordering, i: u64, j: u64) -> bool {
+    let values = if operation == ReduceOperation::MinLocation { values } else { values.reverse() };
     values.then(i.cmp(&j)) != Ordering::Greater
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn epsilon(element: Element) -> f64 {
 }
 
 /// Every operation with a kernel.
-pub(crate) fn kernels() -> impl Iterator<Item = (Operation, Element, Kernel)> {
-    let pairs = Element::ALL.into_iter().flat_map(|element| Operation::ALL.map(|operation| (operation, element)));
+pub(crate) fn kernels() -> impl Iterator<Item = (ReduceOperation, Element, Kernel)> {
+    let pairs = Element::ALL.into_iter().flat_map(|element| ReduceOperation::ALL.map(|operation| (operation, element)));
     pairs.filter_map(|(operation, element)| Some((operation, element, kernel(operation, element)?)))
 }
 
@@ -211,7 +211,7 @@ fn a_minimum_or_maximum_with_a_nan_is_the_right_operand() {
         Element::LocatedF64 => [number.to_le_bytes(), index.to_le_bytes()].concat(),
         _ => Vec::new(),
     };
-    let orders = [Operation::Min, Operation::Max, Operation::MinLocation, Operation::MaxLocation];
+    let orders = [ReduceOperation::Min, ReduceOperation::Max, ReduceOperation::MinLocation, ReduceOperation::MaxLocation];
     let mut kinds = 0;
     for (operation, element, kernel) in kernels().filter(|(operation, ..)| orders.contains(operation)) {
         for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::NAN)] {
@@ -227,7 +227,7 @@ fn a_minimum_or_maximum_with_a_nan_is_the_right_operand() {
     assert_eq!(kinds, 3 * 2 * 6, "of each real type");
 }
 
-fn check(oracle: &[Number], bytes: &[u8], operation: Operation, element: Element) {
+fn check(oracle: &[Number], bytes: &[u8], operation: ReduceOperation, element: Element) {
     for (expected, found) in oracle.iter().zip(numbers(element, bytes)) {
         let right = match (*expected, found) {
             (Number::Real(e), Number::Real(f)) => (e - f).abs() <= epsilon(element) * e.abs().max(1e-4),

@@ -26,7 +26,7 @@ impl Zeros {
 }
 
 fn area(entries: u32, bulk: u32) -> Area {
-    Area { at: 64, bytes: STRIDE + entries as usize * LINE + bulk as usize }
+    Area { offset: 64, bytes: STRIDE + entries as usize * LINE + bulk as usize }
 }
 
 fn ends(segment: Segment<'_>, entries: u32, bulk: u32) -> (Producer<'_>, Consumer<'_>) {
@@ -63,21 +63,21 @@ fn each_end_notices_that_what_it_wrote_is_gone_and_the_producer_that_the_consume
         for inline in [true, false] {
             put(&mut producer, number, 8, inline).unwrap();
         }
-        consumer.look().unwrap().unwrap();
-        consumer.take();
+        consumer.poll().unwrap().unwrap();
+        consumer.consume();
         assert!(producer.is_intact() && consumer.is_intact());
-        let words = [area(entries, bulk).at, area(entries, bulk).at + 4].map(|at| segment.word(at).unwrap());
+        let words = [area(entries, bulk).offset, area(entries, bulk).offset + 4].map(|at| segment.word(at).unwrap());
         let turn = producer.parts.turn(producer.next.wrapping_sub(1)).unwrap();
         for (word, producers) in [(words[0], false), (words[1], false), (turn, true)] {
             let before = word.own();
             word.publish(before ^ 1 << 20, Site::Plain);
             assert_eq!(producer.is_intact(), !producers);
-            assert_eq!(producer.is_believable(), producers);
+            assert_eq!(producer.is_tail_plausible(), producers);
             assert_eq!(consumer.is_intact(), producers);
             word.publish(before, Site::Plain);
         }
-        consumer.look().unwrap().unwrap();
-        consumer.take();
+        consumer.poll().unwrap().unwrap();
+        consumer.consume();
     }
 }
 
@@ -89,26 +89,26 @@ fn what_others_write_into_an_entry_is_no_message() {
     let (mut producer, mut consumer) = ends(segment, entries, bulk);
     for number in 0..2 * entries {
         put(&mut producer, number, 8, number % 2 == 0).unwrap();
-        let entry = area(entries, bulk).at + STRIDE + LINE * consumer.parts.slot(number);
+        let entry = area(entries, bulk).offset + STRIDE + LINE * consumer.parts.slot(number);
         let words = &segment.words(entry, 4).unwrap()[1..];
         for (word, bit) in words.iter().flat_map(|word| (0..32).map(move |bit| (word, bit))) {
             let before = word.own();
             for value in [before ^ 1 << bit, 0, u32::MAX].into_iter().filter(|value| *value != before) {
                 word.publish(value, Site::Plain);
-                assert!(matches!(consumer.look(), Err(Corrupted)), "{value:x} for {before:x} in entry {number}");
+                assert!(matches!(consumer.poll(), Err(Corrupted)), "{value:x} for {before:x} in entry {number}");
             }
             word.publish(before, Site::Plain);
         }
         words.iter().for_each(|word| word.publish(0, Site::Plain));
-        assert!(matches!(consumer.look(), Err(Corrupted)));
+        assert!(matches!(consumer.poll(), Err(Corrupted)));
         words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
-        assert!(matches!(consumer.look(), Err(Corrupted)));
+        assert!(matches!(consumer.poll(), Err(Corrupted)));
         let (length, note) = if number % 2 == 0 { (8, [number, !number]) } else { (PIECE, [number, !number]) };
         for (word, value) in words.iter().zip([seal(length, note, number), note[0], note[1]]) {
             word.publish(value, Site::Plain);
         }
-        assert_eq!(contents(&consumer.look().unwrap().unwrap()), pattern(number, 8));
-        consumer.take();
+        assert_eq!(contents(&consumer.poll().unwrap().unwrap()), pattern(number, 8));
+        consumer.consume();
     }
 }
 
@@ -118,16 +118,16 @@ fn what_was_ahead_is_there_once() {
     let mut memory = Zeros::new(area(entries, bulk).bytes + 64);
     let (mut producer, mut consumer) = ends(memory.segment(), entries, bulk);
     for number in 0..3 * entries {
-        let ahead = consumer.ahead().unwrap();
-        assert!(!ahead.has_come() && consumer.look_at(&ahead).unwrap().is_none());
+        let ahead = consumer.peek().unwrap();
+        assert!(!ahead.has_arrived() && consumer.poll_at(&ahead).unwrap().is_none());
         put(&mut producer, number, 8, number % 2 == 0).unwrap();
-        assert!(ahead.has_come());
+        assert!(ahead.has_arrived());
         for _ in 0..2 {
-            assert_eq!(contents(&consumer.look_at(&ahead).unwrap().unwrap()), pattern(number, 8), "until it is taken");
+            assert_eq!(contents(&consumer.poll_at(&ahead).unwrap().unwrap()), pattern(number, 8), "until it is taken");
         }
-        consumer.take();
-        assert!(matches!(consumer.look_at(&ahead), Err(Corrupted)));
-        assert!(!consumer.has_news());
+        consumer.consume();
+        assert!(matches!(consumer.poll_at(&ahead), Err(Corrupted)));
+        assert!(!consumer.has_message());
     }
 }
 
@@ -172,12 +172,12 @@ proptest! {
                     prop_assert!(oracle.len() <= entries as usize);
                 }
                 Step::Look | Step::Take => {
-                    let found = consumer.look().unwrap().map(|entry| (entry.note, contents(&entry)));
+                    let found = consumer.poll().unwrap().map(|entry| (entry.header, contents(&entry)));
                     let expected = oracle.front().map(|(number, bytes, _)| ([*number, !number], bytes.clone()));
                     prop_assert_eq!(&found, &expected);
-                    prop_assert_eq!(consumer.has_news(), expected.is_some());
+                    prop_assert_eq!(consumer.has_message(), expected.is_some());
                     if found.is_some() && matches!(step, Step::Take) {
-                        consumer.take();
+                        consumer.consume();
                         oracle.pop_front();
                     }
                 }
@@ -198,14 +198,14 @@ proptest! {
         let (mut producer, mut consumer) = ends(segment, ENTRIES, BULK);
         for number in 0..before {
             let _ = put(&mut producer, number as u32, number * 30, number % 2 == 0);
-            let _ = consumer.look().map(|_| consumer.take());
+            let _ = consumer.poll().map(|_| consumer.consume());
         }
         for (at, value, sealed) in words {
             if let Some(word) = segment.word(at * 4) {
                 word.publish(value, Site::Plain);
             }
             if sealed {
-                let entry = area(ENTRIES, BULK).at + STRIDE + LINE * consumer.parts.slot(consumer.next);
+                let entry = area(ENTRIES, BULK).offset + STRIDE + LINE * consumer.parts.slot(consumer.next);
                 let [turn, form, first, second, ..] = segment.words(entry, LINE / 4).unwrap() else { unreachable!() };
                 let (length, note) = (form.own() & LENGTH, [first.own(), second.own()]);
                 form.publish(seal(length, note, consumer.next), Site::Plain);
@@ -213,9 +213,9 @@ proptest! {
             }
             // An end that sees garbage stops. The test is that neither end runs for ever or leaves its memory.
             let mut taken = 0;
-            while let Ok(Some(entry)) = consumer.look() {
+            while let Ok(Some(entry)) = consumer.poll() {
                 prop_assert!(contents(&entry).len() <= BULK as usize);
-                consumer.take();
+                consumer.consume();
                 taken += 1;
                 prop_assert!(taken <= ENTRIES, "more than there are");
             }
@@ -228,7 +228,7 @@ proptest! {
 }
 
 #[test]
-fn counts_that_cannot_be_are_told() {
+fn impossible_counts_are_reported() {
     let mut zeros = Zeros::new(2 * area(2, 64).bytes);
     let segment = zeros.segment();
     let (mut producer, mut consumer) = ends(segment, 2, 64);
@@ -238,11 +238,11 @@ fn counts_that_cannot_be_are_told() {
     assert_eq!(put(&mut producer, 1, 8, true), Ok(()));
     assert_eq!(put(&mut producer, 2, 8, true), Ok(()), "the room that was known of");
     segment.word(64 + STRIDE).unwrap().publish(77, Site::Plain);
-    assert!(matches!(consumer.look(), Err(Corrupted)));
+    assert!(matches!(consumer.poll(), Err(Corrupted)));
 }
 
 #[test]
-fn what_never_fits_is_told() {
+fn payload_that_never_fits_is_refused() {
     let mut zeros = Zeros::new(2 * area(2, 128).bytes);
     let (mut producer, _) = ends(zeros.segment(), 2, 128);
     assert_eq!(put(&mut producer, 0, INLINE + 1, true), Err(PutError::TooLong));
@@ -261,8 +261,8 @@ fn ring_lies_within_its_area_or_is_none() {
     assert!(Producer::new(segment, whole, 4, 256, 0).is_some());
     for (area, entries, bulk) in [
         (Area { bytes: whole.bytes - 1, ..whole }, 4, 256),
-        (Area { at: 4096, ..whole }, 4, 256),
-        (Area { at: 66, ..whole }, 4, 256),
+        (Area { offset: 4096, ..whole }, 4, 256),
+        (Area { offset: 66, ..whole }, 4, 256),
         (whole, 3, 256),
         (whole, 4, 255),
         (whole, 4, 32),

@@ -3,27 +3,27 @@
 
 use unisono_core::ids::Rank;
 
-use crate::collective_area::Boards;
+use crate::collective_area::CollectiveAreas;
 use crate::segment::{Segment, Site};
 
 /// A step and the signature that is published for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Passed {
+pub struct CallRecord {
     pub(super) step: u32,
-    pub(super) sign: u32,
+    pub(super) signature: u32,
 }
 
-impl Passed {
+impl CallRecord {
     /// A rank of the group with these areas that made a different call; `own` is this rank. Valid until `own` begins
     /// another collective there: until then no rank reuses the slots of that step.
-    pub fn contradicting(&self, segment: Segment<'_>, boards: &Boards, own: Rank) -> Option<Rank> {
+    pub fn contradicting_rank(&self, segment: Segment<'_>, boards: &CollectiveAreas, own: Rank) -> Option<Rank> {
         let others = (0..boards.ranks).map(Rank).filter(|rank| *rank != own);
         { others }.find(|rank| self.is_contradicted_by(segment, boards, *rank))
     }
 
     /// Whether that rank made a different call.
-    pub(super) fn is_contradicted_by(&self, segment: Segment<'_>, boards: &Boards, rank: Rank) -> bool {
+    pub(super) fn is_contradicted_by(&self, segment: Segment<'_>, boards: &CollectiveAreas, rank: Rank) -> bool {
         let Some([stamp, sign]) = segment.words(boards.stamp(rank.0, self.step), 2) else { return false };
-        stamp.acquire(Site::Plain) == self.step.wrapping_add(1) && sign.acquire(Site::Plain) != self.sign
+        stamp.acquire(Site::Plain) == self.step.wrapping_add(1) && sign.acquire(Site::Plain) != self.signature
     }
 }

@@ -6,40 +6,40 @@
 //! use their chunk as scratch space. Where ranks are oversubscribed the root would wait there for ranks that are not
 //! scheduled, so the chunks are used in turn.
 
-use super::Flags;
+use super::SlotCollectives;
 
 /// Bytes of the longest broadcast that uses the first chunk: with the root's own data it fits a level-1 cache of 32
 /// KiB.
-const MOST: usize = 8 << 10;
+const FIRST_CHUNK_MAX: usize = 8 << 10;
 
-impl Flags<'_> {
+impl SlotCollectives<'_> {
     /// Chooses the chunk of `step`, the next step or one of the present collective. Returns how many steps all others
     /// must have finished before it is written.
     #[inline]
     pub(super) fn choose_chunk(&mut self, step: u32) -> u32 {
-        let (slot, oldest) = (self.boards.slot(step), step.wrapping_sub(self.boards.slots).wrapping_add(1));
-        let may_be_first = self.course.is_short_broadcast()
-            && self.course.has_one_chunk()
-            && self.course.bytes() <= MOST
-            && !self.boards.crowded;
+        let (slot, oldest) = (self.areas.slot(step), step.wrapping_sub(self.areas.slots).wrapping_add(1));
+        let may_be_first = self.schedule.is_short_broadcast()
+            && self.schedule.has_one_chunk()
+            && self.schedule.bytes() <= FIRST_CHUNK_MAX
+            && !self.areas.oversubscribed;
         // A root that runs ahead should not read all other ranks' words for each broadcast.
         if may_be_first && (slot == 0 || !self.runs_ahead) {
-            self.runs_ahead = cfg!(not(mutant = "chunk_untimely")) && self.have_done(step) != Ok(true);
-            self.course.set_first(!self.runs_ahead);
+            self.runs_ahead = cfg!(not(mutant = "chunk_untimely")) && self.all_done(step) != Ok(true);
+            self.schedule.set_first(!self.runs_ahead);
         } else {
-            self.course.set_first(false);
+            self.schedule.set_first(false);
         }
-        if self.course.is_first() {
-            self.first_until = Some(step.wrapping_add(1));
+        if self.schedule.is_first() {
+            self.first_chunk_until = Some(step.wrapping_add(1));
             return oldest;
         }
         let is_in_turn = slot == 0 && cfg!(not(mutant = "chunk_retaken"));
-        let until = self.first_until.filter(|until| is_in_turn && until.wrapping_sub(oldest).cast_signed() > 0);
+        let until = self.first_chunk_until.filter(|until| is_in_turn && until.wrapping_sub(oldest).cast_signed() > 0);
         until.unwrap_or(oldest)
     }
 
     /// Records that all ranks have finished this number of steps.
-    pub(super) fn forget_first(&mut self, steps: u32) {
-        self.first_until = self.first_until.filter(|until| steps.wrapping_sub(*until).cast_signed() < 0);
+    pub(super) fn forget_first_chunk(&mut self, steps: u32) {
+        self.first_chunk_until = self.first_chunk_until.filter(|until| steps.wrapping_sub(*until).cast_signed() < 0);
     }
 }

@@ -5,7 +5,7 @@ use unisono_core::ids::Rank;
 
 /// An operation on payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Wish {
+pub enum DataOp {
     /// Copies one piece to another of the same length. They overlap only if they are the same.
     Copy {
         /// The source.
@@ -25,7 +25,7 @@ pub enum Wish {
     },
     /// Exposes this rank's buffers: writes the addresses of input and output, 64 bits each, to this offset of the
     /// segment, for others to pull from.
-    Lend {
+    Expose {
         /// Offset of 16 bytes of the segment.
         at: usize,
     },

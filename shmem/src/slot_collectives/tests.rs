@@ -3,22 +3,22 @@ mod small_broadcast;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use unisono_core::collective::{Order, Payload as _};
+use unisono_core::collective::{Order, DataExecutor as _};
 
 use super::*;
 use crate::reduction_ops::tests::{Number, apart, combined, epsilon, kernels, numbers, random};
-use crate::reduction_ops::{self, Element, Kernel, Operation};
-use crate::slot_collectives::data_executor::{Buffers, Builtin, Moves, Operate, Refused, Remote};
-use crate::testing::Ground;
+use crate::reduction_ops::{self, Element, Kernel, ReduceOperation};
+use crate::slot_collectives::data_executor::{CollectiveBuffers, Builtin, NoReduction, ReductionOp, DataError, RemoteMemory};
+use crate::testing::TestAreas;
 use core::ptr::NonNull;
 
-const WAYS: [Way; 3] = [Way::Flat, Way::Parallel, Way::Pull];
+const WAYS: [SlotAlgorithm; 3] = [SlotAlgorithm::Flat, SlotAlgorithm::Parallel, SlotAlgorithm::Pull];
 
 /// Ranks are threads: their memory is this process's.
-struct Near;
+struct SameProcess;
 
-impl Remote for Near {
-    unsafe fn pull(&mut self, _: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
+impl RemoteMemory for SameProcess {
+    unsafe fn pull(&mut self, _: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), DataError> {
         let from: *const u8 = core::ptr::with_exposed_provenance(address as usize);
         // SAFETY: the other thread lent this memory until this rank has done with it.
         unsafe { into.as_ptr().copy_from_nonoverlapping(from, bytes) };
@@ -30,8 +30,8 @@ impl Remote for Near {
 /// commutative.
 struct Joined;
 
-impl Operate for Joined {
-    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+impl ReductionOp for Joined {
+    unsafe fn combine(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         for at in (0..bytes).step_by(4) {
             // SAFETY: this element begins within the `bytes` bytes of both operands, which the caller answers for.
             let [l, r] = [left, right].map(|from| unsafe { from.add(at) }.cast::<[u8; 4]>());
@@ -51,35 +51,35 @@ impl Operate for Joined {
     }
 }
 
-fn plan(verb: Verb, rank: u32, size: u32, bytes: usize) -> Plan {
-    Plan { verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, in_place: false, kind: 0 }
+fn plan(verb: CollectiveKind, rank: u32, size: u32, bytes: usize) -> CollectiveSpec {
+    CollectiveSpec { collective: verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 }
 }
 
 /// Blocks until the collective is complete.
-fn complete<O: Operate>(flags: &mut Flags<'_>, plan: &Plan, buffers: &mut Buffers<'_, O, Near>) {
+fn complete<O: ReductionOp>(flags: &mut SlotCollectives<'_>, plan: &CollectiveSpec, buffers: &mut CollectiveBuffers<'_, O, SameProcess>) {
     let id = CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) };
     flags.start(id, plan);
     loop {
         match flags.poll() {
-            Turn::Do(step, wish) => {
-                buffers.carry_out(wish).unwrap();
+            Poll::Request(step, wish) => {
+                buffers.execute(wish).unwrap();
                 flags.handle_done(step);
             }
-            Turn::Pending => std::thread::yield_now(),
-            Turn::Final => return,
-            Turn::Failed(failure) => panic!("{failure}"),
+            Poll::Pending => std::thread::yield_now(),
+            Poll::Complete => return,
+            Poll::Failed(failure) => panic!("{failure}"),
         }
-        assert!(flags.shown.count <= 4, "{plan:?}");
+        assert!(flags.published.count <= 4, "{plan:?}");
         flags.published().for_each(drop);
     }
 }
 
 /// Runs `body` for every rank in a thread of its own.
-fn in_threads(ground: &Ground, first: u32, body: impl Fn(Flags<'_>, u32) + Sync) {
-    ground.boards.write_first(ground.segment(), first).unwrap();
+fn in_threads(ground: &TestAreas, first: u32, body: impl Fn(SlotCollectives<'_>, u32) + Sync) {
+    ground.areas.initialize(ground.segment(), first).unwrap();
     std::thread::scope(|scope| {
-        for rank in 0..ground.boards.ranks {
-            let (body, flags) = (&body, Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap());
+        for rank in 0..ground.areas.ranks {
+            let (body, flags) = (&body, SlotCollectives::new(ground.segment(), ground.areas, rank, true, first).unwrap());
             scope.spawn(move || body(flags, rank));
         }
     });
@@ -92,7 +92,7 @@ fn inputs(element: Element, count: usize, size: u32, seed: u64) -> Vec<Vec<u8>> 
 }
 
 /// All of them combined, in rank order; of reals also the sum of magnitudes.
-fn oracle(operation: Operation, element: Element, inputs: &[Vec<u8>]) -> Vec<(Number, f64)> {
+fn oracle(operation: ReduceOperation, element: Element, inputs: &[Vec<u8>]) -> Vec<(Number, f64)> {
     let magnitude = |number: Number| match number {
         Number::Real(real) => real.abs(),
         Number::Complex(complex) => apart(complex, [0.0; 2]),
@@ -108,16 +108,16 @@ fn oracle(operation: Operation, element: Element, inputs: &[Vec<u8>]) -> Vec<(Nu
     sums
 }
 
-fn assert_near(found: &[u8], oracle: &[(Number, f64)], operation: Operation, element: Element, n: usize, what: &str) {
+fn assert_close(found: &[u8], oracle: &[(Number, f64)], operation: ReduceOperation, element: Element, n: usize, what: &str) {
     let found = numbers(element, found);
     assert_eq!(found.len(), oracle.len(), "{what}");
     for (found, (expected, magnitude)) in found.into_iter().zip(oracle) {
         match (found, *expected) {
             (Number::Real(found), Number::Real(expected)) => {
                 let room = match operation {
-                    Operation::Sum => n as f64 * epsilon(element) * magnitude,
+                    ReduceOperation::Sum => n as f64 * epsilon(element) * magnitude,
                     // Beside the relative error, that of a subnormal number of half precision.
-                    Operation::Product => {
+                    ReduceOperation::Product => {
                         n as f64 * epsilon(element) * expected.abs() + n as f64 * 2.0_f64.powi(-24) * 131072.0
                     }
                     _ => 0.0,
@@ -125,7 +125,7 @@ fn assert_near(found: &[u8], oracle: &[(Number, f64)], operation: Operation, ele
                 assert!((found - expected).abs() <= room, "{what}: {found} {expected}");
             }
             (Number::Complex(found), Number::Complex(expected)) => {
-                let size = if operation == Operation::Sum { *magnitude } else { apart(expected, [0.0; 2]) };
+                let size = if operation == ReduceOperation::Sum { *magnitude } else { apart(expected, [0.0; 2]) };
                 assert!(apart(found, expected) <= 4.0 * n as f64 * epsilon(element) * size, "{what}: {found:?}");
             }
             (found, expected) => assert_eq!(found, expected, "{what}"),
@@ -138,16 +138,16 @@ const COUNTS: [usize; 6] = [0, 1, 3, 7, 67, 131];
 
 /// Ranks that take turns, in any order.
 struct Group<'a> {
-    flags: Vec<Flags<'a>>,
+    flags: Vec<SlotCollectives<'a>>,
     random: fastrand::Rng,
-    way: Way,
+    way: SlotAlgorithm,
     order: Order,
-    kind: (Operation, Element, Kernel),
+    kind: (ReduceOperation, Element, Kernel),
 }
 
 impl<'a> Group<'a> {
     /// Runs one collective over these inputs; returns every rank's output of `bytes` bytes.
-    fn run(&mut self, verb: Verb, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
+    fn run(&mut self, verb: CollectiveKind, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
         let (operation, element, _) = self.kind;
         let (size, grain) = (inputs.len() as u32, element.bytes());
         let builtin = Builtin::new(operation, element).unwrap();
@@ -158,22 +158,22 @@ impl<'a> Group<'a> {
             .zip(inputs)
             .zip(&mut outputs)
             .map(|((flags, input), output)| {
-                flags.force(Some(self.way));
+                flags.force_algorithm(Some(self.way));
                 let kind = reduction_ops::kind(operation, element);
                 let rank = flags.rank;
-                let plan = Plan {
+                let plan = CollectiveSpec {
                     root: Rank(root),
                     grain,
                     order: self.order,
                     in_place,
-                    kind,
+                    reduction_id: kind,
                     ..plan(verb, rank, size, bytes)
                 };
                 flags.start(CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) }, &plan);
                 let segment = flags.segment;
                 let buffers = match in_place {
-                    true => Buffers::in_place(segment, output, builtin, Near),
-                    false => Buffers::new(segment, input, output, builtin, Near),
+                    true => CollectiveBuffers::in_place(segment, output, builtin, SameProcess),
+                    false => CollectiveBuffers::new(segment, input, output, builtin, SameProcess),
                 };
                 (flags, buffers)
             })
@@ -182,13 +182,13 @@ impl<'a> Group<'a> {
             let at = self.random.usize(..ranks.len());
             let (flags, buffers) = &mut ranks[at];
             match flags.poll() {
-                Turn::Do(step, wish) => {
-                    buffers.carry_out(wish).unwrap();
+                Poll::Request(step, wish) => {
+                    buffers.execute(wish).unwrap();
                     flags.handle_done(step);
                 }
-                Turn::Pending => {}
-                Turn::Final => drop(ranks.swap_remove(at)),
-                Turn::Failed(failure) => panic!("{failure}"),
+                Poll::Pending => {}
+                Poll::Complete => drop(ranks.swap_remove(at)),
+                Poll::Failed(failure) => panic!("{failure}"),
             }
         }
         outputs
@@ -200,17 +200,17 @@ impl<'a> Group<'a> {
         let (n, bytes, grain) = (inputs.len(), inputs[0].len(), element.bytes());
         let what = format!("{operation:?} {element:?}, {bytes} bytes, {n} ranks, {:?}, {:?}", self.way, self.order);
         let near = |found: &[u8], inputs: &[Vec<u8>]| {
-            assert_near(found, &oracle(operation, element, inputs), operation, element, n, &what);
+            assert_close(found, &oracle(operation, element, inputs), operation, element, n, &what);
         };
         let zero = |found: &[u8]| assert!(found.iter().all(|&byte| byte == 0), "{what}");
 
-        let all = self.run(Verb::Allreduce, 0, inputs, bytes, false);
+        let all = self.run(CollectiveKind::Allreduce, 0, inputs, bytes, false);
         near(&all[0], inputs);
         assert!(all.iter().all(|bits| *bits == all[0]), "other bits: {what}");
-        assert_eq!(self.run(Verb::Allreduce, 0, inputs, bytes, true), all, "in place: {what}");
+        assert_eq!(self.run(CollectiveKind::Allreduce, 0, inputs, bytes, true), all, "in place: {what}");
 
         let root = bytes % n;
-        for (rank, found) in self.run(Verb::Reduce, root as u32, inputs, bytes, false).iter().enumerate() {
+        for (rank, found) in self.run(CollectiveKind::Reduce, root as u32, inputs, bytes, false).iter().enumerate() {
             if rank == root { near(found, inputs) } else { zero(found) }
         }
 
@@ -221,11 +221,11 @@ impl<'a> Group<'a> {
         };
         let blocks: Vec<Vec<u8>> =
             inputs.iter().map(|input| (0..n).flat_map(|by| rotated(input, by)).collect()).collect();
-        for (rank, found) in self.run(Verb::ReduceScatter, 0, &blocks, bytes, false).iter().enumerate() {
+        for (rank, found) in self.run(CollectiveKind::ReduceScatter, 0, &blocks, bytes, false).iter().enumerate() {
             near(found, &inputs.iter().map(|input| rotated(input, rank)).collect::<Vec<_>>());
         }
 
-        for (verb, own) in [(Verb::Scan, 1), (Verb::Exscan, 0)] {
+        for (verb, own) in [(CollectiveKind::Scan, 1), (CollectiveKind::Exscan, 0)] {
             for (rank, found) in self.run(verb, 0, inputs, bytes, false).iter().enumerate() {
                 if rank + own == 0 { zero(found) } else { near(found, &inputs[..rank + own]) }
             }
@@ -241,14 +241,14 @@ fn reductions_equal_the_oracle() {
     let mut checked = 0;
     for size in 1..=17_u32 {
         let whole = !cfg!(debug_assertions) || WHOLE.contains(&size);
-        let ground = Ground::new(size);
+        let ground = TestAreas::new(size);
         let first = 0_u32.wrapping_sub(100);
-        ground.boards.write_first(ground.segment(), first).unwrap();
-        let machine = |rank| Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap();
+        ground.areas.initialize(ground.segment(), first).unwrap();
+        let machine = |rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, first).unwrap();
         let mut group = Group {
             flags: (0..size).map(machine).collect(),
             random: fastrand::Rng::with_seed(u64::from(size)),
-            way: Way::Flat,
+            way: SlotAlgorithm::Flat,
             order: Order::Any,
             kind: kernels().next().unwrap(),
         };
@@ -275,25 +275,25 @@ fn reductions_equal_the_oracle() {
 #[test]
 fn reductions_between_threads_equal_the_oracle() {
     for size in 1..=17_u32 {
-        let ground = Ground::new(size);
+        let ground = TestAreas::new(size);
         in_threads(&ground, 0_u32.wrapping_sub(100), |mut flags, rank| {
             for (case, (operation, element, _)) in kernels().enumerate() {
                 let (count, way) =
                     (COUNTS[(case + size as usize) % COUNTS.len()], WAYS[case / COUNTS.len() % WAYS.len()]);
                 let (grain, kind) = (element.bytes(), reduction_ops::kind(operation, element));
                 let inputs = inputs(element, count, size, case as u64);
-                let of = |verb| Plan { grain, kind, ..plan(verb, rank, size, count * grain) };
+                let of = |verb| CollectiveSpec { grain, reduction_id: kind, ..plan(verb, rank, size, count * grain) };
                 let (mut all, mut theirs) = (vec![0; count * grain], vec![0; count * grain * size as usize]);
                 let (segment, builtin) = (flags.segment, Builtin::new(operation, element).unwrap());
-                flags.force(Some(way));
+                flags.force_algorithm(Some(way));
                 let own = &inputs[rank as usize];
-                complete(&mut flags, &of(Verb::Allreduce), &mut Buffers::new(segment, own, &mut all, builtin, Near));
+                complete(&mut flags, &of(CollectiveKind::Allreduce), &mut CollectiveBuffers::new(segment, own, &mut all, builtin, SameProcess));
                 let what = format!("{operation:?} {element:?}, {count}, {size} ranks, {way:?}");
-                assert_near(&all, &oracle(operation, element, &inputs), operation, element, size as usize, &what);
+                assert_close(&all, &oracle(operation, element, &inputs), operation, element, size as usize, &what);
                 complete(
                     &mut flags,
-                    &of(Verb::Allgather),
-                    &mut Buffers::new(segment, &all, &mut theirs, builtin, Near),
+                    &of(CollectiveKind::Allgather),
+                    &mut CollectiveBuffers::new(segment, &all, &mut theirs, builtin, SameProcess),
                 );
                 assert_eq!(theirs, all.repeat(size as usize), "other bits: {what}");
             }
@@ -304,43 +304,43 @@ fn reductions_between_threads_equal_the_oracle() {
 #[test]
 fn operands_are_combined_in_rank_order_where_asked() {
     for size in 1..=17_u32 {
-        let ground = Ground::new(size);
+        let ground = TestAreas::new(size);
         in_threads(&ground, 0, |mut flags, rank| {
             let segment = flags.segment;
             for (count, way) in COUNTS.into_iter().flat_map(|count| WAYS.map(|way| (count, way))) {
-                flags.force(Some(way));
+                flags.force_algorithm(Some(way));
                 let root = count as u32 % size;
                 let of =
-                    |verb| Plan { grain: 4, order: Order::Rank, root: Rank(root), ..plan(verb, rank, size, count * 4) };
+                    |verb| CollectiveSpec { grain: 4, order: Order::Rank, root: Rank(root), ..plan(verb, rank, size, count * 4) };
                 let own = [rank as u8, rank as u8, 1, 9].repeat(count);
                 let joined =
                     |first: u32, last: u32| [first as u8, last as u8, (last - first + 1) as u8, 9].repeat(count);
                 let mut all = vec![0; count * 4];
-                complete(&mut flags, &of(Verb::Allreduce), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                complete(&mut flags, &of(CollectiveKind::Allreduce), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
                 let mut in_place = own.clone();
                 complete(
                     &mut flags,
-                    &Plan { in_place: true, ..of(Verb::Allreduce) },
-                    &mut Buffers::in_place(segment, &mut in_place, Joined, Near),
+                    &CollectiveSpec { in_place: true, ..of(CollectiveKind::Allreduce) },
+                    &mut CollectiveBuffers::in_place(segment, &mut in_place, Joined, SameProcess),
                 );
                 assert_eq!(all, in_place, "{way:?}");
-                complete(&mut flags, &of(Verb::Reduce), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                complete(&mut flags, &of(CollectiveKind::Reduce), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
                 let blocks = own.repeat(size as usize);
                 complete(
                     &mut flags,
-                    &of(Verb::ReduceScatter),
-                    &mut Buffers::new(segment, &blocks, &mut all, Joined, Near),
+                    &of(CollectiveKind::ReduceScatter),
+                    &mut CollectiveBuffers::new(segment, &blocks, &mut all, Joined, SameProcess),
                 );
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
-                complete(&mut flags, &of(Verb::Scan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                complete(&mut flags, &of(CollectiveKind::Scan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
                 assert_eq!(all, joined(0, rank), "{way:?}");
                 if rank > 0 {
-                    complete(&mut flags, &of(Verb::Exscan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                    complete(&mut flags, &of(CollectiveKind::Exscan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
                     assert_eq!(all, joined(0, rank - 1), "{way:?}");
                 } else {
-                    complete(&mut flags, &of(Verb::Exscan), &mut Buffers::new(segment, &own, &mut all, Joined, Near));
+                    complete(&mut flags, &of(CollectiveKind::Exscan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
                 }
             }
         });
@@ -354,49 +354,49 @@ fn byte(from: u32, to: u32, at: usize) -> u8 {
 
 #[test]
 fn payload_arrives_where_it_belongs() {
-    for (size, ground) in (1..=17_u32).flat_map(|size| [Ground::new(size), Ground::crowded(size)].map(|on| (size, on)))
+    for (size, ground) in (1..=17_u32).flat_map(|size| [TestAreas::new(size), TestAreas::oversubscribed(size)].map(|on| (size, on)))
     {
         in_threads(&ground, 77, |mut flags, rank| {
             let (segment, n) = (flags.segment, size as usize);
             for bytes in [0, 1, 2, 7, 56, 57, 111, 256, 257, 1030, 2049] {
-                for way in [Way::Flat, Way::Pull] {
-                    flags.force(Some(way));
+                for way in [SlotAlgorithm::Flat, SlotAlgorithm::Pull] {
+                    flags.force_algorithm(Some(way));
                     let root = (bytes as u32 + 1) % size;
-                    let of = |verb| Plan { root: Rank(root), ..plan(verb, rank, size, bytes) };
+                    let of = |verb| CollectiveSpec { root: Rank(root), ..plan(verb, rank, size, bytes) };
                     let block = |from, to| (0..bytes).map(move |at| byte(from, to, at));
                     let what = format!("{bytes} bytes, rank {rank} of {size}, {way:?}");
 
                     let mut vector: Vec<u8> = if rank == root { block(root, 0).collect() } else { vec![0; bytes] };
                     complete(
                         &mut flags,
-                        &of(Verb::Broadcast),
-                        &mut Buffers::in_place(segment, &mut vector, Moves, Near),
+                        &of(CollectiveKind::Broadcast),
+                        &mut CollectiveBuffers::in_place(segment, &mut vector, NoReduction, SameProcess),
                     );
                     assert!(vector.iter().copied().eq(block(root, 0)), "broadcast: {what}");
 
                     let own: Vec<u8> = block(rank, 0).collect();
                     let everyone = || (0..size).flat_map(|from| block(from, 0));
                     let mut all = vec![0; bytes * n];
-                    complete(&mut flags, &of(Verb::Allgather), &mut Buffers::new(segment, &own, &mut all, Moves, Near));
+                    complete(&mut flags, &of(CollectiveKind::Allgather), &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess));
                     assert!(all.iter().copied().eq(everyone()), "allgather: {what}");
 
                     all.fill(0);
-                    complete(&mut flags, &of(Verb::Gather), &mut Buffers::new(segment, &own, &mut all, Moves, Near));
+                    complete(&mut flags, &of(CollectiveKind::Gather), &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess));
                     assert!(rank != root || all.iter().copied().eq(everyone()), "gather: {what}");
 
                     let parts: Vec<u8> = (0..size).flat_map(|to| block(rank, to)).collect();
                     let mut part = vec![0; bytes];
                     complete(
                         &mut flags,
-                        &of(Verb::Scatter),
-                        &mut Buffers::new(segment, &parts, &mut part, Moves, Near),
+                        &of(CollectiveKind::Scatter),
+                        &mut CollectiveBuffers::new(segment, &parts, &mut part, NoReduction, SameProcess),
                     );
                     assert!(part.iter().copied().eq(block(root, rank)), "scatter: {what}");
 
                     complete(
                         &mut flags,
-                        &of(Verb::Alltoall),
-                        &mut Buffers::new(segment, &parts, &mut all, Moves, Near),
+                        &of(CollectiveKind::Alltoall),
+                        &mut CollectiveBuffers::new(segment, &parts, &mut all, NoReduction, SameProcess),
                     );
                     assert!(all.iter().copied().eq((0..size).flat_map(|from| block(from, rank))), "alltoall: {what}");
                 }
@@ -407,15 +407,15 @@ fn payload_arrives_where_it_belongs() {
 
 /// One rank's machine, driven by hand.
 struct Side<'a> {
-    flags: Flags<'a>,
-    plan: Plan,
+    flags: SlotCollectives<'a>,
+    plan: CollectiveSpec,
     memory: Vec<u8>,
 }
 
 impl<'a> Side<'a> {
-    fn new(ground: &'a Ground, rank: u32, first: u32) -> Self {
-        let flags = Flags::new(ground.segment(), ground.boards, rank, false, first).unwrap();
-        Self { flags, plan: plan(Verb::Broadcast, rank, ground.boards.ranks, 8), memory: vec![0; 8] }
+    fn new(ground: &'a TestAreas, rank: u32, first: u32) -> Self {
+        let flags = SlotCollectives::new(ground.segment(), ground.areas, rank, false, first).unwrap();
+        Self { flags, plan: plan(CollectiveKind::Broadcast, rank, ground.areas.ranks, 8), memory: vec![0; 8] }
     }
 
     fn start(&mut self) {
@@ -424,24 +424,24 @@ impl<'a> Side<'a> {
     }
 
     /// One poll of a small broadcast. Returns whether it is complete; if not, nothing has happened.
-    fn look_short(&mut self) -> bool {
-        let Plan { rank, root, bytes, kind, .. } = self.plan;
-        if !self.flags.is_short(bytes, kind, root.0) {
+    fn poll_small_broadcast(&mut self) -> bool {
+        let CollectiveSpec { rank, root, bytes, reduction_id: kind, .. } = self.plan;
+        if !self.flags.is_small_broadcast(bytes, kind, root.0) {
             return false;
         }
-        let Some(cells) = self.flags.short_payload() else { return false };
+        let Some(cells) = self.flags.small_broadcast_payload() else { return false };
         if rank == root { cells.write(&self.memory) } else { cells.read(&mut self.memory) }.unwrap();
-        self.flags.end_short();
+        self.flags.end_small_broadcast();
         true
     }
 
     /// Polls until the collective pends or ends.
-    fn go(&mut self) -> Turn<Wish> {
+    fn go(&mut self) -> Poll<DataOp> {
         loop {
             match self.flags.poll() {
-                Turn::Do(step, wish) => {
+                Poll::Request(step, wish) => {
                     let segment = self.flags.segment;
-                    Buffers::in_place(segment, &mut self.memory, Moves, Near).carry_out(wish).unwrap();
+                    CollectiveBuffers::in_place(segment, &mut self.memory, NoReduction, SameProcess).execute(wish).unwrap();
                     self.flags.handle_done(step);
                 }
                 turn => return turn,
@@ -458,104 +458,104 @@ fn start_both(sides: [&mut Side<'_>; 2], root: u32) {
 }
 
 #[test]
-fn ranks_that_share_processors_show_everything_before_they_read() {
-    let ground = Ground::crowded(2);
+fn oversubscribed_ranks_publish_everything_before_they_read() {
+    let ground = TestAreas::oversubscribed(2);
     let mut sides = [0, 1].map(|rank| Side::new(&ground, rank, 0));
     for round in 0..9 {
         for side in &mut sides {
             // Three chunks of a block.
-            side.plan = Plan { verb: Verb::Allgather, bytes: 3 * 256, ..side.plan };
+            side.plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 3 * 256, ..side.plan };
             side.memory = vec![0; 2 * 3 * 256];
             side.start();
         }
-        assert_eq!(sides[0].go(), Turn::Pending, "{round}");
-        assert_eq!([sides[1].go(), sides[0].go()], [Turn::Final; 2], "the later rank does not wait");
+        assert_eq!(sides[0].go(), Poll::Pending, "{round}");
+        assert_eq!([sides[1].go(), sides[0].go()], [Poll::Complete; 2], "the later rank does not wait");
     }
 }
 
 #[test]
-fn what_is_lent_is_taken_in_any_order() {
-    let ground = Ground::crowded(4);
-    let mut flags = [0, 1, 2, 3].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+fn exposed_buffers_are_pulled_in_any_order() {
+    let ground = TestAreas::oversubscribed(4);
+    let mut flags = [0, 1, 2, 3].map(|rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, 0).unwrap());
     let (segment, input) = (ground.segment(), [1, 2, 3, 4]);
     let mut outputs = [[0; 4]; 4];
     for (flags, rank) in flags.iter_mut().zip(0..) {
-        flags.force(Some(Way::Pull));
-        flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 4, 1));
+        flags.force_algorithm(Some(SlotAlgorithm::Pull));
+        flags.start(CollectiveId::default(), &plan(CollectiveKind::Alltoall, rank, 4, 1));
     }
     // A pending rank has pulled its own block and all that are exposed.
     for (count, rank) in [2_usize, 1, 3, 0].into_iter().enumerate() {
-        let mut buffers = Buffers::new(segment, &input, &mut outputs[rank], Moves, Near);
+        let mut buffers = CollectiveBuffers::new(segment, &input, &mut outputs[rank], NoReduction, SameProcess);
         let mut taken = 0;
         let turn = loop {
             match flags[rank].poll() {
-                Turn::Do(step, wish) => {
-                    buffers.carry_out(wish).unwrap();
-                    taken += u32::from(!matches!(wish, Wish::Lend { .. }));
+                Poll::Request(step, wish) => {
+                    buffers.execute(wish).unwrap();
+                    taken += u32::from(!matches!(wish, DataOp::Expose { .. }));
                     flags[rank].handle_done(step);
                 }
                 turn => break turn,
             }
         };
-        assert_eq!((turn, taken), (Turn::Pending, 1 + count as u32), "{rank}");
+        assert_eq!((turn, taken), (Poll::Pending, 1 + count as u32), "{rank}");
         assert!(flags[rank].awaited().is_some_and(|awaited| awaited.rank != Rank(rank as u32)));
     }
     for rank in [2, 1, 3, 2, 1, 0, 3].into_iter().chain([2, 1, 0, 3]) {
-        let mut buffers = Buffers::new(segment, &input, &mut outputs[rank], Moves, Near);
-        while let Turn::Do(step, wish) = flags[rank].poll() {
-            buffers.carry_out(wish).unwrap();
+        let mut buffers = CollectiveBuffers::new(segment, &input, &mut outputs[rank], NoReduction, SameProcess);
+        while let Poll::Request(step, wish) = flags[rank].poll() {
+            buffers.execute(wish).unwrap();
             flags[rank].handle_done(step);
         }
     }
-    assert!(flags.iter_mut().all(|flags| flags.poll() == Turn::Final));
+    assert!(flags.iter_mut().all(|flags| flags.poll() == Poll::Complete));
     assert_eq!(outputs, [1, 2, 3, 4].map(|byte| [byte; 4]));
 }
 
 #[test]
-fn who_has_given_and_taken_all_waits_for_nobody_who_has_not() {
-    let ground = Ground::crowded(3);
+fn rank_with_all_pulls_done_waits_for_no_unfinished_rank() {
+    let ground = TestAreas::oversubscribed(3);
     // An earlier group that used the same areas and was at the same step.
     for (rank, of) in (0..3).flat_map(|rank| (0..3).map(move |of| (rank, of))) {
-        ground.segment().word(ground.boards.taken(rank, of)).unwrap().publish(1, Site::Plain);
+        ground.segment().word(ground.areas.pulled_step(rank, of)).unwrap().publish(1, Site::Plain);
     }
-    ground.boards.write_first(ground.segment(), 0).unwrap();
-    let mut flags = [0, 1, 2].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, 0).unwrap());
+    ground.areas.initialize(ground.segment(), 0).unwrap();
+    let mut flags = [0, 1, 2].map(|rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, 0).unwrap());
     let (inputs, mut outputs) = ([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[0; 3]; 3]);
     for (flags, rank) in flags.iter_mut().zip(0..) {
-        flags.force(Some(Way::Pull));
-        flags.start(CollectiveId::default(), &plan(Verb::Alltoall, rank, 3, 1));
+        flags.force_algorithm(Some(SlotAlgorithm::Pull));
+        flags.start(CollectiveId::default(), &plan(CollectiveKind::Alltoall, rank, 3, 1));
     }
     // Executes up to `most` operations, or all that are possible.
-    let mut go = |flags: &mut Flags<'_>, rank: usize, most: u32| {
-        let mut buffers = Buffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], Moves, Near);
+    let mut go = |flags: &mut SlotCollectives<'_>, rank: usize, most: u32| {
+        let mut buffers = CollectiveBuffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], NoReduction, SameProcess);
         for _ in 0..most {
             let turn = flags.poll();
-            let Turn::Do(step, wish) = turn else { return turn };
-            buffers.carry_out(wish).unwrap();
+            let Poll::Request(step, wish) = turn else { return turn };
+            buffers.execute(wish).unwrap();
             flags.handle_done(step);
         }
-        Turn::Pending
+        Poll::Pending
     };
     let [one, two, three] = &mut flags;
-    assert_eq!([go(one, 0, 9), go(two, 1, 9)], [Turn::Pending; 2]);
+    assert_eq!([go(one, 0, 9), go(two, 1, 9)], [Poll::Pending; 2]);
     // Exposes its buffer, and pulls from one other rank.
-    assert_eq!(go(three, 2, 2), Turn::Pending);
+    assert_eq!(go(three, 2, 2), Poll::Pending);
     assert!(three.is_behind(Rank(0)) && one.is_behind(Rank(2)));
     let turns = [go(one, 0, 9), go(two, 1, 9)];
-    assert!(matches!(turns, [Turn::Final, Turn::Pending] | [Turn::Pending, Turn::Final]), "{turns:?}");
-    assert_eq!([go(three, 2, 9), go(one, 0, 9), go(two, 1, 9), go(three, 2, 9)], [Turn::Final; 4]);
+    assert!(matches!(turns, [Poll::Complete, Poll::Pending] | [Poll::Pending, Poll::Complete]), "{turns:?}");
+    assert_eq!([go(three, 2, 9), go(one, 0, 9), go(two, 1, 9), go(three, 2, 9)], [Poll::Complete; 4]);
     assert_eq!(outputs, [[1, 4, 7], [2, 5, 8], [3, 6, 9]]);
 }
 
 #[test]
-fn what_was_taken_long_ago_does_not_come_to_look_new() {
-    let ground = Ground::crowded(2);
-    let mut flags = Flags::new(ground.segment(), ground.boards, 0, true, 0).unwrap();
-    let taken = ground.segment().word(ground.boards.taken(0, 1)).unwrap();
+fn old_pulled_steps_do_not_look_new_after_the_wrap() {
+    let ground = TestAreas::oversubscribed(2);
+    let mut flags = SlotCollectives::new(ground.segment(), ground.areas, 0, true, 0).unwrap();
+    let taken = ground.segment().word(ground.areas.pulled_step(0, 1)).unwrap();
     taken.publish(5, Site::Plain);
     for (step, is_old) in [(REFRESH - 2, false), (REFRESH - 1, true)] {
         flags.next = step;
-        flags.start(CollectiveId::default(), &Plan { root: Rank(1), ..plan(Verb::Broadcast, 0, 2, 1) });
+        flags.start(CollectiveId::default(), &CollectiveSpec { root: Rank(1), ..plan(CollectiveKind::Broadcast, 0, 2, 1) });
         assert_eq!(taken.own() != 5, is_old, "{step}");
     }
     assert!((1..=2 * REFRESH).contains(&REFRESH.wrapping_sub(taken.own())));
@@ -563,111 +563,111 @@ fn what_was_taken_long_ago_does_not_come_to_look_new() {
 
 #[test]
 fn a_root_runs_ahead_of_a_sleeper_by_the_slots_and_no_further() {
-    let ground = Ground::new(2);
+    let ground = TestAreas::new(2);
     let first = u32::MAX - 5;
-    ground.boards.write_first(ground.segment(), first).unwrap();
+    ground.areas.initialize(ground.segment(), first).unwrap();
     let [mut root, mut sleeper] = [0, 1].map(|rank| Side::new(&ground, rank, first));
     let mut received = 0;
     for sent in 0..1000_u64 {
         root.memory = sent.to_le_bytes().to_vec();
         root.start();
-        if sent - received < u64::from(ground.boards.slots) {
-            assert_eq!(root.go(), Turn::Final, "{sent}");
+        if sent - received < u64::from(ground.areas.slots) {
+            assert_eq!(root.go(), Poll::Complete, "{sent}");
             continue;
         }
-        assert_eq!(root.go(), Turn::Pending, "{sent}");
+        assert_eq!(root.go(), Poll::Pending, "{sent}");
         let awaited = root.flags.awaited().unwrap();
         assert_eq!((awaited.rank, awaited.seen), (Rank(1), first.wrapping_add(received as u32)));
         sleeper.start();
-        assert_eq!(sleeper.go(), Turn::Final);
+        assert_eq!(sleeper.go(), Poll::Complete);
         assert_eq!(sleeper.memory, received.to_le_bytes());
         received += 1;
-        assert_eq!(root.go(), Turn::Final, "{sent}");
+        assert_eq!(root.go(), Poll::Complete, "{sent}");
     }
 }
 
 #[test]
-fn stamps_of_long_ago_do_not_come_to_look_new() {
-    let ground = Ground::new(2);
+fn old_stamps_do_not_look_new_after_the_wrap() {
+    let ground = TestAreas::new(2);
     let [mut one, mut two] = [0, 1].map(|rank| Side::new(&ground, rank, 0));
     for root in 0..2 {
         start_both([&mut one, &mut two], root);
         // Twice: the rank that is not the root comes first once.
         let turns = [one.go(), two.go(), one.go()];
-        assert_eq!(turns[1..], [Turn::Final; 2], "{turns:?}");
+        assert_eq!(turns[1..], [Poll::Complete; 2], "{turns:?}");
     }
     // From here on only rank 0 writes, as if this number of broadcasts had passed.
-    for lap in 1..=600_u32 {
-        let step = lap.wrapping_mul(REFRESH / 2).wrapping_sub(1);
+    for round in 1..=600_u32 {
+        let step = round.wrapping_mul(REFRESH / 2).wrapping_sub(1);
         for side in [&mut one, &mut two] {
             side.flags.next = step;
             side.plan.root = Rank(0);
         }
-        ground.segment().word(ground.boards.done(0)).unwrap().publish(step, Site::Plain);
-        ground.segment().word(ground.boards.done(1)).unwrap().publish(step, Site::Plain);
-        one.flags.least = step;
+        ground.segment().word(ground.areas.done(0)).unwrap().publish(step, Site::Plain);
+        ground.segment().word(ground.areas.done(1)).unwrap().publish(step, Site::Plain);
+        one.flags.least_done = step;
         for _ in 0..2 {
             [&mut one, &mut two].into_iter().for_each(Side::start);
-            assert_eq!([one.go(), two.go()], [Turn::Final; 2], "round {lap}");
+            assert_eq!([one.go(), two.go()], [Poll::Complete; 2], "round {round}");
         }
-        for slot in 0..ground.boards.slots {
-            let stamp = ground.segment().word(ground.boards.stamp(1, slot)).unwrap().own();
+        for slot in 0..ground.areas.slots {
+            let stamp = ground.segment().word(ground.areas.stamp(1, slot)).unwrap().own();
             let age = step.wrapping_add(3).wrapping_sub(stamp);
-            assert!((1..=2 * REFRESH).contains(&age), "round {lap}: a stamp is {age} steps old");
+            assert!((1..=2 * REFRESH).contains(&age), "round {round}: a stamp is {age} steps old");
         }
         // Rank 1 never reads how much the others have finished.
-        assert!(step.wrapping_sub(two.flags.least).cast_signed() <= 2 * REFRESH as i32, "round {lap}");
+        assert!(step.wrapping_sub(two.flags.least_done).cast_signed() <= 2 * REFRESH as i32, "round {round}");
     }
 }
 
 #[test]
-fn a_word_of_what_was_taken_does_not_come_to_look_as_it_was_seen() {
+fn rewritten_pulled_step_differs_from_the_seen_value() {
     let (slots, from) = (16, REFRESH - 1);
-    let ground = Ground::crowded(2);
+    let ground = TestAreas::oversubscribed(2);
     let bulk = 512 + slots as usize * 64;
-    let stride = bulk + slots as usize * ground.boards.chunk;
-    let ground = Ground::of(Boards { slots, bulk, stride, ..ground.boards });
+    let stride = bulk + slots as usize * ground.areas.chunk;
+    let ground = TestAreas::of(CollectiveAreas { slots, bulk, stride, ..ground.areas });
     // The alltoall whose end one rank sees is as many steps before the rewrite of the word as the rewrite sets it back.
     let first = from - 65;
-    ground.boards.write_first(ground.segment(), first).unwrap();
-    let mut flags = [0, 1].map(|rank| Flags::new(ground.segment(), ground.boards, rank, true, first).unwrap());
-    let start = |flags: &mut Flags<'_>, verb: Verb, rank: u32| {
-        flags.force((verb == Verb::Alltoall).then_some(Way::Pull));
-        let is_broadcast = verb == Verb::Broadcast;
-        flags.start(CollectiveId::default(), &Plan { in_place: is_broadcast, ..plan(verb, rank, 2, 4) });
+    ground.areas.initialize(ground.segment(), first).unwrap();
+    let mut flags = [0, 1].map(|rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, first).unwrap());
+    let start = |flags: &mut SlotCollectives<'_>, verb: CollectiveKind, rank: u32| {
+        flags.force_algorithm((verb == CollectiveKind::Alltoall).then_some(SlotAlgorithm::Pull));
+        let is_broadcast = verb == CollectiveKind::Broadcast;
+        flags.start(CollectiveId::default(), &CollectiveSpec { in_place: is_broadcast, ..plan(verb, rank, 2, 4) });
     };
     // The other rank reads its input after this one has returned.
     let input = [7; 8];
-    let go = |flags: &mut Flags<'_>| {
+    let go = |flags: &mut SlotCollectives<'_>| {
         let mut output = [0; 8];
-        let mut buffers = Buffers::new(ground.segment(), &input, &mut output, Moves, Near);
+        let mut buffers = CollectiveBuffers::new(ground.segment(), &input, &mut output, NoReduction, SameProcess);
         loop {
             let turn = flags.poll();
-            let Turn::Do(step, wish) = turn else { return turn };
-            buffers.carry_out(wish).unwrap();
+            let Poll::Request(step, wish) = turn else { return turn };
+            buffers.execute(wish).unwrap();
             flags.handle_done(step);
         }
     };
-    let broadcast = |flags: &mut Flags<'_>, rank: u32| {
-        start(flags, Verb::Broadcast, rank);
-        assert_eq!(go(flags), Turn::Final);
+    let broadcast = |flags: &mut SlotCollectives<'_>, rank: u32| {
+        start(flags, CollectiveKind::Broadcast, rank);
+        assert_eq!(go(flags), Poll::Complete);
     };
     let [one, two] = &mut flags;
-    start(one, Verb::Alltoall, 0);
-    start(two, Verb::Alltoall, 1);
-    assert_eq!([go(one), go(two), go(one), go(two)], [Turn::Pending, Turn::Pending, Turn::Final, Turn::Final]);
+    start(one, CollectiveKind::Alltoall, 0);
+    start(two, CollectiveKind::Alltoall, 1);
+    assert_eq!([go(one), go(two), go(one), go(two)], [Poll::Pending, Poll::Pending, Poll::Complete, Poll::Complete]);
     for _ in 0..48 {
         broadcast(one, 0);
         broadcast(two, 1);
     }
-    start(one, Verb::Alltoall, 0);
-    start(two, Verb::Alltoall, 1);
-    assert_eq!([go(one), go(two)], [Turn::Pending; 2]);
-    assert_eq!(two.state, State::Lent);
+    start(one, CollectiveKind::Alltoall, 0);
+    start(two, CollectiveKind::Alltoall, 1);
+    assert_eq!([go(one), go(two)], [Poll::Pending; 2]);
+    assert_eq!(two.state, State::AwaitReturn);
     // That rank sleeps; the other one pulls, and runs ahead.
-    assert_eq!(go(one), Turn::Final);
+    assert_eq!(go(one), Poll::Complete);
     while one.next <= from {
         broadcast(one, 0);
     }
-    assert_eq!(two.contradicting(), None);
+    assert_eq!(two.contradicting_rank(), None);
 }

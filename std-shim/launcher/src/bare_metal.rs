@@ -24,9 +24,9 @@ use unisono::environment::{GivenSegment, Settings, SettingsError};
 use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, Rank, fresh_incarnation};
 use unisono_shmem::{
     host::file::{FileError, Mapping, reopen},
-    host::liveness::{Holder, Life},
-    layout::Layout,
-    rank_slot::{Occupant, Seat},
+    host::liveness::{LockOwner, LivenessLocks},
+    layout::SegmentLayout,
+    rank_slot::{Occupancy, RankSlot},
     segment::Segment,
 };
 use unisono_udp::{BindError, Options, Udp};
@@ -105,7 +105,7 @@ impl BareMetal {
     pub fn start(
         &self,
         file: BorrowedFd<'_>,
-        layout: &Layout,
+        layout: &SegmentLayout,
         line: &OsStr,
         output: impl Into<Stdio>,
     ) -> io::Result<Child> {
@@ -224,12 +224,12 @@ pub fn stand_in(machine: &BareMetal, words: &[OsString]) -> Result<(), StandInEr
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
     let offer = Offer { incarnation, lanes, mtu: device.mtu(), digests: settings.digests() };
     let mut membership = Membership::join(&settings.join_options()?, offer)?;
-    let life = Life::new(reopen(number, holder)?);
+    let life = LivenessLocks::new(reopen(number, holder)?);
     let (mapping, layout) = Mapping::open(life.file())?;
     // SAFETY: this process uses the words of rank slots alone, and no references but those.
     let segment = unsafe { mapping.segment() };
-    let place = Seat::of(segment, &layout, local).ok_or(StandInError::NoRank)?;
-    if !life.hold(local)? {
+    let place = RankSlot::of(segment, &layout, local).ok_or(StandInError::NoRank)?;
+    if !life.acquire(local)? {
         return Err(StandInError::Taken);
     }
     let who =
@@ -294,9 +294,9 @@ impl Drop for Running {
 
 /// Failure detection for the other ranks of the node.
 struct Others<'a> {
-    life: &'a Life,
+    life: &'a LivenessLocks,
     segment: Segment<'static>,
-    layout: &'a Layout,
+    layout: &'a SegmentLayout,
     own: u32,
     next: u32,
 }
@@ -307,11 +307,11 @@ impl Others<'_> {
         for _ in 0..ASKED.min(self.layout.sizes().ranks) {
             let local = self.next;
             self.next = (local + 1) % self.layout.sizes().ranks;
-            let Some(seat) = Seat::of(self.segment, self.layout, local).filter(|_| local != self.own) else { continue };
+            let Some(seat) = RankSlot::of(self.segment, self.layout, local).filter(|_| local != self.own) else { continue };
             // Only an attached rank has held its lock.
-            let sits = matches!(seat.occupant(), Occupant::Sits(_) | Occupant::Retired(_));
-            if sits && matches!(self.life.holder(local), Ok(Holder::Nobody)) {
-                seat.bury();
+            let sits = matches!(seat.state(), Occupancy::Active(_) | Occupancy::Retired(_));
+            if sits && matches!(self.life.owner(local), Ok(LockOwner::Nobody)) {
+                seat.mark_failed();
             }
         }
     }
@@ -328,8 +328,8 @@ struct Heart {
 }
 
 impl Heart {
-    fn look(&mut self, seat: Seat<'_>) -> Result<(), StandInError> {
-        let (beats, sat) = (seat.beats(), self.sat || seat.occupant() != Occupant::Nobody);
+    fn look(&mut self, seat: RankSlot<'_>) -> Result<(), StandInError> {
+        let (beats, sat) = (seat.heartbeats(), self.sat || seat.state() != Occupancy::Free);
         if (beats, sat) != (self.beats, self.sat) {
             (self.beats, self.sat, self.since) = (beats, sat, Instant::now());
         }

@@ -7,7 +7,7 @@ use std::thread;
 
 use tracing::{info, warn};
 use unisono_shmem::host::file::{FileError, SegmentFile};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 
 use super::layout::Berth;
 use unisono::environment::{DeviceChoice, GivenSegment, Locality, Transport};
@@ -28,9 +28,9 @@ impl Segments {
         let shares = |ranks: u32| transport.shares(ranks as usize, size as usize);
         let mut segments = Self { made: Vec::new(), expected: berths.iter().any(|berth| shares(berth.local_size)) };
         // The processors of all ranks together, within the CPU quota of a container.
-        let waiting = Waiting::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
+        let waiting = WaitMode::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
         for first in berths.iter().filter(|berth| berth.local_rank == 0 && shares(berth.local_size)) {
-            let made = Layout::new(Sizes::of_node(first.local_size, waiting)).map_err(FileError::from);
+            let made = SegmentLayout::new(SegmentSizes::of_node(first.local_size, waiting)).map_err(FileError::from);
             match made.and_then(|layout| SegmentFile::create(&layout)) {
                 Ok(file) => {
                     info!(node = first.node, ?waiting, "shared memory in {}", file.pages());

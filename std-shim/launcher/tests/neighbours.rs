@@ -241,7 +241,7 @@ fn garbage(node: &Node, from: u32, to: u32, random: &mut fastrand::Rng) {
     let area = node.layout().ring(from, to).expect("ranks of the node");
     // SAFETY: a ring is no pool, and what is written is what a broken process might write at any time.
     let segment = unsafe { node.raw_segment() };
-    let words = segment.words(area.at, area.bytes / 4).expect("an area of the segment");
+    let words = segment.words(area.offset, area.bytes / 4).expect("an area of the segment");
     for (word, at) in words.iter().zip(0..) {
         if at == TAIL {
             // Until here only the consumer's words are overwritten, for which no writer can be blamed.
@@ -264,13 +264,13 @@ fn flood(world: &World, seed: u64) {
         let segment = unsafe { node.raw_segment() };
         let words = segment.words(0, node.layout().bytes() / 4).expect("all of it");
         // First what carries messages, then the seats, so that there is time to meet the garbage.
-        let used = node.layout().pool(0).map_or(words.len(), |pool| pool.at / 4);
+        let used = node.layout().pool(0).map_or(words.len(), |pool| pool.offset / 4);
         while started.elapsed() < Duration::from_millis(60) {
             let from = if started.elapsed() < Duration::from_millis(30) { 2048 } else { 0 };
             words[random.usize(from..used)].publish(random.u32(..), Site::Plain);
         }
-        for seat in [0, 2].map(|other| node.layout().seat(other).expect("a rank of the node")) {
-            words[seat.at / 4 + 9].publish(random.u32(..), Site::Plain);
+        for seat in [0, 2].map(|other| node.layout().rank_slot(other).expect("a rank of the node")) {
+            words[seat.offset / 4 + 9].publish(random.u32(..), Site::Plain);
         }
         return;
     }

@@ -18,7 +18,7 @@ use std::{
 
 use program::{expect, run};
 use unisono::{Node, Rank, Standing, Tag, World};
-use unisono_shmem::host::wait_strategy::Look;
+use unisono_shmem::host::wait_strategy::PollScope;
 use unisono_shmem::segment::{Site, Word};
 
 const BOUND: Duration = Duration::from_secs(10);
@@ -320,9 +320,9 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// The first word of a rank's collective area.
 fn board(node: &Node, local: u32) -> &'static Word {
-    let area = node.layout().board(local).expect("a rank of the node");
+    let area = node.layout().collective_area(local).expect("a rank of the node");
     // SAFETY: a word of a collective area, which no collective of this test uses.
-    unsafe { node.raw_segment() }.word(area.at).expect("an area of the segment")
+    unsafe { node.raw_segment() }.word(area.offset).expect("an area of the segment")
 }
 
 /// Executes the part `attach` without the inherited descriptor.
@@ -374,7 +374,7 @@ fn await_death(world: &World, node: &Node) {
     let wait = |value: u32| {
         let mut rest = node.rest();
         while word.acquire(Site::Plain) != value {
-            if rest.rest(Some((word, value - 1))) == Look::Everywhere {
+            if rest.wait(Some((word, value - 1))) == PollScope::Everything {
                 match node.standing(1) {
                     Standing::Alive => assert!(Instant::now() < deadline, "the failure is not detected"),
                     standing => return Some(standing),
@@ -402,11 +402,11 @@ fn receive(world: &World, node: &Node) {
 
 /// The second rank overwrites the first one's slot, except the words that identify its process.
 fn scribble(world: &World, node: &Node) {
-    let slot = node.layout().seat(0).expect("a slot");
+    let slot = node.layout().rank_slot(0).expect("a slot");
     if world.rank() == Rank(1) {
         // SAFETY: a rank slot is no pool, and what is written is what a broken process might write at any time.
         let segment = unsafe { node.raw_segment() };
-        for word in segment.words(slot.at + 64, 16).expect("its second line") {
+        for word in segment.words(slot.offset + 64, 16).expect("its second line") {
             word.publish(0x5555_5555, Site::Plain);
         }
     } else {

@@ -4,9 +4,9 @@ use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Storage;
-use unisono_core::endpoint::{Endpoint, Notice, Pools, Sender};
-use unisono_core::message::matching::{self, Body, Kept, Posted};
-use unisono_core::message::point_to_point::{self, Admission};
+use unisono_core::endpoint::{Endpoint, ControlMessage, Pools, Sender};
+use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
+use unisono_core::message::point_to_point::{self, PointToPoint};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 
@@ -27,7 +27,7 @@ impl<const W: usize> Storage<W, 32> for Boxed {
     type Receivers = Box<[ReceiveWindow<W>]>;
     type Operations = Box<[Operation]>;
     type Placements = Box<[Placement]>;
-    type Notices = Box<[Notice]>;
+    type ControlMessages = Box<[ControlMessage]>;
 }
 
 /// The number of records of each kind that an endpoint gets.
@@ -61,12 +61,12 @@ impl Sizes {
     /// The records, all unused.
     pub fn pools<const W: usize>(&self) -> Pools<Boxed, W, 32> {
         Pools {
-            peers: vec![Peer::UNMET; self.peers].into(),
+            peers: vec![Peer::UNKNOWN; self.peers].into(),
             senders: vec![Sender::FREE; self.windows].into(),
             receivers: vec![ReceiveWindow::EMPTY; self.windows].into(),
             operations: vec![Operation::FREE; self.operations].into(),
             placements: vec![Placement::FREE; self.placements].into(),
-            notices: vec![Notice::FREE; self.notices].into(),
+            control_messages: vec![ControlMessage::FREE; self.notices].into(),
         }
     }
 }
@@ -86,7 +86,7 @@ pub fn grow<const W: usize>(endpoint: &mut Endpoint<Boxed, W, 32>, now: u64) {
 
 #[cold]
 fn lend<const W: usize>(endpoint: &mut Endpoint<Boxed, W, 32>, now: u64) {
-    endpoint.lend_windows(now, |senders, receivers| {
+    endpoint.add_windows(now, |senders, receivers| {
         double(senders, Sender::FREE);
         double(receivers, ReceiveWindow::EMPTY);
     });
@@ -103,21 +103,21 @@ fn double<R: Clone>(records: &mut Box<[R]>, unused: R) {
 }
 
 /// The point-to-point messages of a process.
-pub type ProcessMessages = Admission<BoxedMessages>;
+pub type ProcessMessages = PointToPoint<BoxedMessages>;
 
 /// Records in boxed slices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoxedMessages;
 
-impl<R: Body, M: Body> matching::Storage<R, M> for BoxedMessages {
-    type Receives = Box<[Posted<R>]>;
-    type Messages = Box<[Kept<M>]>;
+impl<R: RecordData, M: RecordData> matching::MatchingStorage<R, M> for BoxedMessages {
+    type Receives = Box<[PostedReceive<R>]>;
+    type Messages = Box<[Unexpected<M>]>;
     type Buckets = Box<[u32]>;
 }
 
-impl point_to_point::Storage for BoxedMessages {
-    type Sends = Box<[point_to_point::Send]>;
-    type Peers = Box<[point_to_point::Peer]>;
+impl point_to_point::MessageStorage for BoxedMessages {
+    type Sends = Box<[point_to_point::SendRecord]>;
+    type Peers = Box<[point_to_point::MessagePeer]>;
     type Slots = Box<[u32]>;
 }
 
@@ -148,7 +148,7 @@ mod tests {
         let config = Config::new(PeerId(0), Incarnation(1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, Sizes::growing(4096).pools());
         for peer in 1..=PEERS {
-            endpoint.meet(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
+            endpoint.add_peer(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
             endpoint.send(0, PeerId(peer), b"head", None).expect("an operation is free");
         }
         let mut reached = [false; 1 + PEERS as usize];

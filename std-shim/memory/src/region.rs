@@ -25,7 +25,7 @@ pub struct Address {
 
 // SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
 // and of the table, and rings are neither.
-unsafe impl unisono_shmem::user_memory::Lent for Address {
+unsafe impl unisono_shmem::user_memory::UserMemory for Address {
     fn start(self) -> NonNull<u8> {
         self.start
     }
@@ -270,7 +270,7 @@ impl Regions {
     /// Ends the region: no further address of it is handed out. Returns whether it was live.
     pub fn revoke(&mut self, region: Region) -> bool {
         let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
-        if !entry.alive || entry.life != region.life() {
+        if !entry.alive || entry.life != region.generation() {
             return false;
         }
         entry.alive = false;
@@ -292,7 +292,7 @@ impl Regions {
     /// live.
     pub fn keep(&mut self, region: Region) -> bool {
         let place = region.index() as usize;
-        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.life());
+        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.life == region.generation());
         let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
         let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
         let copied = self.entries.get_mut(copy.index() as usize);
@@ -315,7 +315,7 @@ impl Regions {
     pub unsafe fn free(&mut self, region: Region) -> bool {
         let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
         let Owner::Table(layout) = entry.owner else { return false };
-        if entry.life != region.life() {
+        if entry.life != region.generation() {
             return false;
         }
         entry.registration = AdapterRegistration::NONE;
@@ -334,7 +334,7 @@ impl Regions {
     #[cfg(feature = "verbs")]
     pub fn key(&self, region: Region) -> Option<u32> {
         let entry = self.entries.get(region.index() as usize)?;
-        if entry.life == region.life() { entry.registration.key() } else { None }
+        if entry.life == region.generation() { entry.registration.key() } else { None }
     }
 
     /// The number of live regions.
@@ -373,7 +373,7 @@ impl Memory for Regions {
         let entry = self.entries.get(span.region.index() as usize)?;
         let bytes = span.bytes as usize;
         let end = span.offset.checked_add(bytes)?;
-        if !entry.alive || entry.life != span.region.life() || end > entry.bytes {
+        if !entry.alive || entry.life != span.region.generation() || end > entry.bytes {
             return None;
         }
         // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
@@ -441,7 +441,7 @@ mod tests {
         assert!(regions.revoke(first) && !regions.revoke(first));
         // SAFETY: the array outlives the table and is not used.
         let second = unsafe { regions.register(start, 16) }.unwrap();
-        assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
+        assert_eq!((second.index(), second.generation()), (first.index(), first.generation() + 1));
         assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
         assert!(!regions.revoke(first) && regions.live() == 1);
     }
@@ -473,7 +473,7 @@ mod tests {
         // SAFETY: no address of it is used.
         assert!(unsafe { regions.free(last) });
         let next = regions.allocate(1).unwrap();
-        assert_eq!((next.index(), next.life()), (1, 1));
+        assert_eq!((next.index(), next.generation()), (1, 1));
         assert!(regions.address(span(last, 0, 1)).is_none());
         // SAFETY: no address of it is used.
         assert!(unsafe { regions.free(next) });

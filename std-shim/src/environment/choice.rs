@@ -75,7 +75,7 @@ words! {
 }
 
 #[cfg(feature = "verbs")]
-impl From<QueuesChoice> for unisono_verbs::ud::Queues {
+impl From<QueuesChoice> for unisono_verbs::ud::QueueChoice {
     fn from(choice: QueuesChoice) -> Self {
         match choice {
             QueuesChoice::Auto => Self::Auto,

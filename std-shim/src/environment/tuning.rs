@@ -9,24 +9,24 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use table::{Line, LineError, Span, Table, TableError, lines_of};
-use unisono_core::collective::{Plan, Verb};
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
 use unisono_core::schedule::{
-    Algorithm, Choice, Given, Link, Plan as Schedule, Refused, algorithms, choose, choose_given,
+    Algorithm, Choice, Constraints, LinkModel, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
 };
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
-pub const VERBS: [(Verb, &str, &str); 11] = [
-    (Verb::Barrier, "barrier", "BARRIER"),
-    (Verb::Broadcast, "broadcast", "BROADCAST"),
-    (Verb::Reduce, "reduce", "REDUCE"),
-    (Verb::Allreduce, "allreduce", "ALLREDUCE"),
-    (Verb::Gather, "gather", "GATHER"),
-    (Verb::Scatter, "scatter", "SCATTER"),
-    (Verb::Allgather, "allgather", "ALLGATHER"),
-    (Verb::Alltoall, "alltoall", "ALLTOALL"),
-    (Verb::ReduceScatter, "reduce-scatter", "REDUCE_SCATTER"),
-    (Verb::Scan, "scan", "SCAN"),
-    (Verb::Exscan, "exscan", "EXSCAN"),
+pub const VERBS: [(CollectiveKind, &str, &str); 11] = [
+    (CollectiveKind::Barrier, "barrier", "BARRIER"),
+    (CollectiveKind::Broadcast, "broadcast", "BROADCAST"),
+    (CollectiveKind::Reduce, "reduce", "REDUCE"),
+    (CollectiveKind::Allreduce, "allreduce", "ALLREDUCE"),
+    (CollectiveKind::Gather, "gather", "GATHER"),
+    (CollectiveKind::Scatter, "scatter", "SCATTER"),
+    (CollectiveKind::Allgather, "allgather", "ALLGATHER"),
+    (CollectiveKind::Alltoall, "alltoall", "ALLTOALL"),
+    (CollectiveKind::ReduceScatter, "reduce-scatter", "REDUCE_SCATTER"),
+    (CollectiveKind::Scan, "scan", "SCAN"),
+    (CollectiveKind::Exscan, "exscan", "EXSCAN"),
 ];
 
 /// The built-in table of measurements.
@@ -38,10 +38,10 @@ pub const SEGMENTS_MAX: u32 = 4096;
 /// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
 /// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
 /// one host, which depends on the scheduler, and that between hosts.
-pub const UDP: Link = Link { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+pub const UDP: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
 
 /// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
-pub const RINGS: Link = Link { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+pub const RINGS: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,20 +66,20 @@ impl Carrier {
 
     /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
     /// overhead.
-    pub const fn link(self, sharing: u16) -> Link {
+    pub const fn link(self, sharing: u16) -> LinkModel {
         let link = match self {
             Self::Udp => UDP,
             Self::Rings => RINGS,
         };
-        if sharing < 2 { link } else { Link { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
+        if sharing < 2 { link } else { LinkModel { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
     }
 }
 
 /// The user's choice of the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Override {
-    verb: Verb,
-    given: Given,
+    verb: CollectiveKind,
+    given: Constraints,
 }
 
 impl Override {
@@ -88,7 +88,7 @@ impl Override {
     ///
     /// # Errors
     /// [`OverrideError`], with the valid values.
-    pub fn new(verb: Verb, text: &str) -> Result<Self, OverrideError> {
+    pub fn new(verb: CollectiveKind, text: &str) -> Result<Self, OverrideError> {
         let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
         let algorithm = *algorithm.ok_or(OverrideError::Algorithm { allowed: algorithms(verb) })?;
@@ -106,14 +106,14 @@ impl Override {
             }
         }
         let narrow = |number: Option<u32>| number.and_then(|number| u8::try_from(number).ok());
-        let given = Given { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
+        let given = Constraints { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
         Ok(Self { verb, given })
     }
 }
 
 impl fmt::Display for Override {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Given { algorithm, ports, radix, segments } = self.given;
+        let Constraints { algorithm, ports, radix, segments } = self.given;
         to.write_str(algorithm.name())?;
         let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
         let said = options.into_iter().filter_map(|(name, number)| Some((name, number?)));
@@ -189,7 +189,7 @@ pub struct Decision {
     /// What selected it.
     pub reason: Reason,
     /// Why the user's override is not used, if there is one.
-    pub refused: Option<Refused>,
+    pub refused: Option<Unsupported>,
 }
 
 /// The user's settings for collectives. They must be equal on all ranks of a job.
@@ -211,7 +211,7 @@ impl Tuning {
     }
 
     /// The override of a collective, if there is one.
-    pub fn get(&self, verb: Verb) -> Option<Override> {
+    pub fn get(&self, verb: CollectiveKind) -> Option<Override> {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
@@ -266,7 +266,7 @@ impl Tuning {
     ///
     /// # Errors
     /// No schedule exists for the call: the rank is outside the group, or there are too many ranks.
-    pub fn choose(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Choice, Refused> {
+    pub fn choose(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Choice, Unsupported> {
         self.decide(plan, varying, carrier).map(|decision| decision.choice)
     }
 
@@ -274,10 +274,10 @@ impl Tuning {
     ///
     /// # Errors
     /// As [`choose`](Self::choose).
-    pub fn decide(&self, plan: &Plan, varying: bool, carrier: Carrier) -> Result<Decision, Refused> {
+    pub fn decide(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Decision, Unsupported> {
         let link = carrier.link(self.sharing());
-        let given = |wanted: Override| choose_given(plan, varying, &link, &wanted.given);
-        let wanted = self.get(plan.verb).map(given);
+        let given = |wanted: Override| choose_with(plan, varying, &link, &wanted.given);
+        let wanted = self.get(plan.collective).map(given);
         let refused = wanted.and_then(Result::err);
         let found = |table: &Table, reason| {
             let wanted = table.find(carrier, self.sharing(), plan)?;
@@ -290,7 +290,7 @@ impl Tuning {
                 .or_else(|| found(built_in(), Reason::BuiltIn))
                 .unwrap_or_else(|| (choose(plan, varying, &link), Reason::Model)),
         };
-        Schedule::new(choice.call(plan, varying)).map(|_| Decision { choice, reason, refused })
+        Schedule::new(choice.spec(plan, varying)).map(|_| Decision { choice, reason, refused })
     }
 
     /// The variables, without prefix, that give another process these settings.
@@ -309,7 +309,7 @@ fn built_in() -> &'static Table {
 }
 
 /// The collective that a variable tunes.
-pub(super) fn verb_of(variable: &str) -> Option<Verb> {
+pub(super) fn verb_of(variable: &str) -> Option<CollectiveKind> {
     VERBS.iter().find(|(_, _, name)| *name == variable).map(|(verb, ..)| *verb)
 }
 
@@ -320,18 +320,18 @@ mod tests {
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
 
-    fn plan(verb: Verb, size: u32) -> Plan {
+    fn plan(verb: CollectiveKind, size: u32) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
-        Plan { verb, rank, size, root, bytes: 1000, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+        CollectiveSpec { collective: verb, rank, size, root, bytes: 1000, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
     }
 
-    fn tuned(verb: Verb, text: &str) -> Tuning {
+    fn tuned(verb: CollectiveKind, text: &str) -> Tuning {
         let mut tuning = Tuning::default();
         tuning.set(Override::new(verb, text).expect("good"));
         tuning
     }
 
-    fn refused(verb: Verb, text: &str) -> String {
+    fn refused(verb: CollectiveKind, text: &str) -> String {
         Override::new(verb, text).expect_err("must be refused").to_string()
     }
 
@@ -354,39 +354,39 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_what_can() {
         let barrier = "expected one of dissemination, knomial, doubling, standard-exchange";
-        assert_eq!(refused(Verb::Barrier, "bruck"), barrier);
-        assert_eq!(refused(Verb::Barrier, ""), barrier);
-        assert_eq!(refused(Verb::Scan, "Ring"), "expected one of dissemination, ring");
+        assert_eq!(refused(CollectiveKind::Barrier, "bruck"), barrier);
+        assert_eq!(refused(CollectiveKind::Barrier, ""), barrier);
+        assert_eq!(refused(CollectiveKind::Scan, "Ring"), "expected one of dissemination, ring");
         for text in ["bruck:", "bruck:k", "bruck:ports=2", "bruck:k=2,"] {
-            assert!(refused(Verb::Allgather, text).starts_with("the options are k=, radix= and segments="), "{text}");
+            assert!(refused(CollectiveKind::Allgather, text).starts_with("the options are k=, radix= and segments="), "{text}");
         }
         for text in ["bruck:k=0", "bruck:k=17", "bruck:k=", "bruck:k=+1", "bruck:k=-1", "bruck:k=99999999999"] {
-            assert_eq!(refused(Verb::Allgather, text), "k= must be a number from 1 to 16", "{text}");
+            assert_eq!(refused(CollectiveKind::Allgather, text), "k= must be a number from 1 to 16", "{text}");
         }
-        assert_eq!(refused(Verb::Gather, "knomial:radix=1"), "radix= must be a number from 2 to 17");
-        assert_eq!(refused(Verb::Gather, "knomial:segments=0"), "segments= must be a number from 1 to 4096");
-        assert_eq!(refused(Verb::Gather, "knomial:k=2,k=2"), "k= is given twice");
+        assert_eq!(refused(CollectiveKind::Gather, "knomial:radix=1"), "radix= must be a number from 2 to 17");
+        assert_eq!(refused(CollectiveKind::Gather, "knomial:segments=0"), "segments= must be a number from 1 to 4096");
+        assert_eq!(refused(CollectiveKind::Gather, "knomial:k=2,k=2"), "k= is given twice");
         let radix = "radix= applies to knomial only: the radix of other algorithms is k + 1";
-        assert_eq!(refused(Verb::Gather, "direct:radix=3"), radix);
+        assert_eq!(refused(CollectiveKind::Gather, "direct:radix=3"), radix);
     }
 
     #[test]
     fn overrides_are_used_where_they_fit() {
-        let tuning = tuned(Verb::Allgather, "bruck:k=2,segments=3");
-        let decision = tuning.decide(&plan(Verb::Allgather, 20), false, Carrier::Udp).expect("a choice");
+        let tuning = tuned(CollectiveKind::Allgather, "bruck:k=2,segments=3");
+        let decision = tuning.decide(&plan(CollectiveKind::Allgather, 20), false, Carrier::Udp).expect("a choice");
         let Choice { algorithm, ports, segments, .. } = decision.choice;
         assert_eq!((algorithm, ports, segments), (Algorithm::Bruck, 2, 3));
         assert_eq!((decision.reason, decision.refused), (Reason::Override, None));
-        let other = tuning.decide(&plan(Verb::Alltoall, 20), false, Carrier::Rings).expect("a choice");
-        let choice = choose(&plan(Verb::Alltoall, 20), false, &RINGS);
+        let other = tuning.decide(&plan(CollectiveKind::Alltoall, 20), false, Carrier::Rings).expect("a choice");
+        let choice = choose(&plan(CollectiveKind::Alltoall, 20), false, &RINGS);
         assert_eq!(other, Decision { choice, reason: Reason::Model, refused: None });
-        let ring = tuned(Verb::Reduce, "ring");
-        let ordered = Plan { order: Order::Rank, ..plan(Verb::Reduce, 20) };
+        let ring = tuned(CollectiveKind::Reduce, "ring");
+        let ordered = CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Reduce, 20) };
         let decision = ring.decide(&ordered, false, Carrier::Udp).expect("a choice");
         let choice = choose(&ordered, false, &UDP);
-        assert_eq!(decision, Decision { choice, reason: Reason::Model, refused: Some(Refused::Order) });
-        let stranger = Plan { rank: Rank(20), ..ordered };
-        assert_eq!(ring.choose(&stranger, false, Carrier::Udp), Err(Refused::Rank));
+        assert_eq!(decision, Decision { choice, reason: Reason::Model, refused: Some(Unsupported::Order) });
+        let stranger = CollectiveSpec { rank: Rank(20), ..ordered };
+        assert_eq!(ring.choose(&stranger, false, Carrier::Udp), Err(Unsupported::Rank));
     }
 
     #[test]
@@ -395,19 +395,19 @@ mod tests {
         let text = "unisono tuning 1\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\n";
         std::fs::write(file.path(), text).expect("written");
         let path = file.path().to_str().expect("a path");
-        let mut tuning = tuned(Verb::Reduce, "knomial:radix=3");
+        let mut tuning = tuned(CollectiveKind::Reduce, "knomial:radix=3");
         tuning.open(path).expect("a table");
-        let said = |tuning: &Tuning, plan: &Plan, carrier| {
+        let said = |tuning: &Tuning, plan: &CollectiveSpec, carrier| {
             let decision = tuning.decide(plan, false, carrier).expect("a choice");
             (decision.choice.algorithm, decision.reason)
         };
-        let reduce = plan(Verb::Reduce, 20);
+        let reduce = plan(CollectiveKind::Reduce, 20);
         assert_eq!(said(&tuning, &reduce, Carrier::Udp), (Algorithm::Knomial, Reason::Override));
         let measured = Tuning { overrides: Default::default(), ..tuning.clone() };
         assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, Reason::Table));
-        assert_eq!(said(&measured, &Plan { bytes: 999, ..reduce }, Carrier::Udp), (Algorithm::Halving, Reason::Table));
+        assert_eq!(said(&measured, &CollectiveSpec { bytes: 999, ..reduce }, Carrier::Udp), (Algorithm::Halving, Reason::Table));
         // A ring needs a commutative operation, and the table has no line for rings.
-        let ordered = Plan { order: Order::Rank, ..reduce };
+        let ordered = CollectiveSpec { order: Order::Rank, ..reduce };
         assert_eq!(said(&measured, &ordered, Carrier::Udp).1, Reason::Model);
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, Reason::Model);
         let variables: Vec<_> = tuning.variables().collect();
@@ -419,17 +419,17 @@ mod tests {
         assert!(Table::read(BUILT_IN).is_ok_and(|table| table != Table::default() && table == *built_in()));
         let mut oversubscribed = Tuning::default();
         oversubscribed.share(4, 2);
-        let said = |tuning: &Tuning, plan: &Plan, carrier| {
+        let said = |tuning: &Tuning, plan: &CollectiveSpec, carrier| {
             let decision = tuning.decide(plan, false, carrier).expect("a choice");
             (decision.choice.algorithm, decision.reason)
         };
-        let long = Plan { bytes: 1 << 16, ..plan(Verb::Allreduce, 4) };
+        let long = CollectiveSpec { bytes: 1 << 16, ..plan(CollectiveKind::Allreduce, 4) };
         assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Ring, Reason::BuiltIn));
         // The table has no line for rings, for a processor per rank, or for rank order.
         assert_eq!(said(&oversubscribed, &long, Carrier::Rings).1, Reason::Model);
         assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, Reason::Model);
-        assert_eq!(said(&oversubscribed, &Plan { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
-        oversubscribed.set(Override::new(Verb::Allreduce, "halving").expect("good"));
+        assert_eq!(said(&oversubscribed, &CollectiveSpec { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
+        oversubscribed.set(Override::new(CollectiveKind::Allreduce, "halving").expect("good"));
         assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
     }
 
@@ -443,15 +443,15 @@ mod tests {
             tuning.open(file.path().to_str().expect("a path")).expect("a table");
             let mut again = tuning.clone();
             assert_eq!(again.digest(), tuning.digest());
-            again.set(Override::new(Verb::Scan, "ring").expect("good"));
+            again.set(Override::new(CollectiveKind::Scan, "ring").expect("good"));
             digests.extend([tuning.digest(), again.digest()]);
         }
-        digests.extend([Tuning::default().digest(), tuned(Verb::Scan, "ring").digest()]);
+        digests.extend([Tuning::default().digest(), tuned(CollectiveKind::Scan, "ring").digest()]);
         let mut oversubscribed = Tuning::default();
         oversubscribed.share(5, 2);
         assert_eq!(oversubscribed.sharing(), 3);
         digests.push(oversubscribed.digest());
-        digests.extend([tuned(Verb::Exscan, "ring").digest(), tuned(Verb::Scan, "ring:k=2").digest()]);
+        digests.extend([tuned(CollectiveKind::Exscan, "ring").digest(), tuned(CollectiveKind::Scan, "ring:k=2").digest()]);
         let count = digests.len();
         digests.sort_unstable();
         digests.dedup();
@@ -470,11 +470,11 @@ mod tests {
             let algorithm = algorithms(verb)[algorithm % algorithms(verb).len()];
             let tuning = tuned(verb, &format!("{}:k={k},segments={segments}", algorithm.name()));
             let order = if ordered { Order::Rank } else { Order::Any };
-            let plan = Plan { bytes, order, root: Rank(root % size), ..plan(verb, size) };
+            let plan = CollectiveSpec { bytes, order, root: Rank(root % size), ..plan(verb, size) };
             let choice = tuning.choose(&plan, varying, Carrier::Udp).expect("a choice");
-            let other = Plan { rank: Rank(rank % size), ..plan };
+            let other = CollectiveSpec { rank: Rank(rank % size), ..plan };
             prop_assert_eq!(tuning.choose(&other, varying, Carrier::Udp), Ok(choice));
-            prop_assert!(Schedule::new(choice.call(&other, varying)).is_ok());
+            prop_assert!(Schedule::new(choice.spec(&other, varying)).is_ok());
         }
 
         #[test]

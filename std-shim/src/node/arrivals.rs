@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_shmem::host::liveness::{Holder, Life};
-use unisono_shmem::layout::Layout;
-use unisono_shmem::rank_slot::{Occupant, Seat};
+use unisono_shmem::host::liveness::{LockOwner, LivenessLocks};
+use unisono_shmem::layout::SegmentLayout;
+use unisono_shmem::rank_slot::{Occupancy, RankSlot};
 use unisono_shmem::segment::Segment;
 
 use super::handover::Giver;
@@ -67,8 +67,8 @@ impl<'a> Patience<'a> {
 /// The ranks that are expected to attach.
 pub(super) struct Arrivals<'a> {
     pub(super) segment: Segment<'static>,
-    pub(super) layout: &'a Layout,
-    pub(super) life: &'a Life,
+    pub(super) layout: &'a SegmentLayout,
+    pub(super) life: &'a LivenessLocks,
     pub(super) ranks: &'a [Rank],
     pub(super) own: u32,
     /// Passes them the segment, if this process created it.
@@ -99,24 +99,24 @@ impl Arrivals<'_> {
     /// Checks the slot of one rank. `None` if the rank has not attached yet.
     fn look(&self, local: u32, rank: Rank, incarnation: Incarnation) -> Result<Option<Neighbour>, NodeError> {
         let stranger = NodeError::Stranger(rank);
-        let Some(seat) = Seat::of(self.segment, self.layout, local) else { return Err(stranger) };
-        let sitter = match seat.occupant() {
-            Occupant::Nobody => return Ok(None),
-            Occupant::Sits(sitter) | Occupant::Retired(sitter) | Occupant::Left(sitter) | Occupant::Failed(sitter) => {
+        let Some(seat) = RankSlot::of(self.segment, self.layout, local) else { return Err(stranger) };
+        let sitter = match seat.state() {
+            Occupancy::Free => return Ok(None),
+            Occupancy::Active(sitter) | Occupancy::Retired(sitter) | Occupancy::Left(sitter) | Occupancy::Failed(sitter) => {
                 sitter
             }
-            Occupant::Garbage => return Err(stranger),
+            Occupancy::Corrupt => return Err(stranger),
         };
-        let holder = self.life.holder(local)?;
+        let holder = self.life.owner(local)?;
         if (sitter.rank, sitter.incarnation) != (rank.0, incarnation.0) {
             // An earlier incarnation used the slot; the present one does not share memory.
-            return if holder == Holder::Nobody { Ok(Some(Neighbour::absent(rank))) } else { Err(stranger) };
+            return if holder == LockOwner::Nobody { Ok(Some(Neighbour::absent(rank))) } else { Err(stranger) };
         }
-        let here = local == self.own || (holder == Holder::Nobody && sitter.process == std::process::id());
+        let here = local == self.own || (holder == LockOwner::Nobody && sitter.process == std::process::id());
         let (process, presence) = match holder {
             _ if here => (std::process::id(), Presence::Here),
-            Holder::Process(process) => (process, Presence::Elsewhere),
-            Holder::Nobody => (0, Presence::Elsewhere),
+            LockOwner::Process(process) => (process, Presence::Elsewhere),
+            LockOwner::Nobody => (0, Presence::Elsewhere),
         };
         Ok(Some(Neighbour { rank, incarnation, process, presence }))
     }

@@ -42,8 +42,8 @@ pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 pub(super) use node_group::NodeGroup;
 pub(super) use request::Begun;
 
-use unisono_core::collective::Verb;
-use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
+use unisono_core::collective::CollectiveKind;
+use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
@@ -61,7 +61,7 @@ impl Communicator {
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         match &self.on_node {
             Some(on_node) => on_node.barrier(self),
-            None => self.run(self.call_barrier(), Moves),
+            None => self.run(self.call_barrier(), NoReduction),
         }
     }
 
@@ -80,7 +80,7 @@ impl Communicator {
         {
             return Ok(());
         }
-        self.run(self.call_broadcast(data, root)?, Moves)
+        self.run(self.call_broadcast(data, root)?, NoReduction)
     }
 
     /// Gathers every rank's `data`, in rank order, in the root's `into`, which has size × `data` elements
@@ -97,7 +97,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
+        self.run(self.call_gather(data.as_view(), into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Copies block i of the root's `data`, which has size × `into` elements, to rank i's `into` (`MPI_Scatter`). Other
@@ -114,7 +114,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
+        self.run(self.call_scatter(data.as_view(), into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Gathers every rank's `data`, in rank order, in every rank's `into`, which has size × `data` elements
@@ -130,7 +130,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
+        self.run(self.call_all_gather(data.as_view(), into.as_view_mut())?, NoReduction)
     }
 
     /// Copies block j of rank i's `data` to block i of rank j's `into`; both have the same number of elements, a
@@ -146,7 +146,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
+        self.run(self.call_all_to_all(data.as_view(), into.as_view_mut())?, NoReduction)
     }
 
     /// Reduces every rank's `data`, element by element, to the root's `into`, which is as long (`MPI_Reduce`). Other
@@ -234,7 +234,7 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_scan(Verb::Scan, data.as_view(), into.as_view_mut(), &operation)?, operation)
+        self.combine(self.call_scan(CollectiveKind::Scan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     /// Reduces the `data` of ranks 0 to i − 1 to rank i's `into`, which is as long (`MPI_Exscan`); rank 0's `into` is
@@ -252,14 +252,14 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
         O: Operation<T>,
     {
-        self.combine(self.call_scan(Verb::Exscan, data.as_view(), into.as_view_mut(), &operation)?, operation)
+        self.combine(self.call_scan(CollectiveKind::Exscan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
     fn combine<T, O: Operation<T>>(&self, call: Call<'_>, operation: O) -> Result<(), CollectiveError> {
         self.run(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    fn run(&self, call: Call<'_>, operate: impl Operate + Send) -> Result<(), CollectiveError> {
+    fn run(&self, call: Call<'_>, operate: impl ReductionOp + Send) -> Result<(), CollectiveError> {
         match &self.on_node {
             Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
                 let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));

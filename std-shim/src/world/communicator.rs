@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use unisono_core::device::Device as _;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Head, Mode};
+use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -87,7 +87,7 @@ impl Communicator {
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
-        let far = mtu.saturating_sub(unisono_core::wire::HEADER + Head::EAGER);
+        let far = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
         let near = process.near.as_ref().map(Near::eager_limit);
         near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
     }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
@@ -122,7 +122,7 @@ impl Link {
 
     /// Whether the polled queue may have something to receive: cheaper than a round of progress.
     pub(super) fn look(&mut self) -> bool {
-        each!(Self, self, device => device.look(Lane::Polled))
+        each!(Self, self, device => device.poll(DeviceQueue::Polled))
     }
 
     /// Whether the device is gone for good.
@@ -158,8 +158,8 @@ impl Link {
     }
 
     /// The waiter for a queue's arrivals.
-    pub(super) fn bell(&self, lane: Lane) -> Bell {
-        wrapped!(self, Bell, device => device.bell(lane))
+    pub(super) fn bell(&self, lane: DeviceQueue) -> Bell {
+        wrapped!(self, Bell, device => device.arrival_waiter(lane))
     }
 
     /// The counters of UDP; zeros for other devices.
@@ -177,7 +177,7 @@ impl Link {
 pub(super) enum Bell {
     Udp(unisono_udp::Bell),
     #[cfg(feature = "verbs")]
-    Verbs(ud::Bell),
+    Verbs(ud::ArrivalWaiter),
 }
 
 impl Bell {
@@ -188,7 +188,7 @@ impl Bell {
 
     /// Ends the current wait, or the next one.
     pub(super) fn ring(&self) {
-        each!(Bell, self, bell => bell.ring())
+        each!(Bell, self, bell => bell.wake())
     }
 }
 
@@ -208,8 +208,8 @@ impl Token for LinkToken<'_> {
     }
 
     #[inline]
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        each!(LinkToken, self, token => token.head())
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        each!(LinkToken, self, token => token.header_room())
     }
 
     #[inline]
@@ -237,8 +237,8 @@ impl Received for LinkDatagram<'_> {
     }
 
     #[inline]
-    fn head(&self) -> &[u8] {
-        each!(LinkDatagram, self, inner => inner.head())
+    fn prefix(&self) -> &[u8] {
+        each!(LinkDatagram, self, inner => inner.prefix())
     }
 
     #[inline]
@@ -263,22 +263,22 @@ impl Device for Link {
     }
 
     #[inline]
-    fn token(&mut self, lane: Lane) -> Option<LinkToken<'_>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<LinkToken<'_>> {
         Some(wrapped!(self, LinkToken, device => device.token(lane)?))
     }
 
     #[inline]
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         each!(Link, self, device => device.flush(lane));
     }
 
     #[inline]
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         each!(Link, self, device => device.completed(lane))
     }
 
     #[inline]
-    fn receive(&mut self, lane: Lane) -> Option<LinkDatagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<LinkDatagram<'_>> {
         Some(wrapped!(self, LinkDatagram, device => device.receive(lane)?))
     }
 
@@ -303,18 +303,18 @@ impl Device for Link {
     }
 
     #[inline]
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         each!(Link, self, device => device.arm(lane))
     }
 
     #[inline]
-    fn ask(&mut self, wish: Wish) {
-        each!(Link, self, device => device.ask(wish));
+    fn request_path(&mut self, wish: PathRequest) {
+        each!(Link, self, device => device.request_path(wish));
     }
 
     #[inline]
-    fn poll_fact(&mut self) -> Option<Fact> {
-        each!(Link, self, device => device.poll_fact())
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        each!(Link, self, device => device.poll_event())
     }
 }
 
@@ -328,7 +328,7 @@ fn adapter(settings: &Settings, size: u32) -> Result<Link, WorldError> {
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
     let queues = settings.transport.queues.unwrap_or_default().into();
-    let options = ud::Options { queues, ..ud::Options::new(size, queue_key(settings)) };
+    let options = ud::UdOptions { queues, ..ud::UdOptions::new(size, queue_key(settings)) };
     let device = ud::Ud::new(&domain, &options)?;
     if let Some(error) = device.refused() {
         tracing::warn!(adapter = domain.name(), %error, "cannot map the adapter queues, using libibverbs");

@@ -6,10 +6,10 @@
 
 use core::cell::RefCell;
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::endpoint::{Above, Verdict};
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::endpoint::{Handler, Verdict};
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Head, KINDS};
+use unisono_core::message::point_to_point::{MessageHeader, KINDS};
 
 use super::collective::table::Collectives;
 use super::mailbox::{Arrival, Errand, Mailbox};
@@ -25,11 +25,11 @@ pub(super) struct Mail<'a> {
     pub(super) collectives: &'a mut Collectives,
 }
 
-impl Above for Mail<'_> {
+impl Handler for Mail<'_> {
     #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         if let Some(to) = self.mailbox.handle_expected(from, head, bytes, self.requests) {
-            return Verdict::Place { to, start: Head::EAGER as u16 };
+            return Verdict::Place { to, start: MessageHeader::EAGER as u16 };
         }
         match head.first() {
             Some(0..KINDS) => match self.mailbox.handle(from, head, bytes as usize, 0, self.requests) {
@@ -47,12 +47,12 @@ impl Above for Mail<'_> {
     }
 
     #[inline(always)]
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 
     #[inline]
-    fn saw_all(&mut self, what: Happened, times: u32) {
+    fn record_all(&mut self, what: Metric, times: u32) {
         self.counters.count_all(what, times);
     }
 }

@@ -8,12 +8,12 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
-use unisono_core::message::matching::{Kept, Posted};
-use unisono_core::message::point_to_point::{self, Config, Head, Lent, Lost, Met, Outcome, Place};
+use unisono_core::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::matching::{Unexpected, PostedReceive};
+use unisono_core::message::point_to_point::{self, Config, MessageHeader, Pools, Cancelled, Matched, Outcome, PayloadStore};
 use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::span::{Region, Span};
-use unisono_shmem::am_header::{self, SHORT};
+use unisono_shmem::am_header::{self, SHORT_BYTES};
 
 use super::parcel::Parcels;
 use super::request::{Failure, Requests, Status, Tag, message_of};
@@ -89,9 +89,9 @@ pub(super) enum Errand {
     /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
     /// Copy the message that a rank of this node announced.
-    Fetch { from: PeerId, place: am_header::Place, into: Extent, fetched: usize, ends: Fetched },
+    Fetch { from: PeerId, place: am_header::MessageLocation, into: Extent, fetched: usize, ends: Fetched },
     /// Transmit a message for which the peer granted memory.
-    Place { to: PeerId, parcel: u32, placement: PlacementId, key: Key, more: bool },
+    Place { to: PeerId, parcel: u32, placement: PlacementId, key: RemoteKey, more: bool },
     /// The peer has taken a message of this rank, or could not.
     Sent { parcel: u32, failure: Option<Failure> },
     /// The peer violated the protocol.
@@ -146,22 +146,22 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
-        let headers = am_header::headers(size);
+        let headers = am_header::unexpected_per_peer(size);
         let (slot, messages) = (SLOT.min(pool), headers as usize * size as usize + SPARE);
         let mut allocate = |bytes: usize| regions.allocate(bytes);
         let slots = pool.checked_div(slot).unwrap_or(0);
-        let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT)?)));
+        let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT_BYTES)?)));
         // Reserved, not used yet: a system without this memory cannot run the job.
         let (pool, shorts) = memory.unwrap_or_default();
         let mut seed = [0; 4];
         // Without randomness, peers can only fill buckets on purpose more easily.
         let _ = getrandom::fill(&mut seed);
-        let config = Config { headers, short: SHORT as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
-        let lent = Lent {
-            receives: vec![Posted::default(); REQUESTS].into(),
-            messages: vec![Kept::default(); messages].into(),
-            sends: vec![point_to_point::Send::FREE; REQUESTS].into(),
-            peers: vec![point_to_point::Peer::NEW; size as usize].into(),
+        let config = Config { headers, short: SHORT_BYTES as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
+        let lent = Pools {
+            receives: vec![PostedReceive::default(); REQUESTS].into(),
+            messages: vec![Unexpected::default(); messages].into(),
+            sends: vec![point_to_point::SendRecord::FREE; REQUESTS].into(),
+            peers: vec![point_to_point::MessagePeer::NEW; size as usize].into(),
             slots: vec![0; slots].into(),
             buckets: [buckets(REQUESTS), buckets(messages), buckets(REQUESTS)],
         };
@@ -197,7 +197,7 @@ impl Mailbox {
     pub(super) fn add_receives(&mut self) -> bool {
         let [receives, _] = &mut self.records;
         let more = receives.saturating_mul(2);
-        let lent = self.machine.lend_receives(vec![Posted::default(); more].into(), buckets(more));
+        let lent = self.machine.grow_receives(vec![PostedReceive::default(); more].into(), buckets(more));
         *receives = if lent { more } else { *receives };
         lent
     }
@@ -206,7 +206,7 @@ impl Mailbox {
     pub(super) fn add_sends(&mut self) -> bool {
         let [_, sends] = &mut self.records;
         let more = sends.saturating_mul(2);
-        let lent = self.machine.lend_sends(vec![point_to_point::Send::FREE; more].into(), buckets(more));
+        let lent = self.machine.grow_sends(vec![point_to_point::SendRecord::FREE; more].into(), buckets(more));
         *sends = if lent { more } else { *sends };
         lent
     }
@@ -279,13 +279,13 @@ impl Mailbox {
     /// Asks the receivers of pending sends to acknowledge them, once each.
     pub(super) fn ask_for_parcels(&mut self) {
         let Self { machine, parcels, .. } = self;
-        parcels.ask(|to| machine.flush(to));
+        parcels.ask(|to| machine.request_report(to));
     }
 
     /// Whether deferred work or an action of the machine waits.
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
-        !self.errands.is_empty() || !self.machine.is_still()
+        !self.errands.is_empty() || !self.machine.has_no_action()
     }
 
     /// Posts a receive for a started request. Returns false if it can never complete: the probed message went with its
@@ -302,7 +302,7 @@ impl Mailbox {
         let room = into.bytes as u64;
         let met = loop {
             let met = match what {
-                Wanted::Like(pattern) => match self.machine.receive_kept(&pattern, room, request) {
+                Wanted::Like(pattern) => match self.machine.receive_unexpected(&pattern, room, request) {
                     Ok(None) => return self.wait_for(pattern, into, request),
                     met => met,
                 },
@@ -320,9 +320,9 @@ impl Mailbox {
 
     /// A receive has matched a message that was there.
     #[inline(never)]
-    fn meet(&mut self, met: &Met, into: Extent, request: u32, requests: &mut Requests, regions: &Regions) {
+    fn meet(&mut self, met: &Matched, into: Extent, request: u32, requests: &mut Requests, regions: &Regions) {
         match *met {
-            Met::Kept { message, place, status } => {
+            Matched::Unexpected { message, place, status } => {
                 let from = self.kept(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
                     let bytes = from.bytes().min(to.bytes());
@@ -333,11 +333,11 @@ impl Mailbox {
                 self.machine.release(message);
                 requests.finish(request, ended(&status, into.bytes));
             }
-            Met::Coming(status) => {
+            Matched::Pending(status) => {
                 let source = Some(status.envelope.source);
                 self.put(request, Receiving { source, ..Receiving::new(into, State::of(status)) });
             }
-            Met::Truncated(status) => requests.finish(request, ended(&status, into.bytes)),
+            Matched::Truncated(status) => requests.finish(request, ended(&status, into.bytes)),
         }
     }
 
@@ -345,7 +345,7 @@ impl Mailbox {
     #[inline(always)]
     fn wait_for(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
         let id = loop {
-            match self.machine.wait_for(pattern, into.bytes as u64, request) {
+            match self.machine.post(pattern, into.bytes as u64, request) {
                 Ok(id) => break id,
                 Err(_) if self.add_receives() => {}
                 Err(_) => return false,
@@ -408,11 +408,11 @@ impl Mailbox {
                 requests.finish(user, ended(&status, into.bytes));
                 Arrival::Place { to: into.part(0, status.bytes as usize), start: start.saturating_sub(without) }
             }
-            Outcome::Keep { place, start } => {
+            Outcome::Store { place, start } => {
                 let payload = bytes.saturating_sub(start);
                 Arrival::Place { to: self.kept(place, payload as u32), start: start.saturating_sub(without) }
             }
-            Outcome::Coming { user, status } => {
+            Outcome::Pending { user, status } => {
                 if let Some(receiving) = self.take(user) {
                     self.put(user, Receiving { source: Some(from), state: State::of(status), ..receiving });
                 }
@@ -433,7 +433,7 @@ impl Mailbox {
                 self.errands.push_back(Errand::Sent { parcel: user, failure });
                 Arrival::Nothing
             }
-            Outcome::Nonsense => Arrival::Nonsense,
+            Outcome::ProtocolViolation => Arrival::Nonsense,
         }
     }
 
@@ -461,8 +461,8 @@ impl Mailbox {
     /// sends to it.
     pub(super) fn lose(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
         let mut ended = Vec::new();
-        self.machine.lose(peer, anyone, |lost| {
-            if let Lost::Receive(request) = lost {
+        self.machine.disconnect(peer, anyone, |lost| {
+            if let Cancelled::Receive(request) = lost {
                 ended.push(request);
             }
         });
@@ -486,10 +486,10 @@ impl Mailbox {
     }
 
     /// The memory of an unexpected payload.
-    fn kept(&self, place: Place, bytes: u32) -> Span {
+    fn kept(&self, place: PayloadStore, bytes: u32) -> Span {
         let (region, i, each) = match place {
-            Place::Short(message) => (self.shorts, message, SHORT),
-            Place::Slot(slot) => (self.slots, slot, self.slot),
+            PayloadStore::Short(message) => (self.shorts, message, SHORT_BYTES),
+            PayloadStore::Slot(slot) => (self.slots, slot, self.slot),
         };
         Span { region, offset: i as usize * each, bytes: bytes.min(each as u32) }
     }
@@ -530,4 +530,4 @@ impl unisono_core::device::Memory for SharedRegions<'_> {
     }
 }
 
-const _: () = assert!(Head::EAGER + SHORT <= am_header::EAGER_LIMIT);
+const _: () = assert!(MessageHeader::EAGER + SHORT_BYTES <= am_header::EAGER_LIMIT);

@@ -12,18 +12,18 @@ use core::ptr::NonNull;
 
 use unisono_core::device::Memory;
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::message::collective_transport::Head;
-use unisono_core::message::point_to_point::Head as MessageHead;
+use unisono_core::message::collective_transport::StepHeader;
+use unisono_core::message::point_to_point::MessageHeader as MessageHead;
 use unisono_core::span::Span;
 use unisono_shmem::am_header::{
-    self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, HELLO, Place, STEP, STEP_ANNOUNCE, Settled, check,
-    private,
+    self, EAGER_LIMIT, FRAGMENT, FRAGMENT_BYTES, HEADER, EAGER_WITH_HEADER, HELLO, MessageLocation, STEP, STEP_RTS, AckState, checksum,
+    read_array,
 };
-use unisono_shmem::host::store_policy::Storing;
+use unisono_shmem::host::store_policy::StorePolicy;
 use unisono_shmem::host::wait_strategy::Sleepers;
-use unisono_shmem::layout::Waiting;
-use unisono_shmem::ring::{Ahead, Consumer, Corrupted, Entry, INLINE, Producer, PutError, Room};
-use unisono_shmem::segment::{Cells, Segment, Word};
+use unisono_shmem::layout::WaitMode;
+use unisono_shmem::ring::{Peek, Consumer, Corrupted, Entry, INLINE, Producer, PutError, Reservation};
+use unisono_shmem::segment::{SharedBytes, Segment, Word};
 
 use super::request::Failure;
 use crate::node::Node;
@@ -44,7 +44,7 @@ pub(super) struct Announced {
     /// The sender's index for it.
     pub(super) sending: u32,
     pub(super) bytes: u32,
-    pub(super) place: Place,
+    pub(super) place: MessageLocation,
 }
 
 impl Announced {
@@ -52,8 +52,8 @@ impl Announced {
 
     fn to_bytes(self) -> [u8; Self::BYTES] {
         let (what, at) = match self.place {
-            Place::Private(at) => (0, at),
-            Place::Shared(at) => (1, at),
+            MessageLocation::Private(at) => (0, at),
+            MessageLocation::Shared(at) => (1, at),
         };
         let mut bytes = [0; Self::BYTES];
         let (low, high) = (at as u32, (at >> 32) as u32);
@@ -68,13 +68,13 @@ impl Announced {
     }
 
     /// Parses an announcement. `None`: no correct peer writes it.
-    pub(super) fn of(payload: Cells<'_>) -> Option<Self> {
-        let bytes: [u8; Self::BYTES] = private(payload)?;
+    pub(super) fn of(payload: SharedBytes<'_>) -> Option<Self> {
+        let bytes: [u8; Self::BYTES] = read_array(payload)?;
         let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let at = u64::from(word(5)?) << 32 | u64::from(word(4)?);
         let place = match word(1)? {
-            0 => Place::Private(at),
-            1 => Place::Shared(at),
+            0 => MessageLocation::Private(at),
+            1 => MessageLocation::Shared(at),
             _ => return None,
         };
         let announced = Self { sending: word(0)?, bytes: word(2)?, place };
@@ -97,7 +97,7 @@ enum Queued {
         request: u32,
     },
     Step {
-        head: Head,
+        head: StepHeader,
         from: Span,
         request: u32,
     },
@@ -125,43 +125,43 @@ pub(super) struct Neighbour {
     pub(super) pace: Pace,
     inward: Consumer<'static>,
     outward: Producer<'static>,
-    storing: Storing,
+    storing: StorePolicy,
     sleepers: Sleepers<'static>,
     queue: VecDeque<Queued>,
     streams: VecDeque<Stream>,
-    pub(super) settled: Settled,
+    pub(super) settled: AckState,
 }
 
 impl Neighbour {
     /// The next entry, if there is one.
     #[inline(always)]
     pub(super) fn look(&mut self) -> Result<Option<Entry<'static>>, Corrupted> {
-        self.inward.look()
+        self.inward.poll()
     }
 
     /// Where the next entry will be.
     #[inline(always)]
-    pub(super) fn ahead(&self) -> Option<Ahead<'static>> {
-        self.inward.ahead()
+    pub(super) fn ahead(&self) -> Option<Peek<'static>> {
+        self.inward.peek()
     }
 
     /// The next entry, if it has arrived at `ahead`.
     #[inline(always)]
-    pub(super) fn look_at(&mut self, ahead: &Ahead<'static>) -> Result<Option<Entry<'static>>, Corrupted> {
-        self.inward.look_at(ahead)
+    pub(super) fn look_at(&mut self, ahead: &Peek<'static>) -> Result<Option<Entry<'static>>, Corrupted> {
+        self.inward.poll_at(ahead)
     }
 
     /// Whether there is an entry; one load.
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
-        self.inward.has_news()
+        self.inward.has_message()
     }
 
     /// Consumes the entry.
     #[inline(always)]
     pub(super) fn take(&mut self) {
-        self.inward.take();
-        self.sleepers.wake(self.inward.shown());
+        self.inward.consume();
+        self.sleepers.wake(self.inward.last_published());
     }
 
     /// Whether nothing is queued before the next send.
@@ -178,7 +178,7 @@ impl Neighbour {
 
     /// Whether the peer's consumer index is plausible.
     fn is_believable(&mut self) -> bool {
-        self.outward.is_believable()
+        self.outward.is_tail_plausible()
     }
 
     /// Whether the words that this rank wrote to the rings are intact.
@@ -194,11 +194,11 @@ impl Neighbour {
     /// Room for the next short message, and the state that its note is encoded against. The caller calls
     /// [`woke`](Self::woke) afterwards.
     #[inline(always)]
-    pub(super) fn room(&mut self) -> Option<(Room<'_, 'static>, &mut Settled)> {
+    pub(super) fn room(&mut self) -> Option<(Reservation<'_, 'static>, &mut AckState)> {
         if !self.queue.is_empty() {
             return None;
         }
-        Some((self.outward.room().ok()?, &mut self.settled))
+        Some((self.outward.reserve().ok()?, &mut self.settled))
     }
 
     /// Puts a message of up to [`INLINE`] bytes.
@@ -217,7 +217,7 @@ impl Neighbour {
     pub(super) unsafe fn put_piece(&mut self, note: [u32; 2], from: NonNull<u8>, bytes: u32) -> Result<(), PutError> {
         // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; the piece is as
         // long, and bulk of a ring, which nobody refers to.
-        let copy = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
+        let copy = |piece: SharedBytes<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         self.outward.put_piece(note, bytes, copy)?;
         self.woke();
         Ok(())
@@ -241,8 +241,8 @@ impl Neighbour {
 
     /// As [`tell`](Self::tell), for a header without payload.
     pub(super) fn tell_head(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
-        self.settled.say(head);
-        self.tell([HEAD, check(head.as_ref())], head.as_ref())
+        self.settled.record_sent(head);
+        self.tell([HEADER, checksum(head.as_ref())], head.as_ref())
     }
 
     /// Puts a header, and a payload of `bytes` bytes.
@@ -255,9 +255,9 @@ impl Neighbour {
         from: NonNull<u8>,
         bytes: u32,
     ) -> Result<(), PutError> {
-        self.settled.say(head);
+        self.settled.record_sent(head);
         // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them.
-        unsafe { self.put_with([HEADED, check(head.as_ref())], head.as_ref(), from, bytes) }
+        unsafe { self.put_with([EAGER_WITH_HEADER, checksum(head.as_ref())], head.as_ref(), from, bytes) }
     }
 
     /// Puts a payload of `bytes` bytes, followed by the few bytes of `back`.
@@ -277,7 +277,7 @@ impl Neighbour {
             |front: &mut [u8]| unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *front).cast(), front.len()) };
         // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them; the piece is as
         // long, and bulk of a ring, which nobody refers to.
-        let fill_piece = |piece: Cells<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
+        let fill_piece = |piece: SharedBytes<'_>| unsafe { self.storing.copy(from, piece.start(), piece.bytes()) };
         am_header::put_with(&mut self.outward, note, back, bytes, fill, fill_piece)?;
         self.woke();
         Ok(())
@@ -286,7 +286,7 @@ impl Neighbour {
     /// Puts a collective's message of `bytes` bytes, which `gather` yields in parts.
     pub(super) fn put_step(
         &mut self,
-        head: &Head,
+        head: &StepHeader,
         bytes: u32,
         gather: impl FnOnce(&mut dyn FnMut(Address)),
     ) -> Result<(), PutError> {
@@ -304,7 +304,7 @@ impl Neighbour {
             });
             return self.put(note, entry.get(..total).unwrap_or_default());
         }
-        let fill = |piece: Cells<'_>| {
+        let fill = |piece: SharedBytes<'_>| {
             let _ = piece.part(0, head.len()).and_then(|front| front.write(head));
             let mut at = head.len();
             gather(&mut |from| {
@@ -322,22 +322,22 @@ impl Neighbour {
     }
 
     /// Queues a collective's message until there is room.
-    pub(super) fn queue_step(&mut self, head: Head, from: Span, request: u32) {
+    pub(super) fn queue_step(&mut self, head: StepHeader, from: Span, request: u32) {
         self.queue.push_back(Queued::Step { head, from, request });
     }
 
     /// Announces a collective's message.
-    pub(super) fn announce_step(&mut self, head: &Head, message: Announced) -> Result<(), Corrupted> {
+    pub(super) fn announce_step(&mut self, head: &StepHeader, message: Announced) -> Result<(), Corrupted> {
         let (mut bytes, head) = ([0; INLINE], head.as_ref());
         for (into, byte) in bytes.iter_mut().zip(head.iter().copied().chain(message.to_bytes())) {
             *into = byte;
         }
-        self.tell([STEP_ANNOUNCE, 0], bytes.get(..head.len() + Announced::BYTES).unwrap_or_default())
+        self.tell([STEP_RTS, 0], bytes.get(..head.len() + Announced::BYTES).unwrap_or_default())
     }
 
     /// Queues a header and its payload until there is room.
     pub(super) fn queue(&mut self, head: MessageHead, from: Span, request: u32) {
-        self.settled.say(&head);
+        self.settled.record_sent(&head);
         self.queue.push_back(Queued::Eager { head, from, request });
     }
 
@@ -359,7 +359,7 @@ impl Neighbour {
                     let put = match regions.address(from) {
                         // SAFETY: the region lives, so its bytes are lent.
                         Some(address) => unsafe {
-                            self.put_with([HEADED, check(head.as_ref())], head.as_ref(), address.start(), from.bytes)
+                            self.put_with([EAGER_WITH_HEADER, checksum(head.as_ref())], head.as_ref(), address.start(), from.bytes)
                         },
                         None => Ok(()),
                     };
@@ -441,7 +441,7 @@ impl Neighbour {
     #[inline(always)]
     pub(super) fn woke(&self) {
         if self.sleepers.may_sleep()
-            && let Some(word) = self.outward.shown()
+            && let Some(word) = self.outward.last_published()
         {
             self.sleepers.wake(word);
         }
@@ -453,7 +453,7 @@ impl Neighbour {
 /// # Safety
 /// They are valid, and nobody else uses them.
 #[inline(always)]
-pub(super) unsafe fn copy_out(payload: Cells<'_>, to: NonNull<u8>, room: usize) {
+pub(super) unsafe fn copy_out(payload: SharedBytes<'_>, to: NonNull<u8>, room: usize) {
     let (from, bytes) = (payload.start(), payload.bytes().min(room));
     if bytes == 8 {
         // SAFETY: 8 bytes are readable in the payload, and the caller promises that `room` bytes, at least 8, are
@@ -503,11 +503,11 @@ impl Near {
                 pace: Pace::new(),
                 inward: Consumer::of(segment, &layout, other, local)?,
                 outward,
-                storing: Storing::new(),
+                storing: StorePolicy::new(),
                 sleepers: node.sleepers(),
                 queue: VecDeque::new(),
                 streams: VecDeque::new(),
-                settled: Settled::default(),
+                settled: AckState::default(),
             };
             // Fresh rings have room; a corrupted one is detected when it is polled.
             let _ = neighbour.put([HELLO, 0], &nonce.greeting());
@@ -518,7 +518,7 @@ impl Near {
         let first = node.rank_of(0);
         let contiguous = (0..node.size()).all(|local| node.rank_of(local).0 == first.0.wrapping_add(local));
         let pool = Arc::new(Pool::new(Arc::clone(&node))?);
-        let spins = node.waiting() == Waiting::Dedicated;
+        let spins = node.waiting() == WaitMode::Dedicated;
         Some(Self {
             node,
             neighbours,
@@ -558,8 +558,8 @@ impl Near {
     }
 
     /// Answers a peer's greeting: tests whether its memory can be read.
-    pub(super) fn source(&self, local: u32, greeting: Cells<'_>) -> Option<Source> {
-        Source::probe(self.node.pid(local)?, &private::<{ Nonce::GREETING }>(greeting)?)
+    pub(super) fn source(&self, local: u32, greeting: SharedBytes<'_>) -> Option<Source> {
+        Source::probe(self.node.pid(local)?, &read_array::<{ Nonce::GREETING }>(greeting)?)
     }
 
     /// The next peer whose liveness is to be checked.

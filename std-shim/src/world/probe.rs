@@ -122,7 +122,7 @@ impl Process {
     /// Whether a message has arrived that a thread probes for.
     #[cold]
     pub(super) fn finds_what_is_probed(&self) -> bool {
-        self.requests.probed.iter().any(|pattern| self.mailbox.machine.finds(pattern))
+        self.requests.probed.iter().any(|pattern| self.mailbox.machine.would_find(pattern))
     }
 
     /// What the probe finds, or why it never will.

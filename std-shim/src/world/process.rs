@@ -17,13 +17,13 @@ use core::cell::RefCell;
 use std::time::Instant;
 
 use unisono_core::counters::Counters;
-use unisono_core::device::{Armed, Device, Lane};
+use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
 use unisono_core::ids::{MessageId, OperationId, PeerId, PlacementId};
-use unisono_core::message::point_to_point::Head;
+use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Envelope};
-use unisono_core::progress::{drive, receive, transmit};
+use unisono_core::progress::{make_progress, receive, transmit};
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
@@ -58,7 +58,7 @@ const BUDGET: u32 = 64;
 /// Most rounds for which the progress thread receives before it sends.
 const ROUNDS: u32 = 64;
 /// Most payload bytes of an eager message that fit after its header in the endpoint's own record.
-const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEAD - Head::EAGER;
+const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEADER_ROOM - MessageHeader::EAGER;
 /// Nanoseconds between two checks of membership and watched peers.
 const TENDING: u64 = 20_000_000;
 /// Most bytes of a message that one CTS grants memory for, unless the settings choose otherwise.
@@ -234,7 +234,7 @@ impl Process {
         let own = PeerId::from(process.rank);
         process.mailbox.set_limit(own, EAGER_LIMIT as u32);
         for neighbour in process.near.iter().flat_map(|near| near.neighbours.iter()).flatten() {
-            let limit = neighbour.longest().saturating_sub(Head::EAGER as u32).min(EAGER_LIMIT as u32);
+            let limit = neighbour.longest().saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
             process.mailbox.set_limit(neighbour.peer, limit);
         }
         for (rank, entry) in membership.table().iter().enumerate() {
@@ -263,13 +263,13 @@ impl Process {
         let trailer = own.saturating_sub(self.device.limits().mtu);
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
-        self.endpoint.meet(now, rank.into(), entry.incarnation, mtu);
-        self.mailbox.machine.revive(rank.into());
+        self.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
+        self.mailbox.machine.reconnect(rank.into());
         self.left.retain(|left| *left != rank.into());
         self.deaf.retain(|deaf| *deaf != rank.into());
         self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget(rank);
-        self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + Head::EAGER) as u32));
+        self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
@@ -284,7 +284,7 @@ impl Process {
         let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
         let regions = SharedRegions(regions);
         let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
-        receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         let collects = self.collectives.has_news || !self.requests.moved.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
         // Others wait for these grants.
@@ -313,14 +313,14 @@ impl Process {
         let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
         let mut moved = false;
         if interrupt {
-            moved = receive(now, Lane::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
+            moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
             let mut rounds = 0..ROUNDS;
-            while rounds.next().is_some() && receive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET) {
+            while rounds.next().is_some() && receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET) {
                 moved = true;
             }
         }
         grow(endpoint, now);
-        moved |= drive(now, Lane::Polled, endpoint, device, &regions, &mut mail, BUDGET);
+        moved |= make_progress(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET);
         moved |= self.follow(now);
         if core::mem::take(&mut self.has_posted) {
             // Sends control messages now, since the next call may be long in coming.
@@ -348,7 +348,7 @@ impl Process {
         let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
         let mut mail = Mail { mailbox, requests, regions, counters, collectives };
         grow(endpoint, now);
-        transmit(now, Lane::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
+        transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
         self.follow(now);
     }
 
@@ -357,7 +357,7 @@ impl Process {
         let corked = &mut self.corked;
         if corked.sends == 0 {
             let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + Head::EAGER), most);
+            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
         }
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
@@ -395,7 +395,7 @@ impl Process {
                         let rank = Rank::from(to);
                         let result = result.map_err(|error| match error {
                             OperationError::PeerFailed => Failure::PeerFailed(rank),
-                            OperationError::Parted => Failure::Parted(rank),
+                            OperationError::PeerFinished => Failure::Parted(rank),
                             OperationError::Refused => Failure::TooLongForReceive(rank),
                         });
                         let status = Status { source: self.rank, tag: Tag(0), bytes: 0 };
@@ -412,9 +412,9 @@ impl Process {
                     self.mailbox.fill(granted.request, &mut self.requests);
                 }
             }
-            Event::Failed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
-            Event::Parted(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
-            Event::Silent(peer) => match (self.silence, &mut self.membership) {
+            Event::PeerFailed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
+            Event::PeerFinished(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
+            Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
                 (Silence::Question, Some(membership)) => membership.ask(peer.into()),
                 (Silence::Question, None) => {}
                 (Silence::Death, _) => {
@@ -462,7 +462,7 @@ impl Process {
     }
 
     /// Enables the queue's notification. Returns false if something already waits there.
-    pub(super) fn arm(&mut self, lane: Lane) -> bool {
+    pub(super) fn arm(&mut self, lane: DeviceQueue) -> bool {
         self.device.arm(lane) == Armed::Armed
     }
 }

@@ -7,10 +7,10 @@ use core::time::Duration;
 use std::io;
 use std::thread::JoinHandle;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::span::Region;
-use unisono_shmem::host::wait_strategy::Look;
-use unisono_shmem::layout::Waiting;
+use unisono_shmem::host::wait_strategy::PollScope;
+use unisono_shmem::layout::WaitMode;
 
 use super::link::Bell;
 use super::lock::{Beside, Guard, Inside, Lock};
@@ -173,7 +173,7 @@ impl Shared {
         let mut rest = node.rest();
         let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
         let rank = if let Awaits::Rank(rank) = awaits { Some(rank) } else { None };
-        let (spins, mut words) = (node.waiting() == Waiting::Dedicated, Vec::new());
+        let (spins, mut words) = (node.waiting() == WaitMode::Dedicated, Vec::new());
         loop {
             let mut process = self.process.lock();
             if let Some(result) = self.tell(&mut process, &mut done) {
@@ -203,11 +203,11 @@ impl Shared {
                     None => process.all_awaited(&mut words),
                 }
                 drop(process);
-                let look = rest.rest_on_any(&words);
-                if look != Look::Nowhere {
+                let look = rest.wait_on_any(&words);
+                if look != PollScope::Nothing {
                     let mut process = self.process.lock();
                     self.progress(&mut process);
-                    if look == Look::Everywhere {
+                    if look == PollScope::Everything {
                         process.look_near(rank);
                     }
                 }
@@ -274,7 +274,7 @@ impl Shared {
     fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
         let finished = process.requests.finished();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        let (is_armed, tends_in) = (process.arm(Lane::Polled), process.tends_in());
+        let (is_armed, tends_in) = (process.arm(DeviceQueue::Polled), process.tends_in());
         let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
         drop(process);
         if is_armed {
@@ -406,7 +406,7 @@ impl Shared {
         // Other threads want the lock, too.
         let mut rounds = 0..ROUNDS;
         self.tell(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
-        if !rounds.is_empty() && process.arm(Lane::Interrupt) {
+        if !rounds.is_empty() && process.arm(DeviceQueue::Interrupt) {
             let longest = if self.node.is_some() { INTERVAL } else { LONGEST };
             process.rest().map_or(longest, Duration::from_nanos).min(longest)
         } else {

@@ -13,7 +13,7 @@ use core::fmt::Write as _;
 use std::io;
 use std::io::Write as _;
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::PeerId;
 
 use crate::environment::Watchdog;
@@ -25,7 +25,7 @@ pub(super) use words::{Doing, Means, Question, Standing, Subject};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stuck {
     pub(super) subject: Subject,
-    pub(super) verb: Verb,
+    pub(super) verb: CollectiveKind,
     /// When the wait began, in nanoseconds.
     pub(super) since: u64,
     /// The ranks that it waits for.
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// Publishes that a thread waits in a collective through shared memory.
-    pub(super) fn show(&mut self, now: u64, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
+    pub(super) fn show(&mut self, now: u64, subject: Subject, verb: CollectiveKind, awaited: impl Iterator<Item = Rank>) {
         match self.shown.iter_mut().find(|shown| shown.subject == subject) {
             Some(shown) => {
                 shown.awaited.clear();

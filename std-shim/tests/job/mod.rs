@@ -11,20 +11,20 @@ use std::thread;
 use unisono::World;
 use unisono::environment::Settings;
 use unisono_shmem::host::file::SegmentFile;
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 
 /// The transport between the ranks of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
     Udp,
     /// All in one segment.
-    Memory(Waiting),
+    Memory(WaitMode),
     /// The first two ranks share a segment, the others use UDP.
     Both,
 }
 
 pub(crate) const EVERY_WAY: [Over; 4] =
-    [Over::Udp, Over::Memory(Waiting::Dedicated), Over::Memory(Waiting::Shared), Over::Both];
+    [Over::Udp, Over::Memory(WaitMode::Dedicated), Over::Memory(WaitMode::Oversubscribed), Over::Both];
 
 /// Runs `body` on every rank of a job, then finishes, over every transport and in every progress mode.
 pub(crate) fn everywhere(size: u32, body: fn(&World)) {
@@ -59,12 +59,12 @@ pub(crate) fn job_in_grants(
     // The port is free: the system assigned it a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let (together, waiting) = match over {
-        Over::Udp => (0, Waiting::Shared),
+        Over::Udp => (0, WaitMode::Oversubscribed),
         Over::Memory(waiting) => (size, waiting),
-        Over::Both => (2.min(size), Waiting::Shared),
+        Over::Both => (2.min(size), WaitMode::Oversubscribed),
     };
-    let sizes = Sizes { pool: 1 << 20, ..Sizes::of_node(together.max(1), waiting) };
-    let segment = SegmentFile::create(&Layout::new(sizes).expect("a layout")).expect("a segment");
+    let sizes = SegmentSizes { pool: 1 << 20, ..SegmentSizes::of_node(together.max(1), waiting) };
+    let segment = SegmentFile::create(&SegmentLayout::new(sizes).expect("a layout")).expect("a segment");
     thread::scope(|scope| {
         for rank in 0..size {
             let body = &body;

@@ -8,7 +8,7 @@ use core::{
     ptr,
 };
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
 use super::MTU_MIN;
@@ -177,12 +177,12 @@ impl AddressTable {
     }
 
     /// The address of a peer's queue, or `None` if the peer has no path.
-    pub(super) fn name(&self, peer: PeerId, lane: Lane) -> Option<Name> {
+    pub(super) fn name(&self, peer: PeerId, lane: DeviceQueue) -> Option<Name> {
         let record = self.records.get(peer.0 as usize).filter(|record| **record != Record::default())?;
         let [polled, interrupt] = record.ports;
         let port = match lane {
-            Lane::Polled => polled,
-            Lane::Interrupt => interrupt,
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
         };
         if self.v6 {
             return Some(Name::v6(record.address, port));
@@ -193,7 +193,7 @@ impl AddressTable {
 
     /// The largest frame on the path to a peer, checksum included, or `None` if the peer has no path.
     pub(super) fn mtu(&self, peer: PeerId) -> Option<u16> {
-        self.name(peer, Lane::Polled)?;
+        self.name(peer, DeviceQueue::Polled)?;
         Some(self.narrow.get(&peer.0).copied().unwrap_or(self.mtu))
     }
 
@@ -229,8 +229,8 @@ mod tests {
     fn names_are_those_set_and_recognised() {
         let mut table = AddressTable::new(3, 1472, false);
         table.set(PeerId(1), path("10.0.0.7"), 9000).unwrap();
-        let polled = table.name(PeerId(1), Lane::Polled).unwrap();
-        let interrupt = table.name(PeerId(1), Lane::Interrupt).unwrap();
+        let polled = table.name(PeerId(1), DeviceQueue::Polled).unwrap();
+        let interrupt = table.name(PeerId(1), DeviceQueue::Interrupt).unwrap();
         assert_eq!(polled.socket_address(), "10.0.0.7:1000".parse().unwrap());
         assert_eq!(interrupt.socket_address(), "10.0.0.7:1001".parse().unwrap());
         assert!(table.is(PeerId(1), &polled) && table.is(PeerId(1), &interrupt));
@@ -246,7 +246,7 @@ mod tests {
     fn v6_names_are_those_set() {
         let mut table = AddressTable::new(1, 1472, true);
         table.set(PeerId(0), path("fd00::2"), 1472).unwrap();
-        let name = table.name(PeerId(0), Lane::Interrupt).unwrap();
+        let name = table.name(PeerId(0), DeviceQueue::Interrupt).unwrap();
         assert_eq!((name.socket_address(), name.bytes()), ("[fd00::2]:1001".parse().unwrap(), 28));
         assert!(table.is(PeerId(0), &name));
     }
@@ -256,7 +256,7 @@ mod tests {
         let mut table = AddressTable::new(2, 1472, false);
         assert_eq!(table.set(PeerId(2), path("10.0.0.7"), 1472), Err(PathError::UnknownPeer));
         for peer in [0, 2, u32::MAX].map(PeerId) {
-            assert!(table.name(peer, Lane::Polled).is_none() && table.mtu(peer).is_none());
+            assert!(table.name(peer, DeviceQueue::Polled).is_none() && table.mtu(peer).is_none());
             assert!(!table.is(peer, &Name::NONE) && !table.is(peer, &Name::v4([0; 4], 0)));
             assert!(!table.is(peer, &Name::v6([0; 16], 0)));
         }

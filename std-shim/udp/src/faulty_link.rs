@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
 use super::{
@@ -18,7 +18,7 @@ const IDLE_POLLS: u32 = 64;
 #[derive(Debug)]
 struct Frame {
     to: PeerId,
-    at: Lane,
+    at: DeviceQueue,
     bytes: Vec<u8>,
 }
 

@@ -40,7 +40,7 @@ use core::{
 };
 use std::io;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Slot, Ticket, PathRequest};
 use unisono_core::ids::PeerId;
 
 use address_table::AddressTable;
@@ -156,7 +156,7 @@ pub struct Udp {
     pool: ReceivePool,
     table: AddressTable,
     tally: Arc<Tally>,
-    facts: VecDeque<Fact>,
+    facts: VecDeque<DeviceEvent>,
     down: bool,
     limits: Limits,
     faulty: bool,
@@ -238,10 +238,10 @@ impl Udp {
     }
 
     /// Waits for arrivals on a queue without holding the device.
-    pub fn bell(&self, lane: Lane) -> Bell {
+    pub fn bell(&self, lane: DeviceQueue) -> Bell {
         match lane {
-            Lane::Polled => self.polled.bell.clone(),
-            Lane::Interrupt => self.interrupt.bell.clone(),
+            DeviceQueue::Polled => self.polled.bell.clone(),
+            DeviceQueue::Interrupt => self.interrupt.bell.clone(),
         }
     }
 
@@ -252,18 +252,18 @@ impl Udp {
 
     /// Whether there may be something to [`receive`](Device::receive): at most one system call. With fault injection it
     /// always returns true, since the faulty link counts idle calls of `receive`.
-    pub fn look(&mut self, lane: Lane) -> bool {
+    pub fn look(&mut self, lane: DeviceQueue) -> bool {
         let queue = match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         };
         self.faulty || self.pool.look(&mut queue.batch, &queue.socket, &self.tally)
     }
 
-    fn queue(&mut self, lane: Lane) -> &mut Queue {
+    fn queue(&mut self, lane: DeviceQueue) -> &mut Queue {
         match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         }
     }
 
@@ -275,7 +275,7 @@ impl Udp {
         };
         if down != self.down {
             self.down = down;
-            self.facts.push_back(if down { Fact::Down } else { Fact::Up });
+            self.facts.push_back(if down { DeviceEvent::Down } else { DeviceEvent::Up });
         }
     }
 
@@ -301,14 +301,14 @@ impl Device for Udp {
         self.limits
     }
 
-    fn token(&mut self, lane: Lane) -> Option<UdpToken<'_>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<UdpToken<'_>> {
         self.queue(lane).ring.token()
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         let queue = match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         };
         let posted = queue.ring.sealed();
         if posted.is_empty() {
@@ -327,16 +327,16 @@ impl Device for Udp {
         self.heard(answer);
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         self.queue(lane).ring.completed
     }
 
     /// May return `None` while more datagrams wait in the kernel; [`arm`](Self::arm) reports whether that is so.
     #[inline(always)]
-    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
         let queue = match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         };
         match self.pool.next(&mut queue.batch, &queue.socket, &self.tally) {
             Some(slot) => Some(self.pool.datagram(slot, &self.table)),
@@ -364,23 +364,23 @@ impl Device for Udp {
         self.pool.release(slot);
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         if self.faulty {
             self.flush_idle(true);
         }
         if self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn ask(&mut self, wish: Wish) {
-        if let Wish::Resolve(peer) = wish {
+    fn request_path(&mut self, wish: PathRequest) {
+        if let PathRequest::Resolve(peer) = wish {
             self.facts.push_back(match self.table.mtu(peer) {
-                Some(mtu) => Fact::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
-                None => Fact::NoPath(peer),
+                Some(mtu) => DeviceEvent::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
+                None => DeviceEvent::NoPath(peer),
             });
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
         self.facts.pop_front()
     }
 }

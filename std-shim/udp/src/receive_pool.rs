@@ -3,7 +3,7 @@
 use core::{ops::RangeInclusive, ptr};
 use std::io;
 
-use unisono_core::device::{HEAD, Received, Slot};
+use unisono_core::device::{HEADER_ROOM, Received, Slot};
 use unisono_core::ids::PeerId;
 
 use super::{
@@ -336,7 +336,7 @@ impl ReceivePool {
         let (buffer, start) = parts(slot);
         let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);
         let bytes = filling.length(start);
-        let head = self.slab.get(buffer, start, bytes.min(HEAD)).unwrap_or_default();
+        let head = self.slab.get(buffer, start, bytes.min(HEADER_ROOM)).unwrap_or_default();
         Datagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
     }
 
@@ -393,7 +393,7 @@ impl Received for Datagram<'_> {
         self.bytes
     }
 
-    fn head(&self) -> &[u8] {
+    fn prefix(&self) -> &[u8] {
         self.head
     }
 

@@ -2,7 +2,7 @@
 
 use core::{ptr::NonNull, slice};
 
-use unisono_core::device::{HEAD, Ticket, Token, Transmit};
+use unisono_core::device::{HEADER_ROOM, Ticket, Token, Transmit};
 
 use super::{
     checksum::{self, TRAILER},
@@ -46,7 +46,7 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     pub(super) fn new(mtu: usize, whole_runs: bool) -> Self {
         Self {
-            frames: Slab::new(1, BATCH * (HEAD + COPIED.min(mtu) + TRAILER) + HEAD),
+            frames: Slab::new(1, BATCH * (HEADER_ROOM + COPIED.min(mtu) + TRAILER) + HEADER_ROOM),
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
             sealed: 0,
@@ -126,15 +126,15 @@ impl Token for UdpToken<'_> {
         self.ring.last.next()
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEAD).expect("room for as many headers as entries");
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEADER_ROOM).expect("room for as many headers as entries");
         head.try_into().expect("the slice has HEAD bytes")
     }
 
     /// Cuts the payload to the bytes at the address and to the MTU, which the caller must not exceed.
     fn post(self, transmit: &Transmit, payload: Option<Address>) {
         let ring = self.ring;
-        let head = usize::from(transmit.head).min(HEAD);
+        let head = usize::from(transmit.header_bytes).min(HEADER_ROOM);
         let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
         let lent = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
         // SAFETY: whoever made the address's table promised that its region lives and that nobody changes these bytes until the posting
@@ -158,7 +158,7 @@ impl Token for UdpToken<'_> {
             (piece(0, head), Some([payload, piece(head, TRAILER)]))
         };
         ring.cursor += end + TRAILER;
-        ring.posted.push(Datagram { to: transmit.to, at: transmit.at, first, rest, bytes: head + lent + TRAILER });
+        ring.posted.push(Datagram { to: transmit.to, at: transmit.queue, first, rest, bytes: head + lent + TRAILER });
         ring.last = ring.last.next();
         ring.count_run(head + lent + TRAILER);
         if ring.posted.len() - ring.sealed == GROUP {

@@ -6,7 +6,7 @@ use core::{
 };
 use std::{net::UdpSocket, time::Instant};
 
-use unisono_core::device::{Armed, Cause, Device, HEAD, Memory, Received, Slot, Token, Transmit, Wish};
+use unisono_core::device::{Armed, TxReason, Device, HEADER_ROOM, Memory, Received, Slot, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
@@ -51,13 +51,13 @@ impl Pair {
     }
 
     /// Posts from peer 0 to peer 1: `head` bytes that are its number, then payload from `offset` on.
-    fn post(&mut self, lane: Lane, at: Lane, number: u32, head: u8, offset: usize, bytes: u32) -> bool {
+    fn post(&mut self, lane: DeviceQueue, at: DeviceQueue, number: u32, head: u8, offset: usize, bytes: u32) -> bool {
         let span = Span { region: self.source, offset, bytes };
         let payload = (bytes > 0).then_some(span);
         let Some(mut token) = self.devices[0].token(lane) else { return false };
-        token.head().fill(0xaa);
-        token.head()[..4].copy_from_slice(&number.to_le_bytes());
-        let transmit = Transmit { to: PeerId(1), at, head, payload, solicited: false, cause: Cause::First };
+        token.header_room().fill(0xaa);
+        token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
+        let transmit = Transmit { to: PeerId(1), queue: at, header_bytes: head, payload, solicited: false, reason: TxReason::First };
         token.post(&transmit, payload.and_then(|span| self.regions.address(span)));
         true
     }
@@ -72,7 +72,7 @@ impl Pair {
     }
 
     /// Receives at peer 1 until `wanted` datagrams came or a second passed.
-    fn receive(&mut self, lane: Lane, wanted: usize) -> Vec<(Slot, u32)> {
+    fn receive(&mut self, lane: DeviceQueue, wanted: usize) -> Vec<(Slot, u32)> {
         let (mut got, end) = (Vec::new(), Instant::now() + Duration::from_secs(1));
         while got.len() < wanted && Instant::now() < end {
             while let Some(datagram) = self.devices[1].receive(lane) {
@@ -85,7 +85,7 @@ impl Pair {
 }
 
 fn number(device: &Udp, slot: Slot) -> u32 {
-    u32::from_le_bytes(*device.held(slot).head().first_chunk().unwrap())
+    u32::from_le_bytes(*device.held(slot).prefix().first_chunk().unwrap())
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn every_size_arrives_intact() {
             let most = pair.devices[0].limits().mtu - 24;
             let sizes = (0..=most).step_by(most as usize / 40 + 1).chain([1, 63, 64, 65, 1023, 1024, 1025, most]);
             for (count, bytes) in sizes.filter(|bytes| *bytes <= most).enumerate() {
-                assert!(pair.post(Lane::Polled, Lane::Polled, count as u32, 24, count, bytes));
-                pair.devices[0].flush(Lane::Polled);
-                let got = pair.receive(Lane::Polled, 1);
+                assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, count as u32, 24, count, bytes));
+                pair.devices[0].flush(DeviceQueue::Polled);
+                let got = pair.receive(DeviceQueue::Polled, 1);
                 let [(slot, length)] = got[..] else { panic!("{local} {gso} {bytes}: {got:?}") };
                 assert_eq!((length, number(&pair.devices[1], slot)), (24 + bytes, count as u32));
                 let (to, _) = pair.target(bytes as usize);
@@ -119,11 +119,11 @@ fn batch_keeps_order_and_runs_of_any_sizes_stay_apart() {
         let uneven = [40, 40, 41, 41, 40, 3000, 2000, 2000];
         for (sizes, whole) in [([1000; 8], 63), ([8000; 8], BATCH), ([0; 8], BATCH), (uneven, BATCH)] {
             let mut pair = Pair::new(&Options { gso, ..options("127.0.0.1") });
-            let post = |count: &usize| pair.post(Lane::Polled, Lane::Polled, *count as u32, 24, 0, sizes[count % 8]);
+            let post = |count: &usize| pair.post(DeviceQueue::Polled, DeviceQueue::Polled, *count as u32, 24, 0, sizes[count % 8]);
             let posted = (0..=BATCH).take_while(post).count();
             assert_eq!(posted, if gso { whole } else { BATCH }, "{gso} {sizes:?}");
-            pair.devices[0].flush(Lane::Polled);
-            let got = pair.receive(Lane::Polled, posted);
+            pair.devices[0].flush(DeviceQueue::Polled);
+            let got = pair.receive(DeviceQueue::Polled, posted);
             assert_eq!(got.len(), posted, "{gso} {sizes:?}");
             for (count, (slot, bytes)) in got.into_iter().enumerate() {
                 assert_eq!((number(&pair.devices[1], slot), bytes), (count as u32, 24 + sizes[count % 8]));
@@ -144,14 +144,14 @@ fn full_ring_has_no_token_and_tickets_complete_at_flush() {
     for round in 0..3 {
         for _ in 0..BATCH {
             expected = expected.next();
-            assert_eq!(pair.devices[0].token(Lane::Polled).unwrap().ticket(), expected, "a dropped token goes back");
-            assert!(pair.post(Lane::Polled, Lane::Polled, round, 24, 0, 0));
-            assert!(!expected.is_within(pair.devices[0].completed(Lane::Polled)));
+            assert_eq!(pair.devices[0].token(DeviceQueue::Polled).unwrap().ticket(), expected, "a dropped token goes back");
+            assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, round, 24, 0, 0));
+            assert!(!expected.is_within(pair.devices[0].completed(DeviceQueue::Polled)));
         }
-        assert!(pair.devices[0].token(Lane::Polled).is_none() && pair.devices[0].token(Lane::Interrupt).is_some());
-        pair.devices[0].flush(Lane::Polled);
-        assert_eq!(pair.devices[0].completed(Lane::Polled), expected);
-        assert_eq!(pair.devices[0].completed(Lane::Interrupt), Ticket::default());
+        assert!(pair.devices[0].token(DeviceQueue::Polled).is_none() && pair.devices[0].token(DeviceQueue::Interrupt).is_some());
+        pair.devices[0].flush(DeviceQueue::Polled);
+        assert_eq!(pair.devices[0].completed(DeviceQueue::Polled), expected);
+        assert_eq!(pair.devices[0].completed(DeviceQueue::Interrupt), Ticket::default());
     }
 }
 
@@ -162,10 +162,10 @@ fn held_datagrams_stay_while_others_pass() {
         let mut held = Vec::new();
         for round in 0..100 {
             for count in 0..10 {
-                assert!(pair.post(Lane::Polled, Lane::Polled, round * 10 + count, 24, round as usize, 700));
+                assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, round * 10 + count, 24, round as usize, 700));
             }
-            pair.devices[0].flush(Lane::Polled);
-            let got = pair.receive(Lane::Polled, 10);
+            pair.devices[0].flush(DeviceQueue::Polled);
+            let got = pair.receive(DeviceQueue::Polled, 10);
             assert_eq!(got.len(), 10, "{gso} {round}");
             for (count, (slot, _)) in got.into_iter().enumerate() {
                 if count == 3 {
@@ -190,9 +190,9 @@ fn held_datagrams_stay_while_others_pass() {
 #[test]
 fn place_outside_datagram_or_target_moves_nothing() {
     let mut pair = Pair::new(&options("127.0.0.1"));
-    assert!(pair.post(Lane::Polled, Lane::Polled, 5, 24, 0, 100));
-    pair.devices[0].flush(Lane::Polled);
-    let (slot, _) = pair.receive(Lane::Polled, 1)[0];
+    assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, 5, 24, 0, 100));
+    pair.devices[0].flush(DeviceQueue::Polled);
+    let (slot, _) = pair.receive(DeviceQueue::Polled, 1)[0];
     let (to, before) = pair.target(100);
     for (start, bytes) in [(25, 100), (124, 1), (u16::MAX, u32::MAX), (0, 101), (0, u32::MAX)] {
         pair.devices[1].place(slot, start, bytes, to);
@@ -221,9 +221,9 @@ fn garbage_is_dropped_and_counted() {
         let (mut sound, end) = (0, Instant::now() + Duration::from_secs(1));
         let tally = pair.devices[1].tally();
         while tally.received.get() == 0 && Instant::now() < end {
-            if let Some(datagram) = pair.devices[1].receive(Lane::Polled) {
+            if let Some(datagram) = pair.devices[1].receive(DeviceQueue::Polled) {
                 assert!((0..5).all(|peer| !datagram.is_from(PeerId(peer))));
-                assert_eq!(datagram.head(), b"a stranger's frame");
+                assert_eq!(datagram.prefix(), b"a stranger's frame");
                 sound += 1;
                 let slot = datagram.slot();
                 pair.devices[1].release(slot);
@@ -238,11 +238,11 @@ fn garbage_is_dropped_and_counted() {
 #[test]
 fn lanes_are_apart_and_either_port_is_the_peer() {
     let mut pair = Pair::new(&options("::1"));
-    assert!(pair.post(Lane::Polled, Lane::Interrupt, 1, 24, 0, 0));
-    assert!(pair.post(Lane::Interrupt, Lane::Polled, 2, 24, 0, 0));
-    pair.devices[0].flush(Lane::Polled);
-    pair.devices[0].flush(Lane::Interrupt);
-    for (lane, expected) in [(Lane::Interrupt, 1), (Lane::Polled, 2)] {
+    assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Interrupt, 1, 24, 0, 0));
+    assert!(pair.post(DeviceQueue::Interrupt, DeviceQueue::Polled, 2, 24, 0, 0));
+    pair.devices[0].flush(DeviceQueue::Polled);
+    pair.devices[0].flush(DeviceQueue::Interrupt);
+    for (lane, expected) in [(DeviceQueue::Interrupt, 1), (DeviceQueue::Polled, 2)] {
         let got = pair.receive(lane, 1);
         assert_eq!(number(&pair.devices[1], got[0].0), expected);
     }
@@ -255,23 +255,23 @@ fn unreachable_and_unknown_peers_are_losses() {
     for peer in [2, 3, 4, u32::MAX] {
         let transmit = Transmit {
             to: PeerId(peer),
-            at: Lane::Polled,
-            head: HEAD as u8,
+            queue: DeviceQueue::Polled,
+            header_bytes: HEADER_ROOM as u8,
             payload: None,
             solicited: false,
-            cause: Cause::Control,
+            reason: TxReason::Control,
         };
-        device.token(Lane::Polled).unwrap().post(&transmit, None);
+        device.token(DeviceQueue::Polled).unwrap().post(&transmit, None);
     }
-    device.flush(Lane::Polled);
+    device.flush(DeviceQueue::Polled);
     assert_eq!(device.tally().lost_no_path.get(), 4);
-    assert_eq!(device.completed(Lane::Polled), Ticket(4));
+    assert_eq!(device.completed(DeviceQueue::Polled), Ticket(4));
     for (peer, known) in [(1, true), (2, false), (u32::MAX, false)] {
-        device.ask(Wish::Resolve(PeerId(peer)));
-        let fact = device.poll_fact().unwrap();
-        assert_eq!(matches!(fact, Fact::Path { mtu: 8996, .. }), known, "{fact:?}");
+        device.request_path(PathRequest::Resolve(PeerId(peer)));
+        let fact = device.poll_event().unwrap();
+        assert_eq!(matches!(fact, DeviceEvent::Path { mtu: 8996, .. }), known, "{fact:?}");
     }
-    assert_eq!(device.poll_fact(), None);
+    assert_eq!(device.poll_event(), None);
 }
 
 #[test]
@@ -283,14 +283,14 @@ fn full_window_waits_without_loss() {
         let slots = limits.receive_slots as usize;
         for round in 0..3 {
             for count in 0..slots {
-                while !pair.post(Lane::Polled, Lane::Polled, count as u32, 24, round, limits.mtu - 24) {
-                    pair.devices[0].flush(Lane::Polled);
+                while !pair.post(DeviceQueue::Polled, DeviceQueue::Polled, count as u32, 24, round, limits.mtu - 24) {
+                    pair.devices[0].flush(DeviceQueue::Polled);
                 }
             }
-            pair.devices[0].flush(Lane::Polled);
+            pair.devices[0].flush(DeviceQueue::Polled);
             let (mut got, end) = (0, Instant::now() + Duration::from_secs(1));
             while got < slots && Instant::now() < end {
-                while let Some(datagram) = pair.devices[1].receive(Lane::Polled) {
+                while let Some(datagram) = pair.devices[1].receive(DeviceQueue::Polled) {
                     let slot = datagram.slot();
                     pair.devices[1].release(slot);
                     got += 1;
@@ -315,20 +315,20 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
         let mut pair = Pair::new(&Options { gso, faults, ..options("127.0.0.1") });
         let (mut numbers, sent) = (Vec::new(), 20_000);
         let take = |pair: &mut Pair, numbers: &mut Vec<u32>| {
-            while let Some(datagram) = pair.devices[1].receive(Lane::Polled) {
-                numbers.push(u32::from_le_bytes(*datagram.head().first_chunk().unwrap()));
+            while let Some(datagram) = pair.devices[1].receive(DeviceQueue::Polled) {
+                numbers.push(u32::from_le_bytes(*datagram.prefix().first_chunk().unwrap()));
                 let slot = datagram.slot();
                 pair.devices[1].release(slot);
             }
         };
         for count in 0..sent {
-            while !pair.post(Lane::Polled, Lane::Polled, count, 24, 0, 300) {
-                pair.devices[0].flush(Lane::Polled);
+            while !pair.post(DeviceQueue::Polled, DeviceQueue::Polled, count, 24, 0, 300) {
+                pair.devices[0].flush(DeviceQueue::Polled);
                 take(&mut pair, &mut numbers);
             }
         }
-        pair.devices[0].flush(Lane::Polled);
-        assert!(pair.devices[0].arm(Lane::Polled) == Armed::Armed, "arming sends the reordered frames");
+        pair.devices[0].flush(DeviceQueue::Polled);
+        assert!(pair.devices[0].arm(DeviceQueue::Polled) == Armed::Armed, "arming sends the reordered frames");
         let [from, to] = [0, 1].map(|index: usize| pair.devices[index].tally());
         let end = Instant::now() + Duration::from_secs(1);
         while to.received.get() + to.bad_checksum.get() < from.sent.get() && Instant::now() < end {
@@ -350,56 +350,56 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
 fn overtaken_frame_leaves_after_idle_polls() {
     let faults = Faults { reorder: Probability::new(1.0).unwrap(), ..Faults::default() };
     let mut pair = Pair::new(&Options { faults, ..options("127.0.0.1") });
-    assert!(pair.post(Lane::Polled, Lane::Polled, 1, 24, 0, 10));
-    pair.devices[0].flush(Lane::Polled);
+    assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, 1, 24, 0, 10));
+    pair.devices[0].flush(DeviceQueue::Polled);
     assert_eq!(pair.devices[0].tally().sent.get(), 0);
     for _ in 0..100 {
-        assert!(pair.devices[0].receive(Lane::Polled).is_none());
+        assert!(pair.devices[0].receive(DeviceQueue::Polled).is_none());
     }
-    assert_eq!(pair.receive(Lane::Polled, 1).len(), 1);
+    assert_eq!(pair.receive(DeviceQueue::Polled, 1).len(), 1);
 }
 
 #[test]
 fn overtaken_frame_leaves_with_the_device() {
     let faults = Faults { reorder: Probability::new(1.0).unwrap(), ..Faults::default() };
     let mut pair = Pair::new(&Options { faults, ..options("127.0.0.1") });
-    assert!(pair.post(Lane::Interrupt, Lane::Polled, 1, 24, 0, 10));
-    pair.devices[0].flush(Lane::Interrupt);
+    assert!(pair.post(DeviceQueue::Interrupt, DeviceQueue::Polled, 1, 24, 0, 10));
+    pair.devices[0].flush(DeviceQueue::Interrupt);
     pair.devices[0] = Udp::bind(&options("127.0.0.1")).unwrap();
-    assert_eq!(pair.receive(Lane::Polled, 1).len(), 1);
+    assert_eq!(pair.receive(DeviceQueue::Polled, 1).len(), 1);
 }
 
 #[test]
 fn bell_wakes_for_arrivals_rings_and_time() {
     let mut pair = Pair::new(&options("127.0.0.1"));
-    let bell = pair.devices[1].bell(Lane::Interrupt);
+    let bell = pair.devices[1].bell(DeviceQueue::Interrupt);
     assert_eq!(bell.wait(Some(Duration::from_millis(1))), Woken::TimedOut);
     bell.ring();
     bell.clone().ring();
     assert_eq!(bell.wait(None), Woken::Rung);
     assert_eq!(bell.wait(Some(Duration::ZERO)), Woken::TimedOut);
     let waiting = std::thread::spawn(move || bell.wait(Some(Duration::from_secs(10))));
-    assert_eq!(pair.devices[1].arm(Lane::Interrupt), Armed::Armed);
-    assert!(pair.post(Lane::Polled, Lane::Interrupt, 9, 24, 0, 0));
-    pair.devices[0].flush(Lane::Polled);
+    assert_eq!(pair.devices[1].arm(DeviceQueue::Interrupt), Armed::Armed);
+    assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Interrupt, 9, 24, 0, 0));
+    pair.devices[0].flush(DeviceQueue::Polled);
     assert_eq!(waiting.join().unwrap(), Woken::Arrived);
-    assert_eq!(pair.receive(Lane::Interrupt, 1).len(), 1);
+    assert_eq!(pair.receive(DeviceQueue::Interrupt, 1).len(), 1);
 }
 
 #[test]
 fn arm_tells_what_was_taken_but_not_handed_out() {
     let mut pair = Pair::new(&options("127.0.0.1"));
     for count in 0..3 {
-        assert!(pair.post(Lane::Polled, Lane::Polled, count, 24, 0, count * 10));
+        assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, count, 24, 0, count * 10));
     }
-    pair.devices[0].flush(Lane::Polled);
+    pair.devices[0].flush(DeviceQueue::Polled);
     let end = Instant::now() + Duration::from_secs(1);
-    while pair.devices[1].receive(Lane::Polled).is_none() && Instant::now() < end {}
-    assert_eq!(pair.devices[1].arm(Lane::Polled), Armed::Pending);
-    assert_eq!(pair.receive(Lane::Polled, 2).len(), 2);
-    while pair.devices[1].receive(Lane::Polled).is_some() {}
-    assert!(pair.devices[1].receive(Lane::Polled).is_none());
-    assert_eq!(pair.devices[1].arm(Lane::Polled), Armed::Armed);
+    while pair.devices[1].receive(DeviceQueue::Polled).is_none() && Instant::now() < end {}
+    assert_eq!(pair.devices[1].arm(DeviceQueue::Polled), Armed::Pending);
+    assert_eq!(pair.receive(DeviceQueue::Polled, 2).len(), 2);
+    while pair.devices[1].receive(DeviceQueue::Polled).is_some() {}
+    assert!(pair.devices[1].receive(DeviceQueue::Polled).is_none());
+    assert_eq!(pair.devices[1].arm(DeviceQueue::Polled), Armed::Armed);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use core::{ffi::c_int, ptr, ptr::NonNull, time::Duration};
 use std::io;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
 use super::{
@@ -40,7 +40,7 @@ pub(super) struct Piece {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram {
     pub(super) to: PeerId,
-    pub(super) at: Lane,
+    pub(super) at: DeviceQueue,
     pub(super) first: Piece,
     pub(super) rest: Option<[Piece; PIECES - 1]>,
     /// Total length.
@@ -313,7 +313,7 @@ mod tests {
 
     fn datagrams(sizes: &[usize]) -> Vec<Datagram> {
         let piece = |bytes| Piece { start: NonNull::dangling(), bytes };
-        let datagram = |bytes| Datagram { to: PeerId(0), at: Lane::Polled, first: piece(bytes), rest: None, bytes };
+        let datagram = |bytes| Datagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
         sizes.iter().copied().map(datagram).collect()
     }
 
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn run_goes_to_one_lane_of_one_peer() {
         let mut two = datagrams(&[50, 50]);
-        two[1].at = Lane::Interrupt;
+        two[1].at = DeviceQueue::Interrupt;
         assert_eq!(followers(&two[0], &two[1..]), 0);
         two[1] = Datagram { to: PeerId(1), ..two[0] };
         assert_eq!(followers(&two[0], &two[1..]), 0);

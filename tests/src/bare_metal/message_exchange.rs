@@ -8,7 +8,7 @@ use unisono_node::messages::Mode;
 use unisono_node::self_check::messages::{
     BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter,
 };
-use unisono_shmem::am_header::SHORT;
+use unisono_shmem::am_header::SHORT_BYTES;
 
 /// The buffers of an exchange.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
             let (payload, to, tag) = (letter.cut(from), Rank(to), Tag(letter.tag));
             match letter.mode {
                 Mode::Synchronous => scope.immediate_synchronous_send(payload, to, tag).map(drop)?,
-                _ if burst.is_multiple_of(2) && letter.bytes <= SHORT => world.send(payload, to, tag)?,
+                _ if burst.is_multiple_of(2) && letter.bytes <= SHORT_BYTES => world.send(payload, to, tag)?,
                 Mode::Ready => scope.immediate_ready_send(payload, to, tag).map(drop)?,
                 Mode::Standard => scope.immediate_send(payload, to, tag).map(drop)?,
             }

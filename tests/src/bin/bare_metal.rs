@@ -20,8 +20,8 @@ use unisono_node::raw_ring::Mailbox;
 use unisono_node::self_check::collectives;
 use unisono_node::self_check::messages::BURST;
 use unisono_shmem::host::file::{Mapping, SegmentFile};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::Occupant;
 use unisono_tests::bare_metal::build;
 use unisono_tests::bare_metal::message_exchange::Desk;
 use unisono_tests::harness::job::Job;
@@ -204,13 +204,13 @@ fn alone(machine: &BareMetal, report: &mut Report) -> Result<(), String> {
 
 /// Median nanoseconds of one barrier, or one round trip.
 fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String> {
-    let layout = Layout::new(Sizes::of_node(2, Waiting::Dedicated)).map_err(|error| error.to_string())?;
+    let layout = SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated)).map_err(|error| error.to_string())?;
     let file = SegmentFile::create(&layout).map_err(|error| error.to_string())?;
     let (mapping, _) = Mapping::open(file.as_fd()).map_err(|error| error.to_string())?;
     let line = format!("local=1 incarnation=1 program={program} rounds={}", batches * BATCH);
     let started = machine.start(file.as_fd(), &layout, &OsString::from(line), Stdio::inherit());
     let mut emulator = started.map_err(|error| format!("{}: {error}", machine.emulator))?;
-    let sitter = Sitter { rank: 0, incarnation: 2, process: std::process::id() };
+    let sitter = Occupant { rank: 0, incarnation: 2, process: std::process::id() };
     // SAFETY: this rank is the only user of the mapping in this process.
     let segment = unsafe { mapping.segment() };
     let member = Member::join(segment, 0, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;

@@ -13,7 +13,7 @@ use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
 use unisono::{Rank, World};
-use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
 use unisono_core::ids::Rank as Member;
 use unisono_core::schedule::{Algorithm, algorithms};
 use unisono_tests::collectives::oracle::Oracle;
@@ -223,16 +223,16 @@ impl Asked {
     }
 
     /// Not all algorithms are for all numbers of ranks.
-    fn can_be(self, verb: Verb, algorithm: Algorithm) -> bool {
+    fn can_be(self, verb: CollectiveKind, algorithm: Algorithm) -> bool {
         let (rank, root, size) = (Member(0), Member(0), self.ranks);
-        let plan = Plan { verb, rank, size, root, bytes: 4092, grain: 4, order: Order::Any, in_place: false, kind: 0 };
+        let plan = CollectiveSpec { collective: verb, rank, size, root, bytes: 4092, grain: 4, order: Order::Any, in_place: false, reduction_id: 0 };
         let mut tuning = Tuning::default();
         let Ok(wanted) = Override::new(verb, &self.text(algorithm)) else { return false };
         tuning.set(wanted);
         tuning.decide(&plan, false, Carrier::Udp).is_ok_and(|decision| decision.reason == Reason::Override)
     }
 
-    fn is(self, choice: &Choice, verb: Verb, algorithm: Algorithm) -> bool {
+    fn is(self, choice: &Choice, verb: CollectiveKind, algorithm: Algorithm) -> bool {
         (choice.collective.as_str(), choice.algorithm.as_str()) == (verb.name(), algorithm.name())
             && self.ports.is_none_or(|ports| choice.ports == ports)
             && choice.segments == self.segments

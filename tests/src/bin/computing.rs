@@ -10,7 +10,7 @@ use clap::Parser;
 use unisono::environment::Settings;
 use unisono::{Rank, Tag, World};
 use unisono_core::counters::Counters;
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const DATA: Tag = Tag(1);
@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     let mut report = Report::new(9, options.json);
     let computing = Duration::from_secs_f64(options.seconds);
     let engine = job("engine", computing, 1);
-    let resent = |counters: &Counters| counters.sent_for(Cause::ResentNack) + counters.sent_for(Cause::ResentProbe);
-    report.figure("probes", "engine", engine.counters.sent_for(Cause::Probe) as f64, "datagrams", Limit::Most(12.0));
+    let resent = |counters: &Counters| counters.sent_for(TxReason::ResentNack) + counters.sent_for(TxReason::ResentProbe);
+    report.figure("probes", "engine", engine.counters.sent_for(TxReason::Probe) as f64, "datagrams", Limit::Most(12.0));
     report.figure("resends", "engine", resent(&engine.counters) as f64, "datagrams", Limit::Most(0.0));
     let hybrid = job("hybrid", Duration::from_millis(100), options.rounds);
     let mut answers = hybrid.answers;
@@ -84,7 +84,7 @@ fn send(world: World, computing: Duration, rounds: usize) -> Outcome {
         while started.elapsed() < Duration::from_millis(10) {
             world.is_flushed();
         }
-        let probes = || world.counters().sent_for(Cause::Probe);
+        let probes = || world.counters().sent_for(TxReason::Probe);
         let before = probes();
         for _ in 0..MESSAGES {
             world.send(&[7_u8; 100], Rank(1), DATA).expect("sent");

@@ -22,9 +22,9 @@ use unisono_node::raw_ring::Mailbox;
 use unisono_node::self_check::collectives;
 use unisono_shmem::am_header;
 use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::rank_slot::Sitter;
-use unisono_shmem::reduction_ops::Operation;
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::Occupant;
+use unisono_shmem::reduction_ops::ReduceOperation;
 use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -82,8 +82,8 @@ fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
     let image = bench.build(image, &[])?.ok_or_else(|| bench.explain_panics(image))?;
     print_sizes(&image)?;
     check_symbols(&image)?;
-    let sizes = Sizes::of_node(NODE + 1, Waiting::Shared);
-    let layout = Layout::new(Sizes { ring_bulk: 1 << 13, board: 1 << 16, pool: 3 << 20, room: 0, ..sizes })?;
+    let sizes = SegmentSizes::of_node(NODE + 1, WaitMode::Oversubscribed);
+    let layout = SegmentLayout::new(SegmentSizes { ring_bulk: 1 << 13, collective_area: 1 << 16, pool: 3 << 20, communicator_slot: 0, ..sizes })?;
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }
@@ -180,7 +180,7 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
 /// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its
 /// tag.
 fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), String> {
-    type Memory = Store<'static, 3, { 3 * am_header::headers(3) as usize }, 16, 4>;
+    type Memory = Store<'static, 3, { 3 * am_header::unexpected_per_peer(3) as usize }, 16, 4>;
     let failed = |number: u32, what: &str| format!("rank {}, message {number}: {what}", member.local());
     while !member.is_complete() {
         if Instant::now() > until {
@@ -250,7 +250,7 @@ fn member(descriptor: u32, barriers_in_all: u32) -> Outcome<()> {
 }
 
 fn sit(mapping: &Mapping, local: u32) -> Outcome<Member<'static>> {
-    let sitter = Sitter { rank: local, incarnation: local + 1, process: std::process::id() };
+    let sitter = Occupant { rank: local, incarnation: local + 1, process: std::process::id() };
     // SAFETY: each rank of this process is a thread that uses its own ends and parts alone.
     let segment = unsafe { mapping.segment() };
     Ok(Member::join(segment, local, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?)
@@ -302,9 +302,9 @@ fn barriers(member: Member<'static>, count: u32, until: Instant) -> Outcome<()> 
         group.barrier(&mut idle).map_err(failed(round))?;
         if round % 64 == 0 {
             let mut data = collectives::contribution(round, member.local());
-            group.all_reduce(&mut data, Operation::Sum, &mut idle).map_err(failed(round))?;
+            group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle).map_err(failed(round))?;
             let mut floats = collectives::contribution(round, member.local()).map(|number| number as f32);
-            group.all_reduce(&mut floats, Operation::Sum, &mut idle).map_err(failed(round))?;
+            group.all_reduce(&mut floats, ReduceOperation::Sum, &mut idle).map_err(failed(round))?;
             let sum = collectives::sum(round, member.size());
             if data != sum || floats != sum.map(|number| number as f32) {
                 return Err(format!("round {round}: a sum is wrong").into());

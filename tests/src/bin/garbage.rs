@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use unisono::environment::GivenSegment;
 use unisono::{Failure, Rank, Tag, World};
 use unisono_shmem::host::file::{Mapping, reopen};
-use unisono_shmem::layout::{Area, Layout, PAGE, ROOMS};
+use unisono_shmem::layout::{Area, SegmentLayout, PAGE, COMMUNICATOR_SLOTS};
 use unisono_shmem::segment::{Segment, Site};
 use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};
 use unisono_tests::harness::job::{Job, Remains, now};
@@ -305,10 +305,10 @@ fn come_early(seed: u64) {
     let Ok(file) = reopen(number, holder) else { return };
     let until = Instant::now() + LINGERS;
     if let Ok((mapping, layout)) = Mapping::open(file.as_fd()) {
-        let rest = Area { at: PAGE, bytes: layout.bytes().min(1 << 24) - PAGE };
+        let rest = Area { offset: PAGE, bytes: layout.bytes().min(1 << 24) - PAGE };
         while Instant::now() < until {
             // Its first page, too, some of the time.
-            let area = if random.bool() { rest } else { Area { at: 0, bytes: rest.bytes } };
+            let area = if random.bool() { rest } else { Area { offset: 0, bytes: rest.bytes } };
             // SAFETY: nothing else of this process uses the mapping: to the ranks this is another process.
             write(unsafe { mapping.segment() }, area, || random.u32(..));
         }
@@ -321,63 +321,63 @@ fn vandalise(world: &World, kind: Kind, random: &mut fastrand::Rng) {
     let (layout, own) = (node.layout(), node.local());
     // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at any time.
     let segment = unsafe { node.raw_segment() };
-    let used = layout.room(ROOMS - 1).map_or(0, |area| area.at + area.bytes);
+    let used = layout.communicator_slot(COMMUNICATOR_SLOTS - 1).map_or(0, |area| area.offset + area.bytes);
     match kind {
-        Kind::Everywhere | Kind::Early => write(segment, Area { at: 0, bytes: used }, || random.u32(..)),
+        Kind::Everywhere | Kind::Early => write(segment, Area { offset: 0, bytes: used }, || random.u32(..)),
         Kind::Own => own_areas(&layout, own).into_iter().for_each(|area| write(segment, area, || random.u32(..))),
         Kind::Piece => {
             let bytes = 1 << random.u32(6..=20);
             let at = random.usize(0..used - bytes) / 4 * 4;
-            write(segment, Area { at, bytes }, || random.u32(..));
+            write(segment, Area { offset: at, bytes }, || random.u32(..));
         }
         Kind::Zeros | Kind::Ones => {
             let starts = busy(&layout);
             let at = starts[random.usize(0..starts.len())] / PAGE * PAGE;
             let value = if kind == Kind::Zeros { 0 } else { u32::MAX };
-            write(segment, Area { at, bytes: PAGE }, || value);
+            write(segment, Area { offset: at, bytes: PAGE }, || value);
         }
     }
 }
 
 fn write(segment: Segment<'_>, area: Area, mut value: impl FnMut() -> u32) {
-    for word in segment.words(area.at, area.bytes / 4).into_iter().flatten() {
+    for word in segment.words(area.offset, area.bytes / 4).into_iter().flatten() {
         word.publish(value(), Site::Plain);
     }
 }
 
 /// The areas that a rank may write.
-fn own_areas(layout: &Layout, own: u32) -> Vec<Area> {
-    let asleep = Area { at: layout.asleep().at + 4 * own as usize, bytes: 4 };
+fn own_areas(layout: &SegmentLayout, own: u32) -> Vec<Area> {
+    let asleep = Area { offset: layout.sleep_words().offset + 4 * own as usize, bytes: 4 };
     let mut areas: Vec<Area> =
-        [layout.seat(own), layout.board(own), layout.pool(own), Some(asleep)].into_iter().flatten().collect();
+        [layout.rank_slot(own), layout.collective_area(own), layout.pool(own), Some(asleep)].into_iter().flatten().collect();
     for other in 0..layout.sizes().ranks {
         // A ring begins with what its consumer writes.
-        let tail = layout.ring(other, own).map(|ring| Area { at: ring.at, bytes: 128 });
-        let rest = layout.ring(own, other).map(|ring| Area { at: ring.at + 128, bytes: ring.bytes - 128 });
+        let tail = layout.ring(other, own).map(|ring| Area { offset: ring.offset, bytes: 128 });
+        let rest = layout.ring(own, other).map(|ring| Area { offset: ring.offset + 128, bytes: ring.bytes - 128 });
         areas.extend(tail.into_iter().chain(rest));
     }
-    areas.extend((0..ROOMS).filter_map(|room| room_board(layout, room, own)));
+    areas.extend((0..COMMUNICATOR_SLOTS).filter_map(|room| room_board(layout, room, own)));
     areas
 }
 
 /// A rank's collective area in a communicator slot.
-fn room_board(layout: &Layout, room: u32, rank: u32) -> Option<Area> {
-    let bytes = layout.sizes().room as usize;
-    layout.room(room).map(|area| Area { at: area.at + rank as usize * bytes, bytes })
+fn room_board(layout: &SegmentLayout, room: u32, rank: u32) -> Option<Area> {
+    let bytes = layout.sizes().communicator_slot as usize;
+    layout.communicator_slot(room).map(|area| Area { offset: area.offset + rank as usize * bytes, bytes })
 }
 
 /// Bytes in pages that are in use all the time.
-fn busy(layout: &Layout) -> Vec<usize> {
+fn busy(layout: &SegmentLayout) -> Vec<usize> {
     let ranks = layout.sizes().ranks;
-    let mut starts = vec![0, layout.asleep().at];
+    let mut starts = vec![0, layout.sleep_words().offset];
     for rank in 0..ranks {
-        let board = layout.board(rank).map_or(0, |area| area.at);
+        let board = layout.collective_area(rank).map_or(0, |area| area.offset);
         starts.extend((0..6).map(|page| board + page * PAGE));
-        let room = room_board(layout, 0, rank).map_or(0, |area| area.at);
+        let room = room_board(layout, 0, rank).map_or(0, |area| area.offset);
         starts.extend((0..6).map(|page| room + page * PAGE));
-        starts.extend(layout.seat(rank).map(|area| area.at));
+        starts.extend(layout.rank_slot(rank).map(|area| area.offset));
         for other in (0..ranks).filter(|other| *other != rank) {
-            let ring = layout.ring(rank, other).map_or(0, |area| area.at);
+            let ring = layout.ring(rank, other).map_or(0, |area| area.offset);
             starts.extend([ring, ring + PAGE, ring + 2 * PAGE]);
         }
     }

@@ -6,11 +6,11 @@ use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 use unisono::environment::QueuesChoice;
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
-use unisono_verbs::ud::{Domain, Options as Ud, Queues, adapters};
+use unisono_verbs::ud::{Domain, UdOptions as Ud, QueueChoice, adapters};
 
 /// Rounds of latencies in a turn of comparisons.
 const ROUNDS: usize = 3;
@@ -127,7 +127,7 @@ fn main() -> ExitCode {
 
 fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
     let names = adapters()?;
-    let queues = choices.iter().map(|choice| Queues::from(*choice)).cycle();
+    let queues = choices.iter().map(|choice| QueueChoice::from(*choice)).cycle();
     let all: Vec<_> = names.iter().zip(queues).map(|(name, queues)| Adapter { name, queues }).collect();
     let pair = || match *all {
         [first, second, ..] => Ok([first, second]),
@@ -156,7 +156,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         }
         Check::Transfer { bytes, resent } => {
             let done = verbs::transfer(pair()?, *bytes)?;
-            let again = [Cause::ResentNack, Cause::ResentProbe].map(|cause| done.sent.sent_for(cause));
+            let again = [TxReason::ResentNack, TxReason::ResentProbe].map(|cause| done.sent.sent_for(cause));
             println!("{bytes} bytes in {:.2} s, {} wrong", done.time.as_secs_f64(), done.wrong);
             println!("resent after a gap {}, after a probe {}, needlessly {}", again[0], again[1], done.sent.spurious);
             if done.wrong > 0 || again.iter().sum::<u64>() < *resent {

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_core::collective::Verb;
-use unisono_core::schedule::{Algorithm, Call, Plan};
+use unisono_core::collective::CollectiveKind;
+use unisono_core::schedule::{Algorithm, Spec, Plan};
 use unisono_tests::collectives::hockney::{Link, time};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -53,12 +53,12 @@ fn main() -> ExitCode {
     equations(&mut report, link);
     let mut works = Vec::new();
     for (i, &bytes) in options.bytes.iter().enumerate() {
-        for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
             for &size in &options.ranks {
-                let call = Call { segments: options.segments, ..Call::new(verb, algorithm, size, options.ports) };
+                let call = Spec { segments: options.segments, ..Spec::new(verb, algorithm, size, options.ports) };
                 let steps = Plan::new(call).map(|plan| u64::from(plan.steps()) * u64::from(size));
                 // A barrier has no bytes.
-                let repeated = verb == Verb::Barrier && i > 0;
+                let repeated = verb == CollectiveKind::Barrier && i > 0;
                 if let Ok(steps) = steps
                     && steps <= options.steps
                     && !repeated
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         }
     }
     for (work, cost) in works.iter().zip(costs(&works, link)) {
-        let Call { verb, algorithm, size, .. } = work.call;
+        let Spec { collective: verb, algorithm, size, .. } = work.call;
         let of = format!("{algorithm:?}, {size} ranks, {} B", work.bytes);
         report.figure(verb.name(), &of, cost as f64 / 1e6, "us", Limit::None);
     }
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 /// A simulation and its number of steps.
 #[derive(Clone, Copy)]
 struct Work {
-    call: Call,
+    call: Spec,
     bytes: usize,
     steps: u64,
 }
@@ -119,15 +119,15 @@ fn equations(report: &mut Report, link: Link) {
             let exchanged = cost(m.into(), n / (k + 1) * u64::from(m));
             let direct = cost((n - 1).div_ceil(k), (n - 1).div_ceil(k));
             for (verb, algorithm, want) in [
-                (Verb::Gather, Algorithm::Knomial, collected),
-                (Verb::Scatter, Algorithm::Knomial, collected),
-                (Verb::Allgather, Algorithm::Bruck, collected),
-                (Verb::Allgather, Algorithm::StandardExchange, collected),
-                (Verb::Alltoall, Algorithm::StandardExchange, exchanged),
-                (Verb::Alltoall, Algorithm::Bruck, exchanged),
-                (Verb::Gather, Algorithm::Direct, direct),
+                (CollectiveKind::Gather, Algorithm::Knomial, collected),
+                (CollectiveKind::Scatter, Algorithm::Knomial, collected),
+                (CollectiveKind::Allgather, Algorithm::Bruck, collected),
+                (CollectiveKind::Allgather, Algorithm::StandardExchange, collected),
+                (CollectiveKind::Alltoall, Algorithm::StandardExchange, exchanged),
+                (CollectiveKind::Alltoall, Algorithm::Bruck, exchanged),
+                (CollectiveKind::Gather, Algorithm::Direct, direct),
             ] {
-                let got = time(Call::new(verb, algorithm, n as u32, ports), BYTES as usize, link);
+                let got = time(Spec::new(verb, algorithm, n as u32, ports), BYTES as usize, link);
                 let right = got.is_ok_and(|cost| cost.picoseconds == want);
                 if !right {
                     eprintln!("{verb:?} {algorithm:?} of {n} on {ports} ports: {got:?}, not {want} ps");

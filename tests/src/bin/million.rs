@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_core::device::{Device, Lane};
+use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Above, Config, Endpoint, Notice, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Handler, Config, Endpoint, ControlMessage, Pools, Sender, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_tests::harness::report::{Limit, Report};
@@ -45,7 +45,7 @@ struct Inbox {
     wrong: u32,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], _: u32) -> Verdict {
         let number = head.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         self.wrong += u32::from(number != Some(self.next));
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         let before = inbox.next;
         let mut device = network.device(step.node).in_job(first(step.node));
         let memory = network.memory(step.node);
-        while drive(step.at, Lane::Polled, endpoint, &mut device, &memory, inbox, 16) {}
+        while make_progress(step.at, DeviceQueue::Polled, endpoint, &mut device, &memory, inbox, 16) {}
         while endpoint.poll_event(step.at).is_some() {}
         if let Some(at) = endpoint.poll_timeout(step.at) {
             network.wake_at(step.node, at);
@@ -107,16 +107,16 @@ fn endpoint(network: &Network, id: NodeId) -> Small {
         0,
         Config::new(PeerId(rank), Incarnation(id.0 + 1), &limits),
         Pools {
-            peers: [Peer::UNMET; RANKS as usize],
+            peers: [Peer::UNKNOWN; RANKS as usize],
             senders: [Sender::FREE; 2],
             receivers: [ReceiveWindow::EMPTY; 2],
             operations: [Operation::FREE; 4],
             placements: [Placement::FREE; 1],
-            notices: [Notice::FREE; 4],
+            control_messages: [ControlMessage::FREE; 4],
         },
     );
     for peer in (0..RANKS).filter(|peer| *peer != rank) {
-        endpoint.meet(0, PeerId(peer), Incarnation(first(id).0 + peer + 1), limits.mtu);
+        endpoint.add_peer(0, PeerId(peer), Incarnation(first(id).0 + peer + 1), limits.mtu);
     }
     for number in 0..MESSAGES {
         let sent = endpoint.send(0, PeerId((rank + 1) % RANKS), &number.to_le_bytes(), None);

@@ -4,7 +4,7 @@ use core::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 use unisono_tests::scenarios::repair::udp::{self, UdpRepairs};
 use unisono_tests::scenarios::repair::{ROUND_TRIP_NS, Repairs, stream, tail};
@@ -35,7 +35,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let single = stream(options.seed, options.losses);
     print(&mut report, "single", options.losses, &single, [Limit::Most(2.0), Limit::None]);
-    let probes = single.counters.sent_for(Cause::Probe) + single.counters.sent_for(Cause::ResentProbe);
+    let probes = single.counters.sent_for(TxReason::Probe) + single.counters.sent_for(TxReason::ResentProbe);
     report.figure("probes", "single", probes as f64, "datagrams", Limit::Most(0.0));
     let tails = tail(options.seed, options.losses);
     print(&mut report, "tail", options.losses, &tails, [Limit::None, Limit::Most(4.0)]);
@@ -49,7 +49,7 @@ fn print_udp(report: &mut Report, of: &str, losses: usize, measured: UdpRepairs)
         times
     };
     let round_trip = quantile(&sorted(measured.round_trips_ns), 0.5);
-    let by = |cause: Cause| measured.repairs.iter().filter(|(_, by)| *by == cause).count() as f64;
+    let by = |cause: TxReason| measured.repairs.iter().filter(|(_, by)| *by == cause).count() as f64;
     let times = sorted(measured.repairs.iter().map(|(ns, _)| *ns).collect());
     report.figure("repaired", of, times.len() as f64, "losses", Limit::Least(losses as f64));
     report.figure("unrepaired", of, measured.unrepaired as f64, "losses", Limit::Most(0.0));
@@ -59,10 +59,10 @@ fn print_udp(report: &mut Report, of: &str, losses: usize, measured: UdpRepairs)
         report.figure(name, of, time, "us", Limit::None);
         report.figure(&format!("{name}_rtt"), of, time / round_trip, "round trips", Limit::None);
     }
-    report.figure("repaired_by_nack", of, by(Cause::ResentNack), "losses", Limit::None);
-    report.figure("repaired_by_probe", of, by(Cause::ResentProbe), "losses", Limit::None);
+    report.figure("repaired_by_nack", of, by(TxReason::ResentNack), "losses", Limit::None);
+    report.figure("repaired_by_probe", of, by(TxReason::ResentProbe), "losses", Limit::None);
     let sent = |cause| measured.counters.sent_for(cause) as f64;
-    report.figure("probes", of, sent(Cause::Probe), "datagrams", Limit::None);
+    report.figure("probes", of, sent(TxReason::Probe), "datagrams", Limit::None);
     report.figure("data_sent", of, measured.counters.data_sent() as f64, "datagrams", Limit::None);
     report.figure("spurious", of, measured.counters.spurious as f64, "datagrams", Limit::None);
     report.figure("injected", of, measured.lost[0] as f64, "datagrams", Limit::None);

@@ -10,21 +10,21 @@ use std::process::{Child, ExitCode};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_core::device::{Device as _, Lane};
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::device::{Device as _, DeviceQueue};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_memory::records::Sizes as Records;
 use unisono_memory::region::{Address, Regions};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::self_check::collectives;
-use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
+use unisono_shmem::device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS};
 use unisono_shmem::host::file::{Mapping, SegmentFile};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
-use unisono_shmem::rank_slot::Sitter;
-use unisono_shmem::reduction_ops::Operation;
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::Occupant;
+use unisono_shmem::reduction_ops::ReduceOperation;
 use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, end, sections};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -67,15 +67,15 @@ fn prove(report: &mut Report) -> Outcome<()> {
     let bench = Bench::find()?;
     let image = bench.build(IMAGE, &[])?.ok_or_else(|| bench.explain_panics(IMAGE))?;
     check_symbols(&image)?;
-    let sizes = Sizes {
+    let sizes = SegmentSizes {
         ring_entries: 64,
         ring_bulk: 1 << 13,
-        board: 1 << 16,
+        collective_area: 1 << 16,
         pool: 1 << 19,
-        room: 0,
-        ..Sizes::of_node(RANKS, Waiting::Shared)
+        communicator_slot: 0,
+        ..SegmentSizes::of_node(RANKS, WaitMode::Oversubscribed)
     };
-    let layout = Layout::new(sizes)?;
+    let layout = SegmentLayout::new(sizes)?;
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }
@@ -117,7 +117,7 @@ fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
             // SAFETY: each peer is a thread that uses its own ends and parts alone.
             let segment = unsafe { mapping.segment() };
             std::thread::spawn(move || {
-                let sitter = Sitter { rank, incarnation: incarnation(rank).0, process: std::process::id() };
+                let sitter = Occupant { rank, incarnation: incarnation(rank).0, process: std::process::id() };
                 let member = Member::join(segment, rank, sitter)
                     .map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;
                 let ended = peer(member, until);
@@ -146,7 +146,7 @@ struct Inbox {
     wrong: u32,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         if from.0 == PEERS && bytes == 32 && head.get(..32) == Some(&message(PEERS, self.count)[..]) {
             self.count += 1;
@@ -164,8 +164,8 @@ fn message(rank: u32, number: u32) -> Vec<u8> {
 /// One of the 16.
 fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     let (layout, own) = (member.layout(), member.local());
-    let pairs: Option<Vec<_>> = (0..RANKS).map(|peer| Pair::new(member.segment(), &layout, own, peer)).collect();
-    let (mut pairs, mut buffers) = (pairs.ok_or("no rings")?, vec![Buffer::<MTU>::FREE; 2 * SPARE]);
+    let pairs: Option<Vec<_>> = (0..RANKS).map(|peer| RingPair::new(member.segment(), &layout, own, peer)).collect();
+    let (mut pairs, mut buffers) = (pairs.ok_or("no rings")?, vec![DatagramBuffer::<MTU>::FREE; 2 * SPARE_BUFFERS]);
     // SAFETY: it gives out no address: nothing is registered.
     let (mut rings, memory) =
         (RingDevice::<Address, MTU>::new(&layout, &mut pairs, &mut buffers), unsafe { Regions::new() });
@@ -173,7 +173,7 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
     let mut endpoint = Endpoint::new(now(), config, Records::of_job(RANKS as usize).pools::<256>());
-    endpoint.meet(now(), PeerId(PEERS), incarnation(PEERS), MTU as u32);
+    endpoint.add_peer(now(), PeerId(PEERS), incarnation(PEERS), MTU as u32);
     let (mut inbox, mut sent, mut completed, mut failed) = (Inbox::default(), 0, 0, None);
     while !member.is_complete() && Instant::now() < until {
         std::thread::yield_now();
@@ -182,17 +182,17 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
         while sends && sent < MESSAGES {
             match endpoint.send(now(), PeerId(PEERS), &message(own, sent), None) {
                 Ok(_) => sent += 1,
-                Err(SendError::Full) => break,
+                Err(EnqueueError::Full) => break,
                 Err(error) => return Err(format!("message {sent}: {error:?}")),
             }
         }
-        drive(now(), Lane::Polled, &mut endpoint, &mut rings, &memory, &mut inbox, 64);
+        make_progress(now(), DeviceQueue::Polled, &mut endpoint, &mut rings, &memory, &mut inbox, 64);
         while let Some(event) = endpoint.poll_event(now()) {
             match event {
                 Event::Completed(_, Ok(())) => completed += 1,
                 Event::Completed(_, Err(error)) => return Err(format!("a message failed: {error:?}")),
-                Event::Failed(peer) => return Err(format!("{peer:?} failed")),
-                Event::Delivered(..) | Event::Parted(_) | Event::Silent(_) => {}
+                Event::PeerFailed(peer) => return Err(format!("{peer:?} failed")),
+                Event::Delivered(..) | Event::PeerFinished(_) | Event::PeerSilent(_) => {}
             }
         }
         std::thread::yield_now();
@@ -218,9 +218,9 @@ fn peer(member: Member<'static>, until: Instant) -> Result<(), String> {
             let root = round % PEERS;
             group.broadcast(&mut data, root, &mut idle)?;
             let mut sums = collectives::contribution(round, own);
-            group.all_reduce(&mut sums, Operation::Sum, &mut idle)?;
+            group.all_reduce(&mut sums, ReduceOperation::Sum, &mut idle)?;
             let mut floats = collectives::contribution(round, own).map(|number| number as f32);
-            group.all_reduce(&mut floats, Operation::Sum, &mut idle)?;
+            group.all_reduce(&mut floats, ReduceOperation::Sum, &mut idle)?;
             let sum = collectives::sum(round, RANKS);
             Ok(data == collectives::contribution(round, root)
                 && sums == sum

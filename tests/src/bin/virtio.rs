@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_core::device::{Cause, Device, Lane};
+use unisono_core::device::{TxReason, Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
@@ -138,9 +138,9 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let began = Instant::now();
     let now = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut endpoint = Endpoint::<Boxed, WINDOW, 32>::new(now(), config, sizes.pools());
-    endpoint.meet(now(), PeerId(1), other, device.limits().mtu);
+    endpoint.add_peer(now(), PeerId(1), other, device.limits().mtu);
     let mut transfer = Transfer::new(endpoint, PeerId(1), options.bytes.into(), sources, sinks);
-    let bell = device.bell(Lane::Polled);
+    let bell = device.bell(DeviceQueue::Polled);
     let outcome = loop {
         match transfer.step(now(), &mut device, &regions) {
             Err(error) => break Err(format!("{error:?}: {transfer:?}")),
@@ -176,7 +176,7 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     report.figure("frames_broken", "besides, to the node", counts[0].broken as f64, "frames", Limit::None);
     report.figure("frames_refused", "by the node", refused, "frames", Limit::Least(1.0));
     let counters = transfer.counters();
-    let first = counters.sent_for(Cause::First) as f64;
+    let first = counters.sent_for(TxReason::First) as f64;
     report.figure("data_resent", "host", 100.0 * (1.0 - first / counters.data_sent() as f64), "%", Limit::None);
     report.figure("time", "start of the image included", took, "s", Limit::None);
     report.figure("rate", "both directions together", 2.0 * bytes / took / 1e6, "MB/s", Limit::None);

@@ -2,7 +2,7 @@
 
 use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation};
 use unisono::{Communicator, Rank};
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 use super::{Collective, Form};
 
@@ -34,17 +34,17 @@ impl Call<'_> {
     fn blocking(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
         let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
         match self.collective.verb {
-            Verb::Barrier => world.barrier(),
-            Verb::Broadcast => world.broadcast_into(theirs, root),
-            Verb::Gather => world.gather_into(mine, theirs, root),
-            Verb::Scatter => world.scatter_into(mine, theirs, root),
-            Verb::Allgather => world.all_gather_into(mine, theirs),
-            Verb::Alltoall => world.all_to_all_into(mine, theirs),
-            Verb::Reduce => world.reduce_into(mine, theirs, sum, root),
-            Verb::Allreduce => world.all_reduce_into(mine, theirs, sum),
-            Verb::ReduceScatter => world.reduce_scatter_block_into(mine, theirs, sum),
-            Verb::Scan => world.scan_into(mine, theirs, sum),
-            Verb::Exscan => world.exclusive_scan_into(mine, theirs, sum),
+            CollectiveKind::Barrier => world.barrier(),
+            CollectiveKind::Broadcast => world.broadcast_into(theirs, root),
+            CollectiveKind::Gather => world.gather_into(mine, theirs, root),
+            CollectiveKind::Scatter => world.scatter_into(mine, theirs, root),
+            CollectiveKind::Allgather => world.all_gather_into(mine, theirs),
+            CollectiveKind::Alltoall => world.all_to_all_into(mine, theirs),
+            CollectiveKind::Reduce => world.reduce_into(mine, theirs, sum, root),
+            CollectiveKind::Allreduce => world.all_reduce_into(mine, theirs, sum),
+            CollectiveKind::ReduceScatter => world.reduce_scatter_block_into(mine, theirs, sum),
+            CollectiveKind::Scan => world.scan_into(mine, theirs, sum),
+            CollectiveKind::Exscan => world.exclusive_scan_into(mine, theirs, sum),
         }
     }
 
@@ -52,17 +52,17 @@ impl Call<'_> {
         let (root, sum) = (self.root, SystemOperation::sum());
         self.world.scope(|scope| {
             let request = match self.collective.verb {
-                Verb::Barrier => scope.immediate_barrier(),
-                Verb::Broadcast => scope.immediate_broadcast_into(theirs, root),
-                Verb::Gather => scope.immediate_gather_into(mine, theirs, root),
-                Verb::Scatter => scope.immediate_scatter_into(mine, theirs, root),
-                Verb::Allgather => scope.immediate_all_gather_into(mine, theirs),
-                Verb::Alltoall => scope.immediate_all_to_all_into(mine, theirs),
-                Verb::Reduce => scope.immediate_reduce_into(mine, theirs, sum, root),
-                Verb::Allreduce => scope.immediate_all_reduce_into(mine, theirs, sum),
-                Verb::ReduceScatter => scope.immediate_reduce_scatter_block_into(mine, theirs, sum),
-                Verb::Scan => scope.immediate_scan_into(mine, theirs, sum),
-                Verb::Exscan => scope.immediate_exclusive_scan_into(mine, theirs, sum),
+                CollectiveKind::Barrier => scope.immediate_barrier(),
+                CollectiveKind::Broadcast => scope.immediate_broadcast_into(theirs, root),
+                CollectiveKind::Gather => scope.immediate_gather_into(mine, theirs, root),
+                CollectiveKind::Scatter => scope.immediate_scatter_into(mine, theirs, root),
+                CollectiveKind::Allgather => scope.immediate_all_gather_into(mine, theirs),
+                CollectiveKind::Alltoall => scope.immediate_all_to_all_into(mine, theirs),
+                CollectiveKind::Reduce => scope.immediate_reduce_into(mine, theirs, sum, root),
+                CollectiveKind::Allreduce => scope.immediate_all_reduce_into(mine, theirs, sum),
+                CollectiveKind::ReduceScatter => scope.immediate_reduce_scatter_block_into(mine, theirs, sum),
+                CollectiveKind::Scan => scope.immediate_scan_into(mine, theirs, sum),
+                CollectiveKind::Exscan => scope.immediate_exclusive_scan_into(mine, theirs, sum),
             };
             request?.wait()
         })
@@ -72,23 +72,23 @@ impl Call<'_> {
         let (root, sum) = (self.root, SystemOperation::sum());
         self.world.scope(|scope| {
             let request = match self.collective.verb {
-                Verb::Barrier => {
+                CollectiveKind::Barrier => {
                     let mut barrier = scope.persistent_barrier()?;
                     return (0..2).try_for_each(|_| {
                         barrier.start()?;
                         barrier.wait()
                     });
                 }
-                Verb::Broadcast => scope.persistent_broadcast_into(theirs, root),
-                Verb::Gather => scope.persistent_gather_into(mine, theirs, root),
-                Verb::Scatter => scope.persistent_scatter_into(mine, theirs, root),
-                Verb::Allgather => scope.persistent_all_gather_into(mine, theirs),
-                Verb::Alltoall => scope.persistent_all_to_all_into(mine, theirs),
-                Verb::Reduce => scope.persistent_reduce_into(mine, theirs, sum, root),
-                Verb::Allreduce => scope.persistent_all_reduce_into(mine, theirs, sum),
-                Verb::ReduceScatter => scope.persistent_reduce_scatter_block_into(mine, theirs, sum),
-                Verb::Scan => scope.persistent_scan_into(mine, theirs, sum),
-                Verb::Exscan => scope.persistent_exclusive_scan_into(mine, theirs, sum),
+                CollectiveKind::Broadcast => scope.persistent_broadcast_into(theirs, root),
+                CollectiveKind::Gather => scope.persistent_gather_into(mine, theirs, root),
+                CollectiveKind::Scatter => scope.persistent_scatter_into(mine, theirs, root),
+                CollectiveKind::Allgather => scope.persistent_all_gather_into(mine, theirs),
+                CollectiveKind::Alltoall => scope.persistent_all_to_all_into(mine, theirs),
+                CollectiveKind::Reduce => scope.persistent_reduce_into(mine, theirs, sum, root),
+                CollectiveKind::Allreduce => scope.persistent_all_reduce_into(mine, theirs, sum),
+                CollectiveKind::ReduceScatter => scope.persistent_reduce_scatter_block_into(mine, theirs, sum),
+                CollectiveKind::Scan => scope.persistent_scan_into(mine, theirs, sum),
+                CollectiveKind::Exscan => scope.persistent_exclusive_scan_into(mine, theirs, sum),
             };
             let mut request = request?;
             request.start()?;
@@ -102,16 +102,16 @@ impl Call<'_> {
     fn in_place(&self, data: &mut [u32]) -> Called {
         let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
         match self.collective.verb {
-            Verb::Barrier | Verb::Broadcast => Ok(()),
-            Verb::Gather => world.gather_in_place(data, root),
-            Verb::Scatter => world.scatter_in_place(data, root),
-            Verb::Allgather => world.all_gather_in_place(data),
-            Verb::Alltoall => world.all_to_all_in_place(data),
-            Verb::Reduce => world.reduce_in_place(data, sum, root),
-            Verb::Allreduce => world.all_reduce_in_place(data, sum),
-            Verb::ReduceScatter => world.reduce_scatter_block_in_place(data, sum),
-            Verb::Scan => world.scan_in_place(data, sum),
-            Verb::Exscan => world.exclusive_scan_in_place(data, sum),
+            CollectiveKind::Barrier | CollectiveKind::Broadcast => Ok(()),
+            CollectiveKind::Gather => world.gather_in_place(data, root),
+            CollectiveKind::Scatter => world.scatter_in_place(data, root),
+            CollectiveKind::Allgather => world.all_gather_in_place(data),
+            CollectiveKind::Alltoall => world.all_to_all_in_place(data),
+            CollectiveKind::Reduce => world.reduce_in_place(data, sum, root),
+            CollectiveKind::Allreduce => world.all_reduce_in_place(data, sum),
+            CollectiveKind::ReduceScatter => world.reduce_scatter_block_in_place(data, sum),
+            CollectiveKind::Scan => world.scan_in_place(data, sum),
+            CollectiveKind::Exscan => world.exclusive_scan_in_place(data, sum),
         }
     }
 
@@ -123,22 +123,22 @@ impl Call<'_> {
         let given = || Partition::new(mine, &counts, &self.starts[..size]);
         let is_root = rank == root;
         match self.collective.verb {
-            Verb::Gather if is_root => {
+            CollectiveKind::Gather if is_root => {
                 world.gather_varcount_into(mine, PartitionMut::new(theirs, &counts, &self.starts[..size])?, root)
             }
-            Verb::Gather => world.gather_varcount_into(mine, PartitionMut::new(theirs, &[], &[])?, root),
-            Verb::Scatter if is_root => world.scatter_varcount_into(&given()?, theirs, root),
-            Verb::Scatter => world.scatter_varcount_into(&Partition::new(mine, &[], &[])?, theirs, root),
-            Verb::Allgather => {
+            CollectiveKind::Gather => world.gather_varcount_into(mine, PartitionMut::new(theirs, &[], &[])?, root),
+            CollectiveKind::Scatter if is_root => world.scatter_varcount_into(&given()?, theirs, root),
+            CollectiveKind::Scatter => world.scatter_varcount_into(&Partition::new(mine, &[], &[])?, theirs, root),
+            CollectiveKind::Allgather => {
                 world.all_gather_varcount_into(mine, PartitionMut::new(theirs, &counts, &self.starts[..size])?)
             }
-            Verb::Alltoall => {
+            CollectiveKind::Alltoall => {
                 let own = counts[rank.0 as usize];
                 let places: Vec<usize> = (0..size).map(|of| of * own).collect();
                 world.all_to_all_varcount_into(&given()?, PartitionMut::new(theirs, &vec![own; size], &places)?)
             }
-            Verb::ReduceScatter => world.reduce_scatter_varcount_into(&given()?, theirs, SystemOperation::sum()),
-            Verb::Barrier | Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan => Ok(()),
+            CollectiveKind::ReduceScatter => world.reduce_scatter_varcount_into(&given()?, theirs, SystemOperation::sum()),
+            CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan => Ok(()),
         }
     }
 }

@@ -9,9 +9,9 @@ use core::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use unisono_core::collective::{Turn, Verb};
+use unisono_core::collective::{Poll, CollectiveKind};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{Call, Cut, Executor, Layout, Operation, Plan, Refused};
+use unisono_core::schedule::{Spec, BlockMap, Executor, Layout, StepOperation, Plan, Unsupported};
 
 /// The cost of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,16 +81,16 @@ struct Simulation<'l> {
 ///
 /// # Errors
 /// There is no such schedule.
-pub fn time(call: Call, bytes: usize, link: Link) -> Result<Cost, Refused> {
+pub fn time(call: Spec, bytes: usize, link: Link) -> Result<Cost, Unsupported> {
     let plans: Vec<Plan> =
-        (0..call.size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call })).collect::<Result<_, _>>()?;
+        (0..call.size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call })).collect::<Result<_, _>>()?;
     let blocks = plans.first().map_or(1, Plan::blocks);
-    let layout = match call.verb {
-        Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter => {
-            let (whole, one) = (Cut::equal(bytes, blocks), Cut::equal(bytes, 1));
-            let (input, output) = match call.verb {
-                Verb::Gather | Verb::Allgather => (one, whole),
-                Verb::Alltoall => (whole, whole),
+    let layout = match call.collective {
+        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter => {
+            let (whole, one) = (BlockMap::equal(bytes, blocks), BlockMap::equal(bytes, 1));
+            let (input, output) = match call.collective {
+                CollectiveKind::Gather | CollectiveKind::Allgather => (one, whole),
+                CollectiveKind::Alltoall => (whole, whole),
                 _ => (whole, one),
             };
             Layout::new(input, output, whole, blocks, 1, call.segments)
@@ -112,7 +112,7 @@ pub fn time(call: Call, bytes: usize, link: Link) -> Result<Cost, Refused> {
     };
     simulation.run();
     let cost = Cost { picoseconds: simulation.now, ..simulation.cost };
-    let done = simulation.executors.iter_mut().all(|executor| executor.poll() == Turn::Final);
+    let done = simulation.executors.iter_mut().all(|executor| executor.poll() == Poll::Complete);
     assert!(done, "{call:?} does not end");
     Ok(cost)
 }
@@ -148,14 +148,14 @@ impl Simulation<'_> {
 
     /// Begins the runnable steps of a rank, and collects the senders whose messages both sides have reached.
     fn poll(&mut self, rank: u32, ready: &mut BTreeSet<u32>) {
-        while let Turn::Do(step, operation) = self.executors[rank as usize].poll() {
+        while let Poll::Request(step, operation) = self.executors[rank as usize].poll() {
             match operation {
-                Operation::Send { to, port, key, from } => {
+                StepOperation::Send { to, port, key, from } => {
                     let bytes = self.layout.pieces(from).map(|piece| piece.bytes as u64).sum();
                     self.meet((rank, to.0, key), Half::Sent(step, port, bytes), ready);
                 }
-                Operation::Receive { of, key, .. } => self.meet((of.0, rank, key), Half::Received(step), ready),
-                Operation::Copy { .. } | Operation::Reduce { .. } => self.executors[rank as usize].handle_done(step),
+                StepOperation::Receive { of, key, .. } => self.meet((of.0, rank, key), Half::Received(step), ready),
+                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => self.executors[rank as usize].handle_done(step),
             }
         }
     }
@@ -200,8 +200,8 @@ impl Simulation<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Link, time};
-    use unisono_core::collective::Verb;
-    use unisono_core::schedule::{Algorithm, Call};
+    use unisono_core::collective::CollectiveKind;
+    use unisono_core::schedule::{Algorithm, Spec};
 
     const LINK: Link = Link { startup_ps: 1_000_000, ps_per_byte: 100 };
 
@@ -213,13 +213,13 @@ mod tests {
             let collected = rounds * LINK.startup_ps + (n - 1) / k * 40 * LINK.ps_per_byte;
             let exchanged = rounds * LINK.startup_ps + n / (k + 1) * rounds * 40 * LINK.ps_per_byte;
             for (verb, algorithm, want) in [
-                (Verb::Gather, Algorithm::Knomial, collected),
-                (Verb::Allgather, Algorithm::Bruck, collected),
-                (Verb::Allgather, Algorithm::StandardExchange, collected),
-                (Verb::Alltoall, Algorithm::Bruck, exchanged),
-                (Verb::Alltoall, Algorithm::StandardExchange, exchanged),
+                (CollectiveKind::Gather, Algorithm::Knomial, collected),
+                (CollectiveKind::Allgather, Algorithm::Bruck, collected),
+                (CollectiveKind::Allgather, Algorithm::StandardExchange, collected),
+                (CollectiveKind::Alltoall, Algorithm::Bruck, exchanged),
+                (CollectiveKind::Alltoall, Algorithm::StandardExchange, exchanged),
             ] {
-                let cost = time(Call::new(verb, algorithm, size, ports), 40, LINK).expect("a schedule");
+                let cost = time(Spec::new(verb, algorithm, size, ports), 40, LINK).expect("a schedule");
                 assert_eq!(cost.picoseconds, want, "{verb:?} {algorithm:?} of {size} on {ports} ports");
             }
         }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn messages_to_one_port_follow_each_other() {
         for ports in 1..=3 {
-            let call = Call::new(Verb::Gather, Algorithm::Direct, 7, ports);
+            let call = Spec::new(CollectiveKind::Gather, Algorithm::Direct, 7, ports);
             let cost = time(call, 10, LINK).expect("a schedule");
             let each = LINK.startup_ps + 10 * LINK.ps_per_byte;
             assert_eq!((cost.picoseconds, cost.messages, cost.bytes), (6 / u64::from(ports) * each, 6, 60));
@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn segments_of_a_chain_overlap() {
-        let whole = Call::new(Verb::Scan, Algorithm::Ring, 8, 1);
+        let whole = Spec::new(CollectiveKind::Scan, Algorithm::Ring, 8, 1);
         let one = time(whole, 8000, LINK).expect("a schedule").picoseconds;
-        let eight = time(Call { segments: 8, ..whole }, 8000, LINK).expect("a schedule").picoseconds;
+        let eight = time(Spec { segments: 8, ..whole }, 8000, LINK).expect("a schedule").picoseconds;
         assert_eq!(one, 7 * (LINK.startup_ps + 8000 * LINK.ps_per_byte));
         assert_eq!(eight, 14 * (LINK.startup_ps + 1000 * LINK.ps_per_byte));
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Range;
 
 use unisono::{Communicator, Rank};
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 use super::calls::Call;
 use super::{Collective, Form, Trouble};
@@ -55,15 +55,15 @@ impl Round {
         let (own, whole) = (self.own().len(), self.starts.last().copied().unwrap_or(0));
         let at_root = if self.rank == self.root { whole } else { 0 };
         match self.collective.verb {
-            Verb::Barrier => (0, 0),
-            Verb::Broadcast => (0, whole),
-            Verb::Gather => (own, at_root),
-            Verb::Scatter => (at_root, own),
-            Verb::Allgather => (own, whole),
-            Verb::Reduce => (whole, at_root),
-            Verb::Allreduce | Verb::Scan | Verb::Exscan => (whole, whole),
-            Verb::ReduceScatter => (whole, own),
-            Verb::Alltoall => (whole, own * (self.starts.len() - 1)),
+            CollectiveKind::Barrier => (0, 0),
+            CollectiveKind::Broadcast => (0, whole),
+            CollectiveKind::Gather => (own, at_root),
+            CollectiveKind::Scatter => (at_root, own),
+            CollectiveKind::Allgather => (own, whole),
+            CollectiveKind::Reduce => (whole, at_root),
+            CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan => (whole, whole),
+            CollectiveKind::ReduceScatter => (whole, own),
+            CollectiveKind::Alltoall => (whole, own * (self.starts.len() - 1)),
         }
     }
 
@@ -75,20 +75,20 @@ impl Round {
         };
         let (root, own, size) = (self.root as usize, self.own(), self.starts.len() - 1);
         match self.collective.verb {
-            Verb::Barrier => (0, None),
-            Verb::Broadcast => of(root, at),
-            Verb::Gather | Verb::Allgather => {
+            CollectiveKind::Barrier => (0, None),
+            CollectiveKind::Broadcast => of(root, at),
+            CollectiveKind::Gather | CollectiveKind::Allgather => {
                 let block = (0..size).rev().find(|block| self.starts[*block] <= at).unwrap_or(0);
                 of(block, at - self.starts[block])
             }
-            Verb::Scatter => of(root, own.start + at),
-            Verb::Reduce | Verb::Allreduce => of_all(size as u32, at),
-            Verb::ReduceScatter => of_all(size as u32, own.start + at),
-            Verb::Alltoall => of(at / own.len().max(1), own.start + at % own.len().max(1)),
-            Verb::Scan => of_all(self.rank + 1, at),
+            CollectiveKind::Scatter => of(root, own.start + at),
+            CollectiveKind::Reduce | CollectiveKind::Allreduce => of_all(size as u32, at),
+            CollectiveKind::ReduceScatter => of_all(size as u32, own.start + at),
+            CollectiveKind::Alltoall => of(at / own.len().max(1), own.start + at % own.len().max(1)),
+            CollectiveKind::Scan => of_all(self.rank + 1, at),
             // Rank 0's buffer is left alone: its own data, or zeros.
-            Verb::Exscan if self.rank == 0 && self.collective.form == Form::InPlace => of(0, at),
-            Verb::Exscan => of_all(self.rank, at),
+            CollectiveKind::Exscan if self.rank == 0 && self.collective.form == Form::InPlace => of(0, at),
+            CollectiveKind::Exscan => of_all(self.rank, at),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<'w> Rounds<'w> {
         let call = Call { world, collective, root: Rank(root), starts: &round.starts, refill: &refill };
         call.run(&mut self.mine, &mut self.theirs)?;
         let (own, (_, gets)) = (round.own(), round.lengths());
-        if self.theirs.len() > gets && collective.verb == Verb::Scatter {
+        if self.theirs.len() > gets && collective.verb == CollectiveKind::Scatter {
             // The root's own block has stayed in its place.
             self.theirs.copy_within(own, 0);
         }
@@ -136,12 +136,12 @@ impl<'w> Rounds<'w> {
         fill(&mut self.mine, round.rank, number);
         self.theirs.clear();
         self.theirs.resize(gets, 0);
-        if verb == Verb::Broadcast && round.rank == round.root {
+        if verb == CollectiveKind::Broadcast && round.rank == round.root {
             fill(&mut self.theirs, round.rank, number);
         }
         if form == Form::InPlace {
             match verb {
-                Verb::Gather | Verb::Allgather if gets > 0 => self.theirs[round.own()].copy_from_slice(&self.mine),
+                CollectiveKind::Gather | CollectiveKind::Allgather if gets > 0 => self.theirs[round.own()].copy_from_slice(&self.mine),
                 _ if gives > 0 => self.theirs.clone_from(&self.mine),
                 _ => {}
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use unisono_core::device::{Device, HEAD, Lane};
+use unisono_core::device::{Device, HEADER_ROOM, DeviceQueue};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 
@@ -20,7 +20,7 @@ fn exchange_pattern<F: Fixture>(bench: &mut Bench<F>, head: usize, body: usize) 
 
 pub(super) fn every_length_arrives_byte_exact<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     let mtu = bench.limits().mtu as usize;
-    let mut lengths: Vec<usize> = (0..=HEAD + 8).collect();
+    let mut lengths: Vec<usize> = (0..=HEADER_ROOM + 8).collect();
     lengths.extend((7..17).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
     lengths.extend((1..40).map(|part| mtu * part / 40));
     lengths.extend([mtu - 1, mtu]);
@@ -34,7 +34,7 @@ pub(super) fn every_length_arrives_byte_exact<F: Fixture>(bench: &mut Bench<F>) 
 
 pub(super) fn head_and_payload_are_gathered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
     let mtu = bench.limits().mtu as usize;
-    for head in (0..=HEAD).step_by(3).chain([HEAD]) {
+    for head in (0..=HEADER_ROOM).step_by(3).chain([HEADER_ROOM]) {
         for body in [0, 1, 40, 64, 500, mtu - head] {
             exchange_pattern(bench, head, body)?;
         }
@@ -63,14 +63,14 @@ pub(super) fn datagrams_of_one_flush_keep_their_bounds<F: Fixture>(bench: &mut B
     for (to, mut sent) in sent.into_iter().enumerate() {
         let node = 2 * to;
         while let Some(missing) = sent.iter().next() {
-            let arrival = bench.next(node, Lane::Polled, missing.len())?;
+            let arrival = bench.next(node, DeviceQueue::Polled, missing.len())?;
             let contents = bench.contents(node, &arrival)?;
             bench.device(node).release(arrival.slot);
             if !sent.remove(&contents) {
                 return Err(Breach::Unexpected { head: arrival.head });
             }
         }
-        bench.nothing_comes(node, Lane::Polled)?;
+        bench.nothing_comes(node, DeviceQueue::Polled)?;
     }
     Ok(())
 }
@@ -135,14 +135,14 @@ pub(super) fn posting_to_unknown_peer_is_lost_alone<F: Fixture>(bench: &mut Benc
         bench.finish(ROUTE.from, ROUTE.lane, last)?;
         let mut sent = HashSet::from([first, second]);
         for _ in 0..2 {
-            let arrival = bench.next(0, Lane::Polled, 300)?;
+            let arrival = bench.next(0, DeviceQueue::Polled, 300)?;
             let contents = bench.contents(0, &arrival)?;
             bench.device(0).release(arrival.slot);
             if !sent.remove(&contents) {
                 return Err(Breach::Unexpected { head: arrival.head });
             }
         }
-        bench.nothing_comes(0, Lane::Polled)?;
+        bench.nothing_comes(0, DeviceQueue::Polled)?;
     }
     Ok(())
 }

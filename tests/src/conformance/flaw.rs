@@ -1,7 +1,7 @@
 //! Devices broken on purpose: the suite must find every [`Flaw`], else it proves nothing.
 
 use unisono_core::device::{
-    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Memory, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Memory, Received, Slot, Ticket, Token, Transmit, PathRequest,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
@@ -114,8 +114,8 @@ impl<T: Token> Token for FlawedToken<'_, T> {
         if self.flaw == Flaw::SkipsTicket && ticket.0 > 2 { ticket.next() } else { ticket }
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        self.token.as_mut().expect("a token has its inner one until it is posted").head()
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        self.token.as_mut().expect("a token has its inner one until it is posted").header_room()
     }
 
     fn post(mut self, transmit: &Transmit, payload: Option<T::Address>) {
@@ -123,12 +123,12 @@ impl<T: Token> Token for FlawedToken<'_, T> {
         let ticket = token.ticket();
         *self.posted = Some(ticket);
         let mut transmit = *transmit;
-        let empty = transmit.head == 0 && payload.is_none();
+        let empty = transmit.header_bytes == 0 && payload.is_none();
         match self.flaw {
-            Flaw::ChangesByte if ticket.0.is_multiple_of(4) => token.head()[0] ^= 0x20,
+            Flaw::ChangesByte if ticket.0.is_multiple_of(4) => token.header_room()[0] ^= 0x20,
             Flaw::LosesOneInEight if ticket.0.is_multiple_of(8) => transmit.to = PeerId(u32::MAX),
             Flaw::LosesEmpty if empty => transmit.to = PeerId(u32::MAX),
-            Flaw::HasOneLane => transmit.at = Lane::Polled,
+            Flaw::HasOneLane => transmit.queue = DeviceQueue::Polled,
             _ => {}
         }
         token.post(&transmit, payload);
@@ -140,7 +140,7 @@ impl<T: Token> Drop for FlawedToken<'_, T> {
         if let (Flaw::PostsUnused, Some(token)) = (self.flaw, self.token.take()) {
             let to = PeerId(0);
             let transmit =
-                Transmit { to, at: Lane::Polled, head: 8, payload: None, solicited: false, cause: Cause::First };
+                Transmit { to, queue: DeviceQueue::Polled, header_bytes: 8, payload: None, solicited: false, reason: TxReason::First };
             token.post(&transmit, None);
         }
     }
@@ -155,8 +155,8 @@ impl<R: Received> Received for FlawedReceived<R> {
         self.received.bytes()
     }
 
-    fn head(&self) -> &[u8] {
-        let head = self.received.head();
+    fn prefix(&self) -> &[u8] {
+        let head = self.received.prefix();
         if self.flaw == Flaw::ShowsShortHead { &head[..head.len().saturating_sub(1)] } else { head }
     }
 
@@ -188,16 +188,16 @@ impl<D: Device> Device for FlawedDevice<D> {
         self.device.limits()
     }
 
-    fn token(&mut self, lane: Lane) -> Option<Self::Token<'_>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<Self::Token<'_>> {
         let token = Some(self.device.token(lane)?);
         Some(FlawedToken { token, flaw: self.flaw, posted: &mut self.posted[lane as usize] })
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         self.device.flush(lane);
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         let completed = self.device.completed(lane);
         match self.flaw {
             Flaw::CompletesEarly => self.posted[lane as usize].unwrap_or(completed),
@@ -207,7 +207,7 @@ impl<D: Device> Device for FlawedDevice<D> {
         }
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<Self::Received<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Self::Received<'_>> {
         let received = self.device.receive(lane)?;
         Some(FlawedReceived { slot: received.slot(), received, flaw: self.flaw })
     }
@@ -243,7 +243,7 @@ impl<D: Device> Device for FlawedDevice<D> {
         }
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         match self.flaw {
             Flaw::RaisesNothing => Armed::Armed,
             Flaw::NeverPending => {
@@ -254,14 +254,14 @@ impl<D: Device> Device for FlawedDevice<D> {
         }
     }
 
-    fn ask(&mut self, wish: Wish) {
+    fn request_path(&mut self, wish: PathRequest) {
         if self.flaw != Flaw::IgnoresWishes {
-            self.device.ask(wish);
+            self.device.request_path(wish);
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        self.device.poll_fact()
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.device.poll_event()
     }
 }
 
@@ -315,7 +315,7 @@ impl<F: Fixture> Fixture for Flawed<F> {
         self.fixture.advance(ns);
     }
 
-    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool {
+    fn wait(&mut self, device: &mut Self::Device, lane: DeviceQueue, ns: u64) -> bool {
         self.fixture.wait(&mut device.device, lane, ns)
     }
 

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
 use super::Fixture;
 use crate::mlx5::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, take_event};
@@ -40,7 +40,7 @@ impl Fixture for AdapterFixture {
         self.adapters.settle();
     }
 
-    fn wait(&mut self, device: &mut AdapterDevice, lane: Lane, _: u64) -> bool {
+    fn wait(&mut self, device: &mut AdapterDevice, lane: DeviceQueue, _: u64) -> bool {
         self.adapters.settle();
         take_event(device, lane)
     }

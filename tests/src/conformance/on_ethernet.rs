@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use unisono_core::device::{Armed, Device, Lane, Wish};
+use unisono_core::device::{Armed, Device, DeviceQueue, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_ethernet::{
     address_table::{Interface, Neighbour, Path},
@@ -68,18 +68,18 @@ impl Fixture for EthernetFixture {
         // Each device resolves all others.
         for asking in 0..devices.len() {
             for peer in (0..).map(PeerId).take(devices.len()).filter(|peer| peer.0 as usize != asking) {
-                while devices[asking].poll_fact().is_none() {
-                    devices[asking].ask(Wish::Resolve(peer));
+                while devices[asking].poll_event().is_none() {
+                    devices[asking].request_path(PathRequest::Resolve(peer));
                     for device in &mut devices {
-                        assert!(device.receive(Lane::Polled).is_none(), "nobody sends yet");
+                        assert!(device.receive(DeviceQueue::Polled).is_none(), "nobody sends yet");
                     }
                     self.ports[0].settle();
                 }
-                while devices[asking].poll_fact().is_some() {}
+                while devices[asking].poll_event().is_some() {}
             }
         }
         for device in &mut devices {
-            assert!(device.receive(Lane::Polled).is_none(), "nobody sends yet");
+            assert!(device.receive(DeviceQueue::Polled).is_none(), "nobody sends yet");
         }
         // SAFETY: the suite runs on one thread, and frees what its device is done with.
         devices.into_iter().map(|device| (device, unsafe { Regions::new() })).collect()
@@ -91,7 +91,7 @@ impl Fixture for EthernetFixture {
         }
     }
 
-    fn wait(&mut self, device: &mut Self::Device, lane: Lane, _: u64) -> bool {
+    fn wait(&mut self, device: &mut Self::Device, lane: DeviceQueue, _: u64) -> bool {
         device.arm(lane) == Armed::Pending
     }
 

@@ -3,12 +3,12 @@
 use core::time::Duration;
 use std::{os::fd::AsFd, thread, time::Instant};
 
-use unisono_core::device::{Armed, Device, Lane};
+use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_memory::region::{Address, Regions};
 use unisono_shmem::{
-    device::{Buffer, Pair, RingDevice, SPARE},
+    device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS},
     host::file::{Mapping, SegmentFile},
-    layout::{Layout, Sizes},
+    layout::{SegmentLayout, SegmentSizes},
 };
 
 use super::{Fixture, real_time};
@@ -16,14 +16,14 @@ use super::{Fixture, real_time};
 /// Devices of one segment.
 #[derive(Debug)]
 pub struct ShmemFixture {
-    sizes: Sizes,
+    sizes: SegmentSizes,
     holdable: usize,
     mapping: Option<Mapping>,
 }
 
 impl ShmemFixture {
     /// Devices in a segment like this, that can hold `holdable` datagrams.
-    pub const fn new(sizes: Sizes, holdable: usize) -> Self {
+    pub const fn new(sizes: SegmentSizes, holdable: usize) -> Self {
         Self { sizes, holdable, mapping: None }
     }
 }
@@ -33,15 +33,15 @@ impl Fixture for ShmemFixture {
     type Memory = Regions;
 
     fn connect(&mut self, count: u32) -> Vec<(Self::Device, Regions)> {
-        let layout = Layout::new(Sizes { ranks: count, ..self.sizes }).expect("a layout");
+        let layout = SegmentLayout::new(SegmentSizes { ranks: count, ..self.sizes }).expect("a layout");
         let file = SegmentFile::create(&layout).expect("memory");
         let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");
         // SAFETY: the mapping is new, and each device gets its own ends below; the suite runs on one thread.
         let segment = unsafe { self.mapping.insert(mapping).segment() };
         let attach = |own| {
-            let pairs = (0..count).map(|peer| Pair::new(segment, &layout, own, peer).expect("a rank of the segment"));
+            let pairs = (0..count).map(|peer| RingPair::new(segment, &layout, own, peer).expect("a rank of the segment"));
             // A test's devices live as long as it does.
-            let (pairs, buffers) = (Vec::leak(pairs.collect()), vec![Buffer::FREE; self.holdable + SPARE].leak());
+            let (pairs, buffers) = (Vec::leak(pairs.collect()), vec![DatagramBuffer::FREE; self.holdable + SPARE_BUFFERS].leak());
             // SAFETY: the suite runs on one thread, and frees what its device is done with.
             (RingDevice::new(&layout, pairs, buffers), unsafe { Regions::new() })
         };
@@ -52,7 +52,7 @@ impl Fixture for ShmemFixture {
         real_time::spin(ns);
     }
 
-    fn wait(&mut self, device: &mut Self::Device, lane: Lane, ns: u64) -> bool {
+    fn wait(&mut self, device: &mut Self::Device, lane: DeviceQueue, ns: u64) -> bool {
         let start = Instant::now();
         while device.arm(lane) == Armed::Armed {
             if start.elapsed() >= Duration::from_nanos(ns) {

@@ -1,6 +1,6 @@
 //! The suite on the simulated network.
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
 use super::Fixture;
 use crate::sim::{Config, Network, SimDevice, SimMemory};
@@ -34,7 +34,7 @@ impl Fixture for SimFixture {
         while self.network.step_until(deadline).is_some() {}
     }
 
-    fn wait(&mut self, device: &mut SimDevice, lane: Lane, ns: u64) -> bool {
+    fn wait(&mut self, device: &mut SimDevice, lane: DeviceQueue, ns: u64) -> bool {
         let deadline = self.network.now() + ns;
         loop {
             if device.take_event(lane) {

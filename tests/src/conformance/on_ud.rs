@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use unisono_core::device::{Device, Fact, Lane, Wish};
+use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::ud::{Domain, Options, Ud, Woken};
+use unisono_verbs::ud::{Domain, UdOptions, Ud, Woken};
 
 use super::{Fixture, real_time};
 
@@ -15,12 +15,12 @@ const RESOLVING: u32 = 50_000;
 /// Devices on several adapters.
 #[derive(Debug)]
 pub struct UdFixture {
-    adapters: Vec<(String, Options)>,
+    adapters: Vec<(String, UdOptions)>,
 }
 
 impl UdFixture {
     /// Devices on each of these adapters in turn, made so.
-    pub const fn new(adapters: Vec<(String, Options)>) -> Self {
+    pub const fn new(adapters: Vec<(String, UdOptions)>) -> Self {
         Self { adapters }
     }
 }
@@ -45,10 +45,10 @@ impl Fixture for UdFixture {
                 let mtu = device.limits().mtu;
                 device.set_path(peer, *path, mtu).expect("the path of a device");
                 // Made on another thread; until then only short datagrams wait for it.
-                device.ask(Wish::Resolve(peer));
+                device.request_path(PathRequest::Resolve(peer));
                 let resolved = (0..RESOLVING).any(|_| {
                     real_time::sleep(100_000);
-                    device.poll_fact() == Some(Fact::Path { peer, mtu })
+                    device.poll_event() == Some(DeviceEvent::Path { peer, mtu })
                 });
                 assert!(resolved, "no address handle for the path of a device");
             }
@@ -60,8 +60,8 @@ impl Fixture for UdFixture {
         real_time::sleep(ns);
     }
 
-    fn wait(&mut self, device: &mut Ud<Address>, lane: Lane, ns: u64) -> bool {
-        device.bell(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
+    fn wait(&mut self, device: &mut Ud<Address>, lane: DeviceQueue, ns: u64) -> bool {
+        device.arrival_waiter(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
     }
 
     fn is_faulty(&self) -> bool {

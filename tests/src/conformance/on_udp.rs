@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 use unisono_memory::region::Regions;
 use unisono_udp::{Options, Udp, Woken};
@@ -44,7 +44,7 @@ impl Fixture for UdpFixture {
         real_time::sleep(ns);
     }
 
-    fn wait(&mut self, device: &mut Udp, lane: Lane, ns: u64) -> bool {
+    fn wait(&mut self, device: &mut Udp, lane: DeviceQueue, ns: u64) -> bool {
         device.bell(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use unisono_core::{
-    device::{Device, Lane, Ticket, Token},
+    device::{Device, DeviceQueue, Ticket, Token},
     span::Span,
 };
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The ticket of a token that is dropped.
-fn peek<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<Ticket, Breach> {
+fn peek<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue) -> Result<Ticket, Breach> {
     let ticket = bench.soon(|bench| bench.device(ROUTE.from).token(lane).map(|token| token.ticket()));
     ticket.ok_or(Breach::NoToken(lane))
 }
@@ -40,7 +40,7 @@ pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(bench: &mut Bench<
         if completed != last {
             return Err(Breach::Completed { before: last, found: completed });
         }
-        while let Some(arrival) = bench.take(0, Lane::Polled) {
+        while let Some(arrival) = bench.take(0, DeviceQueue::Polled) {
             bench.device(0).release(arrival.slot);
         }
     }
@@ -52,10 +52,10 @@ pub(super) fn unused_token_posts_nothing<F: Fixture>(bench: &mut Bench<F>) -> Re
         let ticket = peek(bench, ROUTE.lane)?;
         let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
         if let Some(mut token) = bench.device(ROUTE.from).token(ROUTE.lane) {
-            token.head().fill(0xee);
+            token.header_room().fill(0xee);
         }
         bench.device(ROUTE.from).flush(ROUTE.lane);
-        bench.nothing_comes(0, Lane::Polled)?;
+        bench.nothing_comes(0, DeviceQueue::Polled)?;
         next_to(ticket, peek(bench, ROUTE.lane)?)?;
         let after = bench.device(ROUTE.from).completed(ROUTE.lane);
         if after != completed {
@@ -82,7 +82,7 @@ pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Resul
         }
         bench.device(ROUTE.from).flush(ROUTE.lane);
         while !missing.is_empty() {
-            let arrival = bench.next(0, Lane::Polled, 8)?;
+            let arrival = bench.next(0, DeviceQueue::Polled, 8)?;
             bench.device(0).release(arrival.slot);
             if !missing.remove(&arrival.head) {
                 return Err(Breach::Unexpected { head: arrival.head });
@@ -113,7 +113,7 @@ pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<
         }
         posted = bench.device(ROUTE.from).completed(ROUTE.lane);
         bench.finish(ROUTE.from, ROUTE.lane, posted)?;
-        let arrival = bench.next(0, Lane::Polled, bytes)?;
+        let arrival = bench.next(0, DeviceQueue::Polled, bytes)?;
         bench.compare(0, &arrival, &before)?;
         bench.device(0).release(arrival.slot);
         bench.retire(ROUTE.from, region);
@@ -122,12 +122,12 @@ pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<
 }
 
 pub(super) fn queues_count_their_tickets_separately<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
-    let interrupt = Route { lane: Lane::Interrupt, at: Lane::Interrupt, ..ROUTE };
+    let interrupt = Route { lane: DeviceQueue::Interrupt, at: DeviceQueue::Interrupt, ..ROUTE };
     for posted in [ROUTE, interrupt, ROUTE, ROUTE] {
-        let before = [peek(bench, Lane::Polled)?, peek(bench, Lane::Interrupt)?];
+        let before = [peek(bench, DeviceQueue::Polled)?, peek(bench, DeviceQueue::Interrupt)?];
         bench.send(posted, &[3; 8], &[])?;
-        let after = [peek(bench, Lane::Polled)?, peek(bench, Lane::Interrupt)?];
-        for lane in [Lane::Polled, Lane::Interrupt] {
+        let after = [peek(bench, DeviceQueue::Polled)?, peek(bench, DeviceQueue::Interrupt)?];
+        for lane in [DeviceQueue::Polled, DeviceQueue::Interrupt] {
             let before = before[lane as usize];
             let expected = if lane == posted.lane { before.next() } else { before };
             next_to(expected, after[lane as usize])?;

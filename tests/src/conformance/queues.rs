@@ -1,6 +1,6 @@
 //! Cases about queues and their events, paths, and spans.
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Memory, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Memory, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
@@ -9,7 +9,7 @@ use super::{
     test_bench::{Bench, NODES, ROUTE, Route},
 };
 
-const LANES: [Lane; 2] = [Lane::Polled, Lane::Interrupt];
+const LANES: [DeviceQueue; 2] = [DeviceQueue::Polled, DeviceQueue::Interrupt];
 
 /// Longest wait for an event.
 const EVENT_NS: u64 = 1_000_000_000;
@@ -34,12 +34,12 @@ pub(super) fn queues_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<()
 }
 
 /// The lanes that the device has.
-fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [Lane] {
+fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [DeviceQueue] {
     if bench.limits().interrupts { &LANES } else { &LANES[..1] }
 }
 
 /// Polls and arms until the lane is armed, as a process does before sleeping.
-fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Breach> {
+fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue) -> Result<(), Breach> {
     let armed = bench.soon(|bench| match bench.take(0, lane) {
         Some(arrival) => Some(Err(Breach::Unexpected { head: arrival.head })),
         None => (bench.device(0).arm(lane) == Armed::Armed).then_some(Ok(())),
@@ -48,7 +48,7 @@ fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: Lane) -> Result<(), Br
 }
 
 /// Arms the queue and, unless a datagram waits, waits for the event.
-fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: Lane, round: u32) -> Result<(), Breach> {
+fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue, round: u32) -> Result<(), Breach> {
     let armed = bench.device(0).arm(lane);
     if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
         return Err(Breach::WakeUpLost { lane, round });
@@ -111,27 +111,27 @@ pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Re
     let mtu = bench.limits().mtu;
     for (wish, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
         let peer = PeerId(wish);
-        bench.device(0).ask(Wish::Resolve(peer));
-        let answer = bench.soon(|bench| bench.device(0).poll_fact());
+        bench.device(0).request_path(PathRequest::Resolve(peer));
+        let answer = bench.soon(|bench| bench.device(0).poll_event());
         let right = match answer {
-            Some(Fact::Path { peer: answered, mtu: path }) => known && answered == peer && path > 0 && path <= mtu,
-            Some(Fact::NoPath(answered)) => !known && answered == peer,
-            Some(Fact::Down | Fact::Up) | None => false,
+            Some(DeviceEvent::Path { peer: answered, mtu: path }) => known && answered == peer && path > 0 && path <= mtu,
+            Some(DeviceEvent::NoPath(answered)) => !known && answered == peer,
+            Some(DeviceEvent::Down | DeviceEvent::Up) | None => false,
         };
         if !right {
             return Err(Breach::Wish { found: format!("Resolve({peer:?}) was answered by {answer:?}") });
         }
-        bench.device(0).ask(Wish::Forget(peer));
-        if let Some(fact) = bench.device(0).poll_fact() {
+        bench.device(0).request_path(PathRequest::Forget(peer));
+        if let Some(fact) = bench.device(0).poll_event() {
             return Err(Breach::Wish { found: format!("Forget({peer:?}) was answered by {fact:?}") });
         }
     }
     // A path that was forgotten carries datagrams again when it is asked for.
-    bench.device(0).ask(Wish::Resolve(PeerId(1)));
-    bench.device(1).ask(Wish::Resolve(PeerId(0)));
+    bench.device(0).request_path(PathRequest::Resolve(PeerId(1)));
+    bench.device(1).request_path(PathRequest::Resolve(PeerId(0)));
     for node in 0..2 {
-        let answer = bench.soon(|bench| bench.device(node).poll_fact());
-        if !matches!(answer, Some(Fact::Path { .. })) {
+        let answer = bench.soon(|bench| bench.device(node).poll_event());
+        if !matches!(answer, Some(DeviceEvent::Path { .. })) {
             return Err(Breach::Wish { found: format!("a forgotten path came back as {answer:?}") });
         }
     }
@@ -154,9 +154,9 @@ pub(super) fn dead_and_foreign_spans_have_no_address<F: Fixture>(bench: &mut Ben
         check(bench, region, offset, bytes, false)?;
     }
     for other in [
-        Region::new(region.index(), region.life().wrapping_add(1)),
-        Region::new(region.index(), region.life().wrapping_sub(1)),
-        Region::new(u32::MAX, region.life()),
+        Region::new(region.index(), region.generation().wrapping_add(1)),
+        Region::new(region.index(), region.generation().wrapping_sub(1)),
+        Region::new(u32::MAX, region.generation()),
         Region::default(),
     ] {
         check(bench, other, 0, 1, false)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use unisono_core::device::{Device, Lane, Slot};
+use unisono_core::device::{Device, DeviceQueue, Slot};
 
 use super::{
     Breach, Fixture,
@@ -24,7 +24,7 @@ fn receive_numbered<F: Fixture>(bench: &mut Bench<F>, first: u32, count: u32, by
     let mut missing: HashSet<u32> = (first..first + count).collect();
     while !missing.is_empty() {
         let found = count as usize - missing.len();
-        let Ok(arrival) = bench.next(0, Lane::Polled, bytes) else {
+        let Ok(arrival) = bench.next(0, DeviceQueue::Polled, bytes) else {
             return Err(Breach::TooFew { expected: count as usize, found });
         };
         bench.device(0).release(arrival.slot);
@@ -44,7 +44,7 @@ pub(super) fn receive_slots_fill_without_loss<F: Fixture>(bench: &mut Bench<F>) 
     for bytes in [limits.mtu as usize, 32] {
         send_numbered(bench, 0, limits.receive_slots, bytes)?;
         receive_numbered(bench, 0, limits.receive_slots, bytes)?;
-        bench.nothing_comes(0, Lane::Polled)?;
+        bench.nothing_comes(0, DeviceQueue::Polled)?;
     }
     Ok(())
 }
@@ -67,11 +67,11 @@ pub(super) fn released_slots_serve_again<F: Fixture>(bench: &mut Bench<F>) -> Re
 fn drain<F: Fixture>(bench: &mut Bench<F>) -> usize {
     let mut drained = 0;
     loop {
-        while let Some(arrival) = bench.take(0, Lane::Polled) {
+        while let Some(arrival) = bench.take(0, DeviceQueue::Polled) {
             bench.device(0).release(arrival.slot);
             drained += 1;
         }
-        match bench.nothing_comes(0, Lane::Polled) {
+        match bench.nothing_comes(0, DeviceQueue::Polled) {
             Ok(()) => return drained,
             Err(_) => drained += 1,
         }
@@ -84,7 +84,7 @@ pub(super) fn slots_in_use_are_distinct<F: Fixture>(bench: &mut Bench<F>) -> Res
         send_numbered(bench, 0, count, 100)?;
         let mut arrivals: Vec<Arrival> = Vec::new();
         for _ in 0..count {
-            let arrival = bench.next(0, Lane::Polled, 100)?;
+            let arrival = bench.next(0, DeviceQueue::Polled, 100)?;
             if arrivals.iter().any(|other| other.slot == arrival.slot) {
                 return Err(Breach::SharedSlot(arrival.slot));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use unisono_core::device::{Cause, Device, HEAD, Lane, Limits, Memory, Received, Slot, Ticket, Token, Transmit};
+use unisono_core::device::{TxReason, Device, HEADER_ROOM, DeviceQueue, Limits, Memory, Received, Slot, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
@@ -27,14 +27,14 @@ const UNTOUCHED: u8 = 0xa5;
 pub(super) struct Route {
     pub(super) from: usize,
     /// The ring it is posted to.
-    pub(super) lane: Lane,
+    pub(super) lane: DeviceQueue,
     pub(super) to: PeerId,
     /// The lane it is meant for.
-    pub(super) at: Lane,
+    pub(super) at: DeviceQueue,
 }
 
 /// From node 1 to node 0.
-pub(super) const ROUTE: Route = Route { from: 1, lane: Lane::Polled, to: PeerId(0), at: Lane::Polled };
+pub(super) const ROUTE: Route = Route { from: 1, lane: DeviceQueue::Polled, to: PeerId(0), at: DeviceQueue::Polled };
 
 /// A datagram that was received and is not yet released.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Arrival {
         Self {
             slot: received.slot(),
             bytes: received.bytes() as usize,
-            head: received.head().to_vec(),
+            head: received.prefix().to_vec(),
             senders: ASKED.into_iter().filter(|&peer| received.is_from(PeerId(peer))).collect(),
         }
     }
@@ -140,17 +140,17 @@ impl<F: Fixture> Bench<F> {
     }
 
     /// A datagram on the lane, if one is there now.
-    pub(super) fn take(&mut self, node: usize, lane: Lane) -> Option<Arrival> {
+    pub(super) fn take(&mut self, node: usize, lane: DeviceQueue) -> Option<Arrival> {
         self.device(node).receive(lane).map(|received| Arrival::of(&received))
     }
 
     /// The next datagram on the lane; one must come.
-    pub(super) fn next(&mut self, node: usize, lane: Lane, bytes: usize) -> Result<Arrival, Breach> {
+    pub(super) fn next(&mut self, node: usize, lane: DeviceQueue, bytes: usize) -> Result<Arrival, Breach> {
         self.soon(|bench| bench.take(node, lane)).ok_or(Breach::Missing { bytes })
     }
 
     /// Nothing must come on the lane for a while.
-    pub(super) fn nothing_comes(&mut self, node: usize, lane: Lane) -> Result<(), Breach> {
+    pub(super) fn nothing_comes(&mut self, node: usize, lane: DeviceQueue) -> Result<(), Breach> {
         match self.until(QUIET_NS, |bench| bench.take(node, lane)) {
             None => Ok(()),
             Some(arrival) => {
@@ -185,18 +185,18 @@ impl<F: Fixture> Bench<F> {
 
     /// As [`post`](Self::post), unless no entry is free.
     pub(super) fn try_post(&mut self, route: Route, head: &[u8], payload: Option<Span>) -> Option<Ticket> {
-        assert!(head.len() <= HEAD, "a case posts a head of {} bytes", head.len());
+        assert!(head.len() <= HEADER_ROOM, "a case posts a head of {} bytes", head.len());
         let (device, memory) = &mut self.nodes[route.from];
         let mut token = device.token(route.lane)?;
         let ticket = token.ticket();
-        token.head()[..head.len()].copy_from_slice(head);
+        token.header_room()[..head.len()].copy_from_slice(head);
         let transmit = Transmit {
             to: route.to,
-            at: route.at,
-            head: head.len() as u8,
+            queue: route.at,
+            header_bytes: head.len() as u8,
             payload,
-            solicited: route.at == Lane::Interrupt,
-            cause: Cause::First,
+            solicited: route.at == DeviceQueue::Interrupt,
+            reason: TxReason::First,
         };
         let address = payload.and_then(|span| memory.address(span));
         token.post(&transmit, address);
@@ -204,7 +204,7 @@ impl<F: Fixture> Bench<F> {
     }
 
     /// Flushes the lane, waits until everything on it is complete and releases borrowed memory.
-    pub(super) fn finish(&mut self, from: usize, lane: Lane, posted: Ticket) -> Result<(), Breach> {
+    pub(super) fn finish(&mut self, from: usize, lane: DeviceQueue, posted: Ticket) -> Result<(), Breach> {
         self.device(from).flush(lane);
         let mut before = None;
         let finished = self.soon(|bench| {
@@ -250,7 +250,7 @@ impl<F: Fixture> Bench<F> {
         if arrival.bytes != expected.len() {
             return Err(Breach::Length { expected: expected.len(), found: arrival.bytes });
         }
-        let head = &expected[..expected.len().min(HEAD)];
+        let head = &expected[..expected.len().min(HEADER_ROOM)];
         if arrival.head != head {
             return Err(Breach::Head { expected: head.to_vec(), found: arrival.head.clone() });
         }

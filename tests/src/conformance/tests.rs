@@ -3,7 +3,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use unisono_udp::fault::{Faults, Probability};
 use unisono_udp::{MTU_MIN, Options};
 
-use unisono_shmem::layout::{PAGE, Sizes, Waiting};
+use unisono_shmem::layout::{PAGE, SegmentSizes, WaitMode};
 
 use super::{
     flaw::{Flaw, Flawed},
@@ -63,8 +63,8 @@ fn udp_device_conforms_on_a_faulty_link_and_over_ipv6() {
     assert_conforms(|| UdpFixture::new(Options { local, mtu: Some(1452), faults: faults(), ..udp() }));
 }
 
-fn segment() -> Sizes {
-    Sizes { board: PAGE as u32, pool: PAGE as u32, ..Sizes::of_node(3, Waiting::Shared) }
+fn segment() -> SegmentSizes {
+    SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ..SegmentSizes::of_node(3, WaitMode::Oversubscribed) }
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn ring_device_conforms() {
 
 #[test]
 fn ring_device_conforms_at_the_smallest_sizes() {
-    let smallest = Sizes { ring_entries: 16, ring_bulk: 1 << 13, ..segment() };
+    let smallest = SegmentSizes { ring_entries: 16, ring_bulk: 1 << 13, ..segment() };
     assert_conforms(|| ShmemFixture::new(smallest, 1));
-    assert_conforms(|| ShmemFixture::new(Sizes { ring_entries: 8, ring_bulk: 1 << 14, ..segment() }, 3));
+    assert_conforms(|| ShmemFixture::new(SegmentSizes { ring_entries: 8, ring_bulk: 1 << 14, ..segment() }, 3));
 }
 
 #[test]

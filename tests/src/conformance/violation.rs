@@ -3,7 +3,7 @@
 use core::fmt;
 
 use unisono_core::{
-    device::{Lane, Slot, Ticket},
+    device::{DeviceQueue, Slot, Ticket},
     span::Span,
 };
 
@@ -88,7 +88,7 @@ pub enum Breach {
         completed: Ticket,
     },
     /// No token was free within the bound although all postings were flushed.
-    NoToken(Lane),
+    NoToken(DeviceQueue),
     /// Two datagrams in use have the same slot.
     SharedSlot(Slot),
     /// A held datagram shows another slot.
@@ -99,13 +99,13 @@ pub enum Breach {
         found: Slot,
     },
     /// A datagram came on the wrong lane.
-    WrongLane(Lane),
+    WrongLane(DeviceQueue),
     /// An empty queue always reports that a datagram waits.
-    NeverArmed(Lane),
+    NeverArmed(DeviceQueue),
     /// The lane was armed, a datagram arrived or waited, and no event was raised.
     WakeUpLost {
         /// The lane.
-        lane: Lane,
+        lane: DeviceQueue,
         /// In which round.
         round: u32,
     },

@@ -20,13 +20,13 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::ptr::NonNull;
 
-use unisono_core::device::{HEAD, Lane};
+use unisono_core::device::{HEADER_ROOM, DeviceQueue};
 use unisono_core::ids::PeerId;
 use unisono_udp::fault::Faults;
 use unisono_verbs::mlx5::{
-    BlueFlame, CompletionQueue, Entry, Grh, Link, Path, Queues, ReceiveQueue, Route, SendQueue, Stride,
+    BlueFlame, CompletionQueue, SendRecord, Grh, Link, Mlx5Path, Mlx5Queues, ReceiveQueue, Route, SendQueue, Stride,
 };
-use unisono_verbs::raw::{Buffer, Options, Raw, Slabs};
+use unisono_verbs::raw::{ReceiveBuffer, RawOptions, Raw, Slabs};
 use unisono_verbs::registered_memory::Slab;
 
 pub use memory::{AdapterAddress, AdapterMemory};
@@ -37,7 +37,7 @@ use network::Network;
 use queue_memory::Kind;
 
 /// The driver's device over the adapter.
-pub type AdapterDevice = Raw<'static, Queues<'static, Shared>, AdapterAddress>;
+pub type AdapterDevice = Raw<'static, Mlx5Queues<'static, Shared>, AdapterAddress>;
 
 /// Queue pairs take datagrams with this key.
 const QKEY: u32 = 0x8765_4321;
@@ -132,17 +132,17 @@ impl Adapters {
     }
 
     /// The lane's queue pair fails, as it does when the port goes down.
-    pub fn fail(&self, port: u32, lane: Lane) {
+    pub fn fail(&self, port: u32, lane: DeviceQueue) {
         self.network.borrow_mut().fail(qpn(port, lane));
     }
 
     /// Resets the lane's queue pair and makes it ready again.
-    pub fn reset(&self, port: u32, lane: Lane) {
+    pub fn reset(&self, port: u32, lane: DeviceQueue) {
         self.network.borrow_mut().reset(qpn(port, lane));
     }
 
     /// Writes bytes over a completion queue, as a defective adapter might.
-    pub fn scribble(&self, port: u32, lane: Lane, mut byte: impl FnMut(usize) -> u8) {
+    pub fn scribble(&self, port: u32, lane: DeviceQueue, mut byte: impl FnMut(usize) -> u8) {
         let mut network = self.network.borrow_mut();
         for queue in network.completion_memory(qpn(port, lane)) {
             queue.iter_mut().enumerate().for_each(|(at, place)| *place = byte(at));
@@ -152,7 +152,7 @@ impl Adapters {
     fn device(&self, port: u32, count: u32) -> AdapterDevice {
         let config = self.config;
         let lanes = if config.interrupts { 2 } else { 1 };
-        let options = Options {
+        let options = RawOptions {
             mtu: config.mtu,
             receive_slots: config.receive_slots,
             inline: config.inline,
@@ -161,16 +161,16 @@ impl Adapters {
         };
         let buffers = config.receive_slots * lanes + config.holdable;
         let bytes = buffers as usize * (config.mtu as usize + 40).next_multiple_of(64);
-        let slabs = Slabs { heads: self.slab((config.blocks * lanes) as usize * HEAD), buffers: self.slab(bytes) };
-        let polled = self.queues(port, Lane::Polled);
-        let interrupt = config.interrupts.then(|| self.queues(port, Lane::Interrupt));
-        let table = vec![Buffer::FREE; buffers as usize].leak();
+        let slabs = Slabs { heads: self.slab((config.blocks * lanes) as usize * HEADER_ROOM), buffers: self.slab(bytes) };
+        let polled = self.queues(port, DeviceQueue::Polled);
+        let interrupt = config.interrupts.then(|| self.queues(port, DeviceQueue::Interrupt));
+        let table = vec![ReceiveBuffer::FREE; buffers as usize].leak();
         let paths: Vec<_> = (0..count).map(|peer| Some(self.path(peer))).collect();
         Raw::new(options, [Some(polled), interrupt], slabs, table, paths.leak()).expect("sizes that fit")
     }
 
-    fn path(&self, port: u32) -> Path {
-        let at = |lane| if self.config.interrupts { qpn(port, lane) } else { qpn(port, Lane::Polled) };
+    fn path(&self, port: u32) -> Mlx5Path {
+        let at = |lane| if self.config.interrupts { qpn(port, lane) } else { qpn(port, DeviceQueue::Polled) };
         let address = network::address(self.config.fabric, port);
         let grh = Grh { gid: address.gid, hop_limit: 64, ..Grh::default() };
         let (link, grh) = match self.config.fabric {
@@ -180,7 +180,7 @@ impl Adapters {
             }
         };
         let route = Route { link, service_level: 0, rate: 0, grh };
-        Path::new(&route, [at(Lane::Polled), at(Lane::Interrupt)], QKEY, self.config.mtu)
+        Mlx5Path::new(&route, [at(DeviceQueue::Polled), at(DeviceQueue::Interrupt)], QKEY, self.config.mtu)
     }
 
     /// A test's devices live as long as it does, and so does their memory.
@@ -192,7 +192,7 @@ impl Adapters {
         unsafe { Slab::new(start, bytes, key) }
     }
 
-    fn queues(&self, port: u32, lane: Lane) -> Queues<'static, Shared> {
+    fn queues(&self, port: u32, lane: DeviceQueue) -> Mlx5Queues<'static, Shared> {
         let (config, qpn) = (self.config, qpn(port, lane));
         let entries = (config.receive_slots as usize).next_power_of_two();
         let cqe = if config.stride == Stride::Short { 64 } else { 128 };
@@ -215,12 +215,12 @@ impl Adapters {
             );
             (send, receive)
         };
-        let table = vec![Entry::default(); config.blocks as usize].leak();
+        let table = vec![SendRecord::default(); config.blocks as usize].leak();
         let flame = BlueFlame { bytes: config.flame, takes_entries: config.flame > 0, prefers: false };
         let send = SendQueue::new(self.shared(send), qpn, flame, table).expect("a size of queues");
         let tags = vec![None; entries].leak();
         let receive = ReceiveQueue::new(self.shared(receive), tags).expect("a size of queues");
-        Queues { send, sent, receive, received }
+        Mlx5Queues { send, sent, receive, received }
     }
 
     fn shared(&self, id: usize) -> Shared {
@@ -229,10 +229,10 @@ impl Adapters {
 }
 
 /// Takes the event of a lane, if one was raised.
-pub fn take_event(device: &mut AdapterDevice, lane: Lane) -> bool {
+pub fn take_event(device: &mut AdapterDevice, lane: DeviceQueue) -> bool {
     let raised = device.queues_mut(lane).is_some_and(|queues| queues.received.seam_mut().take_event());
     if raised {
-        device.saw_event(lane);
+        device.event_received(lane);
     }
     raised
 }
@@ -242,6 +242,6 @@ pub const fn peer(port: u32) -> PeerId {
     PeerId(port)
 }
 
-const fn qpn(port: u32, lane: Lane) -> u32 {
+const fn qpn(port: u32, lane: DeviceQueue) -> u32 {
     0x100 + port * 2 + lane as u32
 }

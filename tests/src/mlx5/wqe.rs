@@ -7,10 +7,10 @@ mod random_requests;
 use std::io;
 use std::path::Path;
 
-use unisono_verbs::mlx5::{BlueFlame, Entry, ReceiveQueue, Request, SendQueue};
+use unisono_verbs::mlx5::{BlueFlame, SendRecord, ReceiveQueue, SendRequest, SendQueue};
 use unisono_verbs::queue_memory::BLOCK;
-use unisono_verbs::queue_memory::recorded::Memory;
-use unisono_verbs::raw::{Data, Payload};
+use unisono_verbs::queue_memory::recorded::RecordedMemory;
+use unisono_verbs::raw::{Data, SendPayload};
 
 pub use completions::{Read, read_completions};
 pub use omitted_barriers::{Deletion, delete_each_barrier};
@@ -71,11 +71,11 @@ fn of_queue_pair(
 ) -> io::Result<()> {
     let flame =
         BlueFlame { bytes: setup.flame_bytes as usize, takes_entries: setup.takes_entries, prefers: setup.prefers };
-    let mut entries = vec![Entry::default(); setup.blocks as usize];
-    let memory = Memory::new(setup.blocks as usize * 64);
+    let mut entries = vec![SendRecord::default(); setup.blocks as usize];
+    let memory = RecordedMemory::new(setup.blocks as usize * 64);
     let mut queue = SendQueue::new(memory, setup.qpn, flame, &mut entries).expect("a size of queues");
     let mut tags = vec![None; setup.receive_entries as usize];
-    let memory = Memory::new((setup.receive_entries * setup.receive_units) as usize * 16);
+    let memory = RecordedMemory::new((setup.receive_entries * setup.receive_units) as usize * 16);
     let mut receive = ReceiveQueue::new(memory, &mut tags).expect("a size of queues");
     let (mut blocks, mut received) = (0_u32, 0_u16);
     while compared.sends < until {
@@ -129,7 +129,7 @@ fn of_queue_pair(
 }
 
 /// The stored entries and registers.
-fn stored(memory: &Memory) -> Stored {
+fn stored(memory: &RecordedMemory) -> Stored {
     let mut registers = vec![0; REGISTERS];
     for (at, bytes) in &memory.rung {
         registers[*at..*at + bytes.len()].copy_from_slice(bytes);
@@ -137,7 +137,7 @@ fn stored(memory: &Memory) -> Stored {
     Stored { entries: memory.entries.clone(), record: memory.records[0], registers }
 }
 
-fn post_ours(queue: &mut SendQueue<'_, Memory>, post: &Post) -> bool {
+fn post_ours(queue: &mut SendQueue<'_, RecordedMemory>, post: &Post) -> bool {
     let to = random_requests::datagram(&post.to);
     let (mut slices, mut pieces): (Vec<&[u8]>, &[Data]) = (Vec::new(), &[]);
     match &post.pieces {
@@ -145,11 +145,11 @@ fn post_ours(queue: &mut SendQueue<'_, Memory>, post: &Post) -> bool {
         Pieces::Inline(inline) => slices = inline.iter().map(Vec::as_slice).collect(),
     }
     let payload = match &post.pieces {
-        Pieces::Gather(_) => Payload::Gather(pieces),
-        Pieces::Inline(_) => Payload::Inline(&slices),
+        Pieces::Gather(_) => SendPayload::Gather(pieces),
+        Pieces::Inline(_) => SendPayload::Inline(&slices),
     };
     let Post { signalled, solicited, immediate, .. } = *post;
-    queue.post(&Request { to: &to, payload, signalled, solicited, immediate }, 0).is_ok()
+    queue.post(&SendRequest { to: &to, payload, signalled, solicited, immediate }, 0).is_ok()
 }
 
 fn judge(ours: &Stored, theirs: &Stored, compared: &mut Compared, of: impl Fn() -> String) {

@@ -3,8 +3,8 @@
 
 use core::marker::PhantomData;
 
-use unisono_core::collective::{Order, Verb};
-use unisono_core::schedule::{Algorithm, Call};
+use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::schedule::{Algorithm, Spec};
 
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, Room};
@@ -58,7 +58,7 @@ macro_rules! window {
         Entry {
             name: $name,
             widths: ($w, $bits),
-            time: (<$clock>::NAME, <$clock as unisono_core::time::Time>::COUNTS.count_ones()),
+            time: (<$clock>::NAME, <$clock as unisono_core::time::Time>::COUNT_MASK.count_ones()),
             messages: "any",
             in_flight: $n,
             lifetime: Some($lifetime),
@@ -95,7 +95,7 @@ macro_rules! life {
 
 /// Makes the entry of a collective's model: ranks, blocks of the longest eager message, credit, headers.
 macro_rules! collective {
-    ($name:literal, $verb:ident, $algorithm:ident, $size:literal, $segments:literal, $room:expr, $notes:literal) => {
+    ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $segments:literal, $room:expr, $notes:literal) => {
         Entry {
             name: $name,
             widths: (0, 0),
@@ -106,13 +106,13 @@ macro_rules! collective {
             notes: $notes,
             expected: Expected::Holds,
             explore: |explorer| {
-                let call = Call {
+                let spec = Spec {
                     segments: $segments,
                     order: Order::Rank,
-                    ..Call::new(Verb::$verb, Algorithm::$algorithm, $size, 1)
+                    ..Spec::new(CollectiveKind::$collective, Algorithm::$algorithm, $size, 1)
                 };
                 let (limit, credit, headers) = $room;
-                explorer.explore(&Collective::new(call, Room { limit, credit, headers }))
+                explorer.explore(&Collective::new(spec, Room { limit, credit, headers }))
             },
         }
     };

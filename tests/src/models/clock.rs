@@ -1,8 +1,8 @@
 //! The clocks of the models: abstract and relative time.
 
 use unisono_core::time::Time;
-use unisono_core::window::congestion::Control;
-use unisono_core::window::send_window::{Pace, SendWindow};
+use unisono_core::window::congestion::CongestionControl;
+use unisono_core::window::send_window::{PathParameters, SendWindow};
 
 /// A clock that a model can advance.
 pub trait Clock: Time<Stamp = ()> {
@@ -11,7 +11,7 @@ pub trait Clock: Time<Stamp = ()> {
     /// The present moment: deadlines are relative to it.
     const NOW: Self::Instant;
     /// Timing parameters of windows.
-    const PACE: Pace;
+    const PACE: PathParameters;
 
     /// The window one tick later; `None` where time does not pass.
     fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>>;
@@ -27,10 +27,10 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
     type Instant = ();
     type Stamp = ();
     const ZERO: () = ();
-    const BACKOFF: u8 = 0;
-    const UNANSWERED: u8 = 0;
-    const DOUBTS: bool = false;
-    const COUNTS: u8 = COUNTS;
+    const MAX_BACKOFF: u8 = 0;
+    const MAX_UNANSWERED: u8 = 0;
+    const DETECT_MISBEHAVIOUR: bool = false;
+    const COUNT_MASK: u8 = COUNTS;
 
     fn stamp((): ()) {}
     fn before((): (), _: u32) {}
@@ -50,7 +50,7 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
 impl<const COUNTS: u8> Clock for Abstract<COUNTS> {
     const NAME: &str = "abstract";
     const NOW: () = ();
-    const PACE: Pace = Pace { granularity: 1, longest: 8, control: Control::Fixed };
+    const PACE: PathParameters = PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed };
 
     fn later<const W: usize, const BITS: u32>(_: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         None
@@ -73,10 +73,10 @@ impl<const COUNTS: u8> Time for Relative<COUNTS> {
     type Instant = u8;
     type Stamp = ();
     const ZERO: () = ();
-    const BACKOFF: u8 = 2;
-    const UNANSWERED: u8 = 0;
-    const DOUBTS: bool = false;
-    const COUNTS: u8 = COUNTS;
+    const MAX_BACKOFF: u8 = 2;
+    const MAX_UNANSWERED: u8 = 0;
+    const DETECT_MISBEHAVIOUR: bool = false;
+    const COUNT_MASK: u8 = COUNTS;
 
     fn stamp(_: u8) {}
     fn before(_: u8, _: u32) {}
@@ -101,13 +101,13 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.
-    const PACE: Pace = Pace { granularity: 1, longest: 2 * TICK, control: Control::Fixed };
+    const PACE: PathParameters = PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed };
 
     fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         Some(window.with_times(|moment| moment.saturating_sub(1)))
     }
 
     fn is_beyond(deadline: u8) -> bool {
-        u32::from(deadline) * TICK > Self::PACE.longest
+        u32::from(deadline) * TICK > Self::PACE.max_probe_interval
     }
 }

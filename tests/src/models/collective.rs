@@ -7,12 +7,12 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::collective::{Turn, Verb};
+use unisono_core::collective::{Poll, CollectiveKind};
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank, StepId};
 use unisono_core::message::collective_transport::{
-    Action as Wish, Arrival, Entry, Head, Key, Peer, Pools, Posted, ReceiveError, Sent, Steps,
+    TransportAction as Wish, Arrival, Entry, StepHeader, StepKey, CollectivePeer, Pools, Posted, ReceiveError, Sent, CollectiveTransport,
 };
-use unisono_core::schedule::{Call, Executor, Fold, Operation, Place, Plan, Span};
+use unisono_core::schedule::{Spec, Executor, Fold, StepOperation, BlockBuffer, Plan, BlockSpan};
 
 use crate::model_checker::Model;
 
@@ -40,7 +40,7 @@ type Value = Vec<u8>;
 /// A message on its way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Message {
-    head: Head,
+    head: StepHeader,
     /// The step whose payload follows, and the grant that it goes to.
     payload: Option<(u32, Option<PlacementId>)>,
 }
@@ -48,7 +48,7 @@ struct Message {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Side {
     executor: Executor,
-    steps: Steps<Box<[Peer]>, Box<[Entry]>>,
+    steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     /// Input, output, scratch; a block's segments one behind the other.
     memory: [Vec<Value>; 3],
     slots: Vec<Vec<Value>>,
@@ -78,48 +78,48 @@ impl Collective {
     ///
     /// # Panics
     /// There is no such schedule.
-    pub fn new(call: Call, room: Room) -> Self {
-        let plan = |rank| Plan::new(Call { rank: Rank(rank), ..call }).expect("a schedule that exists");
+    pub fn new(call: Spec, room: Room) -> Self {
+        let plan = |rank| Plan::new(Spec { rank: Rank(rank), ..call }).expect("a schedule that exists");
         Self { plans: (0..call.size).map(plan).collect(), room }
     }
 
-    fn call(&self) -> &Call {
-        self.plans[0].call()
+    fn call(&self) -> &Spec {
+        self.plans[0].spec()
     }
 
-    fn place(&self, place: Place) -> usize {
+    fn place(&self, place: BlockBuffer) -> usize {
         match place {
-            Place::Input => usize::from(self.call().verb == Verb::Broadcast),
-            Place::Output => 1,
-            Place::Scratch => 2,
+            BlockBuffer::Input => usize::from(self.call().collective == CollectiveKind::Broadcast),
+            BlockBuffer::Output => 1,
+            BlockBuffer::Scratch => 2,
         }
     }
 
-    fn cells(&self, span: Span) -> impl Iterator<Item = (usize, usize)> {
-        let (place, segments) = (self.place(span.place), self.call().segments);
+    fn cells(&self, span: BlockSpan) -> impl Iterator<Item = (usize, usize)> {
+        let (place, segments) = (self.place(span.buffer), self.call().segments);
         span.blocks.iter().map(move |block| (place, (block * segments + span.segment) as usize))
     }
 
-    fn load(&self, side: &Side, span: Span) -> Vec<Value> {
+    fn load(&self, side: &Side, span: BlockSpan) -> Vec<Value> {
         self.cells(span).map(|(place, cell)| side.memory[place][cell].clone()).collect()
     }
 
-    fn store(&self, side: &mut Side, span: Span, values: Vec<Value>) {
+    fn store(&self, side: &mut Side, span: BlockSpan, values: Vec<Value>) {
         for ((place, cell), value) in self.cells(span).zip(values) {
             side.memory[place][cell] = value;
         }
     }
 
-    fn key(operation: &Operation) -> Key {
-        let (Operation::Send { key: step, .. } | Operation::Receive { key: step, .. }) = *operation else {
-            return Key::default();
+    fn key(operation: &StepOperation) -> StepKey {
+        let (StepOperation::Send { key: step, .. } | StepOperation::Receive { key: step, .. }) = *operation else {
+            return StepKey::default();
         };
-        Key { context: 1, sequence: 0, step }
+        StepKey { context: 1, sequence: 0, step }
     }
 
-    fn span_of(&self, rank: usize, step: u32) -> Span {
+    fn span_of(&self, rank: usize, step: u32) -> BlockSpan {
         match self.plans[rank].step(step).map(|step| step.operation) {
-            Some(Operation::Send { from: span, .. } | Operation::Receive { into: span, .. }) => span,
+            Some(StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => span,
             _ => unreachable!("a step of the schedule that is a message"),
         }
     }
@@ -129,27 +129,27 @@ impl Collective {
         state: &mut State,
         from: usize,
         to: PeerId,
-        head: Head,
+        head: StepHeader,
         payload: Option<(u32, Option<PlacementId>)>,
     ) {
         state.channels[from * self.plans.len() + to.0 as usize].push_back(Message { head, payload });
     }
 
-    fn begin(&self, state: &mut State, rank: usize, step: StepId, operation: &Operation) {
+    fn begin(&self, state: &mut State, rank: usize, step: StepId, operation: &StepOperation) {
         let side = &mut state.sides[rank];
         let key = Self::key(operation);
         match *operation {
-            Operation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0) {
+            StepOperation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0) {
                 Ok(Sent::Eager(head)) => self.push(state, rank, PeerId(to.0), head, Some((step.0, None))),
-                Ok(Sent::Announced(head)) => self.push(state, rank, PeerId(to.0), head, None),
+                Ok(Sent::Rts(head)) => self.push(state, rank, PeerId(to.0), head, None),
                 Err(_) => state.broken = Some("room for every send"),
             },
-            Operation::Receive { of, into, .. } => {
+            StepOperation::Receive { of, into, .. } => {
                 match side.steps.receive(PeerId(of.0), key, into.blocks.len(), step.0) {
                     Ok(Posted::Waits) => {}
                     Ok(Posted::Early { slot }) => {
                         let values = core::mem::take(&mut side.slots[slot as usize]);
-                        side.steps.taken(slot);
+                        side.steps.release_slot(slot);
                         self.store(side, into, values);
                         side.executor.handle_done(step);
                     }
@@ -157,12 +157,12 @@ impl Collective {
                     Err(_) => state.broken = Some("room for every receive"),
                 }
             }
-            Operation::Copy { from, into } => {
+            StepOperation::Copy { from, into } => {
                 let values = self.load(side, from);
                 self.store(side, into, values);
                 side.executor.handle_done(step);
             }
-            Operation::Reduce { from, into, fold } => {
+            StepOperation::Reduce { from, into, fold } => {
                 let pairs = self.load(side, from).into_iter().zip(self.load(side, into));
                 let joined = pairs.map(|(from, into)| match fold {
                     Fold::Left => [from, into].concat(),
@@ -178,8 +178,8 @@ impl Collective {
     fn turn(&self, state: &mut State, rank: usize) {
         loop {
             match state.sides[rank].executor.poll() {
-                Turn::Do(step, operation) => self.begin(state, rank, step, &operation),
-                Turn::Final => {
+                Poll::Request(step, operation) => self.begin(state, rank, step, &operation),
+                Poll::Complete => {
                     state.sides[rank].is_final = true;
                     if !self.is_right(state, rank) {
                         state.broken = Some("the result is correct");
@@ -192,7 +192,7 @@ impl Collective {
         while let Some(wish) = state.sides[rank].steps.poll_action() {
             match wish {
                 Wish::Grant { to, user, key, .. } => {
-                    let head = Head::grant(key, PlacementId(user), ids::Key(7));
+                    let head = StepHeader::cts(key, PlacementId(user), ids::RemoteKey(7));
                     self.push(state, rank, to, head, None);
                 }
                 Wish::Send { to, head } => self.push(state, rank, to, head, None),
@@ -225,22 +225,22 @@ impl Collective {
             }
             Arrival::Nothing => {}
             Arrival::Refused { .. } | Arrival::Disagrees { .. } => state.broken = Some("lengths agree"),
-            Arrival::Nonsense => state.broken = Some("messages keep the protocol"),
+            Arrival::ProtocolViolation => state.broken = Some("messages keep the protocol"),
         }
         Some(())
     }
 
     /// Whether the rank's output is correct.
     fn is_right(&self, state: &State, rank: usize) -> bool {
-        let Call { verb, size, root, segments, .. } = *self.call();
+        let Spec { collective: verb, size, root, segments, .. } = *self.call();
         let everyone: Value = (0..size as u8).collect();
         let side = &state.sides[rank];
         side.memory[1].iter().enumerate().all(|(cell, got)| {
             let block = (cell as u32 / segments) as u8;
             match verb {
-                Verb::Broadcast => *got == [root.0 as u8],
-                Verb::Allgather => *got == [block],
-                Verb::Allreduce => *got == everyone,
+                CollectiveKind::Broadcast => *got == [root.0 as u8],
+                CollectiveKind::Allgather => *got == [block],
+                CollectiveKind::Allreduce => *got == everyone,
                 _ => true,
             }
         })
@@ -252,12 +252,12 @@ impl Model for Collective {
     type Action = Action;
 
     fn initial(&self) -> State {
-        let Call { verb, size, root, segments, .. } = *self.call();
+        let Spec { collective: verb, size, root, segments, .. } = *self.call();
         let side = |(rank, plan): (u32, &Plan)| {
             let free = |count| vec![Entry::FREE; count].into_boxed_slice();
             let slots = usize::from(self.room.credit) * (size as usize - 1);
             let pools = Pools {
-                peers: vec![Peer::new(self.room.limit); size as usize].into(),
+                peers: vec![CollectivePeer::new(self.room.limit); size as usize].into(),
                 sends: free(plan.steps() as usize),
                 receives: free(plan.steps() as usize),
                 slots: free(slots),
@@ -265,11 +265,11 @@ impl Model for Collective {
             };
             let cells = |blocks: u32, value: Value| vec![value; (blocks * segments) as usize];
             let own = || vec![rank as u8];
-            let input = if verb == Verb::Allgather { 1 } else { plan.blocks() };
-            let shown = if verb == Verb::Broadcast && Rank(rank) == root { own() } else { Value::new() };
+            let input = if verb == CollectiveKind::Allgather { 1 } else { plan.blocks() };
+            let shown = if verb == CollectiveKind::Broadcast && Rank(rank) == root { own() } else { Value::new() };
             Side {
                 executor: Executor::new(CollectiveId::default(), *plan),
-                steps: Steps::new(self.room.credit, pools).expect("slots for all credit"),
+                steps: CollectiveTransport::new(self.room.credit, pools).expect("slots for all credit"),
                 memory: [cells(input, own()), cells(plan.blocks(), shown), cells(plan.scratch_blocks(), Value::new())],
                 slots: vec![Vec::new(); slots],
                 is_final: false,
@@ -305,7 +305,7 @@ impl Model for Collective {
 
     fn finished(&self, state: &State) -> bool {
         let idle = |side: &Side| {
-            side.is_final && side.steps.in_use() == unisono_core::message::collective_transport::InUse::default()
+            side.is_final && side.steps.in_use() == unisono_core::message::collective_transport::RecordUsage::default()
         };
         state.sides.iter().all(idle) && state.channels.iter().all(VecDeque::is_empty)
     }

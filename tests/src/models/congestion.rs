@@ -1,7 +1,7 @@
 //! Model of the congestion window of one peer, with arbitrary round-trip samples and losses during a short time.
 
 use unisono_core::time::Time;
-use unisono_core::window::congestion::{Congestion as Window, Control};
+use unisono_core::window::congestion::{Congestion as Window, CongestionControl};
 use unisono_core::window::rtt::Rtt;
 
 use crate::model_checker::Model;
@@ -24,7 +24,7 @@ impl Time for Short {
     type Instant = u8;
     type Stamp = u8;
     const ZERO: u8 = 0;
-    const BACKOFF: u8 = 0;
+    const MAX_BACKOFF: u8 = 0;
 
     fn stamp(now: u8) -> u8 {
         now
@@ -101,7 +101,7 @@ impl Model for Congestion {
         let mut next = *state;
         let mut rtt = Rtt::NONE;
         rtt.sample(ROUND_TRIP);
-        let control = Control::Delay { target: TARGET };
+        let control = CongestionControl::Delay { target: TARGET };
         let units = match *action {
             Action::Wait => {
                 next.now += 1;

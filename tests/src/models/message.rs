@@ -5,9 +5,9 @@
 
 mod rank;
 
-use unisono_core::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::point_to_point::{
-    Action, Head, Leaves, Met, Mode, Outcome, Outgoing, Place, Received, Status,
+    Action, MessageHeader, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveResult, Status,
 };
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
@@ -58,7 +58,7 @@ pub struct May {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Carried {
-    head: Head,
+    head: MessageHeader,
     payload: Option<u8>,
 }
 
@@ -87,7 +87,7 @@ pub struct State<const R: usize> {
     messages: [Message; MOST],
     receives: Vec<(Pattern, Standing)>,
     /// Payloads by their place.
-    kept: Vec<(Place, u8)>,
+    kept: Vec<(PayloadStore, u8)>,
     /// Payloads on their way to granted memory: message and receive.
     placements: Vec<(u8, u8)>,
     cancels: u8,
@@ -149,20 +149,20 @@ impl<const R: usize> Messages<R> {
             eager: EAGER,
             at: message.into(),
             mode: if synchronous { Mode::Synchronous } else { Mode::Standard },
-            lent: true,
+            borrowed: true,
             user: message.into(),
         };
         let from = usize::from(from);
         let leaves = state.machines[from].send(&outgoing).ok()?;
         state.messages[usize::from(message)].sent = true;
         let carried = match leaves {
-            Leaves::Eager { head, done } => {
+            SendAction::Eager { head, done } => {
                 if done {
                     self.end(state, message);
                 }
                 Carried { head, payload: Some(message) }
             }
-            Leaves::Head(head) => Carried { head, payload: None },
+            SendAction::Header(head) => Carried { head, payload: None },
         };
         state.towards[from].push(carried);
         Some(())
@@ -208,9 +208,9 @@ impl<const R: usize> Messages<R> {
         let received = state.machines[R - 1].receive(pattern, u64::MAX, user).ok()?;
         state.receives.push((pattern, Standing::Done));
         match received {
-            Received::Waits(id) => state.receives[user as usize].1 = Standing::Waits(id),
-            Received::Met(met) => {
-                let (Met::Kept { status, .. } | Met::Coming(status) | Met::Truncated(status)) = met;
+            ReceiveResult::Posted(id) => state.receives[user as usize].1 = Standing::Waits(id),
+            ReceiveResult::Matched(met) => {
+                let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = met;
                 let message = self.join(state, user, &status);
                 self.bring(state, user, message, met);
             }
@@ -219,8 +219,8 @@ impl<const R: usize> Messages<R> {
     }
 
     /// Copies a buffered payload.
-    fn bring(&self, state: &mut State<R>, user: u32, message: u8, met: Met) {
-        let Met::Kept { message: id, place, .. } = met else { return };
+    fn bring(&self, state: &mut State<R>, user: u32, message: u8, met: Matched) {
+        let Matched::Unexpected { message: id, place, .. } = met else { return };
         if state.kept.iter().position(|kept| *kept == (place, message)).map(|at| state.kept.remove(at)).is_none() {
             state.broken = Some("another payload is buffered there");
         }
@@ -255,7 +255,7 @@ impl<const R: usize> Messages<R> {
             }
         };
         match action {
-            Action::Head { to, head } => carry(state, to, Carried { head, payload: None }),
+            Action::Header { to, head } => carry(state, to, Carried { head, payload: None }),
             Action::Eager { to, user, head, done } => {
                 carry(state, to, Carried { head, payload: Some(user as u8) });
                 if done {
@@ -278,7 +278,7 @@ impl<const R: usize> Messages<R> {
                     state.machines[rank].fetched(receive);
                     state.receives[user as usize].1 = Standing::Done;
                 } else {
-                    let (to, head) = state.machines[rank].grant(receive, PlacementId(user), Key(0))?;
+                    let (to, head) = state.machines[rank].grant(receive, PlacementId(user), RemoteKey(0))?;
                     carry(state, to, Carried { head, payload: None });
                 }
             }
@@ -299,14 +299,14 @@ impl<const R: usize> Messages<R> {
                 }
                 state.receives[user as usize].1 = Standing::Done;
             }
-            Outcome::Keep { place, .. } => match carried.payload {
+            Outcome::Store { place, .. } => match carried.payload {
                 Some(message) if state.kept.iter().all(|(kept, _)| *kept != place) => {
                     state.kept.push((place, message));
                     state.kept.sort_unstable_by_key(|(_, message)| *message);
                 }
                 _ => state.broken = Some("a payload overwrites another buffered one"),
             },
-            Outcome::Coming { user, status } => {
+            Outcome::Pending { user, status } => {
                 self.join(state, user, &status);
             }
             Outcome::Place { user, placement, more: false, .. } => {
@@ -315,7 +315,7 @@ impl<const R: usize> Messages<R> {
             Outcome::Place { more: true, .. } => state.broken = Some("a part is granted"),
             Outcome::Sent { user, .. } => self.end(state, user as u8),
             Outcome::Truncated { .. } => state.broken = Some("a message is too long for any"),
-            Outcome::Nonsense => state.broken = Some("a rank violates the protocol"),
+            Outcome::ProtocolViolation => state.broken = Some("a rank violates the protocol"),
         }
     }
 

@@ -14,9 +14,9 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;
 
-use unisono_core::endpoint::peer::Life;
+use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::wire::Kind;
+use unisono_core::wire::DatagramKind;
 
 pub use self::datagram::{BITS, Datagram, W as WINDOW};
 pub use self::rank::Step;
@@ -176,7 +176,7 @@ impl<const N: usize> Lives<N> {
         for seen in seen.iter() {
             match *seen {
                 Seen::Sent(datagram) => {
-                    if datagram.kind() == Some(Kind::Bye) {
+                    if datagram.kind() == Some(DatagramKind::Bye) {
                         let to = datagram.expected_life();
                         if to == Some(other.life())
                             && next.given[at][usize::from(other.life())] < before.sent_to(other.life())
@@ -200,10 +200,10 @@ impl<const N: usize> Lives<N> {
             }
         }
         let after = next.sides[at].side.peer_life();
-        if matches!(step, Step::Receive(_)) && before.peer_life() == Life::Alive && after != Life::Alive {
+        if matches!(step, Step::Receive(_)) && before.peer_life() == PeerState::Alive && after != PeerState::Alive {
             let current = before.believes() == Some(other.life());
             let mutual = other.believes() == Some(before.life());
-            if current && mutual && other.peer_life() == Life::Alive && !other.has_left() {
+            if current && mutual && other.peer_life() == PeerState::Alive && !other.has_left() {
                 next.broken = Some("a datagram ends a pair of present incarnations");
             }
         }
@@ -243,7 +243,7 @@ impl<const N: usize> Model for Lives<N> {
             if side.told() <= other.life() {
                 push(Step::Meet);
             }
-            if side.peer_life() == Life::Alive {
+            if side.peer_life() == PeerState::Alive {
                 if side.sent() < self.may.messages[at] && !side.has_left() {
                     push(Step::Send);
                 }

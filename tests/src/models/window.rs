@@ -14,9 +14,9 @@ mod datagram;
 use core::marker::PhantomData;
 
 use unisono_core::device::{Slot, Ticket};
-use unisono_core::window::receive_state::{Inbound, Order};
+use unisono_core::window::receive_state::{ReceiveState, ArrivalOrder};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
-use unisono_core::window::send_window::{Piece, Segment, SendWindow};
+use unisono_core::window::send_window::{SegmentRef, Segment, SendWindow};
 
 use self::datagram::number;
 pub use self::datagram::{Datagram, Echoed, Message};
@@ -54,7 +54,7 @@ pub struct May {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
     sender: SendWindow<T, W, BITS>,
-    inbound: Inbound<T, BITS>,
+    inbound: ReceiveState<T, BITS>,
     receiver: Option<ReceiveWindow<W>>,
     /// Early messages in the cells of the receiver's device.
     held: [Option<Message>; W],
@@ -120,7 +120,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
     fn initial(&self) -> Self::State {
         State {
             sender: SendWindow::new(number(0)),
-            inbound: Inbound::new(number(0)),
+            inbound: ReceiveState::new(number(0)),
             receiver: None,
             held: [None; W],
             network: Network::EMPTY,
@@ -179,8 +179,8 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 let piece = piece(next.sent);
                 let segment = next.sender.push(T::NOW, piece, next.ticket(), &T::PACE)?;
                 next.queued = !last;
-                if last && next.sender.is_scarce() {
-                    next.sender.drain(segment.psn);
+                if last && next.sender.is_credit_low() {
+                    next.sender.return_credit(segment.psn);
                 }
                 next.sent += 1;
                 self.post(&mut next, segment);
@@ -241,7 +241,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
 
 impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BITS, N> {
     fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>) {
-        let message = message(segment.piece);
+        let message = message(segment.reference);
         if segment.psn != number(message) {
             state.broken = Some("a message is sent under another number");
         }
@@ -325,18 +325,18 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     fn arrive(&mut self, lifetime: i8, datagram: Datagram, windowless: bool) -> Option<()> {
         match datagram {
             Datagram::Data { message, count } => {
-                let order = self.inbound.order(number(message), self.receiver.as_ref());
-                if windowless && !matches!(order, Order::Early(_)) {
+                let order = self.inbound.classify(number(message), self.receiver.as_ref());
+                if windowless && !matches!(order, ArrivalOrder::Early(_)) {
                     return None;
                 }
                 match order {
-                    Order::Next => {
+                    ArrivalOrder::Next => {
                         self.deliver(message, lifetime);
                         self.note(message, count);
                         self.pass(lifetime);
                     }
-                    Order::Early(_) if windowless => self.inbound.handle_gap(),
-                    Order::Early(distance) => {
+                    ArrivalOrder::Early(_) if windowless => self.inbound.handle_gap(),
+                    ArrivalOrder::Early(distance) => {
                         let Some(free) = self.held.iter().position(Option::is_none) else {
                             self.broken = Some("more datagrams are held than can be early");
                             return Some(());
@@ -348,13 +348,13 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                         }
                         self.note(message, count);
                     }
-                    Order::Duplicate => self.inbound.hurry(),
-                    Order::Outside => {}
+                    ArrivalOrder::Duplicate => self.inbound.ack_immediately(),
+                    ArrivalOrder::Outside => {}
                 }
             }
             Datagram::Probe { next, number: probe } => self.inbound.handle_probe((), number(next), probe),
             Datagram::Acknowledge { .. } => {
-                self.sender.handle_heard();
+                self.sender.handle_sign_of_life();
                 if let Some(acknowledgement) = datagram.acknowledgement() {
                     self.sender.handle_ack(T::NOW, &acknowledgement, &T::PACE);
                 }
@@ -365,8 +365,8 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
 
     /// With windows this small, every segment is acknowledged at once.
     fn note(&mut self, message: Message, count: u8) {
-        self.inbound.note((), number(message), count);
-        self.inbound.hurry();
+        self.inbound.record((), number(message), count);
+        self.inbound.ack_immediately();
     }
 
     /// Advances the next expected message over the held ones.
@@ -381,10 +381,10 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     }
 }
 
-const fn piece(message: Message) -> Piece {
-    Piece { operation: message as u32, part: 0 }
+const fn piece(message: Message) -> SegmentRef {
+    SegmentRef { operation: message as u32, part: 0 }
 }
 
-const fn message(piece: Piece) -> Message {
+const fn message(piece: SegmentRef) -> Message {
     piece.operation as Message
 }

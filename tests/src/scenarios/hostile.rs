@@ -13,7 +13,7 @@ mod user;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::Event;
 
 pub use self::choices::Choices;
@@ -149,7 +149,7 @@ impl World {
     /// Ends both processes and adds their counters.
     fn stop(&mut self) {
         for i in 0..2 {
-            let events = self.nodes[i].drive(Lane::Polled);
+            let events = self.nodes[i].drive(DeviceQueue::Polled);
             self.heed(i, events);
             self.users[i].end_grants(&mut self.nodes[i], &mut self.outcome);
             self.users[i].look_around(&self.nodes[i], &mut self.outcome);
@@ -221,7 +221,7 @@ impl World {
     fn forge(&self) {
         let forgeries = core::mem::take(&mut self.attacker.borrow_mut().forgeries);
         for forgery in forgeries {
-            self.network.forge(NodeId(forgery.from), NodeId(forgery.to), Lane::Polled, &forgery.bytes);
+            self.network.forge(NodeId(forgery.from), NodeId(forgery.to), DeviceQueue::Polled, &forgery.bytes);
         }
     }
 
@@ -237,12 +237,12 @@ impl World {
                     self.users[i].deliver(node, placement, bytes, self.style, now, &mut self.outcome);
                 }
                 // Under noise an answering peer proves that the other process is alive.
-                Event::Silent(peer) if self.style == Style::Lies => {
+                Event::PeerSilent(peer) if self.style == Style::Lies => {
                     self.nodes[i].endpoint.fail(now, peer);
                     self.nodes[i].wake();
                 }
-                Event::Silent(_) => {}
-                Event::Failed(_) | Event::Parted(_) => {
+                Event::PeerSilent(_) => {}
+                Event::PeerFailed(_) | Event::PeerFinished(_) => {
                     self.users[i].lose_peer(&mut self.nodes[i], &mut self.outcome);
                 }
             }

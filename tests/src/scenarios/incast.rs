@@ -3,8 +3,8 @@
 use alloc::rc::Rc;
 use core::{cell::RefCell, num::NonZeroU64};
 
-use unisono_core::device::Cause;
-use unisono_core::endpoint::operation::SendError;
+use unisono_core::device::TxReason;
+use unisono_core::endpoint::operation::EnqueueError;
 use unisono_core::ids::Psn;
 use unisono_core::span::Span;
 use unisono_core::wire::Header;
@@ -108,7 +108,7 @@ impl Ledger {
             }
             return;
         }
-        let data = matches!(sighting.cause, Some(Cause::First | Cause::ResentNack | Cause::ResentProbe));
+        let data = matches!(sighting.cause, Some(TxReason::First | TxReason::ResentNack | TxReason::ResentProbe));
         if sighting.to != RECEIVER || !data {
             return;
         }
@@ -194,7 +194,7 @@ fn refill(network: &Network, node: &mut Node<WINDOW>, payload: Span, room: u32) 
     let send = |node: &mut Node<WINDOW>| node.endpoint.send(network.now(), RECEIVER.into(), b"", Some(payload));
     let sent = (0..room).map_while(|_| match send(node) {
         Ok(_) => Some(()),
-        Err(SendError::Full) => None,
+        Err(EnqueueError::Full) => None,
         Err(why) => panic!("the receiver is alive: {why:?}"),
     });
     let sent = sent.count() as u32;

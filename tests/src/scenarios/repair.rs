@@ -11,7 +11,7 @@ use core::{cell::RefCell, num::NonZeroU64};
 use std::collections::HashMap;
 
 use unisono_core::counters::Counters;
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_core::endpoint::Event;
 use unisono_core::span::Span;
 use unisono_core::wire::Header;
@@ -59,7 +59,7 @@ struct Losses {
 
 impl Losses {
     fn passes(&mut self, passing: &Passing<'_>) -> Verdict {
-        let (Some(Cause::First), RECEIVER, Some(left)) = (passing.cause, passing.to, self.pass) else {
+        let (Some(TxReason::First), RECEIVER, Some(left)) = (passing.cause, passing.to, self.pass) else {
             return Verdict::Pass;
         };
         self.pass = left.checked_sub(1);
@@ -83,8 +83,8 @@ impl Losses {
     }
 }
 
-const fn is_control(cause: Cause) -> bool {
-    matches!(cause, Cause::Probe | Cause::Acknowledge | Cause::Control)
+const fn is_control(cause: TxReason) -> bool {
+    matches!(cause, TxReason::Probe | TxReason::Acknowledge | TxReason::Control)
 }
 
 struct Bench {

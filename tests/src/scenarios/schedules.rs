@@ -13,7 +13,7 @@ use alloc::rc::Rc;
 use core::ops::AddAssign;
 use std::collections::HashMap;
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 use unisono_udp::fault::Faults;
 
 pub use self::expected_result::Contents;
@@ -82,7 +82,7 @@ impl Progress<'_> {
             Seen::Entered(i) => self.entered[*i] += 1,
             Seen::Left(i, output) => {
                 let work = &self.works[*i];
-                if work.call.verb == Verb::Barrier {
+                if work.call.collective == CollectiveKind::Barrier {
                     self.judge(self.entered[*i] as usize == self.size, work, rank);
                 }
                 let contents = self.contents.entry(*i).or_insert_with(|| Rc::new(Contents::new(work)));

@@ -3,7 +3,7 @@
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 
 use super::{
@@ -38,9 +38,9 @@ pub struct SimDevice {
 #[derive(Debug)]
 pub struct SimToken<'a> {
     device: &'a SimDevice,
-    lane: Lane,
+    lane: DeviceQueue,
     ticket: Ticket,
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
 }
 
 /// A datagram that a [`SimDevice`] received.
@@ -48,7 +48,7 @@ pub struct SimToken<'a> {
 pub struct SimReceived {
     slot: Slot,
     bytes: u32,
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
     from: u32,
     /// The node that is peer 0.
     first: u32,
@@ -76,7 +76,7 @@ impl SimDevice {
     }
 
     /// Whether the event that [`arm`](Device::arm) asked for was raised since the last call.
-    pub fn take_event(&mut self, lane: Lane) -> bool {
+    pub fn take_event(&mut self, lane: DeviceQueue) -> bool {
         let mut fabric = self.fabric.borrow_mut();
         let Some(port) = fabric.active_port(self.node) else { return false };
         let raised = core::mem::take(&mut port.lane_mut(lane).raised);
@@ -86,8 +86,8 @@ impl SimDevice {
 
     fn show(&self, fabric: &Fabric, slot: Slot) -> SimReceived {
         let frame = fabric.frames.of_node(FrameId(slot.0), self.node).unwrap_or_else(|| self.no_such(slot));
-        let mut head = [0; HEAD];
-        let shown = frame.bytes.len().min(HEAD);
+        let mut head = [0; HEADER_ROOM];
+        let shown = frame.bytes.len().min(HEADER_ROOM);
         head[..shown].copy_from_slice(&frame.bytes[..shown]);
         SimReceived {
             slot,
@@ -111,13 +111,13 @@ impl Token for SimToken<'_> {
         self.ticket
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
         &mut self.head
     }
 
     fn post(self, transmit: &Transmit, payload: Option<SimAddress>) {
-        let &Transmit { to, at, head, cause, .. } = transmit;
-        assert!(usize::from(head) <= HEAD, "a head of {head} bytes is longer than its token");
+        let &Transmit { to, queue: at, header_bytes: head, reason: cause, .. } = transmit;
+        assert!(usize::from(head) <= HEADER_ROOM, "a head of {head} bytes is longer than its token");
         let posting = Posting {
             to: self.device.node_of(to),
             at,
@@ -140,8 +140,8 @@ impl Received for SimReceived {
         self.bytes
     }
 
-    fn head(&self) -> &[u8] {
-        &self.head[..HEAD.min(self.bytes as usize)]
+    fn prefix(&self) -> &[u8] {
+        &self.head[..HEADER_ROOM.min(self.bytes as usize)]
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
@@ -170,7 +170,7 @@ impl Device for SimDevice {
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<SimToken<'_>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<SimToken<'_>> {
         let ticket = {
             let fabric = self.fabric.borrow();
             let unfinished = fabric.port(self.node).map_or(0, |port| port.lane(lane).postings.len());
@@ -179,22 +179,22 @@ impl Device for SimDevice {
             }
             Ticket(fabric.ticket(self.node, lane)).next()
         };
-        Some(SimToken { device: self, lane, ticket, head: [0; HEAD] })
+        Some(SimToken { device: self, lane, ticket, head: [0; HEADER_ROOM] })
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         if self.lives() {
             self.fabric.borrow_mut().flush(self.node, lane);
         }
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         let fabric = self.fabric.borrow();
         let unfinished = fabric.port(self.node).map_or(0, |port| port.lane(lane).postings.len());
         Ticket(fabric.ticket(self.node, lane).wrapping_sub(unfinished as u32))
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<SimReceived> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<SimReceived> {
         if !self.lives() {
             return None;
         }
@@ -251,7 +251,7 @@ impl Device for SimDevice {
         fabric.rest(self.node);
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         if !self.lives() {
             return Armed::Armed;
         }
@@ -261,17 +261,17 @@ impl Device for SimDevice {
         if queues.armed { Armed::Armed } else { Armed::Pending }
     }
 
-    fn ask(&mut self, wish: Wish) {
-        let (Wish::Resolve(peer), true) = (wish, self.lives()) else { return };
+    fn request_path(&mut self, wish: PathRequest) {
+        let (PathRequest::Resolve(peer), true) = (wish, self.lives()) else { return };
         let mut fabric = self.fabric.borrow_mut();
         let mtu = fabric.config.mtu;
-        let fact = if fabric.exists(self.node_of(peer)) { Fact::Path { peer, mtu } } else { Fact::NoPath(peer) };
+        let fact = if fabric.exists(self.node_of(peer)) { DeviceEvent::Path { peer, mtu } } else { DeviceEvent::NoPath(peer) };
         fabric.port_mut(self.node).facts.push_back(fact);
         let now = fabric.now;
         fabric.wake_at(self.node, now);
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
         if !self.lives() {
             return None;
         }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::{HashMap, HashSet};
 
-use unisono_core::device::{Fact, Lane};
+use unisono_core::device::{DeviceEvent, DeviceQueue};
 use unisono_udp::fault::{Delayed, Injector};
 
 use super::{
@@ -161,11 +161,11 @@ impl Fabric {
         self.links.get(&node).copied().unwrap_or(self.config.link)
     }
 
-    pub(super) fn ticket_mut(&mut self, node: u32, lane: Lane) -> &mut u32 {
+    pub(super) fn ticket_mut(&mut self, node: u32, lane: DeviceQueue) -> &mut u32 {
         &mut self.node_mut(node).tickets[lane as usize]
     }
 
-    pub(super) fn ticket(&self, node: u32, lane: Lane) -> u32 {
+    pub(super) fn ticket(&self, node: u32, lane: DeviceQueue) -> u32 {
         self.node(node).tickets[lane as usize]
     }
 
@@ -275,10 +275,10 @@ impl Fabric {
             self.wake_at(node, busy);
             return None;
         }
-        Some(self.step_of(node, Lane::Polled))
+        Some(self.step_of(node, DeviceQueue::Polled))
     }
 
-    pub(super) const fn step_of(&self, node: u32, lane: Lane) -> Step {
+    pub(super) const fn step_of(&self, node: u32, lane: DeviceQueue) -> Step {
         Step { at: self.now, node: super::NodeId(node), lane }
     }
 
@@ -314,7 +314,7 @@ impl Fabric {
         }
         self.node_mut(node).linked = linked;
         if self.is_up(node) {
-            self.port_mut(node).facts.push_back(if linked { Fact::Up } else { Fact::Down });
+            self.port_mut(node).facts.push_back(if linked { DeviceEvent::Up } else { DeviceEvent::Down });
             let now = self.now;
             self.wake_at(node, now);
         }

@@ -1,6 +1,6 @@
 //! Datagrams in flight or in a device, in a pool that reuses the memory of freed ones.
 
-use unisono_core::device::{Cause, Lane};
+use unisono_core::device::{TxReason, DeviceQueue};
 
 /// Index into the pool; a device shows it as the datagram's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,9 +29,9 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) from: u32,
     pub(super) to: u32,
-    pub(super) lane: Lane,
+    pub(super) lane: DeviceQueue,
     /// `None` when it was forged.
-    pub(super) cause: Option<Cause>,
+    pub(super) cause: Option<TxReason>,
     /// Bytes were changed, which the checksum at the receiver notices.
     pub(super) corrupt: bool,
     pub(super) place: Place,

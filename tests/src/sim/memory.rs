@@ -47,7 +47,7 @@ impl Stores {
 
     fn of_node(&self, node: u32, region: Region) -> Option<&[u8]> {
         let store = self.all.get(region.index() as usize)?;
-        (store.node == Some(node) && store.life == region.life()).then_some(&store.bytes[..])
+        (store.node == Some(node) && store.life == region.generation()).then_some(&store.bytes[..])
     }
 
     fn retire(&mut self, node: u32, region: Region) {
@@ -74,7 +74,7 @@ impl Stores {
     /// `None` when the region was retired since the address was made.
     pub(super) fn read(&self, address: SimAddress) -> Option<&[u8]> {
         let store = self.all.get(address.region.index() as usize)?;
-        if store.life != address.region.life() {
+        if store.life != address.region.generation() {
             return None;
         }
         store.bytes.get(address.offset..)?.get(..address.bytes as usize)
@@ -83,7 +83,7 @@ impl Stores {
     /// As [`read`](Self::read). At most as many bytes as the address covers.
     pub(super) fn write(&mut self, address: SimAddress, from: &[u8]) -> Option<()> {
         let store = self.all.get_mut(address.region.index() as usize)?;
-        if store.life != address.region.life() || from.len() > address.bytes as usize {
+        if store.life != address.region.generation() || from.len() > address.bytes as usize {
             return None;
         }
         store.bytes.get_mut(address.offset..)?.get_mut(..from.len())?.copy_from_slice(from);

@@ -1,11 +1,11 @@
 //! A simulated process: an endpoint, its device and memory, and a handler that accepts every message.
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Device, Lane};
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{Device, DeviceQueue};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, OperationId, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{Boxed, Sizes};
 
@@ -30,7 +30,7 @@ enum Message {
     Placed(Span),
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         if head.len() == bytes as usize {
             self.arrived.push((from, Message::Whole(head.to_vec())));
@@ -42,7 +42,7 @@ impl Above for Inbox {
         Verdict::Place { to, start: 0 }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -81,7 +81,7 @@ impl<const W: usize> Node<W> {
     /// Adds a peer, as bootstrap does.
     pub fn meet(&mut self, peer: NodeId, incarnation: u32) {
         let mtu = self.network.device(self.id).limits().mtu;
-        self.endpoint.meet(self.network.now(), peer.into(), Incarnation(incarnation), mtu);
+        self.endpoint.add_peer(self.network.now(), peer.into(), Incarnation(incarnation), mtu);
         self.wake();
     }
 
@@ -89,7 +89,7 @@ impl<const W: usize> Node<W> {
     ///
     /// # Errors
     /// As [`Endpoint::send`].
-    pub fn send(&mut self, to: NodeId, bytes: &[u8]) -> Result<OperationId, SendError> {
+    pub fn send(&mut self, to: NodeId, bytes: &[u8]) -> Result<OperationId, EnqueueError> {
         let (head, rest) = bytes.split_at(bytes.len().min(16));
         let payload = (!rest.is_empty()).then(|| {
             let region = self.memory.make(rest.len());
@@ -102,12 +102,12 @@ impl<const W: usize> Node<W> {
     }
 
     /// One round on a lane. Returns what the endpoint reports.
-    pub fn drive(&mut self, lane: Lane) -> Vec<Event> {
+    pub fn drive(&mut self, lane: DeviceQueue) -> Vec<Event> {
         let now = self.network.now();
         let mut device = self.network.device(self.id);
-        while drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.inbox, BUDGET) {}
+        while make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.inbox, BUDGET) {}
         // Acknowledgements that nothing carried leave in the round after.
-        drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.inbox, BUDGET);
+        make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.inbox, BUDGET);
         if let Some(at) = self.endpoint.poll_timeout(now) {
             self.network.wake_at(self.id, at);
         }

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::device::{Cause, Fact, HEAD, Lane};
+use unisono_core::device::{TxReason, DeviceEvent, HEADER_ROOM, DeviceQueue};
 
 use super::{frame::FrameId, memory::SimAddress};
 
@@ -10,9 +10,9 @@ use super::{frame::FrameId, memory::SimAddress};
 #[derive(Clone, Debug)]
 pub(super) struct Posting {
     pub(super) to: u32,
-    pub(super) at: Lane,
-    pub(super) cause: Cause,
-    pub(super) head: [u8; HEAD],
+    pub(super) at: DeviceQueue,
+    pub(super) cause: TxReason,
+    pub(super) head: [u8; HEADER_ROOM],
     pub(super) head_bytes: u8,
     pub(super) payload: Option<SimAddress>,
     /// Of the payload when it was flushed, if it must not change until later.
@@ -43,7 +43,7 @@ pub(super) struct Port {
     /// When that link has carried all of them, in picoseconds.
     pub(super) ingress_free_ps: u64,
     pub(super) held: u32,
-    pub(super) facts: VecDeque<Fact>,
+    pub(super) facts: VecDeque<DeviceEvent>,
 }
 
 impl Queues {
@@ -53,17 +53,17 @@ impl Queues {
 }
 
 impl Port {
-    pub(super) const fn lane(&self, lane: Lane) -> &Queues {
+    pub(super) const fn lane(&self, lane: DeviceQueue) -> &Queues {
         match lane {
-            Lane::Polled => &self.polled,
-            Lane::Interrupt => &self.interrupt,
+            DeviceQueue::Polled => &self.polled,
+            DeviceQueue::Interrupt => &self.interrupt,
         }
     }
 
-    pub(super) const fn lane_mut(&mut self, lane: Lane) -> &mut Queues {
+    pub(super) const fn lane_mut(&mut self, lane: DeviceQueue) -> &mut Queues {
         match lane {
-            Lane::Polled => &mut self.polled,
-            Lane::Interrupt => &mut self.interrupt,
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
         }
     }
 

@@ -1,7 +1,7 @@
 use core::num::NonZeroU64;
 
 use unisono_core::{
-    device::{Armed, Device, Fact, Memory, Received, Slot, Ticket, Token, Transmit, Wish},
+    device::{Armed, Device, DeviceEvent, Memory, Received, Slot, Ticket, Token, Transmit, PathRequest},
     span::{Region, Span},
 };
 
@@ -14,28 +14,28 @@ fn network(count: u32, config: Config) -> (Network, Vec<NodeId>) {
 }
 
 fn transmit(to: NodeId, head: u8) -> Transmit {
-    Transmit { to: to.into(), at: Lane::Polled, head, payload: None, solicited: false, cause: Cause::First }
+    Transmit { to: to.into(), queue: DeviceQueue::Polled, header_bytes: head, payload: None, solicited: false, reason: TxReason::First }
 }
 
 /// Posts a datagram that is only this number.
 fn post(device: &mut SimDevice, to: NodeId, number: u32) {
-    let mut token = device.token(Lane::Polled).expect("the ring has room");
-    token.head()[..4].copy_from_slice(&number.to_le_bytes());
+    let mut token = device.token(DeviceQueue::Polled).expect("the ring has room");
+    token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
     token.post(&transmit(to, 4), None);
 }
 
 fn send(network: &Network, from: NodeId, to: NodeId, number: u32) {
     let mut device = network.device(from);
     post(&mut device, to, number);
-    device.flush(Lane::Polled);
+    device.flush(DeviceQueue::Polled);
 }
 
 fn number(received: &impl Received) -> u32 {
-    u32::from_le_bytes(received.head().try_into().expect("four bytes"))
+    u32::from_le_bytes(received.prefix().try_into().expect("four bytes"))
 }
 
 /// Receives and releases all that waits.
-fn receive_all(device: &mut SimDevice, lane: Lane) -> Vec<u32> {
+fn receive_all(device: &mut SimDevice, lane: DeviceQueue) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(received) = device.receive(lane) {
         numbers.push(number(&received));
@@ -48,7 +48,7 @@ fn receive_all(device: &mut SimDevice, lane: Lane) -> Vec<u32> {
 fn run(network: &Network) -> Vec<(u64, NodeId, u32)> {
     let mut arrivals = Vec::new();
     while let Some(step) = network.step() {
-        let numbers = receive_all(&mut network.device(step.node), Lane::Polled);
+        let numbers = receive_all(&mut network.device(step.node), DeviceQueue::Polled);
         arrivals.extend(numbers.into_iter().map(|number| (step.at, step.node, number)));
     }
     arrivals
@@ -127,7 +127,7 @@ fn faults_strike_and_are_counted() {
 fn run_for(network: &Network, ns: u64) -> Vec<u32> {
     let (deadline, mut numbers) = (network.now() + ns, Vec::new());
     while let Some(step) = network.step_until(deadline) {
-        numbers.extend(receive_all(&mut network.device(step.node), Lane::Polled));
+        numbers.extend(receive_all(&mut network.device(step.node), DeviceQueue::Polled));
     }
     assert_eq!(network.now(), deadline);
     numbers
@@ -152,7 +152,7 @@ fn queue_and_slots_drop_what_exceeds_them() {
     while network.step().is_some() {}
     let counts = network.counts();
     assert_eq!((counts.dropped(Dropped::QueueFull), counts.dropped(Dropped::NoSlot), counts.delivered), (12, 3, 5));
-    assert_eq!(receive_all(&mut network.device(nodes[1]), Lane::Polled), [0, 1, 2, 3, 4]);
+    assert_eq!(receive_all(&mut network.device(nodes[1]), DeviceQueue::Polled), [0, 1, 2, 3, 4]);
     assert_accounted(&network);
 }
 
@@ -184,11 +184,11 @@ fn link_down_loses_both_ways_and_is_reported() {
     send(&network, nodes[1], nodes[0], 2);
     assert_eq!(run(&network), []);
     let mut device = network.device(nodes[1]);
-    assert_eq!((device.poll_fact(), device.poll_fact()), (Some(Fact::Down), None));
+    assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Down), None));
     network.set_linked(nodes[1], true);
     send(&network, nodes[1], nodes[0], 3);
     assert_eq!(run(&network).len(), 1);
-    assert_eq!(device.poll_fact(), Some(Fact::Up));
+    assert_eq!(device.poll_event(), Some(DeviceEvent::Up));
     assert_eq!(network.counts().dropped(Dropped::Down), 2);
     assert_accounted(&network);
 }
@@ -202,22 +202,22 @@ fn crashed_device_is_dead_and_the_restarted_one_fresh() {
     send(&network, nodes[0], nodes[1], 2);
     let step = network.step().expect("the datagram of node 1 arrives first");
     assert_eq!(step.node, nodes[0]);
-    assert_eq!(receive_all(&mut network.device(nodes[0]), Lane::Polled), [1]);
+    assert_eq!(receive_all(&mut network.device(nodes[0]), DeviceQueue::Polled), [1]);
     let step = network.step().expect("the datagram of node 0 arrives");
     assert_eq!(step.node, nodes[1]);
     send(&network, nodes[0], nodes[1], 3);
     network.crash(nodes[1]);
     assert_eq!(network.step_until(10_000), None, "datagram 3 finds nobody");
     send(&network, nodes[0], nodes[1], 4);
-    assert!(former.token(Lane::Polled).is_none() && former.receive(Lane::Polled).is_none());
+    assert!(former.token(DeviceQueue::Polled).is_none() && former.receive(DeviceQueue::Polled).is_none());
     let mut device = network.restart(nodes[1]);
     assert_eq!(network.memory(nodes[1]).address(Span { region, offset: 0, bytes: 1 }), None);
-    assert_eq!(device.token(Lane::Polled).map(|token| token.ticket()), Some(Ticket(1)));
+    assert_eq!(device.token(DeviceQueue::Polled).map(|token| token.ticket()), Some(Ticket(1)));
     assert_eq!(network.step().map(|step| step.at), Some(15_000));
-    assert!(former.receive(Lane::Polled).is_none());
-    assert_eq!(receive_all(&mut device, Lane::Polled), [4], "datagrams to the former life still arrive");
+    assert!(former.receive(DeviceQueue::Polled).is_none());
+    assert_eq!(receive_all(&mut device, DeviceQueue::Polled), [4], "datagrams to the former life still arrive");
     run(&network);
-    assert_eq!(device.completed(Lane::Polled), Ticket(0), "completions of the former life do not count");
+    assert_eq!(device.completed(DeviceQueue::Polled), Ticket(0), "completions of the former life do not count");
     assert_eq!(network.counts().dropped(Dropped::Crashed), 1);
     assert_accounted(&network);
 }
@@ -228,13 +228,13 @@ fn late_completion_may_follow_the_arrival() {
     let mut device = network.device(nodes[0]);
     post(&mut device, nodes[1], 1);
     post(&mut device, nodes[1], 2);
-    assert!(device.token(Lane::Polled).is_none(), "the ring has two entries");
-    device.flush(Lane::Polled);
+    assert!(device.token(DeviceQueue::Polled).is_none(), "the ring has two entries");
+    device.flush(DeviceQueue::Polled);
     assert_eq!(network.step().map(|step| (step.at, step.node)), Some((5_000, nodes[1])));
-    assert_eq!((device.completed(Lane::Polled), device.token(Lane::Polled).is_none()), (Ticket(0), true));
+    assert_eq!((device.completed(DeviceQueue::Polled), device.token(DeviceQueue::Polled).is_none()), (Ticket(0), true));
     run(&network);
-    assert_eq!((network.now(), device.completed(Lane::Polled)), (8_000, Ticket(2)));
-    assert!(device.token(Lane::Polled).is_some());
+    assert_eq!((network.now(), device.completed(DeviceQueue::Polled)), (8_000, Ticket(2)));
+    assert!(device.token(DeviceQueue::Polled).is_some());
 }
 
 #[test]
@@ -244,8 +244,8 @@ fn changing_an_unfinished_payload_is_noticed() {
     let (mut device, mut memory) = (network.device(nodes[0]), network.memory(nodes[0]));
     let region = memory.make(100);
     let payload = memory.address(Span { region, offset: 0, bytes: 100 });
-    device.token(Lane::Polled).expect("room").post(&transmit(nodes[1], 0), payload);
-    device.flush(Lane::Polled);
+    device.token(DeviceQueue::Polled).expect("room").post(&transmit(nodes[1], 0), payload);
+    device.flush(DeviceQueue::Polled);
     memory.write(region, 99, &[1]).expect("inside");
     while network.step().is_some() {}
 }
@@ -257,7 +257,7 @@ fn releasing_twice_is_noticed() {
     send(&network, nodes[0], nodes[1], 1);
     network.step();
     let mut device = network.device(nodes[1]);
-    let slot: Slot = device.receive(Lane::Polled).expect("it arrived").slot();
+    let slot: Slot = device.receive(DeviceQueue::Polled).expect("it arrived").slot();
     device.release(slot);
     device.release(slot);
 }
@@ -271,7 +271,7 @@ fn region_made_again_has_another_life() {
     assert_eq!(memory.read(Span { region: first, offset: 1, bytes: 5 }).as_deref(), Some(&b"\0abc\0"[..]));
     memory.retire(first);
     let second = memory.make(10);
-    assert_eq!((second.index(), second.life()), (first.index(), first.life() + 1));
+    assert_eq!((second.index(), second.generation()), (first.index(), first.generation() + 1));
     let span = |region: Region, offset, bytes| Span { region, offset, bytes };
     assert_eq!(memory.address(span(first, 0, 1)), None);
     assert_eq!(memory.read(span(second, 0, 10)), Some(vec![0; 10]));
@@ -284,15 +284,15 @@ fn region_made_again_has_another_life() {
 fn busy_node_is_stepped_later_but_its_interrupt_lane_at_once() {
     let (network, nodes) = network(2, Config::default());
     network.busy(nodes[1], 1_000_000);
-    assert_eq!(network.device(nodes[1]).arm(Lane::Interrupt), Armed::Armed);
+    assert_eq!(network.device(nodes[1]).arm(DeviceQueue::Interrupt), Armed::Armed);
     send(&network, nodes[0], nodes[1], 1);
     let mut device = network.device(nodes[0]);
-    device.token(Lane::Polled).expect("room").post(&Transmit { at: Lane::Interrupt, ..transmit(nodes[1], 4) }, None);
-    device.flush(Lane::Polled);
-    assert_eq!(network.step(), Some(Step { at: 5_000, node: nodes[1], lane: Lane::Interrupt }));
+    device.token(DeviceQueue::Polled).expect("room").post(&Transmit { queue: DeviceQueue::Interrupt, ..transmit(nodes[1], 4) }, None);
+    device.flush(DeviceQueue::Polled);
+    assert_eq!(network.step(), Some(Step { at: 5_000, node: nodes[1], lane: DeviceQueue::Interrupt }));
     let mut device = network.device(nodes[1]);
-    assert!(device.take_event(Lane::Interrupt) && !device.take_event(Lane::Interrupt));
-    assert_eq!(receive_all(&mut device, Lane::Interrupt), [0]);
+    assert!(device.take_event(DeviceQueue::Interrupt) && !device.take_event(DeviceQueue::Interrupt));
+    assert_eq!(receive_all(&mut device, DeviceQueue::Interrupt), [0]);
     assert_eq!(run(&network), [(1_000_000, nodes[1], 1)]);
     assert_accounted(&network);
 }
@@ -323,17 +323,17 @@ fn harness_takes_changes_and_forges_datagrams() {
     });
     send(&network, nodes[0], nodes[1], 1);
     send(&network, nodes[0], nodes[1], 2);
-    network.forge(NodeId(77), nodes[1], Lane::Polled, &[3, 0, 0, 0]);
+    network.forge(NodeId(77), nodes[1], DeviceQueue::Polled, &[3, 0, 0, 0]);
     let mut device = network.device(nodes[1]);
     network.step();
     network.step();
     let mut receive = || {
-        let received = device.receive(Lane::Polled).expect("two arrive");
+        let received = device.receive(DeviceQueue::Polled).expect("two arrive");
         device.release(received.slot());
         (number(&received), received.is_from(PeerId(0)), received.is_from(PeerId(77)))
     };
     assert_eq!((receive(), receive()), ((0x101, true, false), (0x103, false, true)));
-    let first = Some(Cause::First);
+    let first = Some(TxReason::First);
     let expected = [
         (Sight::Sent, first),
         (Sight::Sent, first),
@@ -350,12 +350,12 @@ fn harness_takes_changes_and_forges_datagrams() {
 fn path_is_answered() {
     let (network, nodes) = network(2, Config::default());
     let mut device = network.device(nodes[0]);
-    device.ask(Wish::Resolve(nodes[1].into()));
-    device.ask(Wish::Resolve(PeerId(2)));
-    device.ask(Wish::Forget(PeerId(2)));
+    device.request_path(PathRequest::Resolve(nodes[1].into()));
+    device.request_path(PathRequest::Resolve(PeerId(2)));
+    device.request_path(PathRequest::Forget(PeerId(2)));
     assert_eq!(network.step().map(|step| step.node), Some(nodes[0]));
-    assert_eq!(device.poll_fact(), Some(Fact::Path { peer: nodes[1].into(), mtu: 1468 }));
-    assert_eq!((device.poll_fact(), device.poll_fact()), (Some(Fact::NoPath(PeerId(2))), None));
+    assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: nodes[1].into(), mtu: 1468 }));
+    assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::NoPath(PeerId(2))), None));
     assert_accounted(&network);
 }
 

@@ -3,7 +3,7 @@
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
-use unisono_core::device::{HEAD, Lane, Ticket};
+use unisono_core::device::{HEADER_ROOM, DeviceQueue, Ticket};
 use unisono_udp::fault::Fate;
 
 use super::{
@@ -25,13 +25,13 @@ impl Link {
 }
 
 impl Fabric {
-    pub(super) fn post(&mut self, node: u32, lane: Lane, posting: Posting) {
+    pub(super) fn post(&mut self, node: u32, lane: DeviceQueue, posting: Posting) {
         *self.ticket_mut(node, lane) = Ticket(self.ticket(node, lane)).next().0;
         self.port_mut(node).lane_mut(lane).postings.push_back(posting);
     }
 
     /// Sends everything posted on the lane.
-    pub(super) fn flush(&mut self, node: u32, lane: Lane) {
+    pub(super) fn flush(&mut self, node: u32, lane: DeviceQueue) {
         let Some(port) = self.active_port(node) else { return };
         let queues = port.lane_mut(lane);
         let (start, end) = (queues.flushed, queues.postings.len());
@@ -56,7 +56,7 @@ impl Fabric {
         }
     }
 
-    fn gather(&mut self, node: u32, lane: Lane, index: usize) {
+    fn gather(&mut self, node: u32, lane: DeviceQueue, index: usize) {
         let id = self.frames.take();
         let mut bytes = core::mem::take(&mut self.frames[id].bytes);
         let late = self.config.completion != Completion::Flush;
@@ -84,7 +84,7 @@ impl Fabric {
             .unwrap_or_else(|| panic!("node {node} ended the life of a region that an unfinished posting names"))
     }
 
-    pub(super) fn complete(&mut self, node: u32, life: u32, lane: Lane, postings: u16) -> Option<Step> {
+    pub(super) fn complete(&mut self, node: u32, life: u32, lane: DeviceQueue, postings: u16) -> Option<Step> {
         if !self.lives(node, life) {
             return None;
         }
@@ -235,7 +235,7 @@ impl Fabric {
     fn arrive(&mut self, id: FrameId) -> Option<Step> {
         let Frame { to, lane, corrupt, .. } = self.frames[id];
         let slots = self.config.receive_slots;
-        let lane = if self.config.interrupts { lane } else { Lane::Polled };
+        let lane = if self.config.interrupts { lane } else { DeviceQueue::Polled };
         let why = if !self.is_up(to) {
             Some(Dropped::Crashed)
         } else if !self.is_linked(to) {
@@ -260,7 +260,7 @@ impl Fabric {
         queues.occupied += 1;
         let event = core::mem::take(&mut queues.armed);
         queues.raised |= event;
-        if event && lane == Lane::Interrupt {
+        if event && lane == DeviceQueue::Interrupt {
             return Some(self.step_of(to, lane));
         }
         self.concern(to)
@@ -281,7 +281,7 @@ impl Fabric {
             from: NodeId(frame.from),
             to: NodeId(frame.to),
             cause: frame.cause,
-            head: &frame.bytes[..frame.bytes.len().min(HEAD)],
+            head: &frame.bytes[..frame.bytes.len().min(HEADER_ROOM)],
             bytes: frame.bytes.len() as u32,
         });
     }

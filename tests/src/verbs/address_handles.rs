@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Device, Fact, Wish};
+use unisono_core::device::{Device, DeviceEvent, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 
@@ -35,14 +35,14 @@ pub fn handles(adapters: [Adapter<'_>; 2]) -> Outcome<Handles> {
     let [mut here, mut there] = End::pair(adapters)?;
     let mut times = Vec::new();
     for _ in 0..MADE {
-        here.device.ask(Wish::Forget(PeerId(1)));
+        here.device.request_path(PathRequest::Forget(PeerId(1)));
         let started = Instant::now();
-        here.device.ask(Wish::Resolve(PeerId(1)));
-        let path = |fact: &Fact| matches!(fact, Fact::Path { .. });
-        within(Duration::from_secs(1), "an address handle", || Ok(here.device.poll_fact().filter(path)))?;
+        here.device.request_path(PathRequest::Resolve(PeerId(1)));
+        let path = |fact: &DeviceEvent| matches!(fact, DeviceEvent::Path { .. });
+        within(Duration::from_secs(1), "an address handle", || Ok(here.device.poll_event().filter(path)))?;
         times.push(started.elapsed().as_secs_f64() * 1e6);
     }
-    let made = |ends: [&End; 2]| ends.map(|end| end.device.tally().handles_made.get()).iter().sum::<u64>();
+    let made = |ends: [&End; 2]| ends.map(|end| end.device.counters().handles_made.get()).iter().sum::<u64>();
     let before = made([&here, &there]);
     let payload = Span { region: here.regions.allocate(64)?, offset: 0, bytes: 64 };
     for message in 1..=MESSAGES {

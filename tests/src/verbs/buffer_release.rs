@@ -1,10 +1,10 @@
 //! A buffer returns to its owner only when no posting refers to it.
 
-use unisono_core::device::{Cause, Device, Lane, Memory, Ticket, Token, Transmit};
+use unisono_core::device::{TxReason, Device, DeviceQueue, Memory, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::registered_memory::Registered;
+use unisono_verbs::registered_memory::RegisteredMemory;
 use unisono_verbs::ud::Ud;
 
 use super::{Adapter, Outcome, device, introduce};
@@ -32,11 +32,11 @@ pub fn lending(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
             last = post(&mut from, span, address)?;
         }
         if in_error {
-            from.fail(Lane::Polled)?;
+            from.fail(DeviceQueue::Polled)?;
         }
-        unfinished += u64::from(last.0.wrapping_sub(from.completed(Lane::Polled).0));
+        unfinished += u64::from(last.0.wrapping_sub(from.completed(DeviceQueue::Polled).0));
         from.settle(key);
-        if from.completed(Lane::Polled) != last {
+        if from.completed(DeviceQueue::Polled) != last {
             return Err("memory came back that a posting names".into());
         }
         // SAFETY: nothing is posted any more.
@@ -44,24 +44,24 @@ pub fn lending(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
             return Err("the region was freed before".into());
         }
         // An adapter that still read it would fail now.
-        if !in_error && from.poll_fact().is_some() {
+        if !in_error && from.poll_event().is_some() {
             return Err("the adapter misses memory that went back".into());
         }
-        while from.poll_fact().is_some() {}
+        while from.poll_event().is_some() {}
     }
     Ok(unfinished)
 }
 
 fn post(device: &mut Ud<Address>, span: Span, address: Address) -> Outcome<Ticket> {
-    let token = device.token(Lane::Polled).ok_or("no free entry")?;
+    let token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
     let ticket = token.ticket();
     let transmit = Transmit {
         to: PeerId(1),
-        at: Lane::Polled,
-        head: 1,
+        queue: DeviceQueue::Polled,
+        header_bytes: 1,
         payload: Some(span),
         solicited: false,
-        cause: Cause::First,
+        reason: TxReason::First,
     };
     token.post(&transmit, Some(address));
     Ok(ticket)

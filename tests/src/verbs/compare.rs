@@ -9,7 +9,7 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use unisono_verbs::ud::{Queues, Writer};
+use unisono_verbs::ud::{QueueChoice, Writer};
 
 use super::{Adapter, Outcome, device};
 
@@ -108,11 +108,11 @@ impl Contender {
     }
 
     /// The requested implementation of its queues. `None`: it is not ours.
-    const fn queues(self) -> Option<Queues> {
+    const fn queues(self) -> Option<QueueChoice> {
         match self {
-            Self::Device | Self::Endpoint => Some(Queues::Auto),
-            Self::LibraryDevice | Self::LibraryEndpoint => Some(Queues::Library),
-            Self::RawDevice | Self::RawEndpoint => Some(Queues::Raw),
+            Self::Device | Self::Endpoint => Some(QueueChoice::Auto),
+            Self::LibraryDevice | Self::LibraryEndpoint => Some(QueueChoice::Library),
+            Self::RawDevice | Self::RawEndpoint => Some(QueueChoice::Raw),
             Self::Perftest | Self::Ucx | Self::Libfabric => None,
         }
     }

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use unisono_verbs::ud::Domain;
-use unisono_verbs::ud::uverbs::{Depth, Pair};
+use unisono_verbs::ud::uverbs::{UverbsDepth, UverbsQueuePair};
 
 use super::{Adapter, KEY, Outcome};
 
 /// A small queue pair: its four mappings have some dozens of pages.
-const DEPTH: Depth = Depth { sends: 64, receives: 64, inline: 256 };
+const DEPTH: UverbsDepth = UverbsDepth { sends: 64, receives: 64, inline: 256 };
 /// More pages than that.
 const PAGES: u64 = 1024;
 /// Mappings of a queue pair, each of which is refused at least once.
@@ -25,7 +25,7 @@ pub fn half_made(adapter: Adapter<'_>) -> Outcome<u64> {
     let domain = Domain::open(Some(adapter.name))?;
     let before = objects(adapter.name)?;
     // SAFETY: nothing is posted.
-    let make = || unsafe { Pair::new(&domain, DEPTH, KEY, 1) };
+    let make = || unsafe { UverbsQueuePair::new(&domain, DEPTH, KEY, 1) };
     // All other memory that this takes is the process's afterwards.
     drop(make()?);
     let (used, room) = (address_space()?, getrlimit(Resource::As));

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Instant;
 use std::{fs, thread};
 
-use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
+use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::Address;
-use unisono_verbs::ud::{Domain, Options, Ud};
+use unisono_verbs::ud::{Domain, UdOptions, Ud};
 
 use super::{Adapter, End, Outcome, device, introduce, within};
 
@@ -26,23 +26,23 @@ pub fn queue_failure(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let mut sent = [0; 2];
     exchange(&mut ends, &mut sent)?;
     for failing in [0, 1, 1, 0] {
-        let rebuilt = ends[failing].device.tally().rebuilt.get();
-        ends[failing].device.fail(Lane::Polled)?;
+        let rebuilt = ends[failing].device.counters().rebuilt.get();
+        ends[failing].device.fail(DeviceQueue::Polled)?;
         exchange(&mut ends, &mut sent)?;
-        if ends[failing].device.tally().rebuilt.get() == rebuilt {
+        if ends[failing].device.counters().rebuilt.get() == rebuilt {
             return Err("a queue in error was not made anew".into());
         }
     }
     // The other lane is mended as well, and the device says what happened.
     let device = &mut ends[0].device;
-    device.fail(Lane::Interrupt)?;
+    device.fail(DeviceQueue::Interrupt)?;
     let mut facts = Vec::new();
     within(BOUND, "the report of the interrupt lane", || {
-        while device.receive(Lane::Interrupt).is_some() {}
-        facts.extend(device.poll_fact());
-        Ok((facts == [Fact::Down, Fact::Up]).then_some(()))
+        while device.receive(DeviceQueue::Interrupt).is_some() {}
+        facts.extend(device.poll_event());
+        Ok((facts == [DeviceEvent::Down, DeviceEvent::Up]).then_some(()))
     })?;
-    Ok(ends.iter().map(|end| end.device.tally().rebuilt.get()).sum())
+    Ok(ends.iter().map(|end| end.device.counters().rebuilt.get()).sum())
 }
 
 /// The interface goes down and up between messages. Returns how long it took until traffic resumed.
@@ -55,11 +55,11 @@ pub fn link_failure(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Dura
     exchange(&mut ends, &mut sent)?;
     ip(&["link", "set", interface, "down"])?;
     let device = &mut ends[0].device;
-    within(BOUND, "the report that the port is down", || Ok((device.poll_fact() == Some(Fact::Down)).then_some(())))?;
+    within(BOUND, "the report that the port is down", || Ok((device.poll_event() == Some(DeviceEvent::Down)).then_some(())))?;
     thread::sleep(Duration::from_millis(200));
     ip(&["link", "set", interface, "up"])?;
     let up = Instant::now();
-    within(BOUND, "the report that the port is up", || Ok((device.poll_fact() == Some(Fact::Up)).then_some(())))?;
+    within(BOUND, "the report that the port is up", || Ok((device.poll_event() == Some(DeviceEvent::Up)).then_some(())))?;
     exchange(&mut ends, &mut sent)?;
     Ok(up.elapsed())
 }
@@ -70,31 +70,31 @@ pub fn link_failure(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Dura
 /// As [`queue_failure`].
 pub fn overrun(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let mut from = device(adapters[0], 2)?;
-    let small = Options { completions: Some(16), receive_slots: 256, ..adapters[1].options(2) };
+    let small = UdOptions { completions: Some(16), receive_slots: 256, ..adapters[1].options(2) };
     let mut to = Ud::new(&Domain::open(Some(adapters[1].name))?, &small)?;
     introduce(&mut [&mut from, &mut to])?;
     for _ in 0..64 {
         post(&mut from, 0)?;
     }
-    from.flush(Lane::Polled);
-    let tally = to.tally();
+    from.flush(DeviceQueue::Polled);
+    let tally = to.counters();
     within(BOUND, "the report of the overrun", || {
         thread::sleep(Duration::from_millis(1));
-        to.poll_fact();
+        to.poll_event();
         Ok((tally.overruns.get() > 0 && tally.rebuilt.get() > 0).then_some(()))
     })?;
-    while let Some(slot) = to.receive(Lane::Polled).map(|datagram| datagram.slot()) {
+    while let Some(slot) = to.receive(DeviceQueue::Polled).map(|datagram| datagram.slot()) {
         to.release(slot);
     }
     for number in 1..50 {
         post(&mut from, number)?;
-        from.flush(Lane::Polled);
+        from.flush(DeviceQueue::Polled);
         let slot = within(BOUND, "a datagram after the overrun", || {
-            to.poll_fact();
-            Ok(to.receive(Lane::Polled).filter(|datagram| datagram.head() == [number]).map(|datagram| datagram.slot()))
+            to.poll_event();
+            Ok(to.receive(DeviceQueue::Polled).filter(|datagram| datagram.prefix() == [number]).map(|datagram| datagram.slot()))
         })?;
         to.release(slot);
-        from.completed(Lane::Polled);
+        from.completed(DeviceQueue::Polled);
     }
     Ok(tally.overruns.get())
 }
@@ -112,7 +112,7 @@ pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration>
     let remover = thread::spawn(move || ip(&["link", "del", &interface]));
     let mut down = false;
     within(BOUND, "the device to close", || {
-        down |= end.device.poll_fact() == Some(Fact::Down);
+        down |= end.device.poll_event() == Some(DeviceEvent::Down);
         Ok((down && end.device.is_closed()).then_some(()))
     })?;
     let closed = started.elapsed();
@@ -122,8 +122,8 @@ pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration>
     drop(other);
     // Postings are lost, and the device stays usable as an object.
     post(&mut end.device, 1)?;
-    end.device.flush(Lane::Polled);
-    end.device.completed(Lane::Polled);
+    end.device.flush(DeviceQueue::Polled);
+    end.device.completed(DeviceQueue::Polled);
     remover.join().map_err(|_| "ip panicked")??;
     within(BOUND, "the adapter to go", || {
         Ok((!fs::exists(format!("/sys/class/infiniband/{}", adapters[0].name))?).then_some(()))
@@ -151,10 +151,10 @@ fn exchange(ends: &mut [End; 2], sent: &mut [u32; 2]) -> Outcome<()> {
 }
 
 fn post(device: &mut Ud<Address>, number: u8) -> Outcome<()> {
-    let mut token = device.token(Lane::Polled).ok_or("no free entry")?;
-    token.head()[0] = number;
-    let (to, at, cause) = (PeerId(1), Lane::Polled, Cause::First);
-    token.post(&Transmit { to, at, head: 1, payload: None, solicited: false, cause }, None);
+    let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
+    token.header_room()[0] = number;
+    let (to, at, cause) = (PeerId(1), DeviceQueue::Polled, TxReason::First);
+    token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause }, None);
     Ok(())
 }
 

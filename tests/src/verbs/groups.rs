@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use unisono_core::device::{Cause, Device, Lane, Received, Token, Transmit};
+use unisono_core::device::{TxReason, Device, DeviceQueue, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::Address;
 use unisono_verbs::ud::{Path, Ud};
@@ -42,7 +42,7 @@ pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
     for (device, adapter) in devices.iter_mut().zip(adapters).take(last) {
         received += receive(device, adapter.name, COUNT)?;
     }
-    if devices[last].look(Lane::Polled) {
+    if devices[last].poll(DeviceQueue::Polled) {
         return Err("a datagram came to an adapter that has left".into());
     }
     Ok(received)
@@ -50,21 +50,21 @@ pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
 
 fn send(device: &mut Ud<Address>, to: PeerId) -> Outcome<()> {
     for number in 0..COUNT {
-        let mut token = device.token(Lane::Polled).ok_or("no free entry")?;
-        token.head()[..4].copy_from_slice(&[number; 4]);
-        let transmit = Transmit { to, at: Lane::Polled, head: 4, payload: None, solicited: false, cause: Cause::First };
+        let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
+        token.header_room()[..4].copy_from_slice(&[number; 4]);
+        let transmit = Transmit { to, queue: DeviceQueue::Polled, header_bytes: 4, payload: None, solicited: false, reason: TxReason::First };
         token.post(&transmit, None);
     }
-    device.flush(Lane::Polled);
+    device.flush(DeviceQueue::Polled);
     Ok(())
 }
 
 fn receive(device: &mut Ud<Address>, adapter: &str, count: u8) -> Outcome<usize> {
     for number in 0..count {
         let slot = within(BOUND, &format!("datagram {number} at {adapter}"), || {
-            let Some(datagram) = device.receive(Lane::Polled) else { return Ok(None) };
-            if datagram.head() != [number; 4] || !datagram.is_from(PeerId(0)) {
-                return Err(format!("{adapter} got {:?} instead of datagram {number}", datagram.head()).into());
+            let Some(datagram) = device.receive(DeviceQueue::Polled) else { return Ok(None) };
+            if datagram.prefix() != [number; 4] || !datagram.is_from(PeerId(0)) {
+                return Err(format!("{adapter} got {:?} instead of datagram {number}", datagram.prefix()).into());
             }
             Ok(Some(datagram.slot()))
         })?;

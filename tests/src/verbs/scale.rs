@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::fs;
 
-use unisono_core::device::{Cause, Device, Lane, Token, Transmit};
+use unisono_core::device::{TxReason, Device, DeviceQueue, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_verbs::ud::{Path, RECORD};
 
@@ -37,17 +37,17 @@ pub fn footprint(adapters: [Adapter<'_>; 2], known: u32, active: u32) -> Outcome
         let path = Path { polled: other.local().polled, ..other.local() };
         end.device.set_path(PeerId(peer), path, mtu)?;
         let now = end.now();
-        end.endpoint.meet(now, PeerId(peer), super::incarnation(peer), mtu);
+        end.endpoint.add_peer(now, PeerId(peer), super::incarnation(peer), mtu);
     }
     for peer in 1..=active {
-        let mut token = end.device.token(Lane::Polled).ok_or("no free entry")?;
-        token.head()[0] = 0;
-        let (to, at, cause) = (PeerId(peer), Lane::Polled, Cause::First);
-        token.post(&Transmit { to, at, head: 1, payload: None, solicited: false, cause }, None);
+        let mut token = end.device.token(DeviceQueue::Polled).ok_or("no free entry")?;
+        token.header_room()[0] = 0;
+        let (to, at, cause) = (PeerId(peer), DeviceQueue::Polled, TxReason::First);
+        token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause }, None);
     }
-    end.device.flush(Lane::Polled);
+    end.device.flush(DeviceQueue::Polled);
     super::within(Duration::from_secs(5), "address handles", || {
-        end.device.poll_fact();
+        end.device.poll_event();
         Ok((end.device.handles() == active as usize).then_some(()))
     })?;
     const { assert!(RECORD <= 24) };

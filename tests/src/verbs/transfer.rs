@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::endpoint::Event;
-use unisono_core::ids::{Key, PeerId, PlacementId};
+use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
 use unisono_core::span::Span;
 
 use super::{Adapter, End, Outcome};
@@ -47,7 +47,7 @@ pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred
         unsafe { address.ok_or("the source lives")?.write(piece) };
     }
     let pieces = bytes.div_ceil(PIECE);
-    let (grant_to, grants) = mpsc::channel::<(usize, PlacementId, Key)>();
+    let (grant_to, grants) = mpsc::channel::<(usize, PlacementId, RemoteKey)>();
     let (started, done) = (Instant::now(), AtomicBool::new(false));
     let (sent, received) = thread::scope(|scope| {
         let (from, done) = (&mut from, &done);
@@ -79,7 +79,7 @@ pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred
             let (mut granted, mut arrived, mut moved) = (0, 0, Instant::now());
             while arrived < pieces {
                 while granted < pieces && granted - arrived < OUT {
-                    let key = Key(granted as u64 + 1);
+                    let key = RemoteKey(granted as u64 + 1);
                     let placement = to.endpoint.grant(PeerId(0), span(target, granted * PIECE), key);
                     let placement = placement.map_err(|error| format!("{error:?}"))?;
                     grant_to.send((granted, placement, key))?;

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Cause, Device, Lane, Received, Token, Transmit};
+use unisono_core::device::{Armed, TxReason, Device, DeviceQueue, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_verbs::ud::Woken;
 
@@ -22,10 +22,10 @@ const BOUND: Duration = Duration::from_secs(5);
 pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
     let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
     introduce(&mut [&mut from, &mut to])?;
-    if to.arm(Lane::Interrupt) != Armed::Armed {
+    if to.arm(DeviceQueue::Interrupt) != Armed::Armed {
         return Err("something waits before anything was sent".into());
     }
-    let bell = to.bell(Lane::Interrupt);
+    let bell = to.arrival_waiter(DeviceQueue::Interrupt);
     // Before the thread: on a busy host it starts later than the datagrams are timed from.
     let started = Instant::now();
     let sleeper = thread::spawn(move || {
@@ -38,19 +38,19 @@ pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
         if sleeper.is_finished() {
             return Err("it was woken by what does not solicit an event".into());
         }
-        let mut token = from.token(Lane::Polled).ok_or("no free entry")?;
-        token.head()[0] = solicited.into();
-        let (to, at, cause) = (PeerId(1), Lane::Interrupt, Cause::Probe);
-        token.post(&Transmit { to, at, head: 1, payload: None, solicited, cause }, None);
-        from.flush(Lane::Polled);
+        let mut token = from.token(DeviceQueue::Polled).ok_or("no free entry")?;
+        token.header_room()[0] = solicited.into();
+        let (to, at, cause) = (PeerId(1), DeviceQueue::Interrupt, TxReason::Probe);
+        token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited, reason: cause }, None);
+        from.flush(DeviceQueue::Polled);
     }
     let (woken, slept, busy) = sleeper.join().map_err(|_| "the sleeper panicked")?;
     if woken != Woken::Arrived || slept < 2 * BEFORE {
         return Err(format!("{woken:?} after {slept:?}").into());
     }
     for expected in [0, 1] {
-        let datagram = to.receive(Lane::Interrupt).ok_or("it woke for nothing")?;
-        if datagram.head() != [expected] || !datagram.is_from(PeerId(0)) {
+        let datagram = to.receive(DeviceQueue::Interrupt).ok_or("it woke for nothing")?;
+        if datagram.prefix() != [expected] || !datagram.is_from(PeerId(0)) {
             return Err("it woke for another datagram".into());
         }
         let slot = datagram.slot();

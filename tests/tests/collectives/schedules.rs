@@ -1,7 +1,7 @@
 //! Collectives over messages in the simulated network; all of them: `cargo run --release -p unisono-tests --bin
 //! schedules`.
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 use unisono_tests::scenarios::schedules::{Choice, Contents, Outcome, run, works};
 use unisono_udp::fault::{Faults, Probability};
 
@@ -26,9 +26,9 @@ fn some_collectives_of_up_to_9_ranks_are_correct_under_faults() {
 #[test]
 fn lists_of_collectives_have_every_verb_and_every_root() {
     let all = works(5, Choice { ports: 2, one_in: 1, seed: 1 });
-    let roots = |verb| (0..5).all(|root| all.iter().any(|work| work.call.verb == verb && work.call.root.0 == root));
-    assert!([Verb::Broadcast, Verb::Reduce, Verb::Gather, Verb::Scatter].into_iter().all(roots));
-    let verbs: std::collections::HashSet<Verb> = all.iter().map(|work| work.call.verb).collect();
+    let roots = |verb| (0..5).all(|root| all.iter().any(|work| work.call.collective == verb && work.call.root.0 == root));
+    assert!([CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Gather, CollectiveKind::Scatter].into_iter().all(roots));
+    let verbs: std::collections::HashSet<CollectiveKind> = all.iter().map(|work| work.call.collective).collect();
     assert_eq!(verbs.len(), 11);
 }
 
@@ -36,12 +36,12 @@ fn lists_of_collectives_have_every_verb_and_every_root() {
 #[test]
 fn expected_results_differ_by_collective_rank_and_root() {
     let all = works(4, Choice { ports: 1, one_in: 1, seed: 1 });
-    let long = all.iter().filter(|work| work.elements == 7 && !work.call.varying && work.call.verb != Verb::Barrier);
+    let long = all.iter().filter(|work| work.elements == 7 && !work.call.varying && work.call.collective != CollectiveKind::Barrier);
     for work in long {
         let contents = Contents::new(work);
         let outputs: Vec<&[u8]> = (0..4).filter_map(|rank| contents.output(rank)).collect();
         assert!(!outputs.is_empty() && outputs.iter().all(|output| !output.is_empty()), "{work:?}");
-        if matches!(work.call.verb, Verb::Scatter | Verb::Alltoall | Verb::ReduceScatter | Verb::Scan | Verb::Exscan) {
+        if matches!(work.call.collective, CollectiveKind::Scatter | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter | CollectiveKind::Scan | CollectiveKind::Exscan) {
             assert!(outputs.windows(2).all(|pair| pair[0] != pair[1]), "{work:?}");
         }
     }

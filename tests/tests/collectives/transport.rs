@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use unisono_core::ids::{self, PeerId, PlacementId};
-use unisono_core::message::collective_transport::header::EAGER_HEAD;
+use unisono_core::message::collective_transport::header::EAGER_HEADER;
 use unisono_core::message::collective_transport::{
-    Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps,
+    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, Sent, CollectiveTransport,
 };
 
-type Machine = Steps<Box<[Peer]>, Box<[Entry]>>;
+type Machine = CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>;
 
 const LIMIT: u32 = 32;
 /// Bytes of a message that an endpoint passes to the handler.
@@ -30,13 +30,13 @@ struct Sizes {
 fn machine(sizes: Sizes) -> Machine {
     let free = |count| vec![Entry::FREE; count].into_boxed_slice();
     let pools = Pools {
-        peers: vec![Peer::new(LIMIT); sizes.ranks].into(),
+        peers: vec![CollectivePeer::new(LIMIT); sizes.ranks].into(),
         sends: free(sizes.records),
         receives: free(sizes.records),
         slots: free(slots(sizes)),
         headers: free(sizes.headers),
     };
-    Steps::new(sizes.credit, pools).expect("as many slots as credit")
+    CollectiveTransport::new(sizes.credit, pools).expect("as many slots as credit")
 }
 
 fn slots(sizes: Sizes) -> usize {
@@ -48,7 +48,7 @@ fn slots(sizes: Sizes) -> usize {
 struct Letter {
     from: usize,
     to: usize,
-    key: Key,
+    key: StepKey,
     bytes: u32,
 }
 
@@ -112,7 +112,7 @@ impl World {
         let to = PeerId(letter.to as u32);
         let (head, body) = match self.ranks[letter.from].steps.send(to, letter.key, letter.bytes, i) {
             Ok(Sent::Eager(head)) => (head, payload(i as usize, &letter)),
-            Ok(Sent::Announced(head)) => (head, Vec::new()),
+            Ok(Sent::Rts(head)) => (head, Vec::new()),
             Err(_) => return false,
         };
         self.push(letter.from, to, Wire::Message([head.as_ref(), &body].concat()));
@@ -127,7 +127,7 @@ impl World {
             Ok(Posted::Early { slot }) => {
                 let got = core::mem::take(&mut rank.slots[slot as usize]);
                 assert!(rank.received.insert(i, got).is_none());
-                rank.steps.taken(slot);
+                rank.steps.release_slot(slot);
                 true
             }
             Err(_) => false,
@@ -152,11 +152,11 @@ impl World {
             }
             Arrival::Keep { slot, start, bytes: length } => {
                 let kept = &mut rank.slots[slot as usize];
-                assert!(kept.is_empty() && length <= LIMIT && bytes.len() == EAGER_HEAD + length as usize);
+                assert!(kept.is_empty() && length <= LIMIT && bytes.len() == EAGER_HEADER + length as usize);
                 *kept = bytes[usize::from(start)..].to_vec();
             }
             Arrival::Place { user, placement, key } => {
-                assert_eq!(key, ids::Key(u64::from(placement.0) + 1));
+                assert_eq!(key, ids::RemoteKey(u64::from(placement.0) + 1));
                 let letter = self.letters[user as usize];
                 assert_eq!((letter.from, letter.to), (to, from));
                 self.placed += 1;
@@ -172,14 +172,14 @@ impl World {
         let machine = &mut self.ranks[rank];
         let Some(action) = machine.steps.poll_action() else { return false };
         let (to, head) = match action {
-            Action::Grant { to, user, key, bytes } => {
+            TransportAction::Grant { to, user, key, bytes } => {
                 let letter = self.letters[user as usize];
                 assert_eq!((letter.from, letter.key, letter.bytes), (to.0 as usize, key, bytes));
                 let placement = machine.granted.len() as u32;
                 machine.granted.push(user);
-                (to, Head::grant(key, PlacementId(placement), ids::Key(u64::from(placement) + 1)))
+                (to, StepHeader::cts(key, PlacementId(placement), ids::RemoteKey(u64::from(placement) + 1)))
             }
-            Action::Send { to, head } => (to, head),
+            TransportAction::Send { to, head } => (to, head),
         };
         self.push(rank, to, Wire::Message(head.as_ref().to_vec()));
         true
@@ -251,7 +251,7 @@ fn world(sizes: Sizes, raw: &[(usize, usize, u32, u32)]) -> World {
     let letter = |(i, (from, ahead, bytes, salt)): (usize, &(usize, usize, u32, u32))| {
         let from = from % sizes.ranks;
         let to = (from + (ahead - 1) % (sizes.ranks - 1) + 1) % sizes.ranks;
-        let key = Key { context: salt % 3, sequence: salt.wrapping_mul(31), step: i as u32 };
+        let key = StepKey { context: salt % 3, sequence: salt.wrapping_mul(31), step: i as u32 };
         Letter { from, to, key, bytes: *bytes }
     };
     World::new(sizes, raw.iter().enumerate().map(letter).collect())
@@ -263,7 +263,7 @@ fn all_arrived(world: &World) -> Result<(), TestCaseError> {
         prop_assert_eq!(got, Some(&payload(i, letter)), "{:?}", letter);
     }
     for rank in &world.ranks {
-        prop_assert_eq!(rank.steps.in_use(), InUse::default());
+        prop_assert_eq!(rank.steps.in_use(), RecordUsage::default());
     }
     Ok(())
 }
@@ -346,7 +346,7 @@ proptest! {
         let sizes = Sizes { ranks: 3, credit: 2, records: 8, headers: 2 };
         let mut steps = machine(sizes);
         for i in 0..4 {
-            let key = Key { context: 0, sequence: 0, step: i << 24 };
+            let key = StepKey { context: 0, sequence: 0, step: i << 24 };
             let _ = steps.send(PeerId(i % 3), key, i * 20, i);
             let _ = steps.receive(PeerId(i % 3), key, i * 20, i);
         }
@@ -368,9 +368,9 @@ proptest! {
             prop_assert!(in_use.slots <= 4 && in_use.headers <= 2 && in_use.sends <= 8 && in_use.receives <= 8);
             prop_assert!((0..50).any(|_| steps.poll_action().is_none()), "actions without end");
         }
-        (0..4).for_each(|user| steps.forget(user));
-        (0..3).for_each(|peer| steps.lose(PeerId(peer), |_| {}));
+        (0..4).for_each(|user| steps.cancel(user));
+        (0..3).for_each(|peer| steps.disconnect(PeerId(peer), |_| {}));
         while steps.poll_action().is_some() {}
-        prop_assert_eq!(steps.in_use(), InUse::default());
+        prop_assert_eq!(steps.in_use(), RecordUsage::default());
     }
 }

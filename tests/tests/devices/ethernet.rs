@@ -4,7 +4,7 @@
 use core::net::Ipv4Addr;
 
 use proptest::{collection::vec, prelude::*};
-use unisono_core::device::{Cause, Device, Fact, Lane, Memory, Received, Slot, Token, Transmit, Wish};
+use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Memory, Received, Slot, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_ethernet::{
@@ -29,17 +29,17 @@ fn pair() -> ([Wire; 2], [Port; 2]) {
     let ports = Hub::ports(2, FRAME, 64, Faults::default());
     let ports = <[Port; 2]>::try_from(ports).expect("two ports");
     let mut devices = [0, 1].map(|number| ethernet_device(ports[usize::from(number)].clone(), number, 2, HOLDABLE));
-    devices[0].ask(Wish::Resolve(PeerId(1)));
-    assert!(devices[1].receive(Lane::Polled).is_none() && devices[0].receive(Lane::Polled).is_none());
-    assert_eq!(devices[0].poll_fact(), Some(Fact::Path { peer: PeerId(1), mtu: 1468 }));
+    devices[0].request_path(PathRequest::Resolve(PeerId(1)));
+    assert!(devices[1].receive(DeviceQueue::Polled).is_none() && devices[0].receive(DeviceQueue::Polled).is_none());
+    assert_eq!(devices[0].poll_event(), Some(DeviceEvent::Path { peer: PeerId(1), mtu: 1468 }));
     (devices, ports)
 }
 
-fn post(device: &mut Wire, to: u32, cause: Cause, head: &[u8], payload: Option<Address>) {
-    let mut token = device.token(Lane::Polled).expect("room");
-    token.head()[..head.len()].copy_from_slice(head);
+fn post(device: &mut Wire, to: u32, cause: TxReason, head: &[u8], payload: Option<Address>) {
+    let mut token = device.token(DeviceQueue::Polled).expect("room");
+    token.header_room()[..head.len()].copy_from_slice(head);
     let transmit =
-        Transmit { to: PeerId(to), at: Lane::Polled, head: head.len() as u8, payload: None, solicited: false, cause };
+        Transmit { to: PeerId(to), queue: DeviceQueue::Polled, header_bytes: head.len() as u8, payload: None, solicited: false, reason: cause };
     token.post(&transmit, payload);
 }
 
@@ -53,7 +53,7 @@ fn genuine() -> (Vec<u8>, Vec<u8>) {
     let payload: Vec<u8> = (0..100).collect();
     // SAFETY: allocated above, used by nobody else.
     unsafe { address.write(&payload) };
-    post(&mut near, 1, Cause::First, &[7; 24], Some(address));
+    post(&mut near, 1, TxReason::First, &[7; 24], Some(address));
     (there.take().expect("a frame"), [vec![7; 24], payload].concat())
 }
 
@@ -111,9 +111,9 @@ proptest! {
         let (mut taken, mut held) = (0, Vec::<Slot>::new());
         for damage in &damages {
             port.inject(damaged(frame.clone(), damage));
-            while let Some(arrival) = device.receive(Lane::Polled) {
+            while let Some(arrival) = device.receive(DeviceQueue::Polled) {
                 // A change that CRC-32C does not see needs more bits than four bytes have, or luck of one in 2³².
-                prop_assert_eq!(arrival.head(), &datagram[..64]);
+                prop_assert_eq!(arrival.prefix(), &datagram[..64]);
                 prop_assert_eq!(arrival.bytes() as usize, datagram.len());
                 let _ = arrival.is_from(PeerId(0));
                 taken += 1;
@@ -127,7 +127,7 @@ proptest! {
             }
         }
         for slot in held {
-            let head = device.held(slot).head().to_vec();
+            let head = device.held(slot).prefix().to_vec();
             prop_assert_eq!(&head, &datagram[..64]);
             device.release(slot);
         }
@@ -151,7 +151,7 @@ fn every_byte_of_a_frame_matters() {
             let mut other = frame.clone();
             other[at] ^= 1 << bit;
             port.inject(other);
-            let arrived = device.receive(Lane::Polled).map(|arrival| {
+            let arrived = device.receive(DeviceQueue::Polled).map(|arrival| {
                 (arrival.slot(), arrival.bytes() as usize == datagram.len(), arrival.is_from(PeerId(0)))
             });
             // Of all there is only the sender's adapter does not matter: the address that it sends from does.
@@ -173,16 +173,16 @@ fn silent_peer_is_looked_for_again() {
     let mut frame = vec![0; 42];
     claim.answer(interface(0).address.address(), hardware(0), &mut frame);
     near.phy().inject(frame);
-    assert!(near.receive(Lane::Polled).is_none());
-    post(&mut near, 1, Cause::First, &[1; 24], None);
+    assert!(near.receive(DeviceQueue::Polled).is_none());
+    post(&mut near, 1, TxReason::First, &[1; 24], None);
     assert_eq!(there.take(), None);
     for _ in 0..4 {
-        post(&mut near, 1, Cause::Probe, &[2; 24], None);
+        post(&mut near, 1, TxReason::Probe, &[2; 24], None);
     }
-    assert!(far.receive(Lane::Polled).is_none(), "a question is no datagram");
-    assert!(near.receive(Lane::Polled).is_none(), "nor is an answer");
-    post(&mut near, 1, Cause::Probe, &[3; 24], None);
-    assert_eq!(far.receive(Lane::Polled).map(|arrival| arrival.head().to_vec()), Some(vec![3; 24]));
+    assert!(far.receive(DeviceQueue::Polled).is_none(), "a question is no datagram");
+    assert!(near.receive(DeviceQueue::Polled).is_none(), "nor is an answer");
+    post(&mut near, 1, TxReason::Probe, &[3; 24], None);
+    assert_eq!(far.receive(DeviceQueue::Polled).map(|arrival| arrival.prefix().to_vec()), Some(vec![3; 24]));
 }
 
 fn interface(number: u8) -> Interface {
@@ -210,19 +210,19 @@ fn peers_beyond_the_link_are_reached_by_the_gateway() {
     for peer in [1, 2] {
         let path = Path { address: Ipv4Addr::new(172, 16, 0, peer), ports: [7000; 2], mtu: 1472 };
         device.set_path(PeerId(peer.into()), path).expect("a path");
-        device.ask(Wish::Resolve(PeerId(peer.into())));
+        device.request_path(PathRequest::Resolve(PeerId(peer.into())));
         let question = there.take().expect("a question");
         assert_eq!(question[38..42], gateway.address.address().octets());
-        assert_eq!(device.poll_fact(), None);
+        assert_eq!(device.poll_event(), None);
     }
     let name = Name { hardware: gateway.hardware, address: gateway.address.address(), port: 1 };
     let mut answer = vec![0; 42];
     name.answer(own.address.address(), own.hardware, &mut answer);
     device.phy().inject(answer);
-    assert!(device.receive(Lane::Polled).is_none(), "an answer is no datagram");
+    assert!(device.receive(DeviceQueue::Polled).is_none(), "an answer is no datagram");
     for peer in [1, 2] {
-        assert_eq!(device.poll_fact(), Some(Fact::Path { peer: PeerId(peer), mtu: 1468 }));
-        post(&mut device, peer, Cause::First, &[1; 24], None);
+        assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: PeerId(peer), mtu: 1468 }));
+        post(&mut device, peer, TxReason::First, &[1; 24], None);
         let frame = there.take().expect("a frame");
         assert_eq!((&frame[..6], &frame[30..34]), (gateway.hardware.as_bytes(), &[172, 16, 0, peer as u8][..]));
     }

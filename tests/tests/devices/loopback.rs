@@ -8,7 +8,7 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::HashMap;
 
-use unisono_core::device::{Armed, Device, Fact, Lane, Limits, Memory, Slot, Ticket, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Memory, Slot, Ticket, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 use unisono_loopback::device::{Arrival, End, Entry, MTU};
@@ -45,11 +45,11 @@ impl Device for Attached {
         self.end.limits()
     }
 
-    fn token(&mut self, lane: Lane) -> Option<Entry<'_, 'static>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<Entry<'_, 'static>> {
         self.end.token(lane)
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         self.end.flush(lane);
         let mut datagram = [0; MTU];
         while let Some((to, bytes)) = self.end.depart(&mut datagram) {
@@ -59,11 +59,11 @@ impl Device for Attached {
         }
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         self.end.completed(lane)
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<Arrival<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Arrival<'_>> {
         self.take_in();
         self.end.receive(lane)
     }
@@ -84,17 +84,17 @@ impl Device for Attached {
         self.end.release(slot);
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         self.take_in();
         self.end.arm(lane)
     }
 
-    fn ask(&mut self, wish: Wish) {
-        self.end.ask(wish);
+    fn request_path(&mut self, wish: PathRequest) {
+        self.end.request_path(wish);
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        self.end.poll_fact()
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.end.poll_event()
     }
 }
 
@@ -152,7 +152,7 @@ impl Fixture for Ends {
     /// A hub has no clock.
     fn advance(&mut self, _: u64) {}
 
-    fn wait(&mut self, device: &mut Attached, lane: Lane, _: u64) -> bool {
+    fn wait(&mut self, device: &mut Attached, lane: DeviceQueue, _: u64) -> bool {
         device.arm(lane) == Armed::Pending
     }
 

@@ -1,11 +1,11 @@
 //! Endpoints over raw mlx5 work queues and a software adapter.
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Cause, Device, Fact, Lane, Received, Token, Transmit};
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::endpoint::{Above, Config as EndpointConfig, Event, Verdict};
-use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
-use unisono_core::progress::drive;
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Received, Token, Transmit};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::endpoint::{Handler, Config as EndpointConfig, Event, Verdict};
+use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_tests::mlx5::adapter::{AdapterDevice, AdapterMemory, Adapters, Config, Fabric, Omitted, peer};
@@ -17,7 +17,7 @@ use unisono_verbs::raw::Failure;
 const MESSAGES: u32 = 3_000;
 /// Bytes of the placement.
 const BYTES: usize = 3_000_003;
-const KEY: Key = Key(0x1234_5678_9abc_def0);
+const KEY: RemoteKey = RemoteKey(0x1234_5678_9abc_def0);
 /// Nanoseconds of a round of the clock.
 const ROUND_NS: u64 = 2_000;
 const ROUNDS: u64 = 3_000_000;
@@ -38,7 +38,7 @@ struct Inbox {
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let number = head.first_chunk().map(|number| u32::from_le_bytes(*number));
         assert_eq!(number, Some(self.received), "in order");
@@ -47,7 +47,7 @@ impl Above for Inbox {
         Verdict::Place { to: self.to.part(0, bytes - 4), start: 4 }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -80,7 +80,7 @@ impl End {
         memory.write(from.region, 0, &data(rank, BYTES));
         let config = EndpointConfig::new(PeerId(rank), incarnation(rank), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
-        endpoint.meet(0, other, incarnation(other.0), limits.mtu);
+        endpoint.add_peer(0, other, incarnation(other.0), limits.mtu);
         let granted = endpoint.grant(other, to, KEY).expect("room");
         let inbox = Inbox { to: inbox, received: 0, lengths: Vec::new(), counters: Counters::default() };
         let longest = limits.mtu - 64;
@@ -98,7 +98,7 @@ impl End {
             match self.endpoint.send(now, self.other(), &self.sent.to_le_bytes(), Some(payload)) {
                 Ok(_) => self.sent += 1,
                 Err(error) => {
-                    assert_eq!(error, SendError::Full);
+                    assert_eq!(error, EnqueueError::Full);
                     break;
                 }
             }
@@ -107,7 +107,7 @@ impl End {
             self.placed = self.endpoint.place(now, self.other(), granted, KEY, self.from).is_ok();
         }
         let before = self.inbox.received;
-        drive(now, Lane::Polled, &mut self.endpoint, &mut self.device, &self.memory, &mut self.inbox, 1);
+        make_progress(now, DeviceQueue::Polled, &mut self.endpoint, &mut self.device, &self.memory, &mut self.inbox, 1);
         if self.inbox.received > before {
             self.check_message(self.inbox.received - 1);
         }
@@ -160,10 +160,10 @@ fn transfer(config: Config) -> u64 {
     for end in &ends {
         assert!(end.memory.read(end.to.region, 0, BYTES) == data(end.other().0, BYTES), "the placement differs");
         let counts = end.device.counts();
-        assert_eq!((counts.astray, counts.malformed, counts.failed), (0, 0, 0));
+        assert_eq!((counts.undeliverable, counts.malformed, counts.failed), (0, 0, 0));
     }
     assert!(adapters.troubles().is_empty(), "{:#?}", adapters.troubles());
-    let again = [Cause::ResentNack, Cause::ResentProbe];
+    let again = [TxReason::ResentNack, TxReason::ResentProbe];
     ends.iter().flat_map(|end| again.map(|cause| end.inbox.counters.sent_for(cause))).sum()
 }
 
@@ -187,10 +187,10 @@ fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -
     let payload = Span { region, offset: 0, bytes: bytes as u32 };
     memory.write(region, 0, &vec![number; bytes]);
     let address = unisono_core::device::Memory::address(memory, payload);
-    let Some(mut token) = device.token(Lane::Polled) else { return false };
-    token.head()[0] = number;
-    let cause = Cause::First;
-    let transmit = Transmit { to: peer(1), at: Lane::Polled, head: 8, payload: Some(payload), solicited: false, cause };
+    let Some(mut token) = device.token(DeviceQueue::Polled) else { return false };
+    token.header_room()[0] = number;
+    let cause = TxReason::First;
+    let transmit = Transmit { to: peer(1), queue: DeviceQueue::Polled, header_bytes: 8, payload: Some(payload), solicited: false, reason: cause };
     token.post(&transmit, address);
     true
 }
@@ -198,8 +198,8 @@ fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -
 /// First bytes of the arrived datagrams.
 fn arrived(device: &mut AdapterDevice) -> Vec<u8> {
     let mut heads = Vec::new();
-    while let Some(datagram) = device.receive(Lane::Polled) {
-        let (slot, head) = (datagram.slot(), datagram.head()[0]);
+    while let Some(datagram) = device.receive(DeviceQueue::Polled) {
+        let (slot, head) = (datagram.slot(), datagram.prefix()[0]);
         heads.push(head);
         device.release(slot);
     }
@@ -221,10 +221,10 @@ fn each_kind_of_barrier_is_missed() {
         let mut ends = adapters.connect(2);
         for number in 0..6 {
             post(&mut ends, number, 50 * usize::from(number));
-            ends[0].0.flush(Lane::Polled);
-            ends[0].0.completed(Lane::Polled);
+            ends[0].0.flush(DeviceQueue::Polled);
+            ends[0].0.completed(DeviceQueue::Polled);
             arrived(&mut ends[1].0);
-            let _ = ends[1].0.arm(Lane::Polled);
+            let _ = ends[1].0.arm(DeviceQueue::Polled);
         }
         adapters.troubles()
     };
@@ -239,22 +239,22 @@ fn failed_queue_pair_is_reported_and_rebuilt() {
     let adapters = Adapters::new(Config::default());
     let mut ends = adapters.connect(2);
     for round in 0..3 {
-        adapters.fail(0, Lane::Polled);
-        adapters.fail(1, Lane::Polled);
+        adapters.fail(0, DeviceQueue::Polled);
+        adapters.fail(1, DeviceQueue::Polled);
         assert!(post(&mut ends, 1, 500));
-        ends[0].0.flush(Lane::Polled);
-        let ticket = ends[0].0.token(Lane::Polled).expect("room").ticket();
-        assert_eq!(ends[0].0.completed(Lane::Polled).next(), ticket, "flushed in error is complete, too");
+        ends[0].0.flush(DeviceQueue::Polled);
+        let ticket = ends[0].0.token(DeviceQueue::Polled).expect("room").ticket();
+        assert_eq!(ends[0].0.completed(DeviceQueue::Polled).next(), ticket, "flushed in error is complete, too");
         assert!(arrived(&mut ends[1].0).is_empty());
         for (port, (device, _)) in (0..).zip(&mut ends) {
-            assert_eq!(device.poll_fact(), Some(Fact::Down), "{round}");
-            adapters.reset(port, Lane::Polled);
-            device.reset(Lane::Polled);
-            assert_eq!((device.poll_fact(), device.poll_fact()), (Some(Fact::Up), None));
+            assert_eq!(device.poll_event(), Some(DeviceEvent::Down), "{round}");
+            adapters.reset(port, DeviceQueue::Polled);
+            device.reset(DeviceQueue::Polled);
+            assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Up), None));
         }
         for number in 0..100 {
             assert!(post(&mut ends, number, 300));
-            ends[0].0.flush(Lane::Polled);
+            ends[0].0.flush(DeviceQueue::Polled);
             assert_eq!(arrived(&mut ends[1].0), [number]);
         }
     }
@@ -269,13 +269,13 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     let payload = Span { region, offset: 0, bytes: 400 };
     let address = unisono_core::device::Memory::address(&ends[0].1, payload);
     ends[0].1.retire(region);
-    let token = ends[0].0.token(Lane::Polled).expect("room");
-    let cause = Cause::First;
-    let transmit = Transmit { to: peer(1), at: Lane::Polled, head: 0, payload: Some(payload), solicited: false, cause };
+    let token = ends[0].0.token(DeviceQueue::Polled).expect("room");
+    let cause = TxReason::First;
+    let transmit = Transmit { to: peer(1), queue: DeviceQueue::Polled, header_bytes: 0, payload: Some(payload), solicited: false, reason: cause };
     token.post(&transmit, address);
-    ends[0].0.flush(Lane::Polled);
-    ends[0].0.completed(Lane::Polled);
-    assert_eq!(ends[0].0.poll_fact(), Some(Fact::Down));
+    ends[0].0.flush(DeviceQueue::Polled);
+    ends[0].0.completed(DeviceQueue::Polled);
+    assert_eq!(ends[0].0.poll_event(), Some(DeviceEvent::Down));
     assert_eq!(ends[0].0.counts().reason, Some(Failure::Protection));
 }
 
@@ -290,11 +290,11 @@ fn arbitrary_completions_do_no_harm() {
         for number in 0..10 {
             post(&mut ends, number, 200);
         }
-        ends[0].0.flush(Lane::Polled);
+        ends[0].0.flush(DeviceQueue::Polled);
         // Owner and opcode as an adapter may write them, the rest anything; or all anything.
         let plausible = round % 2 == 0;
         for port in 0..2 {
-            adapters.scribble(port, Lane::Polled, |at| match (at % 64, plausible) {
+            adapters.scribble(port, DeviceQueue::Polled, |at| match (at % 64, plausible) {
                 (63, true) => random.choice([0, 0x20, 0x22, 0x30, 0xd0, 0xe0]).unwrap_or_default(),
                 (60, true) => 0,
                 (61, true) => random.u8(..64),
@@ -305,11 +305,11 @@ fn arbitrary_completions_do_no_harm() {
         for (device, memory) in &mut ends {
             let mtu = device.limits().mtu;
             for _ in 0..300 {
-                device.completed(Lane::Polled);
-                let Some(datagram) = device.receive(Lane::Polled) else { continue };
+                device.completed(DeviceQueue::Polled);
+                let Some(datagram) = device.receive(DeviceQueue::Polled) else { continue };
                 taken += 1;
                 let (slot, bytes) = (datagram.slot(), datagram.bytes());
-                assert!(bytes <= mtu && datagram.head().len() <= bytes as usize);
+                assert!(bytes <= mtu && datagram.prefix().len() <= bytes as usize);
                 let region = memory.make(bytes as usize);
                 let to = unisono_core::device::Memory::address(memory, Span { region, offset: 0, bytes });
                 device.place(slot, 0, bytes, to.expect("it lives"));

@@ -6,23 +6,23 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Cause, Device, Lane, Memory};
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::endpoint::{Above, Config, Event, Verdict};
-use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
-use unisono_core::progress::drive;
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{TxReason, Device, DeviceQueue, Memory};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::endpoint::{Handler, Config, Event, Verdict};
+use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_memory::region::Regions;
-use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
+use unisono_shmem::device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS};
 use unisono_shmem::host::file::{Mapping, SegmentFile};
-use unisono_shmem::layout::{Layout, PAGE, Sizes as SegmentSizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes as SegmentSizes, WaitMode};
 
 const MESSAGES: u32 = 5_000;
 /// Bytes of the placement.
 const BYTES: usize = 2_000_003;
-const KEY: Key = Key(0x1234_5678_9abc_def0);
+const KEY: RemoteKey = RemoteKey(0x1234_5678_9abc_def0);
 const BOUND: Duration = Duration::from_secs(60);
 
 fn data(number: u32, bytes: usize) -> Vec<u8> {
@@ -42,7 +42,7 @@ struct Inbox {
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let number = head.first_chunk().map(|number| u32::from_le_bytes(*number));
         assert_eq!(number, Some(self.received), "in order");
@@ -51,7 +51,7 @@ impl Above for Inbox {
         Verdict::Place { to: self.to.part(0, bytes - 4), start: 4 }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -68,11 +68,11 @@ struct Told {
 }
 
 /// One end: sends all messages, places its data under the other's grant, and takes as much.
-fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[Told; 2]) {
+fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, told: &[Told; 2]) {
     // SAFETY: this rank takes its own ends, and is the only user of the mapping in this process.
     let segment = unsafe { mapping.segment() };
-    let mut pairs: Vec<_> = (0..2).map(|peer| Pair::new(segment, layout, rank, peer).expect("a rank")).collect();
-    let mut buffers = vec![<Buffer>::FREE; 32 + SPARE];
+    let mut pairs: Vec<_> = (0..2).map(|peer| RingPair::new(segment, layout, rank, peer).expect("a rank")).collect();
+    let mut buffers = vec![<DatagramBuffer>::FREE; 32 + SPARE_BUFFERS];
     let mut device = RingDevice::new(layout, &mut pairs, &mut buffers);
     // SAFETY: this rank uses its regions on one thread, and frees none that its device may name.
     let (peer, limits, mut regions) = (PeerId(1 - rank), device.limits(), unsafe { Regions::new() });
@@ -87,7 +87,7 @@ fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[T
     let mut inbox = Inbox { to: inbox, received: 0, last: 0, counters: Counters::default() };
     let config = Config::new(PeerId(rank), incarnation(rank), &limits);
     let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
-    endpoint.meet(0, peer, incarnation(peer.0), limits.mtu);
+    endpoint.add_peer(0, peer, incarnation(peer.0), limits.mtu);
     let placement = endpoint.grant(peer, to, KEY).expect("room");
     let [own, other] = [rank, peer.0].map(|rank| &told[rank as usize]);
     own.granted.store(placement.0 + 1, SeqCst);
@@ -101,7 +101,7 @@ fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[T
             match endpoint.send(now, peer, &sent.to_le_bytes(), Some(payload)) {
                 Ok(_) => sent += 1,
                 Err(error) => {
-                    assert_eq!(error, SendError::Full);
+                    assert_eq!(error, EnqueueError::Full);
                     break;
                 }
             }
@@ -110,7 +110,7 @@ fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[T
         if !placed && granted > 0 && endpoint.place(now, peer, PlacementId(granted - 1), KEY, from).is_ok() {
             placed = true;
         }
-        let moved = drive(now, Lane::Polled, &mut endpoint, &mut device, &regions, &mut inbox, 1);
+        let moved = make_progress(now, DeviceQueue::Polled, &mut endpoint, &mut device, &regions, &mut inbox, 1);
         if inbox.received > checked {
             checked = inbox.received;
             let (number, bytes) = (checked - 1, inbox.last);
@@ -148,14 +148,14 @@ fn play(mapping: &Mapping, layout: &Layout, rank: u32, clock: Instant, told: &[T
     // SAFETY: it was delivered; nobody else knows the region.
     unsafe { regions.address(to).expect("it lives").read(&mut found) };
     assert!(found == data(peer.0, BYTES), "the placement differs");
-    assert_eq!(inbox.counters.sent_for(Cause::ResentNack), 0, "rings lose nothing: {:?}", device.losses());
-    assert_eq!((device.losses().astray, device.losses().corrupted), (0, 0));
+    assert_eq!(inbox.counters.sent_for(TxReason::ResentNack), 0, "rings lose nothing: {:?}", device.losses());
+    assert_eq!((device.losses().undeliverable, device.losses().corrupted), (0, 0));
 }
 
 #[test]
 fn endpoints_exchange_messages_and_placements_over_rings() {
-    let sizes = SegmentSizes { board: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, Waiting::Shared) };
-    let layout = Layout::new(sizes).expect("a layout");
+    let sizes = SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
+    let layout = SegmentLayout::new(sizes).expect("a layout");
     let file = SegmentFile::create(&layout).expect("memory");
     let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");
     let (clock, told) = (Instant::now(), Default::default());

@@ -1,6 +1,6 @@
 //! A receiver that computes and does not poll (Koop et al. 2007, Fig. 2) is asked rarely and sent nothing again.
 
-use unisono_core::device::Cause;
+use unisono_core::device::TxReason;
 use unisono_core::endpoint::Event;
 use unisono_core::time::units;
 use unisono_tests::sim::node::{Node, job};
@@ -14,8 +14,8 @@ const GRANULARITY_NS: u64 = 250_000;
 /// probes and of resent data since.
 fn send_to_one_who_computes(network: &Network, nodes: &mut [Node<64>], messages: u32, until: u64) -> [u64; 2] {
     let count = |node: &Node<64>| {
-        let resent = [Cause::ResentNack, Cause::ResentProbe].map(|cause| node.inbox.counters.sent_for(cause));
-        [node.inbox.counters.sent_for(Cause::Probe), resent[0] + resent[1]]
+        let resent = [TxReason::ResentNack, TxReason::ResentProbe].map(|cause| node.inbox.counters.sent_for(cause));
+        [node.inbox.counters.sent_for(TxReason::Probe), resent[0] + resent[1]]
     };
     let before = count(&nodes[0]);
     if until > network.now() {
@@ -29,7 +29,7 @@ fn send_to_one_who_computes(network: &Network, nodes: &mut [Node<64>], messages:
         let node = &mut nodes[step.node.0 as usize];
         let events = node.drive(step.lane);
         completed += events.iter().filter(|event| matches!(event, Event::Completed(_, Ok(())))).count() as u32;
-        assert!(!events.iter().any(|event| matches!(event, Event::Silent(_))), "a second is no silence");
+        assert!(!events.iter().any(|event| matches!(event, Event::PeerSilent(_))), "a second is no silence");
         if completed == messages {
             break;
         }

@@ -1,7 +1,7 @@
 //! Endpoints that are idle for minutes or hours: every clock of the core wraps, and no timer may be lost or fire for
 //! ever.
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId};
 use unisono_udp::fault::{Faults, Probability};
@@ -72,7 +72,7 @@ fn timers_that_were_running_go_off_after_any_rest() {
         let end = network.now() + rest;
         while network.step_until(end).is_some() {}
         for node in &mut nodes {
-            node.drive(Lane::Polled);
+            node.drive(DeviceQueue::Polled);
         }
         assert!(exchange(&network, &mut nodes, 20).is_some(), "nothing is repaired after {} minutes", rest / MINUTE);
         // The watch goes on.

@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
-use unisono_core::device::Lane;
-use unisono_core::endpoint::{Config as EndpointConfig, Event, InUse};
-use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
+use unisono_core::device::DeviceQueue;
+use unisono_core::endpoint::{Config as EndpointConfig, Event, PoolUsage};
+use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
 use unisono_core::span::Span;
 use unisono_core::time::units;
 use unisono_memory::records::Sizes;
@@ -33,7 +33,7 @@ struct Job {
     alive: [bool; NODES as usize],
     life: [u32; NODES as usize],
     operations: Vec<HashSet<OperationId>>,
-    grants: Vec<HashMap<PlacementId, (Key, Span)>>,
+    grants: Vec<HashMap<PlacementId, (RemoteKey, Span)>>,
     /// The bytes placed by a key's one use.
     fills: HashMap<u64, (u8, u32)>,
     sent: HashMap<(u32, u32), u32>,
@@ -97,11 +97,11 @@ impl Job {
                         "node {i}: another placement's bytes"
                     );
                 }
-                Event::Silent(peer) => {
+                Event::PeerSilent(peer) => {
                     self.nodes[i].endpoint.fail(now, peer);
                     self.nodes[i].wake();
                 }
-                Event::Failed(_) | Event::Parted(_) => {}
+                Event::PeerFailed(_) | Event::PeerFinished(_) => {}
             }
         }
         for (from, bytes) in self.nodes[i].take_messages() {
@@ -110,7 +110,7 @@ impl Job {
             assert_eq!(word(4), *next, "node {i}: from {from:?}");
             *next += 1;
         }
-        assert_eq!(self.nodes[i].endpoint.audit(), Ok(()), "node {i}");
+        assert_eq!(self.nodes[i].endpoint.check_invariants(), Ok(()), "node {i}");
     }
 
     fn act(&mut self, (what, a, b, much): Action) {
@@ -159,7 +159,7 @@ impl Job {
             3 => {
                 let bytes = usize::from(much) % 9000;
                 let region = self.nodes[i].memory.make(bytes);
-                let (key, to) = (Key(self.keys), Span { region, offset: 0, bytes: bytes as u32 });
+                let (key, to) = (RemoteKey(self.keys), Span { region, offset: 0, bytes: bytes as u32 });
                 self.keys += 1;
                 if let Ok(placement) = self.nodes[i].endpoint.grant(rank, to, key) {
                     self.grants[i].insert(placement, (key, to));
@@ -199,7 +199,7 @@ impl Job {
             }
         }
         self.nodes[i].wake();
-        assert_eq!(self.nodes[i].endpoint.audit(), Ok(()), "node {i}");
+        assert_eq!(self.nodes[i].endpoint.check_invariants(), Ok(()), "node {i}");
     }
 
     /// Runs until everything has ended, and checks that nothing is left.
@@ -219,13 +219,13 @@ impl Job {
                 assert!(self.nodes[i].endpoint.withdraw(placement), "node {i}");
             }
             // What a dead peer sent in part waits for the rest until the death is known.
-            assert_eq!(self.nodes[i].endpoint.in_use().senders, 0, "node {i}");
+            assert_eq!(self.nodes[i].endpoint.pool_usage().senders, 0, "node {i}");
             for peer in 0..NODES {
                 self.nodes[i].endpoint.fail(now, PeerId(peer));
             }
-            let _ = self.nodes[i].drive(Lane::Polled);
+            let _ = self.nodes[i].drive(DeviceQueue::Polled);
             let endpoint = &self.nodes[i].endpoint;
-            assert_eq!(endpoint.in_use(), InUse::default(), "node {i}");
+            assert_eq!(endpoint.pool_usage(), PoolUsage::default(), "node {i}");
             assert_eq!(endpoint.poll_timeout(now), None, "node {i}: a timer is left");
             assert!(endpoint.is_acknowledged() && endpoint.is_idle());
         }

@@ -5,8 +5,8 @@ extern crate alloc;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::Lane;
-use unisono_core::wire::{Flags, Header, Kind};
+use unisono_core::device::DeviceQueue;
+use unisono_core::wire::{Flags, Header, DatagramKind};
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId, Sight, Verdict};
 
@@ -26,7 +26,7 @@ fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
     let taken = Rc::clone(&given_back);
     // The notice is on its way for long.
     network.tamper(move |passing| match Header::<32>::parse(passing.bytes) {
-        Ok(header) if header.kind == Kind::Acknowledge && header.flags.contains(Flags::DRAINED) => {
+        Ok(header) if header.kind == DatagramKind::Acknowledge && header.flags.contains(Flags::DRAINED) => {
             taken.borrow_mut().clone_from(passing.bytes);
             Verdict::Take
         }
@@ -46,13 +46,13 @@ fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
     network.watch(move |sighting| {
         if (sighting.what, sighting.from) == (Sight::Sent, NodeId(1))
             && let Ok(header) = Header::<32>::parse(sighting.head)
-            && header.kind == Kind::Eager
+            && header.kind == DatagramKind::Eager
         {
             *seen.borrow_mut() = Some(header.credit);
         }
     });
     network.tamper(|_| Verdict::Pass);
-    network.forge(NodeId(0), NodeId(1), Lane::Polled, &late);
+    network.forge(NodeId(0), NodeId(1), DeviceQueue::Polled, &late);
     run(&network, &mut nodes, network.now() + 100_000);
     nodes[1].send(NodeId(0), b"says what is granted").expect("room");
     run(&network, &mut nodes, network.now() + 100_000);

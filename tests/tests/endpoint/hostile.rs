@@ -1,12 +1,12 @@
 //! Endpoints against a hostile network, in short runs (`--bin hostile` damages ten million datagrams).
 
 use proptest::prelude::*;
-use unisono_core::counters::Reason;
-use unisono_core::device::Cause;
+use unisono_core::counters::DropReason;
+use unisono_core::device::TxReason;
 use unisono_core::endpoint::Event;
-use unisono_core::ids::Key;
+use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
-use unisono_core::wire::{Header, Kind};
+use unisono_core::wire::{Header, DatagramKind};
 use unisono_tests::scenarios::hostile::{Choices, lies, noise};
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId, Verdict};
@@ -46,7 +46,7 @@ fn both_end(network: &Network, nodes: &mut [Node<64>]) -> bool {
     while let Some(step) = network.step_until(30 * SECOND) {
         let i = step.node.0 as usize;
         let events = nodes[i].drive(step.lane);
-        ended[i] |= events.iter().any(|event| matches!(event, Event::Failed(_)));
+        ended[i] |= events.iter().any(|event| matches!(event, Event::PeerFailed(_)));
         if ended == [true; 2] {
             return true;
         }
@@ -60,11 +60,11 @@ fn acknowledgement_of_what_never_arrived_ends_the_pair() {
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     // The only datagram with data is lost, the answer to the probe says that it has arrived.
     network.tamper(|passing| {
-        if passing.cause == Some(Cause::First) {
+        if passing.cause == Some(TxReason::First) {
             return Verdict::Take;
         }
         if let (Ok(mut header), NodeId(1)) = (Header::<32>::parse(passing.bytes), passing.from)
-            && header.kind == Kind::Acknowledge
+            && header.kind == DatagramKind::Acknowledge
         {
             header.acknowledged = header.acknowledged.wrapping_add(1);
             header.emit(passing.bytes);
@@ -95,7 +95,7 @@ fn segment_that_is_never_taken_ends_the_pair() {
     // The opening says fewer bytes than follow.
     network.tamper(|passing| {
         if let Ok(header) = Header::<32>::parse(passing.bytes)
-            && header.kind == Kind::Open
+            && header.kind == DatagramKind::Open
             && let Some(bytes) = passing.bytes.get_mut(28..32)
         {
             bytes.copy_from_slice(&100_u32.to_le_bytes());
@@ -104,10 +104,10 @@ fn segment_that_is_never_taken_ends_the_pair() {
     });
     let region = nodes[1].memory.make(9000);
     let to = Span { region, offset: 0, bytes: 9000 };
-    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, Key(1)).expect("room");
+    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, RemoteKey(1)).expect("room");
     let source = nodes[0].memory.make(9000);
     let from = Span { region: source, offset: 0, bytes: 9000 };
-    nodes[0].endpoint.place(0, NodeId(1).into(), placement, Key(1), from).expect("room");
+    nodes[0].endpoint.place(0, NodeId(1).into(), placement, RemoteKey(1), from).expect("room");
     nodes[0].wake();
     assert!(both_end(&network, &mut nodes), "{:?}", nodes[0].inbox.counters);
 }
@@ -118,7 +118,7 @@ fn placement_with_altered_segment(index: u32, at: core::ops::Range<usize>, value
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     network.tamper(move |passing| {
         let header = Header::<32>::parse(passing.bytes);
-        let original = header.is_ok_and(|header| header.kind == Kind::Segment && header.flags.count() == 0);
+        let original = header.is_ok_and(|header| header.kind == DatagramKind::Segment && header.flags.count() == 0);
         if original && passing.bytes.get(28..32) == Some(&index.to_le_bytes()[..]) {
             passing.bytes[at.clone()].copy_from_slice(&value.to_le_bytes());
         }
@@ -127,11 +127,11 @@ fn placement_with_altered_segment(index: u32, at: core::ops::Range<usize>, value
     let data: Vec<u8> = (0..9000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
     let region = nodes[1].memory.make(9000);
     let to = Span { region, offset: 0, bytes: 9000 };
-    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, Key(1)).expect("room");
+    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, RemoteKey(1)).expect("room");
     let source = nodes[0].memory.make(9000);
     nodes[0].memory.write(source, 0, &data).expect("room");
     let from = Span { region: source, offset: 0, bytes: 9000 };
-    nodes[0].endpoint.place(0, NodeId(1).into(), placement, Key(1), from).expect("room");
+    nodes[0].endpoint.place(0, NodeId(1).into(), placement, RemoteKey(1), from).expect("room");
     nodes[0].wake();
     let mut delivered = false;
     while let Some(step) = network.step_until(SECOND) {
@@ -139,7 +139,7 @@ fn placement_with_altered_segment(index: u32, at: core::ops::Range<usize>, value
         delivered |= events.contains(&Event::Delivered(placement, 9000));
     }
     assert!(delivered, "the grant stays unfilled: {:?}", nodes[1].inbox.counters);
-    assert_eq!(nodes[1].inbox.counters.dropped_for(Reason::Refused), 1, "{:?}", nodes[1].inbox.counters);
+    assert_eq!(nodes[1].inbox.counters.dropped_for(DropReason::Refused), 1, "{:?}", nodes[1].inbox.counters);
     assert!(nodes[1].memory.read(to) == Some(data), "bytes differ");
 }
 

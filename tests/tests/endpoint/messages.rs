@@ -1,9 +1,9 @@
 //! Scenarios of the endpoint over the simulated network.
 
-use unisono_core::device::{Cause, Lane};
+use unisono_core::device::{TxReason, DeviceQueue};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
-use unisono_core::ids::Key;
+use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
@@ -73,14 +73,14 @@ fn messages_arrive_in_order(config: Config, seed: u64) -> Vec<Node<64>> {
 fn messages_arrive_once_and_in_order_without_faults() {
     let nodes = messages_arrive_in_order(Config::default(), 1);
     assert_eq!(nodes[0].inbox.counters.data_sent(), 3000);
-    assert_eq!(nodes[0].inbox.counters.sent_for(Cause::Probe), 0);
+    assert_eq!(nodes[0].inbox.counters.sent_for(TxReason::Probe), 0);
 }
 
 /// Sends a message there and back `trips` times. Returns the datagrams of each side that were acknowledgements only,
 /// and probes.
 fn ping_pong(network: &Network, nodes: &mut [Node<64>], trips: u32) -> [[u64; 2]; 2] {
     let counts = |nodes: &[Node<64>]| {
-        [Cause::Acknowledge, Cause::Probe].map(|cause| [0, 1].map(|i| nodes[i].inbox.counters.sent_for(cause)))
+        [TxReason::Acknowledge, TxReason::Probe].map(|cause| [0, 1].map(|i| nodes[i].inbox.counters.sent_for(cause)))
     };
     let before = counts(nodes);
     let mut left = 2 * trips;
@@ -142,11 +142,11 @@ fn placement_lands_in_the_granted_span_under_faults() {
         let data = message(9, bytes);
         let region = nodes[1].memory.make(bytes + 64);
         let to = Span { region, offset: 32, bytes: bytes as u32 };
-        let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, Key(77)).expect("room");
+        let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, RemoteKey(77)).expect("room");
         let source = nodes[0].memory.make(bytes);
         nodes[0].memory.write(source, 0, &data).expect("room");
         let from = Span { region: source, offset: 0, bytes: bytes as u32 };
-        nodes[0].endpoint.place(network.now(), NodeId(1).into(), placement, Key(77), from).expect("room");
+        nodes[0].endpoint.place(network.now(), NodeId(1).into(), placement, RemoteKey(77), from).expect("room");
         nodes[0].wake();
         let (mut delivered, mut completed) = (false, false);
         let finished = run(&network, &mut nodes, 10 * SECOND, |_, events| {
@@ -167,12 +167,12 @@ fn placement_under_a_wrong_key_is_refused_and_messages_go_on() {
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     let region = nodes[1].memory.make(5000);
     let to = Span { region, offset: 0, bytes: 5000 };
-    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, Key(1)).expect("room");
+    let placement = nodes[1].endpoint.grant(NodeId(0).into(), to, RemoteKey(1)).expect("room");
     let source = nodes[0].memory.make(5000);
     nodes[0].memory.write(source, 0, &[7; 5000]).expect("room");
     let now = network.now();
     let from = Span { region: source, offset: 0, bytes: 5000 };
-    let refused = nodes[0].endpoint.place(now, NodeId(1).into(), placement, Key(2), from).expect("room");
+    let refused = nodes[0].endpoint.place(now, NodeId(1).into(), placement, RemoteKey(2), from).expect("room");
     nodes[0].send(NodeId(1), b"after").expect("room");
     let (mut error, mut arrived) = (None, false);
     let finished = run(&network, &mut nodes, SECOND, |node, events| {
@@ -202,7 +202,7 @@ fn dead_peer_is_silent_within_the_bound_and_its_operations_fail() {
     let started = network.now();
     let mut silent = None;
     run(&network, &mut nodes, started + 4 * SECOND, |node, events| {
-        if node.id == NodeId(0) && events.contains(&Event::Silent(NodeId(1).into())) {
+        if node.id == NodeId(0) && events.contains(&Event::PeerSilent(NodeId(1).into())) {
             silent.get_or_insert(network.now());
             node.endpoint.fail(network.now(), NodeId(1).into());
             node.wake();
@@ -212,13 +212,13 @@ fn dead_peer_is_silent_within_the_bound_and_its_operations_fail() {
     });
     let silent = silent.expect("silence is reported");
     assert!(silent - started > 2 * SECOND && silent - started < 3 * SECOND, "after {} ns", silent - started);
-    let events = nodes[0].drive(Lane::Polled);
+    let events = nodes[0].drive(DeviceQueue::Polled);
     assert!(events.iter().any(|event| matches!(event, Event::Completed(_, Err(OperationError::PeerFailed)))));
-    assert!(events.contains(&Event::Failed(NodeId(1).into())));
+    assert!(events.contains(&Event::PeerFailed(NodeId(1).into())));
     // The death is flooded.
     let mut told = false;
     run(&network, &mut nodes, network.now() + SECOND, |node, events| {
-        told |= node.id == NodeId(2) && events.contains(&Event::Failed(NodeId(1).into()));
+        told |= node.id == NodeId(2) && events.contains(&Event::PeerFailed(NodeId(1).into()));
         told
     });
     assert!(told);
@@ -232,10 +232,10 @@ fn watched_peer_without_traffic_is_kept_alive_and_noticed_when_it_dies() {
     nodes[0].wake();
     let quiet = run(&network, &mut nodes, 20 * SECOND, |_, events| !events.is_empty());
     assert!(!quiet, "nothing is reported while it answers");
-    let probes = nodes[0].inbox.counters.sent_for(Cause::Probe);
+    let probes = nodes[0].inbox.counters.sent_for(TxReason::Probe);
     assert!((20..=80).contains(&probes), "{probes} probes in 20 s");
     network.crash(NodeId(1));
-    let noticed = run(&network, &mut nodes, 23 * SECOND, |_, events| events.contains(&Event::Silent(NodeId(1).into())));
+    let noticed = run(&network, &mut nodes, 23 * SECOND, |_, events| events.contains(&Event::PeerSilent(NodeId(1).into())));
     assert!(noticed);
 }
 
@@ -252,7 +252,7 @@ fn restarted_peer_resets_and_receives_nothing_of_its_former_life() {
     nodes[1] = Node::new(&network, NodeId(1), 0x2001, |_, _| {});
     nodes[1].meet(NodeId(0), 0x1000);
     let failed = run(&network, &mut nodes, SECOND, |node, events| {
-        node.id == NodeId(0) && events.contains(&Event::Failed(NodeId(1).into()))
+        node.id == NodeId(0) && events.contains(&Event::PeerFailed(NodeId(1).into()))
     });
     assert!(failed, "a reset ends the former life");
     assert!(nodes[1].take_messages().is_empty());
@@ -284,13 +284,13 @@ fn everyone_leaves_after_byes() {
     });
     assert_eq!(received, 12);
     for node in &mut nodes {
-        node.endpoint.leave();
+        node.endpoint.shutdown();
         node.wake();
     }
     let mut gone = [false; 4];
     run(&network, &mut nodes, 2 * SECOND, |node, events| {
-        assert!(events.iter().all(|event| !matches!(event, Event::Failed(_) | Event::Silent(_))), "{events:?}");
-        gone[node.id.0 as usize] |= node.endpoint.is_gone();
+        assert!(events.iter().all(|event| !matches!(event, Event::PeerFailed(_) | Event::PeerSilent(_))), "{events:?}");
+        gone[node.id.0 as usize] |= node.endpoint.is_closed();
         gone == [true; 4]
     });
     assert_eq!(gone, [true; 4]);

@@ -4,11 +4,11 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::counters::{Counters, Happened, Reason};
-use unisono_core::device::{Device, Lane};
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::counters::{Counters, Metric, DropReason};
+use unisono_core::device::{Device, DeviceQueue};
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_memory::region::Regions;
 use unisono_udp::{Options, Path, Udp};
@@ -24,14 +24,14 @@ struct Inbox {
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], _: u32) -> Verdict {
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         self.messages.push([word(0), word(4)]);
         Verdict::Release
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
     }
 }
@@ -59,7 +59,7 @@ impl Life {
     fn meet(&mut self, started: Instant, peer: PeerId, path: Path, incarnation: Incarnation) {
         self.device.set_path(peer, path, self.device.mtu()).expect("a path");
         let mtu = self.device.limits().mtu;
-        self.endpoint.meet(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
+        self.endpoint.add_peer(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
     }
 
     /// Sends messages with this incarnation and each of these numbers.
@@ -75,7 +75,7 @@ impl Life {
         let now = started.elapsed().as_nanos() as u64;
         // SAFETY: it gives out no address: nothing is registered.
         let regions = unsafe { Regions::new() };
-        drive(now, Lane::Polled, &mut self.endpoint, &mut self.device, &regions, &mut self.inbox, 64);
+        make_progress(now, DeviceQueue::Polled, &mut self.endpoint, &mut self.device, &regions, &mut self.inbox, 64);
         core::iter::from_fn(|| self.endpoint.poll_event(now)).collect()
     }
 }
@@ -106,12 +106,12 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
         while !failed && Instant::now() < deadline {
             other.drive(started);
             for event in sender.drive(started) {
-                failed |= event == Event::Failed(RESTARTED);
+                failed |= event == Event::PeerFailed(RESTARTED);
             }
         }
         assert!(failed, "a reset ends life {life}");
         assert!(other.inbox.messages.is_empty(), "life {} got {:?}", life + 1, other.inbox.messages);
-        assert!(other.inbox.counters.dropped_for(Reason::Stale) > 0, "something of the former life arrived");
+        assert!(other.inbox.counters.dropped_for(DropReason::Stale) > 0, "something of the former life arrived");
         assert_eq!(other.incarnation, next);
     }
     sender.meet(started, RESTARTED, path, Incarnation(110));
@@ -164,6 +164,6 @@ fn words_of_a_former_life_are_not_delivered() {
         peer.drive(started);
     }
     assert_eq!(peer.inbox.messages, expected);
-    let late = peer.inbox.counters.dropped_for(Reason::Stale);
+    let late = peer.inbox.counters.dropped_for(DropReason::Stale);
     assert!(late >= 10, "each life left something behind: {late}");
 }

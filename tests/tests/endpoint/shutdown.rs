@@ -1,11 +1,11 @@
 //! Ends of incarnations: which peers are notified, and when.
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::Event;
-use unisono_core::endpoint::peer::Life;
+use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::Incarnation;
-use unisono_core::progress::drive;
-use unisono_core::wire::{Header, Kind};
+use unisono_core::progress::make_progress;
+use unisono_core::wire::{Header, DatagramKind};
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId, Verdict};
 
@@ -27,18 +27,18 @@ fn abort_reaches_those_who_were_told_bye() {
     nodes[0].send(NodeId(1), b"a start").expect("room");
     run(&network, &mut nodes, SECOND, |_, _| {});
     network.tamper(|passing| match Header::<32>::parse(passing.bytes) {
-        Ok(header) if header.kind == Kind::Bye => Verdict::Take,
+        Ok(header) if header.kind == DatagramKind::Bye => Verdict::Take,
         _ => Verdict::Pass,
     });
-    nodes[0].endpoint.leave();
+    nodes[0].endpoint.shutdown();
     // The first Bye leaves, and is lost.
-    nodes[0].drive(Lane::Polled);
-    assert!(!nodes[0].endpoint.is_gone());
+    nodes[0].drive(DeviceQueue::Polled);
+    assert!(!nodes[0].endpoint.is_closed());
     nodes[0].endpoint.abort();
     nodes[0].wake();
     let mut told = false;
     run(&network, &mut nodes, 2 * SECOND, |node, event| {
-        told |= (node, event) == (NodeId(1), Event::Failed(NodeId(0).into()));
+        told |= (node, event) == (NodeId(1), Event::PeerFailed(NodeId(0).into()));
     });
     assert!(told, "no second Bye is sent to a peer");
 }
@@ -52,11 +52,11 @@ fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
     if abort {
         nodes[1].endpoint.abort()
     } else {
-        nodes[1].endpoint.leave()
+        nodes[1].endpoint.shutdown()
     }
     nodes[1].wake();
     let peer = NodeId(1).into();
-    while nodes[0].endpoint.life(peer) == Life::Alive {
+    while nodes[0].endpoint.peer_state(peer) == PeerState::Alive {
         let step = network.step_until(2 * SECOND).expect("the end of an incarnation is reported");
         if step.node == NodeId(1) {
             nodes[1].drive(step.lane);
@@ -64,22 +64,22 @@ fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
         }
         let (now, mut device) = (network.now(), network.device(NodeId(0)));
         let Node { endpoint, memory, inbox, .. } = &mut nodes[0];
-        drive(now, Lane::Polled, endpoint, &mut device, memory, inbox, 64);
+        make_progress(now, DeviceQueue::Polled, endpoint, &mut device, memory, inbox, 64);
     }
     let (now, mut node) = (network.now(), nodes.swap_remove(0));
-    node.endpoint.meet(now, peer, Incarnation(0x5000), 1400);
+    node.endpoint.add_peer(now, peer, Incarnation(0x5000), 1400);
     let events = core::iter::from_fn(|| node.endpoint.poll_event(now)).collect();
-    assert_eq!(node.endpoint.life(peer), Life::Alive);
+    assert_eq!(node.endpoint.peer_state(peer), PeerState::Alive);
     (node, events)
 }
 
 #[test]
 fn end_of_a_life_is_told_as_it_was_when_the_next_has_begun() {
     let peer = NodeId(1).into();
-    assert_eq!(ends_and_is_met_again(false).1, [Event::Parted(peer)]);
+    assert_eq!(ends_and_is_met_again(false).1, [Event::PeerFinished(peer)]);
     let (mut node, events) = ends_and_is_met_again(true);
-    assert_eq!(events, [Event::Failed(peer)]);
+    assert_eq!(events, [Event::PeerFailed(peer)]);
     // The end of the next incarnation is reported, too.
     node.endpoint.fail(2 * SECOND, peer);
-    assert_eq!(node.endpoint.poll_event(2 * SECOND), Some(Event::Failed(peer)));
+    assert_eq!(node.endpoint.poll_event(2 * SECOND), Some(Event::PeerFailed(peer)));
 }

@@ -1,8 +1,8 @@
 //! The window pool: more peers than windows, and jobs with more ranks than one call handles.
 
 use unisono_core::endpoint::Event;
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::ids::{Incarnation, Key, PeerId, PlacementId};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
 use unisono_core::span::Span;
 use unisono_tests::sim::node::{Node, job};
 use unisono_tests::sim::{Config, Network, NodeId};
@@ -54,7 +54,7 @@ fn watched_peers_do_not_keep_windows_from_those_who_send() {
         }
         nodes[0].wake();
         silent |= run(&network, &mut nodes, died + look * SECOND / 50, |_, events| {
-            events.contains(&Event::Silent(NodeId(2).into()))
+            events.contains(&Event::PeerSilent(NodeId(2).into()))
         });
     }
     assert!(silent, "a death goes unnoticed");
@@ -67,13 +67,13 @@ fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
     nodes[0].send(NodeId(399), b"last words").expect("room");
     run(&network, &mut nodes, SECOND, |_, _| false);
     for i in [0, 399] {
-        nodes[i].endpoint.leave();
+        nodes[i].endpoint.shutdown();
         nodes[i].wake();
     }
     let mut gone = 0;
     let left = run(&network, &mut nodes, 2 * SECOND, |node, events| {
-        assert!(events.iter().all(|event| matches!(event, Event::Parted(_))), "{events:?}");
-        gone += u32::from(node.endpoint.is_gone());
+        assert!(events.iter().all(|event| matches!(event, Event::PeerFinished(_))), "{events:?}");
+        gone += u32::from(node.endpoint.is_closed());
         gone == 2
     });
     assert!(left, "the shutdown stops half way");
@@ -90,7 +90,7 @@ fn endpoint_that_gives_up_sends_no_more_data() {
     nodes[0].endpoint.abort();
     let mut failed = false;
     run(&network, &mut nodes, SECOND, |node, events| {
-        failed |= node.id == NodeId(1) && events.contains(&Event::Failed(NodeId(0).into()));
+        failed |= node.id == NodeId(1) && events.contains(&Event::PeerFailed(NodeId(0).into()));
         false
     });
     assert_eq!(nodes[1].take_messages(), []);
@@ -107,7 +107,7 @@ fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
     nodes[2].wake();
     let mut told = [false; 4];
     run(&network, &mut nodes, 2 * SECOND, |node, events| {
-        told[node.id.0 as usize] |= events.contains(&Event::Failed(NodeId(2).into()));
+        told[node.id.0 as usize] |= events.contains(&Event::PeerFailed(NodeId(2).into()));
         false
     });
     assert_eq!(told, [true, true, false, true]);
@@ -119,10 +119,10 @@ fn placement_that_no_datagram_can_carry_is_refused_at_once() {
     let mut node = Node::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
     let from = Span { bytes: 9, ..Span::default() };
     for mtu in [0, 24, 32, 39] {
-        node.endpoint.meet(network.now(), PeerId(1), Incarnation(mtu + 2), mtu);
+        node.endpoint.add_peer(network.now(), PeerId(1), Incarnation(mtu + 2), mtu);
         while node.endpoint.poll_event(network.now()).is_some() {}
-        let placed = node.endpoint.place(network.now(), PeerId(1), PlacementId(0), Key(1), from);
-        assert_eq!(placed, Err(SendError::TooLong), "{mtu}");
+        let placed = node.endpoint.place(network.now(), PeerId(1), PlacementId(0), RemoteKey(1), from);
+        assert_eq!(placed, Err(EnqueueError::TooLong), "{mtu}");
     }
 }
 
@@ -152,7 +152,7 @@ fn deaths_among_more_watched_peers_than_windows_are_noticed_while_others_send() 
         run(&network, &mut nodes, look * SECOND / 50, |node, events| {
             if node.id == NodeId(0) {
                 for event in events {
-                    if let Event::Silent(peer) = event {
+                    if let Event::PeerSilent(peer) = event {
                         silent.push(peer.0);
                         node.endpoint.fail(network.now(), peer);
                     }

@@ -18,7 +18,7 @@ const RESPONSE_FAILED: u8 = 14;
 
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Layout {
+struct Cqe {
     reserved: [u8; 22],
     lid: U16,
     /// GRH 2 (bit 28), service level 4, queue pair 24.
@@ -38,11 +38,11 @@ struct Layout {
     kind: u8,
 }
 
-const _: () = assert!(size_of::<Layout>() == 64 && core::mem::offset_of!(Layout, bytes) == 44);
+const _: () = assert!(size_of::<Cqe>() == 64 && core::mem::offset_of!(Cqe, bytes) == 44);
 
 /// Which half of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Half {
+pub enum QueueSide {
     /// Its send queue.
     Send,
     /// Its receive queue.
@@ -62,7 +62,7 @@ const fn failure(syndrome: u8) -> Failure {
 
 /// A receive completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Arrival {
+pub struct ReceiveCompletion {
     /// The receiving queue pair.
     pub qpn: u32,
     /// Index of its receive entry.
@@ -94,7 +94,7 @@ pub enum Completion {
         index: u16,
     },
     /// A datagram was received.
-    Received(Arrival),
+    Received(ReceiveCompletion),
     /// An entry failed, and its queue pair with it.
     Failed {
         /// Whose.
@@ -102,7 +102,7 @@ pub enum Completion {
         /// Which.
         index: u16,
         /// Of which queue.
-        half: Half,
+        half: QueueSide,
         /// Why.
         failure: Failure,
         /// The vendor's error code.
@@ -119,15 +119,15 @@ pub enum Completion {
 impl Completion {
     /// Reads an entry.
     pub fn parse(block: Block) -> Self {
-        let layout: Layout = transmute!(block);
+        let layout: Cqe = transmute!(block);
         let (qpn, index) = (layout.whose.get() & QPN_MASK, layout.index.get());
         let failed = |half| Self::Failed { qpn, index, half, failure: failure(layout.syndrome), vendor: layout.vendor };
         let opcode = layout.kind >> 4;
         match (opcode, layout.kind >> 2 & 3) {
-            (REQUEST_FAILED, _) => failed(Half::Send),
-            (RESPONSE_FAILED, _) => failed(Half::Receive),
+            (REQUEST_FAILED, _) => failed(QueueSide::Send),
+            (RESPONSE_FAILED, _) => failed(QueueSide::Receive),
             (REQUEST, 0) => Self::Sent { qpn, index },
-            (SEND | SEND_IMMEDIATE, 0) => Self::Received(Arrival {
+            (SEND | SEND_IMMEDIATE, 0) => Self::Received(ReceiveCompletion {
                 qpn,
                 index,
                 bytes: layout.bytes.get(),
@@ -163,7 +163,7 @@ mod tests {
             let back: [(usize, &[u8]); 3] = [(56, &[0, 0xab, 0xcd, 0xef]), (60, &[0xff, 0xfe]), (63, &[kind])];
             Completion::parse(block(&[&front[..], &back].concat()))
         };
-        let expected = Arrival {
+        let expected = ReceiveCompletion {
             qpn: 0xab_cdef,
             index: 0xfffe,
             bytes: 0x1028,
@@ -175,7 +175,7 @@ mod tests {
             immediate: Some([1, 2, 3, 4]),
         };
         assert_eq!(arrival(0x33), Completion::Received(expected));
-        let plain = Arrival { solicited: false, immediate: None, ..expected };
+        let plain = ReceiveCompletion { solicited: false, immediate: None, ..expected };
         assert_eq!(arrival(0x20), Completion::Received(plain));
         assert_eq!(arrival(0x2c), Completion::Unknown { kind: 0x2c }, "compressed");
         assert_eq!(arrival(0x24), Completion::Unknown { kind: 0x24 }, "with payload");
@@ -187,8 +187,8 @@ mod tests {
         let failed =
             |kind, syndrome| Completion::parse(block(&[(54, &[0x77, syndrome, 0x0a, 0, 0, 9, 0, 3]), (63, &[kind])]));
         let expected = |half, failure| Completion::Failed { qpn: 9, index: 3, half, failure, vendor: 0x77 };
-        assert_eq!(failed(0xd1, 5), expected(Half::Send, Failure::Flushed));
-        assert_eq!(failed(0xe0, 4), expected(Half::Receive, Failure::Protection));
-        assert_eq!(failed(0xe0, 0x15), expected(Half::Receive, Failure::Other(0x15)));
+        assert_eq!(failed(0xd1, 5), expected(QueueSide::Send, Failure::Flushed));
+        assert_eq!(failed(0xe0, 4), expected(QueueSide::Receive, Failure::Protection));
+        assert_eq!(failed(0xe0, 0x15), expected(QueueSide::Receive, Failure::Other(0x15)));
     }
 }

@@ -2,7 +2,7 @@
 //! arming.
 
 use super::completion::{Completion, INVALID};
-use crate::queue_memory::{Barrier, Progress, Record, Seam};
+use crate::queue_memory::{Barrier, Progress, Record, QueueAccess};
 
 /// Bytes of an entry's content.
 pub const CQE: usize = 64;
@@ -37,7 +37,7 @@ pub struct CompletionQueue<S> {
     events: u32,
 }
 
-impl<S: Seam> CompletionQueue<S> {
+impl<S: QueueAccess> CompletionQueue<S> {
     /// A fresh queue with this number. `None`: the size is not supported.
     pub fn new(seam: S, number: u32, stride: Stride) -> Option<Self> {
         let stride = match stride {
@@ -65,7 +65,7 @@ impl<S: Seam> CompletionQueue<S> {
     }
 
     /// Whether an entry is available.
-    pub fn has_news(&mut self) -> bool {
+    pub fn has_entry(&mut self) -> bool {
         let kind = self.seam.progress(Progress::Owner(self.at() + CQE - 1)) as u8;
         let turn = self.taken & self.entries != 0;
         kind >> 4 != INVALID && (kind & 1 != 0) == turn
@@ -73,7 +73,7 @@ impl<S: Seam> CompletionQueue<S> {
 
     /// The next entry. Consumed entries are returned when none is available, or when they are a quarter of the queue.
     pub fn poll(&mut self) -> Option<Completion> {
-        if !self.has_news() {
+        if !self.has_entry() {
             self.give_back();
             return None;
         }
@@ -120,18 +120,18 @@ impl<S: Seam> CompletionQueue<S> {
 mod tests {
     use super::*;
     use crate::queue_memory::Violation;
-    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::recorded::{RecordedMemory, delete_each_barrier};
 
     /// As an adapter does it: entry `number`, counted for ever.
-    fn complete(memory: &mut Memory, stride: usize, number: usize, index: u16) {
+    fn complete(memory: &mut RecordedMemory, stride: usize, number: usize, index: u16) {
         let entries = memory.entries.len() / stride;
         let end = (number % entries + 1) * stride;
         memory.entries[end - 4..end - 2].copy_from_slice(&index.to_be_bytes());
         memory.entries[end - 1] = (number / entries % 2) as u8;
     }
 
-    fn fresh(bytes: usize) -> Memory {
-        let mut memory = Memory::new(bytes);
+    fn fresh(bytes: usize) -> RecordedMemory {
+        let mut memory = RecordedMemory::new(bytes);
         memory.entries.fill(0xf0);
         memory
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn any_bytes_are_read_without_end_or_panic() {
         let mut random = fastrand::Rng::with_seed(11);
-        let mut queue = CompletionQueue::new(Memory::new(4 * 64), 1, Stride::Short).unwrap();
+        let mut queue = CompletionQueue::new(RecordedMemory::new(4 * 64), 1, Stride::Short).unwrap();
         let mut seen = 0;
         for _ in 0..100_000 {
             random.fill(&mut queue.seam.entries);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn loads_are_in_order_and_no_barrier_is_idle() {
-        let play = |mut memory: Memory| {
+        let play = |mut memory: RecordedMemory| {
             memory.entries.fill(0xf0);
             let mut queue = CompletionQueue::new(memory, 1, Stride::Short).unwrap();
             complete(&mut queue.seam, 64, 0, 0);

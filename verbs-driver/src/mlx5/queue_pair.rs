@@ -1,21 +1,21 @@
 //! mlx5's queue pair: its send, receive and completion queues together.
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
-use super::completion::{Completion, Half};
+use super::completion::{Completion, QueueSide};
 use super::completion_queue::CompletionQueue;
-use super::path::Path;
+use super::path::Mlx5Path;
 use super::receive_queue::ReceiveQueue;
-use super::send_queue::{Request, SendQueue};
-use crate::queue_memory::{BLOCK, Seam, UNIT};
-use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
+use super::send_queue::{SendRequest, SendQueue};
+use crate::queue_memory::{BLOCK, QueueAccess, UNIT};
+use crate::raw::{Data, WorkResult, Arrived, Origin, SendPayload, QueuePair};
 
 /// Units of control and datagram segment.
 const FRONT: usize = 4;
 
 /// The queues of a queue pair. A completion queue has at least twice as many entries as its work queue.
 #[derive(Debug)]
-pub struct Queues<'a, S> {
+pub struct Mlx5Queues<'a, S> {
     /// The send queue.
     pub send: SendQueue<'a, S>,
     /// Its completion queue.
@@ -26,8 +26,8 @@ pub struct Queues<'a, S> {
     pub received: CompletionQueue<S>,
 }
 
-impl<S: Seam> QueuePair for Queues<'_, S> {
-    type Path = Path;
+impl<S: QueueAccess> QueuePair for Mlx5Queues<'_, S> {
+    type Path = Mlx5Path;
 
     fn receive_entries(&self) -> usize {
         self.receive.entries().min(self.received.entries() / 2)
@@ -43,9 +43,9 @@ impl<S: Seam> QueuePair for Queues<'_, S> {
         self.send.is_idle()
     }
 
-    fn post(&mut self, (path, lane): (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
+    fn post(&mut self, (path, lane): (&Mlx5Path, DeviceQueue), payload: SendPayload<'_>, solicited: bool, tag: u32) -> bool {
         let to = path.at(lane);
-        self.send.post(&Request { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
+        self.send.post(&SendRequest { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
     }
 
     fn flush(&mut self, signal: bool) {
@@ -55,47 +55,47 @@ impl<S: Seam> QueuePair for Queues<'_, S> {
         self.send.flush();
     }
 
-    fn sent(&mut self) -> Option<Fate<u32>> {
+    fn sent(&mut self) -> Option<WorkResult<u32>> {
         Some(match self.sent.poll()? {
-            Completion::Sent { index, .. } => self.send.complete(index).map_or(Fate::Malformed, Fate::Done),
-            Completion::Failed { index, half: Half::Send, failure, .. } => {
-                Fate::Failed(self.send.complete(index), failure)
+            Completion::Sent { index, .. } => self.send.complete(index).map_or(WorkResult::Malformed, WorkResult::Done),
+            Completion::Failed { index, half: QueueSide::Send, failure, .. } => {
+                WorkResult::Failed(self.send.complete(index), failure)
             }
-            Completion::Failed { .. } | Completion::Received(_) | Completion::Unknown { .. } => Fate::Malformed,
+            Completion::Failed { .. } | Completion::Received(_) | Completion::Unknown { .. } => WorkResult::Malformed,
         })
     }
 
-    fn lend(&mut self, data: Data, tag: u32) -> bool {
+    fn post_receive(&mut self, data: Data, tag: u32) -> bool {
         self.receive.post(data, tag)
     }
 
-    fn flush_lent(&mut self) {
+    fn flush_receives(&mut self) {
         self.receive.flush();
     }
 
-    fn received(&mut self) -> Option<Fate<Got>> {
+    fn received(&mut self) -> Option<WorkResult<Arrived>> {
         Some(match self.received.poll()? {
             Completion::Received(arrival) => {
                 let origin = Origin { qpn: arrival.source, lid: arrival.lid, grh: arrival.grh };
-                let got = |tag| Fate::Done(Got { tag, bytes: arrival.bytes, origin });
-                self.receive.complete(arrival.index).map_or(Fate::Malformed, got)
+                let got = |tag| WorkResult::Done(Arrived { tag, bytes: arrival.bytes, origin });
+                self.receive.complete(arrival.index).map_or(WorkResult::Malformed, got)
             }
-            Completion::Failed { index, half: Half::Receive, failure, .. } => {
-                Fate::Failed(self.receive.complete(index), failure)
+            Completion::Failed { index, half: QueueSide::Receive, failure, .. } => {
+                WorkResult::Failed(self.receive.complete(index), failure)
             }
-            Completion::Failed { .. } | Completion::Sent { .. } | Completion::Unknown { .. } => Fate::Malformed,
+            Completion::Failed { .. } | Completion::Sent { .. } | Completion::Unknown { .. } => WorkResult::Malformed,
         })
     }
 
-    fn has_news(&mut self) -> bool {
-        self.received.has_news()
+    fn has_arrival(&mut self) -> bool {
+        self.received.has_entry()
     }
 
     fn arm(&mut self, solicited: bool) {
         self.received.arm(solicited);
     }
 
-    fn saw_event(&mut self) {
+    fn event_received(&mut self) {
         self.received.saw_event();
     }
 

@@ -1,7 +1,7 @@
 //! mlx5's receive queue: one data segment per entry, and a doorbell record. It has no doorbell register.
 
 use super::segment::{END, data as segment};
-use crate::queue_memory::{Barrier, Record, Seam, UNIT};
+use crate::queue_memory::{Barrier, Record, QueueAccess, UNIT};
 use crate::raw::Data;
 
 /// An entry's index has 16 bits.
@@ -19,7 +19,7 @@ pub struct ReceiveQueue<'a, S> {
     rung: u32,
 }
 
-impl<'a, S: Seam> ReceiveQueue<'a, S> {
+impl<'a, S: QueueAccess> ReceiveQueue<'a, S> {
     /// The fresh queue of a queue pair, with as many tags as it has entries. `None`: the size is not supported.
     pub fn new(seam: S, tags: &'a mut [Option<u32>]) -> Option<Self> {
         let entries = tags.len();
@@ -95,14 +95,14 @@ mod tests {
 
     use super::*;
     use crate::queue_memory::Violation;
-    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::recorded::{RecordedMemory, delete_each_barrier};
 
     const DATA: Data = Data { address: 0x0102_0304_0506_0708, bytes: 0x1068, key: 0x99 };
 
     #[test]
     fn entries_lie_where_the_adapter_looks() {
         let mut tags = vec![None; 4];
-        let mut queue = ReceiveQueue::new(Memory::new(128), &mut tags).unwrap();
+        let mut queue = ReceiveQueue::new(RecordedMemory::new(128), &mut tags).unwrap();
         for tag in 10..14 {
             assert!(queue.post(DATA, tag));
         }
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn short_entries_have_no_end() {
         let mut tags = vec![None; 8];
-        let mut queue = ReceiveQueue::new(Memory::new(128), &mut tags).unwrap();
+        let mut queue = ReceiveQueue::new(RecordedMemory::new(128), &mut tags).unwrap();
         assert!(queue.post(DATA, 1) && queue.post(DATA, 2));
         assert_eq!(queue.seam.entries[..16], queue.seam.entries[16..32]);
-        assert!(ReceiveQueue::new(Memory::new(64), &mut [None; 8]).is_none());
-        assert!(ReceiveQueue::new(Memory::new(64), &mut [None; 3]).is_none());
+        assert!(ReceiveQueue::new(RecordedMemory::new(64), &mut [None; 8]).is_none());
+        assert!(ReceiveQueue::new(RecordedMemory::new(64), &mut [None; 3]).is_none());
     }
 
     #[test]

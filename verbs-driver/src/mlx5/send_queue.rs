@@ -3,8 +3,8 @@
 use zerocopy::byteorder::big_endian::U32;
 
 use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
-use crate::queue_memory::{BLOCK, Barrier, Block, Record, Seam, UNIT, Unit};
-use crate::raw::Payload;
+use crate::queue_memory::{BLOCK, Barrier, Block, Record, QueueAccess, UNIT, Unit};
+use crate::raw::SendPayload;
 
 /// The control segment has 6 bits for the units of its entry.
 const UNITS_MAX: u32 = 63;
@@ -25,11 +25,11 @@ pub type Immediate = [u8; 4];
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct SendRequest<'a> {
     /// The receiver.
     pub to: &'a Datagram,
     /// The payload.
-    pub payload: Payload<'a>,
+    pub payload: SendPayload<'a>,
     /// Whether it generates a completion.
     pub signalled: bool,
     /// Whether it is solicited: the receiver's armed completion queue raises an event.
@@ -60,7 +60,7 @@ pub struct BlueFlame {
 
 /// An outstanding entry, stored at the index of its first block.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Entry {
+pub struct SendRecord {
     start: u32,
     end: u32,
     tag: u32,
@@ -82,7 +82,7 @@ struct Last {
 pub struct SendQueue<'a, S> {
     seam: S,
     qpn: u32,
-    entries: &'a mut [Entry],
+    entries: &'a mut [SendRecord],
     /// Blocks, counted without end: posted, published to the adapter, and freed.
     posted: u32,
     rung: u32,
@@ -94,9 +94,9 @@ pub struct SendQueue<'a, S> {
     last: Last,
 }
 
-impl<'a, S: Seam> SendQueue<'a, S> {
+impl<'a, S: QueueAccess> SendQueue<'a, S> {
     /// The fresh queue of a queue pair, with as many entries as it has blocks. `None`: the size is not supported.
-    pub fn new(seam: S, qpn: u32, flame: BlueFlame, entries: &'a mut [Entry]) -> Option<Self> {
+    pub fn new(seam: S, qpn: u32, flame: BlueFlame, entries: &'a mut [SendRecord]) -> Option<Self> {
         let blocks = seam.bytes() / BLOCK;
         let fits = blocks.is_power_of_two() && blocks <= BLOCKS_MAX && entries.len() == blocks;
         let copy = [[0; UNIT]; FLAME];
@@ -126,10 +126,10 @@ impl<'a, S: Seam> SendQueue<'a, S> {
     }
 
     /// Writes an entry, which [`flush`](Self::flush) publishes. `tag` is returned when it is complete.
-    pub fn post(&mut self, request: &Request<'_>, tag: u32) -> Result<(), PostError> {
+    pub fn post(&mut self, request: &SendRequest<'_>, tag: u32) -> Result<(), PostError> {
         let (units, bytes) = match request.payload {
-            Payload::Gather(pieces) => (pieces.iter().filter(|piece| piece.bytes > 0).count(), 0),
-            Payload::Inline(pieces) => {
+            SendPayload::Gather(pieces) => (pieces.iter().filter(|piece| piece.bytes > 0).count(), 0),
+            SendPayload::Inline(pieces) => {
                 let bytes = pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len()));
                 (if bytes > 0 { bytes.saturating_add(4).div_ceil(UNIT) } else { 0 }, bytes)
             }
@@ -142,19 +142,19 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         }
         self.begin(request, units);
         match request.payload {
-            Payload::Gather(pieces) => {
+            SendPayload::Gather(pieces) => {
                 let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
                 for (place, piece) in (FRONT..).zip(pieces) {
                     self.put(place, data(*piece));
                 }
             }
-            Payload::Inline(_) if bytes == 0 => {}
-            Payload::Inline(pieces) => self.put_inline(bytes as u32, pieces),
+            SendPayload::Inline(_) if bytes == 0 => {}
+            SendPayload::Inline(pieces) => self.put_inline(bytes as u32, pieces),
         }
         let (start, end) = (self.posted, self.posted.wrapping_add(blocks));
         let place = self.place(start);
         if let Some(entry) = self.entries.get_mut(place) {
-            *entry = Entry { start, end, tag };
+            *entry = SendRecord { start, end, tag };
         }
         self.posted = end;
         self.waiting = self.waiting.saturating_add(1);
@@ -211,7 +211,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
     /// Forgets all entries, as the adapter does when the queue pair is reset.
     pub fn reset(&mut self) {
         (self.posted, self.rung, self.freed, self.waiting) = (0, 0, 0, 0);
-        self.entries.fill(Entry::default());
+        self.entries.fill(SendRecord::default());
         self.seam.barrier(Barrier::ToDevice);
         self.seam.record(Record::Index, 0);
     }
@@ -220,7 +220,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
         block as usize & (self.entries.len() - 1)
     }
 
-    fn begin(&mut self, request: &Request<'_>, units: u32) {
+    fn begin(&mut self, request: &SendRequest<'_>, units: u32) {
         let opcode = if request.immediate.is_some() { SEND_IMMEDIATE } else { SEND };
         let mut flags = 0;
         if request.signalled {
@@ -236,7 +236,7 @@ impl<'a, S: Seam> SendQueue<'a, S> {
             immediate: request.immediate.unwrap_or_default(),
             ..Control::NONE
         };
-        let inline = matches!(request.payload, Payload::Inline(_));
+        let inline = matches!(request.payload, SendPayload::Inline(_));
         let last = &mut self.last;
         (last.control, last.start, last.units, last.inline) = (control, self.posted, units, inline);
         last.copy.fill([0; UNIT]);
@@ -290,8 +290,8 @@ mod tests {
 
     use super::*;
     use crate::mlx5::segment::{Link, Route};
-    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
-    use crate::queue_memory::{Event, Violation};
+    use crate::queue_memory::recorded::{RecordedMemory, delete_each_barrier};
+    use crate::queue_memory::{QueueEvent, Violation};
     use crate::raw::Data;
 
     const FLAMES: BlueFlame = BlueFlame { bytes: 256, takes_entries: true, prefers: false };
@@ -301,12 +301,12 @@ mod tests {
         Datagram::new(&Route { link, service_level: 3, rate: 0, grh: None }, 0x55_6677, 0x1111_2222)
     }
 
-    fn request<'a>(to: &'a Datagram, payload: Payload<'a>) -> Request<'a> {
-        Request { to, payload, signalled: false, solicited: false, immediate: None }
+    fn request<'a>(to: &'a Datagram, payload: SendPayload<'a>) -> SendRequest<'a> {
+        SendRequest { to, payload, signalled: false, solicited: false, immediate: None }
     }
 
-    fn with<R>(memory: Memory, play: impl FnOnce(&mut SendQueue<'_, Memory>) -> R) -> (Memory, R) {
-        let mut entries = vec![Entry::default(); memory.entries.len() / BLOCK];
+    fn with<R>(memory: RecordedMemory, play: impl FnOnce(&mut SendQueue<'_, RecordedMemory>) -> R) -> (RecordedMemory, R) {
+        let mut entries = vec![SendRecord::default(); memory.entries.len() / BLOCK];
         let mut queue = SendQueue::new(memory, 0x12_3456, FLAMES, &mut entries).unwrap();
         let result = play(&mut queue);
         (queue.seam, result)
@@ -320,9 +320,9 @@ mod tests {
             Data::default(),
             Data { address: 8, bytes: 1, key: 7 },
         ];
-        let (memory, ()) = with(Memory::new(512), |queue| {
-            let whole = Request { signalled: true, solicited: true, ..request(&to, Payload::Gather(&data)) };
-            queue.post(&Request { immediate: Some([1, 2, 3, 4]), ..whole }, 0).unwrap();
+        let (memory, ()) = with(RecordedMemory::new(512), |queue| {
+            let whole = SendRequest { signalled: true, solicited: true, ..request(&to, SendPayload::Gather(&data)) };
+            queue.post(&SendRequest { immediate: Some([1, 2, 3, 4]), ..whole }, 0).unwrap();
             queue.flush();
         });
         let expected = [
@@ -340,12 +340,12 @@ mod tests {
     #[test]
     fn inline_entry_wraps_and_goes_by_blue_flame() {
         let (to, bytes) = (datagram(), Vec::from_iter(0..150));
-        let (memory, ()) = with(Memory::new(256), |queue| {
+        let (memory, ()) = with(RecordedMemory::new(256), |queue| {
             // Three blocks, so that the next begins in the last one.
-            queue.post(&request(&to, Payload::Inline(&[&[7; 124]])), 0).unwrap();
+            queue.post(&request(&to, SendPayload::Inline(&[&[7; 124]])), 0).unwrap();
             queue.flush();
             assert_eq!(queue.complete(0), Some(0));
-            queue.post(&request(&to, Payload::Inline(&[&bytes[..33], &[], &bytes[33..]])), 1).unwrap();
+            queue.post(&request(&to, SendPayload::Inline(&[&bytes[..33], &[], &bytes[33..]])), 1).unwrap();
             queue.flush();
         });
         let last = [&memory.entries[192..], &memory.entries[..192]].concat();
@@ -361,9 +361,9 @@ mod tests {
     #[test]
     fn several_entries_ring_once_and_signal_the_last() {
         let to = datagram();
-        let (memory, ()) = with(Memory::new(512), |queue| {
+        let (memory, ()) = with(RecordedMemory::new(512), |queue| {
             for tag in 0..3 {
-                queue.post(&request(&to, Payload::Inline(&[b"abc"])), tag).unwrap();
+                queue.post(&request(&to, SendPayload::Inline(&[b"abc"])), tag).unwrap();
             }
             queue.signal();
             queue.flush();
@@ -380,8 +380,8 @@ mod tests {
     #[test]
     fn full_queue_and_long_payload_are_refused() {
         let to = datagram();
-        with(Memory::new(256), |queue| {
-            let empty = request(&to, Payload::Gather(&[]));
+        with(RecordedMemory::new(256), |queue| {
+            let empty = request(&to, SendPayload::Gather(&[]));
             for tag in 0..4 {
                 assert_eq!(queue.post(&empty, tag), Ok(()));
             }
@@ -391,22 +391,22 @@ mod tests {
             assert_eq!(queue.complete(1), Some(1));
             assert_eq!(queue.free(), 2);
             assert_eq!(
-                queue.post(&request(&to, Payload::Inline(&[&[0; PAYLOAD_MAX + 1]])), 5),
+                queue.post(&request(&to, SendPayload::Inline(&[&[0; PAYLOAD_MAX + 1]])), 5),
                 Err(PostError::TooLong)
             );
-            assert_eq!(queue.post(&request(&to, Payload::Inline(&[&[0; PAYLOAD_MAX]])), 5), Err(PostError::Full));
+            assert_eq!(queue.post(&request(&to, SendPayload::Inline(&[&[0; PAYLOAD_MAX]])), 5), Err(PostError::Full));
         });
     }
 
     #[test]
     fn any_index_completes_an_entry_or_nothing() {
         let (to, mut random) = (datagram(), fastrand::Rng::with_seed(3));
-        with(Memory::new(1024), |queue| {
+        with(RecordedMemory::new(1024), |queue| {
             let (mut tag, mut done, mut outstanding) = (0, 0, Vec::new());
             for _ in 0..60_000 {
                 let bytes = random.usize(..200);
                 let start = queue.posted as u16;
-                if queue.post(&request(&to, Payload::Inline(&[&[0; 200][..bytes]])), tag).is_ok() {
+                if queue.post(&request(&to, SendPayload::Inline(&[&[0; 200][..bytes]])), tag).is_ok() {
                     outstanding.push((start, tag));
                     tag += 1;
                 }
@@ -432,7 +432,7 @@ mod tests {
             with(memory, |queue| {
                 for bytes in [3, 150, 300] {
                     for tag in 0..2 {
-                        queue.post(&request(&to, Payload::Inline(&[&[1; 300][..bytes]])), tag).unwrap();
+                        queue.post(&request(&to, SendPayload::Inline(&[&[1; 300][..bytes]])), tag).unwrap();
                         if bytes == 150 {
                             queue.flush();
                         }
@@ -440,7 +440,7 @@ mod tests {
                     queue.signal();
                     queue.flush();
                 }
-                queue.post(&request(&to, Payload::Gather(&[])), 0).unwrap();
+                queue.post(&request(&to, SendPayload::Gather(&[])), 0).unwrap();
                 queue.reset();
             })
             .0
@@ -454,17 +454,17 @@ mod tests {
     #[test]
     fn trace_of_a_posting() {
         let to = datagram();
-        let (memory, ()) = with(Memory::new(256), |queue| {
-            queue.post(&request(&to, Payload::Gather(&[])), 0).unwrap();
+        let (memory, ()) = with(RecordedMemory::new(256), |queue| {
+            queue.post(&request(&to, SendPayload::Gather(&[])), 0).unwrap();
             queue.flush();
         });
         let trace = [
-            Event::Barrier(Barrier::ToDevice),
-            Event::Record(Record::Index),
-            Event::Barrier(Barrier::ToRegister),
-            Event::Doorbell { at: 0, bytes: 8 },
-            Event::Barrier(Barrier::Flush),
+            QueueEvent::Barrier(Barrier::ToDevice),
+            QueueEvent::Record(Record::Index),
+            QueueEvent::Barrier(Barrier::ToRegister),
+            QueueEvent::Doorbell { at: 0, bytes: 8 },
+            QueueEvent::Barrier(Barrier::Flush),
         ];
-        assert_eq!(memory.events, [&[Event::Store; 4][..], &trace].concat());
+        assert_eq!(memory.events, [&[QueueEvent::Store; 4][..], &trace].concat());
     }
 }

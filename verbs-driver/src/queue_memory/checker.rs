@@ -3,7 +3,7 @@
 use core::error::Error;
 use core::fmt;
 
-use super::{Barrier, Event, Record};
+use super::{Barrier, QueueEvent, Record};
 
 /// A violation of the order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,24 +69,24 @@ pub struct Checker {
 
 impl Checker {
     /// Checks an event. Only the first violation is meaningful: later ones may be consequences.
-    pub fn note(&mut self, event: Event) -> Result<(), Violation> {
+    pub fn check(&mut self, event: QueueEvent) -> Result<(), Violation> {
         match event {
-            Event::Barrier(barrier) => {
+            QueueEvent::Barrier(barrier) => {
                 self.pass(barrier);
                 Ok(())
             }
-            Event::Store => {
+            QueueEvent::Store => {
                 self.entries = true;
                 self.flushed()?;
                 if self.owner == Loaded::Unordered { Err(Violation::EntryBeforeOwner) } else { Ok(()) }
             }
-            Event::Record(record) => self.record(record),
-            Event::Doorbell { at, bytes } => self.doorbell(at, bytes),
-            Event::Progress => {
+            QueueEvent::Record(record) => self.record(record),
+            QueueEvent::Doorbell { at, bytes } => self.doorbell(at, bytes),
+            QueueEvent::Progress => {
                 self.owner = Loaded::Unordered;
                 Ok(())
             }
-            Event::Load => {
+            QueueEvent::Load => {
                 self.entry = Loaded::Unordered;
                 match self.owner {
                     Loaded::Nothing => Err(Violation::LoadUnasked),
@@ -167,26 +167,26 @@ const fn settled(loaded: Loaded) -> Loaded {
 mod tests {
     use super::*;
 
-    const BELL: Event = Event::Doorbell { at: 0, bytes: 8 };
-    const SENT: [Event; 6] = [
-        Event::Store,
-        Event::Barrier(Barrier::ToDevice),
-        Event::Record(Record::Index),
-        Event::Barrier(Barrier::ToRegister),
+    const BELL: QueueEvent = QueueEvent::Doorbell { at: 0, bytes: 8 };
+    const SENT: [QueueEvent; 6] = [
+        QueueEvent::Store,
+        QueueEvent::Barrier(Barrier::ToDevice),
+        QueueEvent::Record(Record::Index),
+        QueueEvent::Barrier(Barrier::ToRegister),
         BELL,
-        Event::Barrier(Barrier::Flush),
+        QueueEvent::Barrier(Barrier::Flush),
     ];
-    const TAKEN: [Event; 5] = [
-        Event::Progress,
-        Event::Barrier(Barrier::FromDevice),
-        Event::Load,
-        Event::Barrier(Barrier::FromDevice),
-        Event::Record(Record::Index),
+    const TAKEN: [QueueEvent; 5] = [
+        QueueEvent::Progress,
+        QueueEvent::Barrier(Barrier::FromDevice),
+        QueueEvent::Load,
+        QueueEvent::Barrier(Barrier::FromDevice),
+        QueueEvent::Record(Record::Index),
     ];
 
-    fn first(events: impl IntoIterator<Item = Event>) -> Option<Violation> {
+    fn first(events: impl IntoIterator<Item = QueueEvent>) -> Option<Violation> {
         let mut checker = Checker::default();
-        let found = events.into_iter().find_map(|event| checker.note(event).err());
+        let found = events.into_iter().find_map(|event| checker.check(event).err());
         found.or_else(|| checker.flushed().err())
     }
 
@@ -194,14 +194,14 @@ mod tests {
     fn order_is_accepted_again_and_again() {
         assert_eq!(first([SENT, SENT, SENT].concat()), None);
         assert_eq!(first([TAKEN, TAKEN].concat()), None);
-        let flame = |at| Event::Doorbell { at, bytes: 64 };
+        let flame = |at| QueueEvent::Doorbell { at, bytes: 64 };
         let flames = [&SENT[..4], &[flame(0), flame(64), flame(128)], &SENT[5..]].concat();
         assert_eq!(first([flames.clone(), flames].concat()), None);
     }
 
     #[test]
     fn each_missing_event_is_named() {
-        let without = |events: &[Event], left_out: usize| {
+        let without = |events: &[QueueEvent], left_out: usize| {
             let once: alloc::vec::Vec<_> =
                 (0..).zip(events).filter(|(at, _)| *at != left_out).map(|(_, e)| *e).collect();
             first([once.clone(), once].concat())
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanged_neighbours_are_noticed() {
+    fn exchanged_adjacent_events_are_noticed() {
         for at in 0..SENT.len() - 1 {
             let mut events = SENT;
             events.swap(at, at + 1);
@@ -225,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn block_elsewhere_is_another_doorbell() {
-        let flame = |at| Event::Doorbell { at, bytes: 64 };
+    fn block_at_another_offset_is_another_doorbell() {
+        let flame = |at| QueueEvent::Doorbell { at, bytes: 64 };
         assert_eq!(first([&SENT[..4], &[flame(0), flame(128)]].concat()), Some(Violation::Unflushed));
     }
 }

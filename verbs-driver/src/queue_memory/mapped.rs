@@ -5,11 +5,11 @@ use core::ptr::NonNull;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
-use super::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
+use super::{BLOCK, Barrier, Block, Progress, Record, QueueAccess, UNIT, Unit, Word};
 
 /// Addresses of a queue; for mlx5 from `mlx5dv_init_obj`.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct QueueAddresses {
     /// The first entry, aligned to [`UNIT`].
     pub entries: NonNull<u8>,
     /// Bytes of all entries: a power of two, at least [`BLOCK`].
@@ -28,7 +28,7 @@ pub struct Place {
 /// A mapped queue.
 #[derive(Debug)]
 pub struct Mapped {
-    place: Place,
+    addresses: QueueAddresses,
 }
 
 // SAFETY: the queue is used through `&mut` only, and its memory belongs to no thread.
@@ -40,41 +40,41 @@ impl Mapped {
     /// # Safety
     /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. Whoever gets it, or a queue made
     /// of it, names no memory in entries but such as the device may read or write: entries are written in safe code.
-    pub unsafe fn new(place: Place) -> Option<Self> {
-        (place.bytes.is_power_of_two() && place.bytes >= BLOCK).then_some(Self { place })
+    pub unsafe fn new(place: QueueAddresses) -> Option<Self> {
+        (place.bytes.is_power_of_two() && place.bytes >= BLOCK).then_some(Self { addresses: place })
     }
 
     /// The 8 bytes at a multiple of 8 within the entries.
     #[inline]
     fn word(&self, at: usize) -> NonNull<u64> {
         // SAFETY: masked with the size less 1, a power of two, so within the entries.
-        unsafe { self.place.entries.add(at & (self.place.bytes - 1) & !7) }.cast()
+        unsafe { self.addresses.entries.add(at & (self.addresses.bytes - 1) & !7) }.cast()
     }
 
     /// The address of `bytes` bytes at a multiple of 8 within the entries. `None`: they extend beyond the end.
     #[inline]
     fn words(&self, at: usize, bytes: usize) -> Option<NonNull<u64>> {
-        let within = at.checked_add(bytes).is_some_and(|end| end <= self.place.bytes);
+        let within = at.checked_add(bytes).is_some_and(|end| end <= self.addresses.bytes);
         // SAFETY: within the entries, as was checked.
-        within.then(|| unsafe { self.place.entries.add(at & !7) }.cast())
+        within.then(|| unsafe { self.addresses.entries.add(at & !7) }.cast())
     }
 
     #[inline]
     fn register(&self, at: usize) -> Option<VolatilePtr<'static, u64, WriteOnly>> {
-        if !at.is_multiple_of(8) || at.checked_add(8)? > self.place.register_bytes {
+        if !at.is_multiple_of(8) || at.checked_add(8)? > self.addresses.register_bytes {
             return None;
         }
         // SAFETY: within the registers, as was checked.
-        let register = unsafe { self.place.registers.byte_add(at) };
+        let register = unsafe { self.addresses.registers.byte_add(at) };
         // SAFETY: mapped and nobody else's, as `new` demands; aligned, as the registers and the offset are.
         Some(unsafe { VolatilePtr::new_restricted(WriteOnly, register) })
     }
 }
 
-impl Seam for Mapped {
+impl QueueAccess for Mapped {
     #[inline]
     fn bytes(&self) -> usize {
-        self.place.bytes
+        self.addresses.bytes
     }
 
     #[inline]
@@ -127,12 +127,12 @@ impl Seam for Mapped {
         match what {
             Progress::Owner(at) => {
                 // SAFETY: masked with the size less 1, a power of two, so within the entries.
-                let owner = unsafe { self.place.entries.add(at & (self.place.bytes - 1)) };
+                let owner = unsafe { self.addresses.entries.add(at & (self.addresses.bytes - 1)) };
                 // SAFETY: within the entries.
                 u32::from(unsafe { owner.read_volatile() })
             }
             // SAFETY: mapped, as `new` demands.
-            Progress::Index => unsafe { self.place.progress.read_volatile() },
+            Progress::Index => unsafe { self.addresses.progress.read_volatile() },
         }
     }
 
@@ -158,7 +158,7 @@ impl Seam for Mapped {
 
     #[inline]
     fn record(&mut self, record: Record, value: u32) {
-        let [index, arm] = self.place.records;
+        let [index, arm] = self.addresses.records;
         let record = match record {
             Record::Index => index,
             Record::Arm => arm,
@@ -228,7 +228,7 @@ mod tests {
         let (mut records, mut registers) = ([0_u32; 3], [0_u64; 16]);
         let [index, arm, progress] = &mut records;
         *progress = 77;
-        let place = Place {
+        let place = QueueAddresses {
             entries: NonNull::new(memory.as_mut_ptr().cast()).unwrap(),
             bytes: 128,
             records: [index.into(), arm.into()],
@@ -276,7 +276,7 @@ mod tests {
     fn odd_sizes_are_refused() {
         let word = NonNull::dangling();
         for bytes in [0, 16, 63, 65, 192] {
-            let place = Place {
+            let place = QueueAddresses {
                 entries: NonNull::dangling(),
                 bytes,
                 records: [word; 2],

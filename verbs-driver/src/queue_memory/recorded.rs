@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
-use super::{BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word};
+use super::{BLOCK, Barrier, Block, Checker, QueueEvent, Progress, Record, QueueAccess, UNIT, Unit, Violation, Word};
 
 /// A queue in plain memory.
 #[derive(Clone, Default, Debug)]
-pub struct Memory {
+pub struct RecordedMemory {
     /// Its bytes; a test that plays the adapter may write them.
     pub entries: Vec<u8>,
     /// Its doorbell records.
@@ -17,7 +17,7 @@ pub struct Memory {
     /// Stores to the registers, in order.
     pub rung: Vec<(usize, Vec<u8>)>,
     /// All events.
-    pub events: Vec<Event>,
+    pub events: Vec<QueueEvent>,
     checker: Checker,
     violation: Option<Violation>,
     barriers: usize,
@@ -25,7 +25,7 @@ pub struct Memory {
     omitted: Option<usize>,
 }
 
-impl Memory {
+impl RecordedMemory {
     /// Memory of `bytes` zeros.
     pub fn new(bytes: usize) -> Self {
         Self { entries: alloc::vec![0; bytes], ..Self::default() }
@@ -53,9 +53,9 @@ impl Memory {
         self.violation.or_else(|| self.checker.flushed().err())
     }
 
-    fn note(&mut self, event: Event) {
+    fn record_event(&mut self, event: QueueEvent) {
         self.events.push(event);
-        let found = self.checker.note(event).err();
+        let found = self.checker.check(event).err();
         self.violation = self.violation.or(found);
     }
 
@@ -64,27 +64,27 @@ impl Memory {
     }
 }
 
-impl Seam for Memory {
+impl QueueAccess for RecordedMemory {
     fn bytes(&self) -> usize {
         self.entries.len()
     }
 
     fn store(&mut self, at: usize, unit: Unit) {
-        self.note(Event::Store);
+        self.record_event(QueueEvent::Store);
         let at = self.at(at);
         self.entries[at..at + UNIT].copy_from_slice(&unit);
     }
 
     fn store_words(&mut self, at: usize, words: &[Word]) {
         for (at, word) in (at..).step_by(size_of::<Word>()).zip(words) {
-            self.note(Event::Store);
+            self.record_event(QueueEvent::Store);
             let at = self.at(at);
             self.entries[at..at + size_of::<Word>()].copy_from_slice(word);
         }
     }
 
     fn progress(&mut self, what: Progress) -> u32 {
-        self.note(Event::Progress);
+        self.record_event(QueueEvent::Progress);
         match what {
             Progress::Owner(at) => self.entries[self.at(at)].into(),
             Progress::Index => self.progress,
@@ -92,23 +92,23 @@ impl Seam for Memory {
     }
 
     fn load(&mut self, at: usize) -> Block {
-        self.note(Event::Load);
+        self.record_event(QueueEvent::Load);
         let at = self.at(at);
         self.entries[at..at + BLOCK].try_into().expect("a block")
     }
 
     fn record(&mut self, record: Record, value: u32) {
-        self.note(Event::Record(record));
+        self.record_event(QueueEvent::Record(record));
         self.records[record as usize] = value;
     }
 
     fn doorbell(&mut self, at: usize, value: [u8; 8]) {
-        self.note(Event::Doorbell { at, bytes: 8 });
+        self.record_event(QueueEvent::Doorbell { at, bytes: 8 });
         self.rung.push((at, value.to_vec()));
     }
 
     fn blue_flame(&mut self, at: usize, block: &Block) {
-        self.note(Event::Doorbell { at, bytes: BLOCK });
+        self.record_event(QueueEvent::Doorbell { at, bytes: BLOCK });
         self.rung.push((at, block.to_vec()));
     }
 
@@ -116,7 +116,7 @@ impl Seam for Memory {
         let this = self.barriers;
         self.barriers += 1;
         if self.omitted != Some(this) {
-            self.note(Event::Barrier(barrier));
+            self.record_event(QueueEvent::Barrier(barrier));
         }
     }
 }
@@ -124,11 +124,11 @@ impl Seam for Memory {
 /// Runs `play` as it is, then once without each of its barriers: the events must be in order, and out of order each
 /// time. Returns the violations found.
 #[cfg(test)]
-pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(Memory) -> Memory) -> Vec<Violation> {
-    let whole = play(Memory::new(bytes));
+pub(crate) fn delete_each_barrier(bytes: usize, play: impl Fn(RecordedMemory) -> RecordedMemory) -> Vec<Violation> {
+    let whole = play(RecordedMemory::new(bytes));
     assert_eq!(whole.violation(), None, "{:?}", whole.events);
     let found = (0..whole.barriers).map(|omitted| {
-        let memory = play(Memory::without(bytes, Some(omitted)));
+        let memory = play(RecordedMemory::without(bytes, Some(omitted)));
         memory.violation().unwrap_or_else(|| panic!("barrier {omitted} is not missed: {:?}", memory.events))
     });
     found.collect()

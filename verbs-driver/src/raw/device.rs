@@ -10,18 +10,18 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use unisono_core::device::{Armed, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish};
+use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
 use unisono_core::ids::PeerId;
 
-use super::receive_buffers::{Buffer, Buffers};
-use super::source::{GRH, Path, Source};
-use super::{Data, Failure, Fate, Got, Payload, QueuePair};
-use crate::registered_memory::{Registered, Slab, copy, read};
+use super::receive_buffers::{ReceiveBuffer, ReceiveBuffers};
+use super::source::{GRH, PeerPath, Source};
+use super::{Data, Failure, WorkResult, Arrived, SendPayload, QueuePair};
+use crate::registered_memory::{RegisteredMemory, Slab, copy, read};
 
 /// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.
 pub const INLINE_MAX: usize = 188;
 /// Events that can be queued for polling.
-const FACTS: usize = 16;
+const EVENTS: usize = 16;
 /// Completions that one call processes.
 const BUDGET: u32 = 64;
 
@@ -36,7 +36,7 @@ pub struct Slabs {
 
 /// Options of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct RawOptions {
     /// Bytes of the longest datagram.
     pub mtu: u32,
     /// Receive slots of a lane.
@@ -53,7 +53,7 @@ pub struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Posted to an unknown peer, or too long.
-    pub astray: u32,
+    pub undeliverable: u32,
     /// Malformed completions: unknown indices, lengths that do not fit, unknown kinds.
     pub malformed: u32,
     /// Failed entries, except those that were flushed after.
@@ -75,12 +75,12 @@ struct LaneState<Q> {
 impl<Q: QueuePair> LaneState<Q> {
     /// The memory for the next posting's header, if it is free.
     fn head(&mut self, inline: usize) -> Option<Slab> {
-        let depth = 1 << (self.heads.bytes() / HEAD).ilog2();
+        let depth = 1 << (self.heads.bytes() / HEADER_ROOM).ilog2();
         let outstanding = self.posted.0.wrapping_sub(self.completed.0) as usize;
         if outstanding >= depth || !self.queues.has_room(inline) {
             return None;
         }
-        self.heads.part(self.posted.next().0 as usize % depth * HEAD, HEAD)
+        self.heads.part(self.posted.next().0 as usize % depth * HEADER_ROOM, HEADER_ROOM)
     }
 
     /// If the queue is idle, everything posted is complete, including postings without an entry.
@@ -96,29 +96,29 @@ impl<Q: QueuePair> LaneState<Q> {
 pub struct Raw<'a, Q: QueuePair, A> {
     polled: LaneState<Q>,
     interrupt: Option<LaneState<Q>>,
-    buffers: Buffers<'a>,
+    buffers: ReceiveBuffers<'a>,
     paths: &'a mut [Option<Q::Path>],
-    facts: [Option<Fact>; FACTS],
-    options: Options,
+    events: [Option<DeviceEvent>; EVENTS],
+    options: RawOptions,
     holdable: u32,
     counts: Counts,
     memory: PhantomData<fn(A)>,
 }
 
-impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
+impl<'a, Q: QueuePair, A: RegisteredMemory> Raw<'a, Q, A> {
     /// A device with fresh queues, and memory. `table` has an entry for each receive buffer: those beyond the receive
     /// slots of all lanes are for held datagrams. `paths` has an entry for each peer. `None`: sizes do not fit.
     pub fn new(
-        options: Options,
+        options: RawOptions,
         [polled, interrupt]: [Option<Q>; 2],
         slabs: Slabs,
-        table: &'a mut [Buffer],
+        table: &'a mut [ReceiveBuffer],
         paths: &'a mut [Option<Q::Path>],
     ) -> Option<Self> {
         let (polled, lanes) = (polled?, if interrupt.is_some() { 2 } else { 1 });
-        let part = slabs.heads.bytes() / lanes / HEAD * HEAD;
+        let part = slabs.heads.bytes() / lanes / HEADER_ROOM * HEADER_ROOM;
         let holdable = (table.len() as u32).checked_sub(options.receive_slots.checked_mul(lanes as u32)?)?;
-        let buffers = Buffers::new(table, slabs.buffers, options.mtu)?;
+        let buffers = ReceiveBuffers::new(table, slabs.buffers, options.mtu)?;
         let fits = |queues: &Q| queues.receive_entries() >= options.receive_slots as usize;
         let fit = fits(&polled) && interrupt.as_ref().is_none_or(fits);
         if !fit || part == 0 || options.receive_slots == 0 || options.inline > INLINE_MAX {
@@ -137,14 +137,14 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
             interrupt: interrupt.map(|queues| lane(queues, heads[1])),
             buffers,
             paths,
-            facts: [None; FACTS],
+            events: [None; EVENTS],
             options,
             holdable,
             counts: Counts::default(),
             memory: PhantomData,
         };
-        device.fill(Lane::Polled);
-        device.fill(Lane::Interrupt);
+        device.fill(DeviceQueue::Polled);
+        device.fill(DeviceQueue::Interrupt);
         Some(device)
     }
 
@@ -154,7 +154,7 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     }
 
     /// The queues of a lane.
-    pub fn queues_mut(&mut self, lane: Lane) -> Option<&mut Q> {
+    pub fn queues_mut(&mut self, lane: DeviceQueue) -> Option<&mut Q> {
         self.lane(lane).map(|lane| &mut lane.queues)
     }
 
@@ -164,35 +164,35 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     }
 
     /// Records that the lane's event has arrived.
-    pub fn saw_event(&mut self, lane: Lane) {
+    pub fn event_received(&mut self, lane: DeviceQueue) {
         if let Some(lane) = self.lane(lane) {
-            lane.queues.saw_event();
+            lane.queues.event_received();
         }
     }
 
     /// Restarts a lane after its queue pair was reset: everything posted is complete, everything received and not taken
     /// is lost. Called after the reset and before the queue pair is ready to receive.
-    pub fn reset(&mut self, lane: Lane) {
+    pub fn reset(&mut self, lane: DeviceQueue) {
         let Some(state) = self.lane(lane) else { return };
         state.queues.reset();
         state.settle();
         let was_down = core::mem::take(&mut state.down);
-        self.buffers.take_back(lane == Lane::Interrupt);
+        self.buffers.reclaim_posted(lane == DeviceQueue::Interrupt);
         self.fill(lane);
         if was_down {
-            self.tell(Fact::Up);
+            self.push_event(DeviceEvent::Up);
         }
     }
 
-    fn lane(&mut self, lane: Lane) -> Option<&mut LaneState<Q>> {
+    fn lane(&mut self, lane: DeviceQueue) -> Option<&mut LaneState<Q>> {
         match lane {
-            Lane::Polled => Some(&mut self.polled),
-            Lane::Interrupt => self.interrupt.as_mut(),
+            DeviceQueue::Polled => Some(&mut self.polled),
+            DeviceQueue::Interrupt => self.interrupt.as_mut(),
         }
     }
 
-    fn tell(&mut self, fact: Fact) {
-        if let Some(place) = self.facts.iter_mut().find(|place| place.is_none()) {
+    fn push_event(&mut self, fact: DeviceEvent) {
+        if let Some(place) = self.events.iter_mut().find(|place| place.is_none()) {
             *place = Some(fact);
         }
     }
@@ -202,35 +202,35 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     }
 
     /// Records a failed entry.
-    fn fail(&mut self, lane: Lane, failure: Failure) {
+    fn fail(&mut self, lane: DeviceQueue, failure: Failure) {
         if failure != Failure::Flushed {
             self.counts.failed = self.counts.failed.saturating_add(1);
             self.counts.reason.get_or_insert(failure);
         }
         let was_up = self.lane(lane).is_some_and(|lane| !core::mem::replace(&mut lane.down, true));
         if was_up {
-            self.tell(Fact::Down);
+            self.push_event(DeviceEvent::Down);
         }
     }
 
     /// Posts free buffers to all receive slots of the lane.
-    fn fill(&mut self, lane: Lane) {
+    fn fill(&mut self, lane: DeviceQueue) {
         for _ in 0..self.options.receive_slots {
             self.refill(lane);
         }
         if let Some(state) = self.lane(lane) {
-            state.queues.flush_lent();
+            state.queues.flush_receives();
         }
     }
 
     /// Posts a free buffer.
-    fn refill(&mut self, lane: Lane) {
-        let interrupt = lane == Lane::Interrupt;
+    fn refill(&mut self, lane: DeviceQueue) {
+        let interrupt = lane == DeviceQueue::Interrupt;
         if interrupt && self.interrupt.is_none() {
             return;
         }
         let Some((index, data)) = self.buffers.post(interrupt) else { return };
-        let posted = self.lane(lane).is_some_and(|state| state.queues.lend(data, index));
+        let posted = self.lane(lane).is_some_and(|state| state.queues.post_receive(data, index));
         if !posted {
             self.buffers.free(index);
         }
@@ -238,22 +238,22 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
 
     /// As [`refill`](Self::refill), and makes it visible to the adapter.
     fn replace(&mut self, interrupt: bool) {
-        let lane = if interrupt { Lane::Interrupt } else { Lane::Polled };
+        let lane = if interrupt { DeviceQueue::Interrupt } else { DeviceQueue::Polled };
         self.refill(lane);
         if let Some(state) = self.lane(lane) {
-            state.queues.flush_lent();
+            state.queues.flush_receives();
         }
     }
 
     /// Processes send completions.
-    fn reap(&mut self, lane: Lane) {
+    fn poll_sends(&mut self, lane: DeviceQueue) {
         for _ in 0..BUDGET {
             let Some(state) = self.lane(lane) else { return };
             let Some(fate) = state.queues.sent() else { break };
             let (ticket, failure) = match fate {
-                Fate::Done(ticket) => (Some(ticket), None),
-                Fate::Failed(ticket, failure) => (ticket, Some(failure)),
-                Fate::Malformed => (None, None),
+                WorkResult::Done(ticket) => (Some(ticket), None),
+                WorkResult::Failed(ticket, failure) => (ticket, Some(failure)),
+                WorkResult::Malformed => (None, None),
             };
             match ticket {
                 Some(ticket) => {
@@ -269,27 +269,27 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
     }
 
     /// Accepts a received datagram, if its completion is plausible.
-    fn arrive(&mut self, lane: Lane, got: Got) -> bool {
+    fn arrive(&mut self, lane: DeviceQueue, got: Arrived) -> bool {
         let bytes = got.bytes.checked_sub(GRH as u32).filter(|bytes| *bytes <= self.options.mtu);
         let source = |front: &_| Source::new(got.origin, front);
         let arrived = bytes.is_some_and(|bytes| self.buffers.arrive(got.tag, bytes, source));
         if !arrived {
             self.malformed();
             self.buffers.free(got.tag);
-            self.replace(lane == Lane::Interrupt);
+            self.replace(lane == DeviceQueue::Interrupt);
         }
         arrived
     }
 
-    fn next(&mut self, lane: Lane) -> Option<u32> {
+    fn next(&mut self, lane: DeviceQueue) -> Option<u32> {
         for _ in 0..BUDGET {
             match self.lane(lane)?.queues.received()? {
-                Fate::Done(got) => {
+                WorkResult::Done(got) => {
                     if self.arrive(lane, got) {
                         return Some(got.tag);
                     }
                 }
-                Fate::Failed(tag, failure) => {
+                WorkResult::Failed(tag, failure) => {
                     // Nothing can be posted until the queue pair is reset.
                     match tag {
                         Some(index) => self.buffers.free(index),
@@ -297,17 +297,17 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
                     }
                     self.fail(lane, failure);
                 }
-                Fate::Malformed => self.malformed(),
+                WorkResult::Malformed => self.malformed(),
             }
         }
         None
     }
 
-    fn post(&mut self, lane: Lane, head: Slab, transmit: &Transmit, payload: Option<A>) {
+    fn post(&mut self, lane: DeviceQueue, head: Slab, transmit: &Transmit, payload: Option<A>) {
         let limit = self.options.inline;
         let path = self.paths.get(transmit.to.0 as usize).copied().flatten();
-        let head_bytes = usize::from(transmit.head).min(HEAD);
-        let bytes = payload.map_or(0, Registered::bytes).saturating_add(head_bytes);
+        let head_bytes = usize::from(transmit.header_bytes).min(HEADER_ROOM);
+        let bytes = payload.map_or(0, RegisteredMemory::bytes).saturating_add(head_bytes);
         let path = path.filter(|path| bytes <= path.mtu() as usize);
         let Some(state) = self.lane(lane) else { return };
         state.posted = state.posted.next();
@@ -322,24 +322,24 @@ impl<'a, Q: QueuePair, A: Registered> Raw<'a, Q, A> {
                     read(payload, back);
                 }
                 copied = [inline.get(..bytes).unwrap_or_default()];
-                Payload::Inline(&copied)
+                SendPayload::Inline(&copied)
             } else {
                 let payload = payload.map_or(Some(Data::default()), |payload| piece(payload, payload.bytes()));
                 let (Some(head), Some(payload)) = (piece(head, head_bytes), payload) else { return false };
                 pieces = [head, payload];
-                Payload::Gather(&pieces)
+                SendPayload::Gather(&pieces)
             };
-            state.queues.post((&path, transmit.at), payload, transmit.solicited, ticket)
+            state.queues.post((&path, transmit.queue), payload, transmit.solicited, ticket)
         });
         if !posted {
             state.settle();
-            self.counts.astray = self.counts.astray.saturating_add(1);
+            self.counts.undeliverable = self.counts.undeliverable.saturating_add(1);
         }
     }
 }
 
 /// `None`: it is not registered.
-fn piece(memory: impl Registered, bytes: usize) -> Option<Data> {
+fn piece(memory: impl RegisteredMemory, bytes: usize) -> Option<Data> {
     let address = memory.start().expose_provenance().get() as u64;
     Some(Data { address, bytes: bytes as u32, key: memory.key()? })
 }
@@ -348,20 +348,20 @@ fn piece(memory: impl Registered, bytes: usize) -> Option<Data> {
 #[derive(Debug)]
 pub struct RawToken<'b, 'a, Q: QueuePair, A> {
     device: &'b mut Raw<'a, Q, A>,
-    lane: Lane,
+    lane: DeviceQueue,
     ticket: Ticket,
     head: Slab,
 }
 
-impl<Q: QueuePair, A: Registered> Token for RawToken<'_, '_, Q, A> {
+impl<Q: QueuePair, A: RegisteredMemory> Token for RawToken<'_, '_, Q, A> {
     type Address = A;
 
     fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        let mut head: NonNull<[u8; HEAD]> = self.head.start().cast();
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        let mut head: NonNull<[u8; HEADER_ROOM]> = self.head.start().cast();
         // SAFETY: a part of the slab of heads, as long; no posting that uses it is outstanding, and its owner promised that
         // nobody else does.
         unsafe { head.as_mut() }
@@ -377,12 +377,12 @@ impl<Q: QueuePair, A: Registered> Token for RawToken<'_, '_, Q, A> {
 pub struct RawDatagram<'b, P> {
     slot: Slot,
     bytes: u32,
-    head: [u8; HEAD],
+    head: [u8; HEADER_ROOM],
     source: Source,
     paths: &'b [Option<P>],
 }
 
-impl<P: Path> Received for RawDatagram<'_, P> {
+impl<P: PeerPath> Received for RawDatagram<'_, P> {
     fn slot(&self) -> Slot {
         self.slot
     }
@@ -391,13 +391,13 @@ impl<P: Path> Received for RawDatagram<'_, P> {
         self.bytes
     }
 
-    fn head(&self) -> &[u8] {
+    fn prefix(&self) -> &[u8] {
         self.head.get(..self.bytes as usize).unwrap_or(&self.head)
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
         let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
-        path.is_some_and(|path| path.is(&self.source))
+        path.is_some_and(|path| path.matches(&self.source))
     }
 
     fn age_ns(&self) -> Option<u32> {
@@ -405,7 +405,7 @@ impl<P: Path> Received for RawDatagram<'_, P> {
     }
 }
 
-impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
+impl<'a, Q: QueuePair, A: RegisteredMemory> Device for Raw<'a, Q, A> {
     type Address = A;
     type Token<'b>
         = RawToken<'b, 'a, Q, A>
@@ -427,28 +427,28 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
         }
     }
 
-    fn token(&mut self, lane: Lane) -> Option<RawToken<'_, 'a, Q, A>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<RawToken<'_, 'a, Q, A>> {
         let inline = self.options.inline;
         if self.lane(lane)?.head(inline).is_none() {
-            self.reap(lane);
+            self.poll_sends(lane);
         }
         let state = self.lane(lane)?;
         let (head, ticket) = (state.head(inline)?, state.posted.next());
         Some(RawToken { device: self, lane, ticket, head })
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         if let Some(state) = self.lane(lane) {
             state.queues.flush(true);
         }
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
-        self.reap(lane);
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        self.poll_sends(lane);
         self.lane(lane).map_or(Ticket::default(), |state| state.completed)
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<RawDatagram<'_, Q::Path>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<RawDatagram<'_, Q::Path>> {
         let index = self.next(lane)?;
         Some(self.held(Slot(index)))
     }
@@ -467,8 +467,8 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
 
     fn held(&self, slot: Slot) -> RawDatagram<'_, Q::Path> {
         let (bytes, source) = self.buffers.datagram(slot.0).unwrap_or((0, Source::NONE));
-        let mut head = [0; HEAD];
-        if let Some(part) = self.buffers.part(slot.0, 0, HEAD.min(bytes as usize)) {
+        let mut head = [0; HEADER_ROOM];
+        if let Some(part) = self.buffers.part(slot.0, 0, HEADER_ROOM.min(bytes as usize)) {
             read(part, &mut head);
         }
         RawDatagram { slot, bytes, head, source, paths: self.paths }
@@ -480,27 +480,27 @@ impl<'a, Q: QueuePair, A: Registered> Device for Raw<'a, Q, A> {
         }
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         let Some(state) = self.lane(lane) else { return Armed::Armed };
-        if state.queues.has_news() {
+        if state.queues.has_arrival() {
             return Armed::Pending;
         }
-        state.queues.arm(lane == Lane::Interrupt);
+        state.queues.arm(lane == DeviceQueue::Interrupt);
         // Not every adapter raises an event for a datagram that arrived before it was armed.
-        if state.queues.has_news() { Armed::Pending } else { Armed::Armed }
+        if state.queues.has_arrival() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn ask(&mut self, wish: Wish) {
-        if let Wish::Resolve(peer) = wish {
+    fn request_path(&mut self, wish: PathRequest) {
+        if let PathRequest::Resolve(peer) = wish {
             let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
             let mtu = path.map(|path| path.mtu().min(self.options.mtu));
-            self.tell(mtu.map_or(Fact::NoPath(peer), |mtu| Fact::Path { peer, mtu }));
+            self.push_event(mtu.map_or(DeviceEvent::NoPath(peer), |mtu| DeviceEvent::Path { peer, mtu }));
         }
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        let fact = self.facts.first_mut()?.take();
-        self.facts.rotate_left(1);
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        let fact = self.events.first_mut()?.take();
+        self.events.rotate_left(1);
         fact
     }
 }

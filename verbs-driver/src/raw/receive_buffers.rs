@@ -3,9 +3,9 @@
 use super::Data;
 use super::source::{GRH, Source};
 use crate::queue_memory::BLOCK;
-use crate::registered_memory::{Registered, Slab, read};
+use crate::registered_memory::{RegisteredMemory, Slab, read};
 
-const NOBODY: u32 = u32::MAX;
+const NO_BUFFER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -17,39 +17,39 @@ enum State {
 
 /// The state of a buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Buffer {
+pub struct ReceiveBuffer {
     state: State,
     interrupt: bool,
     bytes: u32,
     source: Source,
 }
 
-impl Buffer {
+impl ReceiveBuffer {
     /// An unused one.
     pub const FREE: Self =
-        Self { state: State::Free { next: NOBODY }, interrupt: false, bytes: 0, source: Source::NONE };
+        Self { state: State::Free { next: NO_BUFFER }, interrupt: false, bytes: 0, source: Source::NONE };
 }
 
 /// The buffers of a device.
 #[derive(Debug)]
-pub(super) struct Buffers<'a> {
-    table: &'a mut [Buffer],
+pub(super) struct ReceiveBuffers<'a> {
+    table: &'a mut [ReceiveBuffer],
     slab: Slab,
     mtu: u32,
     stride: usize,
     free: u32,
 }
 
-impl<'a> Buffers<'a> {
+impl<'a> ReceiveBuffers<'a> {
     /// All buffers free. `None`: the slab is too small.
-    pub(super) fn new(table: &'a mut [Buffer], slab: Slab, mtu: u32) -> Option<Self> {
+    pub(super) fn new(table: &'a mut [ReceiveBuffer], slab: Slab, mtu: u32) -> Option<Self> {
         let stride = Self::stride(mtu);
-        if table.len().checked_mul(stride)? > slab.bytes() || table.len() >= NOBODY as usize {
+        if table.len().checked_mul(stride)? > slab.bytes() || table.len() >= NO_BUFFER as usize {
             return None;
         }
-        let mut free = NOBODY;
+        let mut free = NO_BUFFER;
         for (index, buffer) in (0..table.len() as u32).zip(table.iter_mut()).rev() {
-            *buffer = Buffer { state: State::Free { next: free }, ..Buffer::FREE };
+            *buffer = ReceiveBuffer { state: State::Free { next: free }, ..ReceiveBuffer::FREE };
             free = index;
         }
         Some(Self { table, slab, mtu, stride, free })
@@ -70,7 +70,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// Frees all buffers that were posted to a lane.
-    pub(super) fn take_back(&mut self, interrupt: bool) {
+    pub(super) fn reclaim_posted(&mut self, interrupt: bool) {
         for index in 0..self.table.len() as u32 {
             let posted = self.table.get(index as usize);
             if posted.is_some_and(|buffer| buffer.state == State::Posted && buffer.interrupt == interrupt) {

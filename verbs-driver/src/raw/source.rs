@@ -9,11 +9,11 @@ pub const GRH: usize = 40;
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// The path to a peer.
-pub trait Path: Copy + Debug {
+pub trait PeerPath: Copy + Debug {
     /// Bytes of the longest datagram.
     fn mtu(&self) -> u32;
     /// Whether this source is the peer.
-    fn is(&self, source: &Source) -> bool;
+    fn matches(&self, source: &Source) -> bool;
 }
 
 /// The sender of a datagram as its completion states it.

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::wqe::{Front, NETWORK, Send, Vector};
+use super::wqe::{CommonUnits, NETWORK, SendWqe, AddressVector};
 use crate::raw::{self, Source};
 
 /// `AF_INET` and `AF_INET6`, as Linux has them.
@@ -10,7 +10,7 @@ const FAMILIES: [u16; 2] = [2, 10];
 
 /// The route to a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct RxeRoute {
     /// Our own port, from 1.
     pub port: u8,
     /// Which of our own GIDs to send from.
@@ -27,21 +27,21 @@ pub struct Route {
 
 /// The path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Path {
+pub struct RxePath {
     gid: [u8; 16],
     /// The units that all entries on this path have in common.
-    pub(super) front: Front,
+    pub(super) common: CommonUnits,
     pub(super) qpns: [u32; 2],
     pub(super) qkey: u32,
     mtu: u32,
 }
 
-impl Path {
+impl RxePath {
     /// A path along this route to the queue pairs of the peer's lanes, which accept this Q_Key and datagrams of up to
     /// `mtu` bytes.
-    pub fn new(route: &Route, qpns: [u32; 2], qkey: u32, mtu: u32) -> Self {
+    pub fn new(route: &RxeRoute, qpns: [u32; 2], qkey: u32, mtu: u32) -> Self {
         let [v4, v6] = NETWORK;
-        let way = Vector {
+        let way = AddressVector {
             port: route.port,
             network: if route.to.is_ipv4() { v4 } else { v6 },
             mac: route.mac,
@@ -50,9 +50,9 @@ impl Path {
             hop_limit: route.hop_limit,
             from: socket(route.from),
             to: socket(route.to),
-            ..Vector::default()
+            ..AddressVector::default()
         };
-        Self { gid: way.gid, front: Send::new(qkey, way).front(), qpns, qkey, mtu }
+        Self { gid: way.gid, common: SendWqe::new(qkey, way).front(), qpns, qkey, mtu }
     }
 }
 
@@ -85,12 +85,12 @@ fn socket(address: IpAddr) -> [u8; 28] {
     socket
 }
 
-impl raw::Path for Path {
+impl raw::PeerPath for RxePath {
     fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    fn is(&self, source: &Source) -> bool {
+    fn matches(&self, source: &Source) -> bool {
         self.qpns.contains(&source.origin().qpn) && source.is_gid(&self.gid)
     }
 }

@@ -1,22 +1,22 @@
 //! Soft-RoCE's queue pair: its send, receive and completion queues together.
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
-use super::path::Path;
+use super::path::RxePath;
 use super::ring::{Consumer, Producer, Shape};
 use super::wqe::{
-    COMMON, Completion, FLAGS, INLINE, OWN, RECEIVE, SEND, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
+    COMMON_UNITS, Completion, FLAGS, INLINE, OWN_UNITS, RECEIVE_WQE, SEND_WQE, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
     receive, send_room,
 };
-use crate::queue_memory::{Seam, UNIT, Unit, Word};
-use crate::raw::{Data, Fate, Got, Origin, Payload, QueuePair};
+use crate::queue_memory::{QueueAccess, UNIT, Unit, Word};
+use crate::raw::{Data, WorkResult, Arrived, Origin, SendPayload, QueuePair};
 
 /// Pieces of a datagram: head and payload.
 const PIECES: usize = 2;
 
 /// The geometry of the queues of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sizes {
+pub struct QueueShapes {
     /// Of the send queue.
     pub send: Shape,
     /// Of its completion queue.
@@ -29,7 +29,7 @@ pub struct Sizes {
 
 /// The queues of a queue pair: the driver produces sends and receives, and consumes completions.
 #[derive(Debug)]
-pub struct Queues<S, R, C> {
+pub struct RxeQueues<S, R, C> {
     send: Producer<S>,
     receive: Producer<R>,
     sent: Consumer<R>,
@@ -41,10 +41,10 @@ pub struct Queues<S, R, C> {
     done: u32,
 }
 
-impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
+impl<S: QueueAccess, R: QueueAccess, C: QueueAccess> RxeQueues<S, R, C> {
     /// Fresh queues. The doorbells of `send` and `received` are system calls. `None`: sizes differ, or are too small.
-    pub fn new(sizes: Sizes, send: S, sent: R, receive: R, received: C) -> Option<Self> {
-        let fits = send_room(sizes.send.entry) >= PIECES * UNIT && sizes.receive.entry >= RECEIVE + UNIT;
+    pub fn new(sizes: QueueShapes, send: S, sent: R, receive: R, received: C) -> Option<Self> {
+        let fits = send_room(sizes.send.entry) >= PIECES * UNIT && sizes.receive.entry >= RECEIVE_WQE + UNIT;
         let completions = sizes.sent.count >= 2 * sizes.send.count && sizes.received.count >= 2 * sizes.receive.count;
         if !fits || !completions {
             return None;
@@ -73,14 +73,14 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
     /// Posts a datagram of these two slices, which are copied to the entry. Returns whether there was room. The last
     /// word is padded with zeros.
     #[inline(always)]
-    pub fn post_inline(&mut self, to: (&Path, Lane), [front, behind]: [&[u8]; 2], solicited: bool, tag: u32) -> bool {
+    pub fn post_inline(&mut self, to: (&RxePath, DeviceQueue), [front, behind]: [&[u8]; 2], solicited: bool, tag: u32) -> bool {
         let bytes = front.len().saturating_add(behind.len());
         if !self.begin(to, (INLINE, solicited, tag), (bytes as u32, 0), bytes) {
             return false;
         }
         let (words, rest) = front.as_chunks();
-        self.send.store_words(SEND, words);
-        let (mut at, mut behind) = (SEND + size_of_val(words), behind);
+        self.send.store_words(SEND_WQE, words);
+        let (mut at, mut behind) = (SEND_WQE + size_of_val(words), behind);
         if !rest.is_empty() {
             let (filling, later) = behind.split_at(behind.len().min(size_of::<Word>() - rest.len()));
             self.send.store_words(at, &[word(rest.iter().chain(filling))]);
@@ -91,13 +91,13 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
         if !rest.is_empty() {
             self.send.store_words(at + size_of_val(words), &[word(rest)]);
         }
-        self.send.put();
+        self.send.commit();
         true
     }
 
     /// The next datagram that is known to have arrived, without a load of the kernel's index.
     #[inline]
-    pub fn received_more(&mut self) -> Option<Fate<Got>> {
+    pub fn received_more(&mut self) -> Option<WorkResult<Arrived>> {
         if self.received.has_more() { self.received() } else { None }
     }
 
@@ -105,7 +105,7 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
     #[inline(always)]
     fn begin(
         &mut self,
-        (path, lane): (&Path, Lane),
+        (path, lane): (&RxePath, DeviceQueue),
         (flags, solicited, tag): (u32, bool, u32),
         (length, pieces): (u32, u32),
         behind: usize,
@@ -114,11 +114,11 @@ impl<S: Seam, R: Seam, C: Seam> Queues<S, R, C> {
             return false;
         }
         let [polled, interrupt] = path.qpns;
-        let qpn = if lane == Lane::Polled { polled } else { interrupt };
+        let qpn = if lane == DeviceQueue::Polled { polled } else { interrupt };
         let (flags, to) = (flags | if solicited { SOLICITED } else { 0 }, (qpn, path.qkey));
         self.send.store_some(0, &own_first(tag, flagged(flags, to)));
-        self.send.store_some(OWN, &path.front);
-        self.send.store_some(OWN + COMMON, &own_last(length, pieces));
+        self.send.store_some(OWN_UNITS, &path.common);
+        self.send.store_some(OWN_UNITS + COMMON_UNITS, &own_last(length, pieces));
         (self.last, self.posted) = (Some(flagged(flags | SIGNALLED, to)), tag);
         true
     }
@@ -172,8 +172,8 @@ impl Units<'_> {
     }
 }
 
-impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
-    type Path = Path;
+impl<S: QueueAccess, R: QueueAccess, C: QueueAccess> QueuePair for RxeQueues<S, R, C> {
+    type Path = RxePath;
 
     fn receive_entries(&self) -> usize {
         self.receive.shape().count as usize - 1
@@ -188,10 +188,10 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
     }
 
     #[inline]
-    fn post(&mut self, to: (&Path, Lane), payload: Payload<'_>, solicited: bool, tag: u32) -> bool {
-        let front = SEND / UNIT;
+    fn post(&mut self, to: (&RxePath, DeviceQueue), payload: SendPayload<'_>, solicited: bool, tag: u32) -> bool {
+        let front = SEND_WQE / UNIT;
         let room = match payload {
-            Payload::Gather(data) => {
+            SendPayload::Gather(data) => {
                 let data = data.iter().filter(|data| data.bytes > 0);
                 let sum = |(length, pieces), data: &Data| (data.bytes.saturating_add(length), pieces + 1);
                 let (length, pieces) = data.clone().fold((0, 0), sum);
@@ -201,7 +201,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
                 }
                 room
             }
-            Payload::Inline(slices) => {
+            SendPayload::Inline(slices) => {
                 let length = slices.iter().map(|slice| slice.len()).sum::<usize>().try_into().unwrap_or(u32::MAX);
                 let room = self.begin(to, (INLINE, solicited, tag), (length, 0), length as usize);
                 if room {
@@ -211,7 +211,7 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
             }
         };
         if room {
-            self.send.put();
+            self.send.commit();
         }
         room
     }
@@ -226,53 +226,53 @@ impl<S: Seam, R: Seam, C: Seam> QueuePair for Queues<S, R, C> {
     }
 
     #[inline(never)]
-    fn sent(&mut self) -> Option<Fate<u32>> {
+    fn sent(&mut self) -> Option<WorkResult<u32>> {
         let completion = Completion::parse(self.sent.poll()?);
         let outstanding = self.posted.wrapping_sub(self.done);
         let tag = completion.tag.filter(|tag| (1..=outstanding).contains(&tag.wrapping_sub(self.done)));
         self.done = tag.unwrap_or(self.done);
         Some(match (tag, completion.failure) {
-            (Some(tag), None) => Fate::Done(tag),
-            (tag, Some(failure)) => Fate::Failed(tag, failure),
-            (None, None) => Fate::Malformed,
+            (Some(tag), None) => WorkResult::Done(tag),
+            (tag, Some(failure)) => WorkResult::Failed(tag, failure),
+            (None, None) => WorkResult::Malformed,
         })
     }
 
-    fn lend(&mut self, data: Data, tag: u32) -> bool {
+    fn post_receive(&mut self, data: Data, tag: u32) -> bool {
         let room = self.receive.has_room();
         if room {
             self.receive.store(0, receive(data, tag));
-            self.receive.put();
+            self.receive.commit();
         }
         room
     }
 
-    fn flush_lent(&mut self) {
+    fn flush_receives(&mut self) {
         self.receive.publish(false);
     }
 
     #[inline(always)]
-    fn received(&mut self) -> Option<Fate<Got>> {
+    fn received(&mut self) -> Option<WorkResult<Arrived>> {
         let completion = Completion::parse(self.received.poll()?);
         Some(match (completion.tag, completion.failure) {
             (Some(tag), None) => {
                 let origin = Origin { qpn: completion.source, lid: 0, grh: completion.grh };
-                Fate::Done(Got { tag, bytes: completion.bytes, origin })
+                WorkResult::Done(Arrived { tag, bytes: completion.bytes, origin })
             }
-            (tag, Some(failure)) => Fate::Failed(tag, failure),
-            (None, None) => Fate::Malformed,
+            (tag, Some(failure)) => WorkResult::Failed(tag, failure),
+            (None, None) => WorkResult::Malformed,
         })
     }
 
-    fn has_news(&mut self) -> bool {
-        self.received.has_news()
+    fn has_arrival(&mut self) -> bool {
+        self.received.has_entry()
     }
 
     fn arm(&mut self, solicited: bool) {
         self.received.arm(solicited);
     }
 
-    fn saw_event(&mut self) {}
+    fn event_received(&mut self) {}
 
     fn reset(&mut self) {
         // Completions that are still queued are from before the reset.
@@ -289,11 +289,11 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::queue_memory::recorded::Memory;
-    use crate::raw::{Failure, Path as _, Source};
-    use crate::rxe::Route;
+    use crate::queue_memory::recorded::RecordedMemory;
+    use crate::raw::{Failure, PeerPath as _, Source};
+    use crate::rxe::RxeRoute;
 
-    type Pair = Queues<Memory, Memory, Memory>;
+    type Pair = RxeQueues<RecordedMemory, RecordedMemory, RecordedMemory>;
 
     fn shape(entry: usize, count: u32) -> Shape {
         Shape { entry, count }
@@ -301,16 +301,16 @@ mod tests {
 
     fn pair() -> Pair {
         let (send, receive, completions) = (shape(512, 4), shape(64, 4), shape(64, 8));
-        let sizes = Sizes { send, sent: completions, receive, received: completions };
-        let memory = |shape: Shape| Memory::new(shape.bytes());
-        Queues::new(sizes, memory(send), memory(completions), memory(receive), memory(completions)).unwrap()
+        let sizes = QueueShapes { send, sent: completions, receive, received: completions };
+        let memory = |shape: Shape| RecordedMemory::new(shape.bytes());
+        RxeQueues::new(sizes, memory(send), memory(completions), memory(receive), memory(completions)).unwrap()
     }
 
-    fn path() -> Path {
+    fn path() -> RxePath {
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let route =
-            Route { port: 1, gid_index: 3, from: address(1), to: address(2), mac: [2, 0, 0, 0, 0, 9], hop_limit: 64 };
-        Path::new(&route, [0x11, 0x12], 0x7777, 1024)
+            RxeRoute { port: 1, gid_index: 3, from: address(1), to: address(2), mac: [2, 0, 0, 0, 0, 9], hop_limit: 64 };
+        RxePath::new(&route, [0x11, 0x12], 0x7777, 1024)
     }
 
     fn word(bytes: &[u8], at: usize) -> u32 {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     /// As the kernel completes an entry.
-    fn complete(queue: &mut Memory, place: usize, fields: &[(usize, u32)]) {
+    fn complete(queue: &mut RecordedMemory, place: usize, fields: &[(usize, u32)]) {
         for (at, value) in fields {
             queue.entries[place * 64 + at..place * 64 + at + 4].copy_from_slice(&value.to_ne_bytes());
         }
@@ -329,8 +329,8 @@ mod tests {
     fn entries_lie_where_the_kernel_looks() {
         let (mut pair, path) = (pair(), path());
         let data = [Data { address: 0x1_0000_0002, bytes: 100, key: 5 }, Data::default()];
-        assert!(pair.post((&path, Lane::Interrupt), Payload::Gather(&data), true, 1));
-        assert!(pair.post((&path, Lane::Polled), Payload::Inline(&[b"abc", b"defghijklmnopqrstu"]), false, 2));
+        assert!(pair.post((&path, DeviceQueue::Interrupt), SendPayload::Gather(&data), true, 1));
+        assert!(pair.post((&path, DeviceQueue::Polled), SendPayload::Inline(&[b"abc", b"defghijklmnopqrstu"]), false, 2));
         assert_eq!(pair.send.seam().records[0], 0, "the kernel does not know yet");
         pair.flush(true);
         let memory = pair.send.seam();
@@ -347,11 +347,11 @@ mod tests {
             (&[2, 0, 0, 0, 10, 0, 0, 1][..], &[2, 0, 0, 0, 10, 0, 0, 2][..])
         );
         assert_eq!(
-            [184, 188, 196, SEND, SEND + 4, SEND + 8, SEND + 12].map(|at| word(first, at)),
+            [184, 188, 196, SEND_WQE, SEND_WQE + 4, SEND_WQE + 8, SEND_WQE + 12].map(|at| word(first, at)),
             [100, 100, 1, 2, 1, 100, 5]
         );
         assert_eq!([184, 188, 196].map(|at| word(second, at)), [21, 21, 0]);
-        assert_eq!(&second[SEND..SEND + 21], b"abcdefghijklmnopqrstu");
+        assert_eq!(&second[SEND_WQE..SEND_WQE + 21], b"abcdefghijklmnopqrstu");
     }
 
     #[test]
@@ -361,11 +361,11 @@ mod tests {
         for bytes in [0, 1, 7, 8, 16, 24, 88, 255] {
             for front in (0..=bytes).step_by(if bytes > 100 { 37 } else { 1 }) {
                 let (mut units, mut words) = (pair(), pair());
-                let to = (&path, Lane::Interrupt);
+                let to = (&path, DeviceQueue::Interrupt);
                 let (front, behind) = whole[..bytes].split_at(front);
-                let filled = SEND + bytes.next_multiple_of(size_of::<Word>());
-                words.send.seam_mut().entries[SEND..].fill(0xee);
-                assert!(units.post(to, Payload::Inline(&[front, behind]), true, 9));
+                let filled = SEND_WQE + bytes.next_multiple_of(size_of::<Word>());
+                words.send.seam_mut().entries[SEND_WQE..].fill(0xee);
+                assert!(units.post(to, SendPayload::Inline(&[front, behind]), true, 9));
                 assert!(words.post_inline(to, [front, behind], true, 9));
                 units.flush(true);
                 words.flush(true);
@@ -373,19 +373,19 @@ mod tests {
                 assert_eq!(units[..filled], words[..filled], "{bytes} {}", front.len());
             }
         }
-        assert!(!pair().post_inline((&path, Lane::Polled), [&[0; 200], &[0; 105]], false, 1));
-        assert!(pair().post_inline((&path, Lane::Polled), [&[0; 200], &[0; 104]], false, 1));
+        assert!(!pair().post_inline((&path, DeviceQueue::Polled), [&[0; 200], &[0; 105]], false, 1));
+        assert!(pair().post_inline((&path, DeviceQueue::Polled), [&[0; 200], &[0; 104]], false, 1));
     }
 
     #[test]
     fn more_is_what_the_last_look_found() {
         let mut pair = pair();
         for tag in 1..4 {
-            assert!(pair.lend(Data { address: 0x2000, bytes: 1064, key: 9 }, tag));
+            assert!(pair.post_receive(Data { address: 0x2000, bytes: 1064, key: 9 }, tag));
         }
-        pair.flush_lent();
+        pair.flush_receives();
         let tag_of = |fate| match fate {
-            Some(Fate::Done(Got { tag, .. })) => tag,
+            Some(WorkResult::Done(Arrived { tag, .. })) => tag,
             _ => 0,
         };
         assert_eq!(tag_of(pair.received_more()), 0);
@@ -401,12 +401,12 @@ mod tests {
     fn full_queue_and_long_payload_are_refused() {
         let (mut pair, path) = (pair(), path());
         assert_eq!(pair.inline_max(), 304);
-        let to = (&path, Lane::Polled);
-        assert!(!pair.post(to, Payload::Inline(&[&[0; 305]]), false, 1));
+        let to = (&path, DeviceQueue::Polled);
+        assert!(!pair.post(to, SendPayload::Inline(&[&[0; 305]]), false, 1));
         for tag in 1..4 {
-            assert!(pair.has_room(304) && pair.post(to, Payload::Inline(&[&[0; 304]]), false, tag));
+            assert!(pair.has_room(304) && pair.post(to, SendPayload::Inline(&[&[0; 304]]), false, tag));
         }
-        assert!(!pair.has_room(0) && !pair.post(to, Payload::Gather(&[]), false, 4));
+        assert!(!pair.has_room(0) && !pair.post(to, SendPayload::Gather(&[]), false, 4));
         assert!(!pair.has_room(305));
     }
 
@@ -414,7 +414,7 @@ mod tests {
     fn only_what_was_posted_is_sent() {
         let (mut pair, path) = (pair(), path());
         for tag in 1..4 {
-            assert!(pair.post((&path, Lane::Polled), Payload::Gather(&[]), false, tag));
+            assert!(pair.post((&path, DeviceQueue::Polled), SendPayload::Gather(&[]), false, tag));
         }
         pair.flush(true);
         let tags = [(0, 0), (2, 0), (2, 0), (4, 0), (3, 5), (3, 0)];
@@ -422,12 +422,12 @@ mod tests {
             complete(pair.sent.seam_mut(), place, &[(0, tag), (8, status)]);
         }
         let expected = [
-            Fate::Malformed,
-            Fate::Done(2),
-            Fate::Malformed,
-            Fate::Malformed,
-            Fate::Failed(Some(3), Failure::Flushed),
-            Fate::Malformed,
+            WorkResult::Malformed,
+            WorkResult::Done(2),
+            WorkResult::Malformed,
+            WorkResult::Malformed,
+            WorkResult::Failed(Some(3), Failure::Flushed),
+            WorkResult::Malformed,
         ];
         assert!(expected.into_iter().all(|fate| pair.sent() == Some(fate)));
         assert!(pair.sent().is_none() && pair.is_idle());
@@ -436,31 +436,31 @@ mod tests {
     #[test]
     fn datagram_comes_with_its_origin() {
         let (mut pair, path) = (pair(), path());
-        assert!(pair.lend(Data { address: 0x2000, bytes: 1064, key: 9 }, 77));
-        pair.flush_lent();
+        assert!(pair.post_receive(Data { address: 0x2000, bytes: 1064, key: 9 }, 77));
+        pair.flush_receives();
         let entry = &pair.receive.seam().entries;
         assert_eq!([0, 16, 20, 28, 40, 48, 52].map(|at| word(entry, at)), [77, 1064, 1064, 1, 0x2000, 1064, 9]);
         assert_eq!(pair.receive.seam().rung, []);
         complete(pair.received.seam_mut(), 0, &[(0, 77), (20, 50), (32, 0x12), (36, 1)]);
-        let Some(Fate::Done(got)) = pair.received() else { panic!("one waits") };
+        let Some(WorkResult::Done(got)) = pair.received() else { panic!("one waits") };
         assert_eq!((got.tag, got.bytes), (77, 50));
         let mut front = [0; 40];
         front[32..36].copy_from_slice(&[10, 0, 0, 2]);
-        assert!(path.is(&Source::new(got.origin, &front)));
+        assert!(path.matches(&Source::new(got.origin, &front)));
         front[35] = 3;
-        assert!(!path.is(&Source::new(got.origin, &front)));
+        assert!(!path.matches(&Source::new(got.origin, &front)));
     }
 
     #[test]
     fn reset_queue_goes_on_where_the_kernel_is() {
         let (mut pair, path) = (pair(), path());
-        assert!(pair.post((&path, Lane::Polled), Payload::Gather(&[]), false, 1));
-        assert!(pair.lend(Data::default(), 1));
-        pair.flush_lent();
+        assert!(pair.post((&path, DeviceQueue::Polled), SendPayload::Gather(&[]), false, 1));
+        assert!(pair.post_receive(Data::default(), 1));
+        pair.flush_receives();
         pair.receive.seam_mut().progress = 1;
         pair.reset();
         assert!(pair.is_idle());
         assert_eq!((pair.send.seam().records[0], pair.receive.seam().records[0]), (0, 1));
-        assert!((2..5).all(|tag| pair.lend(Data::default(), tag)) && !pair.lend(Data::default(), 5));
+        assert!((2..5).all(|tag| pair.post_receive(Data::default(), tag)) && !pair.post_receive(Data::default(), 5));
     }
 }

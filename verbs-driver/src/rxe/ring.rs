@@ -1,6 +1,6 @@
 //! The two ends of a mapped ring: put entries in, or take them out.
 
-use crate::queue_memory::{BLOCK, Barrier, Block, Progress, Record, Seam, UNIT, Unit, Word};
+use crate::queue_memory::{BLOCK, Barrier, Block, Progress, Record, QueueAccess, UNIT, Unit, Word};
 
 /// Bytes of a queue in front of its entries.
 pub const HEADER: usize = 384;
@@ -43,33 +43,33 @@ impl Shape {
 /// The producer's end of a queue.
 #[derive(Debug)]
 pub struct Producer<S> {
-    seam: S,
+    memory: S,
     shape: Shape,
     /// The next entry, and the first that is not yet published to the kernel.
     next: u32,
-    told: u32,
+    published: u32,
     /// The kernel's index, as last seen.
-    taken: u32,
+    consumed: u32,
 }
 
-impl<S: Seam> Producer<S> {
+impl<S: QueueAccess> Producer<S> {
     /// An empty queue. `None`: the memory has another size.
     pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         seam.barrier(Barrier::FromDevice);
-        (seam.bytes() == shape.bytes()).then_some(Self { seam, shape, next: index, told: index, taken: index })
+        (seam.bytes() == shape.bytes()).then_some(Self { memory: seam, shape, next: index, published: index, consumed: index })
     }
 
     /// The queue memory.
     #[cfg(test)]
     pub(super) const fn seam(&self) -> &S {
-        &self.seam
+        &self.memory
     }
 
     /// As [`seam`](Self::seam).
     #[cfg(test)]
     pub(super) const fn seam_mut(&mut self) -> &mut S {
-        &mut self.seam
+        &mut self.memory
     }
 
     /// The geometry of its entries.
@@ -80,12 +80,12 @@ impl<S: Seam> Producer<S> {
     /// Whether an entry is free.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        if self.shape.next(self.next) == self.taken {
-            self.taken = self.seam.progress(Progress::Index) & (self.shape.count - 1);
-            if self.shape.next(self.next) == self.taken {
+        if self.shape.next(self.next) == self.consumed {
+            self.consumed = self.memory.progress(Progress::Index) & (self.shape.count - 1);
+            if self.shape.next(self.next) == self.consumed {
                 return false;
             }
-            self.seam.barrier(Barrier::FromDevice);
+            self.memory.barrier(Barrier::FromDevice);
         }
         true
     }
@@ -98,7 +98,7 @@ impl<S: Seam> Producer<S> {
             if at >= end {
                 break;
             }
-            self.seam.store(at, unit);
+            self.memory.store(at, unit);
             at += UNIT;
         }
     }
@@ -109,60 +109,60 @@ impl<S: Seam> Producer<S> {
     pub fn store_words(&mut self, at: usize, words: &[Word]) {
         let room = self.shape.entry.saturating_sub(at) / size_of::<Word>();
         let words = words.get(..room).unwrap_or(words);
-        self.seam.store_words(self.shape.at(self.next) + at, words);
+        self.memory.store_words(self.shape.at(self.next) + at, words);
     }
 
     /// As [`store`](Self::store), for a constant number of units, so that the stores are unrolled.
     #[inline(always)]
     pub fn store_some<const N: usize>(&mut self, first: usize, units: &[Unit; N]) {
         if (first + N) * UNIT <= self.shape.entry {
-            self.seam.store_all(self.shape.at(self.next) + first * UNIT, units);
+            self.memory.store_all(self.shape.at(self.next) + first * UNIT, units);
         }
     }
 
     /// Rewrites a unit of the last complete entry, which must not be published yet.
     pub fn restore(&mut self, place: usize, unit: Unit) {
-        if self.next != self.told && place < self.shape.entry / UNIT {
-            self.seam.store(self.shape.at(self.next.wrapping_sub(1)) + place * UNIT, unit);
+        if self.next != self.published && place < self.shape.entry / UNIT {
+            self.memory.store(self.shape.at(self.next.wrapping_sub(1)) + place * UNIT, unit);
         }
     }
 
     /// Completes the next entry.
-    pub const fn put(&mut self) {
+    pub const fn commit(&mut self) {
         self.next = self.shape.next(self.next);
     }
 
     /// Publishes all entries to the kernel, and rings the doorbell if `ring`. Returns whether there was a new one.
     #[inline(always)]
     pub fn publish(&mut self, ring: bool) -> bool {
-        if self.told == self.next {
+        if self.published == self.next {
             return false;
         }
-        self.seam.barrier(Barrier::ToDevice);
-        self.seam.record(Record::Index, self.next);
+        self.memory.barrier(Barrier::ToDevice);
+        self.memory.record(Record::Index, self.next);
         if ring {
-            self.seam.barrier(Barrier::ToRegister);
-            self.seam.doorbell(0, [0; 8]);
-            self.seam.barrier(Barrier::Flush);
+            self.memory.barrier(Barrier::ToRegister);
+            self.memory.doorbell(0, [0; 8]);
+            self.memory.barrier(Barrier::Flush);
         }
-        self.told = self.next;
+        self.published = self.next;
         true
     }
 
     /// Follows a reset by the kernel: the queue is empty, wherever its index is.
     pub fn reset(&mut self) {
-        let index = self.seam.progress(Progress::Index) & (self.shape.count - 1);
-        self.seam.barrier(Barrier::FromDevice);
-        self.seam.barrier(Barrier::ToDevice);
-        self.seam.record(Record::Index, index);
-        (self.next, self.told, self.taken) = (index, index, index);
+        let index = self.memory.progress(Progress::Index) & (self.shape.count - 1);
+        self.memory.barrier(Barrier::FromDevice);
+        self.memory.barrier(Barrier::ToDevice);
+        self.memory.record(Record::Index, index);
+        (self.next, self.published, self.consumed) = (index, index, index);
     }
 }
 
 /// The consumer's end of a queue.
 #[derive(Debug)]
 pub struct Consumer<S> {
-    seam: S,
+    memory: S,
     shape: Shape,
     next: u32,
     returned: u32,
@@ -170,24 +170,24 @@ pub struct Consumer<S> {
     put: u32,
 }
 
-impl<S: Seam> Consumer<S> {
+impl<S: QueueAccess> Consumer<S> {
     /// A queue whose present entries are skipped. `None`: the memory has another size, or entries are smaller than what
     /// is read of them.
     pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         let fits = seam.bytes() == shape.bytes() && shape.entry >= BLOCK;
-        fits.then_some(Self { seam, shape, next: index, returned: index, put: index })
+        fits.then_some(Self { memory: seam, shape, next: index, returned: index, put: index })
     }
 
     /// The queue memory.
     pub const fn seam(&self) -> &S {
-        &self.seam
+        &self.memory
     }
 
     /// As [`seam`](Self::seam).
     #[cfg(test)]
     pub(super) const fn seam_mut(&mut self) -> &mut S {
-        &mut self.seam
+        &mut self.memory
     }
 
     /// The geometry of its entries.
@@ -197,13 +197,13 @@ impl<S: Seam> Consumer<S> {
 
     /// Whether an entry is available.
     #[inline]
-    pub fn has_news(&mut self) -> bool {
+    pub fn has_entry(&mut self) -> bool {
         if self.next == self.put {
-            self.put = self.seam.progress(Progress::Index) & (self.shape.count - 1);
+            self.put = self.memory.progress(Progress::Index) & (self.shape.count - 1);
             if self.next == self.put {
                 return false;
             }
-            self.seam.barrier(Barrier::FromDevice);
+            self.memory.barrier(Barrier::FromDevice);
         }
         true
     }
@@ -218,11 +218,11 @@ impl<S: Seam> Consumer<S> {
     /// quarter of the queue.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Block> {
-        if !self.has_news() {
+        if !self.has_entry() {
             self.give_back();
             return None;
         }
-        let block = self.seam.load(self.shape.at(self.next));
+        let block = self.memory.load(self.shape.at(self.next));
         self.next = self.shape.next(self.next);
         if self.next.wrapping_sub(self.returned) & (self.shape.count - 1) > self.shape.count / 4 {
             self.give_back();
@@ -233,18 +233,18 @@ impl<S: Seam> Consumer<S> {
     /// Arms the queue: an event at the next entry, or the next solicited one. An entry that is there already raises
     /// none.
     pub fn arm(&mut self, solicited: bool) {
-        self.seam.barrier(Barrier::FromDevice);
-        self.seam.record(Record::Index, self.next);
+        self.memory.barrier(Barrier::FromDevice);
+        self.memory.record(Record::Index, self.next);
         self.returned = self.next;
-        self.seam.barrier(Barrier::ToRegister);
-        self.seam.doorbell(0, [solicited.into(), 0, 0, 0, 0, 0, 0, 0]);
-        self.seam.barrier(Barrier::Flush);
+        self.memory.barrier(Barrier::ToRegister);
+        self.memory.doorbell(0, [solicited.into(), 0, 0, 0, 0, 0, 0, 0]);
+        self.memory.barrier(Barrier::Flush);
     }
 
     fn give_back(&mut self) {
         if self.next != self.returned {
-            self.seam.barrier(Barrier::FromDevice);
-            self.seam.record(Record::Index, self.next);
+            self.memory.barrier(Barrier::FromDevice);
+            self.memory.record(Record::Index, self.next);
             self.returned = self.next;
         }
     }
@@ -254,7 +254,7 @@ impl<S: Seam> Consumer<S> {
 mod tests {
     use super::*;
     use crate::queue_memory::Violation;
-    use crate::queue_memory::recorded::{Memory, delete_each_barrier};
+    use crate::queue_memory::recorded::{RecordedMemory, delete_each_barrier};
 
     const SHAPE: Shape = Shape { entry: 64, count: 4 };
 
@@ -270,38 +270,38 @@ mod tests {
 
     #[test]
     fn one_entry_stays_empty() {
-        let mut producer = Producer::new(Memory::new(256), SHAPE).unwrap();
+        let mut producer = Producer::new(RecordedMemory::new(256), SHAPE).unwrap();
         for round in 0..20_u32 {
             let mut put = 0;
             while producer.has_room() {
                 producer.store(1, [[round as u8; 16]; 9]);
-                producer.put();
+                producer.commit();
                 put += 1;
             }
             assert_eq!(put, 3);
             assert!(producer.publish(false) && !producer.publish(false));
-            assert_eq!(producer.seam.records[0], (round + 1) * 3 % 4);
-            producer.seam.progress = producer.seam.records[0];
+            assert_eq!(producer.memory.records[0], (round + 1) * 3 % 4);
+            producer.memory.progress = producer.memory.records[0];
         }
-        assert!(producer.seam.entries.iter().step_by(16).step_by(4).all(|byte| *byte == 0), "the first units");
+        assert!(producer.memory.entries.iter().step_by(16).step_by(4).all(|byte| *byte == 0), "the first units");
     }
 
     #[test]
     fn any_index_of_the_kernel_is_within() {
         let mut random = fastrand::Rng::with_seed(1);
-        let mut producer = Producer::new(Memory::new(256), SHAPE).unwrap();
-        let mut consumer = Consumer::new(Memory::new(256), SHAPE).unwrap();
+        let mut producer = Producer::new(RecordedMemory::new(256), SHAPE).unwrap();
+        let mut consumer = Consumer::new(RecordedMemory::new(256), SHAPE).unwrap();
         for _ in 0..10_000 {
-            producer.seam.progress = random.u32(..);
+            producer.memory.progress = random.u32(..);
             if producer.has_room() {
                 producer.store(0, [[1; 16]; 4]);
-                producer.put();
+                producer.commit();
                 producer.publish(true);
             }
-            consumer.seam.progress = random.u32(..);
+            consumer.memory.progress = random.u32(..);
             consumer.poll();
         }
-        assert_eq!((producer.seam.violation(), consumer.seam.violation()), (None, None));
+        assert_eq!((producer.memory.violation(), consumer.memory.violation()), (None, None));
     }
 
     #[test]
@@ -311,16 +311,16 @@ mod tests {
             for _ in 0..2 {
                 assert!(producer.has_room());
                 producer.store(0, [[1; 16]; 4]);
-                producer.put();
+                producer.commit();
                 producer.restore(0, [2; 16]);
                 producer.publish(true);
             }
             producer.store(0, [[1; 16]]);
             producer.reset();
             producer.store(0, [[1; 16]; 4]);
-            producer.put();
+            producer.commit();
             producer.publish(false);
-            producer.seam
+            producer.memory
         };
         let of_flush = [Violation::RecordBeforeEntry, Violation::DoorbellBeforeRecord, Violation::Unflushed];
         let start = [Violation::EntryBeforeOwner];
@@ -328,14 +328,14 @@ mod tests {
         let end = [Violation::RecordBeforeEntry];
         let expected: [&[Violation]; 5] = [&start, &of_flush, &of_flush, &reset, &end];
         assert_eq!(delete_each_barrier(256, sending), expected.concat());
-        let taking = |memory: Memory| {
+        let taking = |memory: RecordedMemory| {
             let mut consumer = Consumer::new(memory, SHAPE).unwrap();
-            consumer.seam.progress = 1;
+            consumer.memory.progress = 1;
             assert!(consumer.poll().is_some() && consumer.poll().is_none());
-            consumer.seam.progress = 2;
+            consumer.memory.progress = 2;
             assert!(consumer.poll().is_some());
             consumer.arm(true);
-            consumer.seam
+            consumer.memory
         };
         let once = [Violation::EntryBeforeOwner, Violation::ReturnedBeforeLoad];
         let arming = [Violation::DoorbellBeforeRecord, Violation::Unflushed];

@@ -1,66 +1,66 @@
 //! Queue memory whose doorbell is a system call.
 
-use crate::queue_memory::{Barrier, Block, Progress, Record, Seam, Unit, Word};
+use crate::queue_memory::{Barrier, Block, Progress, Record, QueueAccess, Unit, Word};
 
 /// The system call of a doorbell.
-pub trait Call {
+pub trait DoorbellCall {
     /// Rings the doorbell with these bytes.
     fn call(&mut self, value: [u8; 8]);
 }
 
 /// A queue whose doorbell is a system call.
 #[derive(Debug)]
-pub struct Called<S, C> {
-    seam: S,
+pub struct SyscallDoorbell<S, C> {
+    memory: S,
     call: C,
 }
 
-impl<S, C> Called<S, C> {
+impl<S, C> SyscallDoorbell<S, C> {
     /// A queue in this memory with this doorbell.
-    pub const fn new(seam: S, call: C) -> Self {
-        Self { seam, call }
+    pub const fn new(memory: S, call: C) -> Self {
+        Self { memory, call }
     }
 
     /// Its doorbell.
-    pub const fn called(&self) -> &C {
+    pub const fn doorbell_call(&self) -> &C {
         &self.call
     }
 }
 
-impl<S: Seam, C: Call> Seam for Called<S, C> {
+impl<S: QueueAccess, C: DoorbellCall> QueueAccess for SyscallDoorbell<S, C> {
     #[inline]
     fn bytes(&self) -> usize {
-        self.seam.bytes()
+        self.memory.bytes()
     }
 
     #[inline]
     fn store(&mut self, at: usize, unit: Unit) {
-        self.seam.store(at, unit);
+        self.memory.store(at, unit);
     }
 
     #[inline]
     fn store_all(&mut self, at: usize, units: &[Unit]) {
-        self.seam.store_all(at, units);
+        self.memory.store_all(at, units);
     }
 
     #[inline]
     fn store_words(&mut self, at: usize, words: &[Word]) {
-        self.seam.store_words(at, words);
+        self.memory.store_words(at, words);
     }
 
     #[inline]
     fn progress(&mut self, what: Progress) -> u32 {
-        self.seam.progress(what)
+        self.memory.progress(what)
     }
 
     #[inline]
     fn load(&mut self, at: usize) -> Block {
-        self.seam.load(at)
+        self.memory.load(at)
     }
 
     #[inline]
     fn record(&mut self, record: Record, value: u32) {
-        self.seam.record(record, value);
+        self.memory.record(record, value);
     }
 
     #[inline(always)]
@@ -74,6 +74,6 @@ impl<S: Seam, C: Call> Seam for Called<S, C> {
 
     #[inline]
     fn barrier(&mut self, barrier: Barrier) {
-        self.seam.barrier(barrier);
+        self.memory.barrier(barrier);
     }
 }

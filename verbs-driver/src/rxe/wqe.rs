@@ -6,11 +6,11 @@ use crate::queue_memory::{Block, UNIT, Unit};
 use crate::raw::{Data, Failure};
 
 /// Bytes of a send entry in front of its pieces or inline bytes.
-pub const SEND: usize = 208;
+pub const SEND_WQE: usize = 208;
 /// Bytes of a receive entry in front of its pieces.
-pub const RECEIVE: usize = 40;
+pub const RECEIVE_WQE: usize = 40;
 /// Bytes of a completion.
-pub const COMPLETION: usize = 48;
+pub const CQE: usize = 48;
 
 /// `ibv_wr_opcode` and `ibv_send_flags`.
 pub(super) const OPCODE_SEND: u32 = 2;
@@ -26,7 +26,7 @@ const WITH_GRH: u32 = 1;
 
 /// Payload bytes in a send entry of this size.
 pub const fn send_room(entry: usize) -> usize {
-    entry.saturating_sub(SEND)
+    entry.saturating_sub(SEND_WQE)
 }
 
 /// The adapter's progress through the pieces (`rxe_dma_info`).
@@ -50,7 +50,7 @@ impl Progress {
 /// The address vector of a receiver (`rxe_av`).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
-pub(super) struct Vector {
+pub(super) struct AddressVector {
     pub(super) port: u8,
     pub(super) network: u8,
     pub(super) mac: [u8; 6],
@@ -67,7 +67,7 @@ pub(super) struct Vector {
 /// The front of a send entry (`rxe_send_wqe` of an unreliable datagram).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Send {
+pub(super) struct SendWqe {
     tag: u64,
     reserved: u32,
     opcode: u32,
@@ -80,21 +80,21 @@ pub(super) struct Send {
     /// 0: the address vector is in the entry.
     handle: u32,
     reserved_way: [u32; 4],
-    way: Vector,
+    way: AddressVector,
     kernel: [u32; 10],
     progress: Progress,
 }
 
 /// Units at either end of a send entry's front that differ for each datagram, and the units between them, which only
 /// depend on the path.
-pub(super) const OWN: usize = 2;
-pub(super) const COMMON: usize = SEND / UNIT - 2 * OWN;
+pub(super) const OWN_UNITS: usize = 2;
+pub(super) const COMMON_UNITS: usize = SEND_WQE / UNIT - 2 * OWN_UNITS;
 /// The units that all entries on the same path have in common.
-pub(super) type Front = [Unit; COMMON];
+pub(super) type CommonUnits = [Unit; COMMON_UNITS];
 
-impl Send {
+impl SendWqe {
     /// The entry of an empty datagram without flags.
-    pub(super) fn new(qkey: u32, way: Vector) -> Self {
+    pub(super) fn new(qkey: u32, way: AddressVector) -> Self {
         Self {
             tag: 0,
             reserved: 0,
@@ -114,8 +114,8 @@ impl Send {
     }
 
     /// The units that only depend on the path.
-    pub(super) fn front(self) -> Front {
-        let units: [Unit; SEND / UNIT] = transmute!(self);
+    pub(super) fn front(self) -> CommonUnits {
+        let units: [Unit; SEND_WQE / UNIT] = transmute!(self);
         let [_, _, front @ .., _, _] = units;
         front
     }
@@ -131,13 +131,13 @@ struct Tagged {
 
 /// The units of one datagram before the common ones.
 #[inline]
-pub(super) fn own_first(tag: u32, flagged: Unit) -> [Unit; OWN] {
+pub(super) fn own_first(tag: u32, flagged: Unit) -> [Unit; OWN_UNITS] {
     [transmute!(Tagged { tag: tag.into(), reserved: 0, opcode: OPCODE_SEND }), flagged]
 }
 
 /// The units of one datagram after the common ones.
 #[inline]
-pub(super) fn own_last(length: u32, pieces: u32) -> [Unit; OWN] {
+pub(super) fn own_last(length: u32, pieces: u32) -> [Unit; OWN_UNITS] {
     // Two words of the kernel precede the progress.
     let Progress { length, left, piece, pieces, offset, reserved } = Progress::new(length, pieces);
     transmute!([0, 0, length, left, piece, pieces, offset, reserved])
@@ -164,7 +164,7 @@ pub(super) fn piece(data: Data) -> Unit {
 /// A receive entry of one piece, padded to whole units.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
-struct Receive {
+struct ReceiveWqe {
     tag: u64,
     reserved: [u32; 2],
     progress: Progress,
@@ -175,12 +175,12 @@ struct Receive {
 pub(super) fn receive(data: Data, tag: u32) -> [Unit; 4] {
     let piece = Piece { address: data.address, bytes: data.bytes, key: data.key };
     let progress = Progress::new(data.bytes, 1);
-    transmute!(Receive { tag: tag.into(), reserved: [0; 2], progress, piece, padding: 0 })
+    transmute!(ReceiveWqe { tag: tag.into(), reserved: [0; 2], progress, piece, padding: 0 })
 }
 
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Layout {
+struct Cqe {
     tag: u64,
     status: u32,
     opcode: u32,
@@ -212,7 +212,7 @@ pub(super) struct Completion {
 
 impl Completion {
     pub(super) fn parse(block: Block) -> Self {
-        let layout: Layout = transmute!(block);
+        let layout: Cqe = transmute!(block);
         Self {
             tag: u32::try_from(layout.tag).ok(),
             failure: Failure::of(layout.status),
@@ -226,12 +226,12 @@ impl Completion {
 const _: () = {
     use core::mem::offset_of;
 
-    assert!(offset_of!(Send, opcode) == offset_of!(Tagged, opcode));
-    assert!(size_of::<Send>() == SEND && size_of::<Vector>() == 88 && size_of::<Receive>() == 64);
-    assert!(offset_of!(Send, flags) == 16 && offset_of!(Send, qpn) == 24 && offset_of!(Send, handle) == 36);
-    assert!(offset_of!(Send, way) == 56 && offset_of!(Send, progress) == 184);
-    assert!(offset_of!(Vector, gid_index) == 28 && offset_of!(Vector, from) == 32 && offset_of!(Vector, to) == 60);
-    assert!(offset_of!(Receive, piece) == RECEIVE);
-    assert!(offset_of!(Layout, bytes) == 20 && offset_of!(Layout, flags) == 36);
-    assert!(offset_of!(Layout, padding) == COMPLETION);
+    assert!(offset_of!(SendWqe, opcode) == offset_of!(Tagged, opcode));
+    assert!(size_of::<SendWqe>() == SEND_WQE && size_of::<AddressVector>() == 88 && size_of::<ReceiveWqe>() == 64);
+    assert!(offset_of!(SendWqe, flags) == 16 && offset_of!(SendWqe, qpn) == 24 && offset_of!(SendWqe, handle) == 36);
+    assert!(offset_of!(SendWqe, way) == 56 && offset_of!(SendWqe, progress) == 184);
+    assert!(offset_of!(AddressVector, gid_index) == 28 && offset_of!(AddressVector, from) == 32 && offset_of!(AddressVector, to) == 60);
+    assert!(offset_of!(ReceiveWqe, piece) == RECEIVE_WQE);
+    assert!(offset_of!(Cqe, bytes) == 20 && offset_of!(Cqe, flags) == 36);
+    assert!(offset_of!(Cqe, padding) == CQE);
 };

@@ -11,10 +11,10 @@ use core::ptr::NonNull;
 use std::collections::HashMap;
 
 use rdma_core_sys as sys;
-use unisono_core::device::{Fact, Lane};
+use unisono_core::device::{DeviceEvent, DeviceQueue};
 use unisono_core::ids::PeerId;
 
-use super::counters::Tally;
+use super::counters::UdCounters;
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
 use super::queue::Writer;
@@ -113,18 +113,18 @@ pub(super) struct Source {
 
 /// The address handle of a peer, as postings use it.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum AddressHandle {
     /// libibverbs' address handle.
-    Handle(NonNull<sys::ibv_ah>),
+    Verbs(NonNull<sys::ibv_ah>),
     /// The address part of Soft-RoCE's entries.
-    Entry(Box<rxe::Path>),
+    Rxe(Box<rxe::RxePath>),
 }
 
-impl Way {
+impl AddressHandle {
     /// # Safety
     /// Nothing that is posted names it.
     unsafe fn destroy(self) {
-        if let Self::Handle(raw) = self {
+        if let Self::Verbs(raw) = self {
             // SAFETY: made by `maker` and given back once; the caller promises that nothing posted names it.
             unsafe { sys::ibv_destroy_ah(raw.as_ptr()) };
         }
@@ -133,29 +133,29 @@ impl Way {
 
 /// A lane of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct To<'a> {
-    pub(super) way: &'a Way,
-    pub(super) lane: Lane,
+pub(super) struct LaneAddress<'a> {
+    pub(super) handle: &'a AddressHandle,
+    pub(super) lane: DeviceQueue,
     /// Its queue pair.
     pub(super) number: u32,
 }
 
 /// The result of the resolver.
 #[derive(Debug)]
-enum Made {
+enum ResolvedAddress {
     Handle(NonNull<sys::ibv_ah>),
-    Route(rxe::Route),
+    Route(rxe::RxeRoute),
 }
 
 // SAFETY: rdma-core lets any thread use or destroy what another made; one at a time has it.
-unsafe impl Send for Made {}
+unsafe impl Send for ResolvedAddress {}
 
-impl Made {
+impl ResolvedAddress {
     /// The handle for postings to these queue pairs.
-    fn way(self, record: &Record, key: u32) -> Way {
+    fn into_handle(self, record: &Record, key: u32) -> AddressHandle {
         match self {
-            Self::Handle(raw) => Way::Handle(raw),
-            Self::Route(route) => Way::Entry(Box::new(rxe::Path::new(&route, record.numbers(), key, record.bytes()))),
+            Self::Handle(raw) => AddressHandle::Verbs(raw),
+            Self::Route(route) => AddressHandle::Rxe(Box::new(rxe::RxePath::new(&route, record.numbers(), key, record.bytes()))),
         }
     }
 }
@@ -176,7 +176,7 @@ impl Pd {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Destination<'a> {
     /// There.
-    Ready(To<'a>),
+    Ready(LaneAddress<'a>),
     /// The handle is being created.
     Pending,
     /// There is no path, or too many handles are being created.
@@ -189,12 +189,12 @@ pub(super) struct Resolved {
     pub(super) peer: PeerId,
     pub(super) made: bool,
     /// Whether it was requested explicitly, not by a posting.
-    pub(super) wished: bool,
+    pub(super) requested: bool,
 }
 
-struct Handle {
+struct CachedHandle {
     peer: u32,
-    way: Way,
+    handle: AddressHandle,
     /// The posting count at its last use.
     used: u64,
 }
@@ -215,15 +215,15 @@ impl Last {
 /// Records by peer, and cached handles.
 pub(super) struct AddressTable {
     records: Vec<Record>,
-    handles: Vec<Handle>,
+    handles: Vec<CachedHandle>,
     places: HashMap<u32, usize>,
     /// Handles of paths that changed, and the posting count at that time.
-    retired: Vec<(Way, u64)>,
+    retired: Vec<(AddressHandle, u64)>,
     /// Most datagrams go to the same peer as the previous one.
     last: Last,
     postings: u64,
     /// Creates handles. `None`: the domain is closed.
-    resolver: Option<Resolver<Made>>,
+    resolver: Option<Resolver<ResolvedAddress>>,
     /// Peers whose handle is being created, and whether it was requested explicitly.
     asked: HashMap<u32, bool>,
     key: u32,
@@ -272,10 +272,10 @@ impl AddressTable {
     }
 
     /// The event for a peer whose handle was created, or not.
-    pub(super) fn fact(&self, peer: PeerId, made: bool) -> Fact {
+    pub(super) fn fact(&self, peer: PeerId, made: bool) -> DeviceEvent {
         match self.records.get(peer.0 as usize) {
-            Some(record) if made && record.mtu != 0 => Fact::Path { peer, mtu: record.bytes() },
-            _ => Fact::NoPath(peer),
+            Some(record) if made && record.mtu != 0 => DeviceEvent::Path { peer, mtu: record.bytes() },
+            _ => DeviceEvent::NoPath(peer),
         }
     }
 
@@ -288,7 +288,7 @@ impl AddressTable {
 
     /// The destination of a posting to the peer's lane. A missing handle is requested.
     #[inline]
-    pub(super) fn destination(&mut self, peer: PeerId, lane: Lane) -> Destination<'_> {
+    pub(super) fn destination(&mut self, peer: PeerId, lane: DeviceQueue) -> Destination<'_> {
         // The cached result is valid until a path or a handle changes.
         if (self.last.peer != peer.0 || self.last.place >= self.handles.len())
             && let Err(nowhere) = self.find(peer.0)
@@ -297,10 +297,10 @@ impl AddressTable {
         }
         let Some(handle) = self.handles.get_mut(self.last.place) else { return Destination::Nowhere };
         let [polled, interrupt] = self.last.numbers;
-        let number = if lane == Lane::Polled { polled } else { interrupt };
+        let number = if lane == DeviceQueue::Polled { polled } else { interrupt };
         self.postings += 1;
         handle.used = self.postings;
-        Destination::Ready(To { way: &handle.way, lane, number })
+        Destination::Ready(LaneAddress { handle: &handle.handle, lane, number })
     }
 
     /// Finds the peer's queue pairs and its handle, which is requested if there is none.
@@ -321,7 +321,7 @@ impl AddressTable {
     /// Requests the peer's handle explicitly. `None`: it is being created, and [`answers`](Self::answers) will return
     /// the result.
     pub(super) fn resolve(&mut self, peer: PeerId) -> Option<bool> {
-        match self.destination(peer, Lane::Polled) {
+        match self.destination(peer, DeviceQueue::Polled) {
             Destination::Ready(..) => Some(true),
             Destination::Nowhere => Some(false),
             Destination::Pending => {
@@ -349,7 +349,7 @@ impl AddressTable {
     }
 
     /// Takes the results of handle requests since the last call.
-    pub(super) fn answers(&mut self, tally: &Tally) -> Vec<Resolved> {
+    pub(super) fn answers(&mut self, tally: &UdCounters) -> Vec<Resolved> {
         let answers = self.resolver.as_ref().map(Resolver::answers).unwrap_or_default();
         let mut resolved = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -359,18 +359,18 @@ impl AddressTable {
             if moved {
                 if let Some(made) = answer.made {
                     // SAFETY: of a path that the peer had before; never posted with.
-                    unsafe { made.way(&record, self.key).destroy() };
+                    unsafe { made.into_handle(&record, self.key).destroy() };
                 }
                 if self.ask(answer.peer, record.gid, wished) {
                     continue;
                 }
             } else if let Some(made) = answer.made {
                 tally.handles_made.add(1);
-                self.insert(answer.peer, made.way(&record, self.key));
-                resolved.push(Resolved { peer: PeerId(answer.peer), made: true, wished });
+                self.insert(answer.peer, made.into_handle(&record, self.key));
+                resolved.push(Resolved { peer: PeerId(answer.peer), made: true, requested: wished });
                 continue;
             }
-            resolved.push(Resolved { peer: PeerId(answer.peer), made: false, wished });
+            resolved.push(Resolved { peer: PeerId(answer.peer), made: false, requested: wished });
         }
         resolved
     }
@@ -385,7 +385,7 @@ impl AddressTable {
         self.handles.len()
     }
 
-    fn insert(&mut self, peer: u32, way: Way) {
+    fn insert(&mut self, peer: u32, way: AddressHandle) {
         self.reap();
         if self.handles.len() == HANDLES_MAX
             && let Some(oldest) = self.handles.iter().min_by_key(|handle| handle.used)
@@ -393,7 +393,7 @@ impl AddressTable {
             self.retire(PeerId(oldest.peer));
         }
         self.places.insert(peer, self.handles.len());
-        self.handles.push(Handle { peer, way, used: self.postings });
+        self.handles.push(CachedHandle { peer, handle: way, used: self.postings });
     }
 
     /// Retires the peer's handle. Postings with it may still be under way.
@@ -404,7 +404,7 @@ impl AddressTable {
         if let Some(moved) = self.handles.get(place) {
             self.places.insert(moved.peer, place);
         }
-        self.retired.push((handle.way, handle.used));
+        self.retired.push((handle.handle, handle.used));
         self.reap();
     }
 
@@ -422,13 +422,13 @@ impl AddressTable {
         let untaken = self.resolver.take().map(|mut resolver| resolver.stop()).unwrap_or_default();
         for made in untaken.into_iter().filter_map(|answer| answer.made) {
             // SAFETY: never posted with.
-            unsafe { made.way(&NO_PATH, self.key).destroy() };
+            unsafe { made.into_handle(&NO_PATH, self.key).destroy() };
         }
         self.asked.clear();
         self.places.clear();
         self.last = Last::NONE;
         let retired = self.retired.drain(..).map(|(way, _)| way);
-        for way in self.handles.drain(..).map(|handle| handle.way).chain(retired) {
+        for way in self.handles.drain(..).map(|handle| handle.handle).chain(retired) {
             // SAFETY: nothing is posted any more.
             unsafe { way.destroy() };
         }
@@ -436,7 +436,7 @@ impl AddressTable {
 }
 
 /// Creates the address handle or route for a GID. May resolve the neighbour's link address first, and block for that.
-fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + Send + use<>, OpenError> {
+fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<ResolvedAddress> + Send + use<>, OpenError> {
     let (_, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_ah", libc::ENODEV))?;
     let (pd, port, index, from) = (Pd(pd), domain.port(), domain.gid().index, address(domain.gid().gid));
     Ok(move |gid: Gid| {
@@ -449,15 +449,15 @@ fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<Made> + S
         attributes.grh.hop_limit = HOPS;
         if by == Writer::Library {
             // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
-            return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(Made::Handle);
+            return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(ResolvedAddress::Handle);
         }
         // SAFETY: the protection domain is open as long as this thread runs, and has its context.
         let context = unsafe { (*pd.get()).context };
         let (mut mac, mut vlan) = ([0; 6], 0);
         // SAFETY: an open context, filled attributes, and places for the answers.
         let found = unsafe { sys::ibv_resolve_eth_l2_from_gid(context, &mut attributes, mac.as_mut_ptr(), &mut vlan) };
-        let route = rxe::Route { port, gid_index: index, from, to: address(gid), mac, hop_limit: HOPS };
-        (found == 0).then_some(Made::Route(route))
+        let route = rxe::RxeRoute { port, gid_index: index, from, to: address(gid), mac, hop_limit: HOPS };
+        (found == 0).then_some(ResolvedAddress::Route(route))
     })
 }
 

@@ -21,12 +21,12 @@ pub enum Woken {
 /// Waits for the event of one lane, which [`Device::arm`](unisono_core::device::Device::arm) requests. Clones share it;
 /// the device need not be held meanwhile.
 #[derive(Clone, Debug)]
-pub struct Bell {
+pub struct ArrivalWaiter {
     channel: Arc<OwnedFd>,
     rung: Arc<OwnedFd>,
 }
 
-impl Bell {
+impl ArrivalWaiter {
     /// `channel` becomes readable at an event. It is duplicated, so that the waiter may outlive its queue pair.
     pub(super) fn new(channel: RawFd) -> io::Result<Self> {
         // SAFETY: no pointers.
@@ -48,17 +48,17 @@ impl Bell {
     }
 
     /// Ends a wait, or the next one.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         ring(&self.rung);
     }
 }
 
-impl Bell {
+impl ArrivalWaiter {
     /// Releases the channel, for all clones: while a descriptor of it is open, the kernel cannot remove the adapter.
     pub(super) fn detach(&self) {
         // SAFETY: two open descriptors of the bell's; from now on both are its counter.
         unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
-        self.ring();
+        self.wake();
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use rdma_core_sys as sys;
 
-use super::arrival_waiter::{self, Bell, set_nonblocking};
+use super::arrival_waiter::{self, ArrivalWaiter, set_nonblocking};
 use super::domain::Domain;
 
 /// An asynchronous event.
@@ -55,7 +55,7 @@ unsafe impl Send for Context {}
 
 impl Events {
     /// Starts the thread. Every event also wakes the waiters.
-    pub(super) fn start(domain: &Domain, bells: [Bell; 2]) -> io::Result<Self> {
+    pub(super) fn start(domain: &Domain, bells: [ArrivalWaiter; 2]) -> io::Result<Self> {
         let (context, _) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
         // SAFETY: an open context, whose descriptor does not change.
         let descriptor = unsafe { context.as_ref() }.async_fd;
@@ -70,7 +70,7 @@ impl Events {
                     let Some(report) = report else { continue };
                     told.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
                     told.any.store(true, Ordering::Release);
-                    bells.iter().for_each(Bell::ring);
+                    bells.iter().for_each(ArrivalWaiter::wake);
                 }
             }
         };

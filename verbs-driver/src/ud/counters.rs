@@ -20,7 +20,7 @@ impl Counter {
 
 /// Counters of one device, both lanes together. Datagrams unless said otherwise.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct UdCounters {
     /// Handed to the adapter.
     pub sent: Counter,
     /// Of these, in the work queue entry itself.

@@ -69,11 +69,11 @@ pub struct Domain {
     candidate: Candidate,
     mtu: u32,
     ethernet: bool,
-    open: Mutex<Open>,
+    open: Mutex<OpenDomain>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenDomain {
     context: Option<NonNull<sys::ibv_context>>,
     pd: Option<NonNull<sys::ibv_pd>>,
     regions: Vec<Option<NonNull<sys::ibv_mr>>>,
@@ -82,7 +82,7 @@ struct Open {
 
 // SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one device
 // that keeps the domain open.
-unsafe impl Send for Open {}
+unsafe impl Send for OpenDomain {}
 
 /// Registered memory, until it is dropped or the domain closed.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl Domain {
         let context = NonNull::new(unsafe { sys::ibv_open_device(device) });
         let context = context.ok_or_else(|| OpenError::last("ibv_open_device"))?;
         // From here on, dropping the domain closes what is open.
-        let open = Open { context: Some(context), pd: None, regions: Vec::new(), free: Vec::new() };
+        let open = OpenDomain { context: Some(context), pd: None, regions: Vec::new(), free: Vec::new() };
         let none = Candidate { index: 0, gid: Gid::NONE, encapsulation: Encapsulation::Infiniband, interface: 0 };
         let mut domain = Self { name, port: 0, candidate: none, mtu: 0, ethernet: false, open: Mutex::new(open) };
         let port = (1..=ports(context)).find_map(|port| Some((port, active(context, port)?)));
@@ -284,7 +284,7 @@ impl Domain {
         Some((open.context?, open.pd?))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenDomain> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_from_ports() {
+    fn groups_are_distinguished_from_ports() {
         for (address, group) in [("239.1.2.3", true), ("10.0.0.1", false), ("ff15::7", true), ("fe80::1", false)] {
             assert_eq!(Gid::from(address.parse::<IpAddr>().expect("an address")).is_group(), group, "{address}");
         }

@@ -11,8 +11,8 @@ use rdma_core_sys as sys;
 
 use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
-use super::queue::{Depth, INLINE_MAX, PIECES, Piece, Posting};
-use crate::raw::{Failure, Fate, Got, Origin};
+use super::queue::{Depth, INLINE_MAX, PIECES, SgEntry, Posting};
+use crate::raw::{Failure, WorkResult, Arrived, Origin};
 
 /// Completions taken in one call.
 const POLLED: usize = 16;
@@ -53,7 +53,7 @@ impl<R: Link, const N: usize> Chain<R, N> {
     /// The next request, linked to the one before it, the list of its pieces and their number. `None`: there is no
     /// room.
     #[inline(always)]
-    fn next(&mut self, first: Piece, second: Option<Piece>) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
+    fn next(&mut self, first: SgEntry, second: Option<SgEntry>) -> Option<(&mut R, *mut sys::ibv_sge, c_int)> {
         let (before, behind) = self.requests.split_at_mut_checked(self.count)?;
         let (request, list) = (behind.first_mut()?, self.pieces.get_mut(self.count)?);
         if let Some(before) = before.last_mut() {
@@ -78,20 +78,20 @@ impl<R: Link, const N: usize> Chain<R, N> {
     }
 }
 
-fn entry(piece: Piece) -> sys::ibv_sge {
+fn entry(piece: SgEntry) -> sys::ibv_sge {
     let addr = piece.start.expose_provenance().get() as u64;
     sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key }
 }
 
 /// Completions that were polled and not processed yet.
-struct Taken {
+struct PolledCompletions {
     queue: NonNull<sys::ibv_cq>,
     completions: [MaybeUninit<sys::ibv_wc>; POLLED],
     next: usize,
     count: usize,
 }
 
-impl Taken {
+impl PolledCompletions {
     const fn new(queue: NonNull<sys::ibv_cq>) -> Self {
         Self { queue, completions: [const { MaybeUninit::zeroed() }; POLLED], next: 0, count: 0 }
     }
@@ -123,11 +123,11 @@ impl Taken {
 }
 
 /// A UD queue pair, its completion queues and the completion channel of receives.
-pub(super) struct Library {
+pub(super) struct VerbsQueuePair {
     domain: Arc<Domain>,
     channel: NonNull<sys::ibv_comp_channel>,
-    sent: Option<Taken>,
-    received: Option<Taken>,
+    sent: Option<PolledCompletions>,
+    received: Option<PolledCompletions>,
     pair: Option<NonNull<sys::ibv_qp>>,
     key: u32,
     inline: u32,
@@ -137,9 +137,9 @@ pub(super) struct Library {
 
 // SAFETY: used by its owner only; rdma-core locks what its queues share. The pointers in requests lead to the chains' own arrays, and
 // to memory that whoever posts promised for.
-unsafe impl Send for Library {}
+unsafe impl Send for VerbsQueuePair {}
 
-impl Library {
+impl VerbsQueuePair {
     /// A queue pair that sends and receives. `key` is the job's.
     pub(super) fn new(domain: &Arc<Domain>, depth: Depth, key: u32) -> Result<Self, OpenError> {
         let (context, pd) = domain.parts().ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
@@ -160,7 +160,7 @@ impl Library {
             let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
             // SAFETY: an open context, a live channel or none.
             let raw = unsafe { sys::ibv_create_cq(context.as_ptr(), entries, ptr::null_mut(), channel, 0) };
-            NonNull::new(raw).map(Taken::new).ok_or_else(|| OpenError::last("ibv_create_cq"))
+            NonNull::new(raw).map(PolledCompletions::new).ok_or_else(|| OpenError::last("ibv_create_cq"))
         };
         queue.sent = Some(completions(depth.sends, ptr::null_mut())?);
         queue.received = Some(completions(depth.completions, channel.as_ptr())?);
@@ -168,7 +168,7 @@ impl Library {
         for inline in INLINE {
             // SAFETY: numbers and pointers that may be null.
             let mut wanted = unsafe { MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init() };
-            let raw = |taken: &Option<Taken>| taken.as_ref().map_or(ptr::null_mut(), |taken| taken.queue.as_ptr());
+            let raw = |taken: &Option<PolledCompletions>| taken.as_ref().map_or(ptr::null_mut(), |taken| taken.queue.as_ptr());
             (wanted.send_cq, wanted.recv_cq) = (raw(&queue.sent), raw(&queue.received));
             wanted.qp_type = sys::ibv_qp_type::IBV_QPT_UD;
             wanted.cap = sys::ibv_qp_cap {
@@ -209,7 +209,7 @@ impl Library {
     /// Whether the event is about one of its parts.
     pub(super) fn is(&self, element: usize) -> bool {
         let is = |address: Option<usize>| address == Some(element);
-        let queue = |taken: &Option<Taken>| taken.as_ref().map(|taken| taken.queue.addr().get());
+        let queue = |taken: &Option<PolledCompletions>| taken.as_ref().map(|taken| taken.queue.addr().get());
         is(self.pair.map(|part| part.addr().get())) || is(queue(&self.sent)) || is(queue(&self.received))
     }
 
@@ -252,7 +252,7 @@ impl Library {
     }
 
     /// Adds a receive to the chain. Returns whether there was room.
-    pub(super) fn lend(&mut self, piece: Piece, tag: u32) -> bool {
+    pub(super) fn post_receive(&mut self, piece: SgEntry, tag: u32) -> bool {
         let Some((request, list, count)) = self.receives.next(piece, None) else { return false };
         (request.wr_id, request.sg_list, request.num_sge) = (tag.into(), list, count);
         true
@@ -262,7 +262,7 @@ impl Library {
     ///
     /// # Safety
     /// As [`flush`](Self::flush), and nobody else uses the bytes.
-    pub(super) unsafe fn flush_lent(&mut self) -> bool {
+    pub(super) unsafe fn flush_receives(&mut self) -> bool {
         let chain = self.receives.take();
         let (Some(pair), mut bad) = (self.pair, ptr::null_mut()) else { return false };
         if chain.is_empty() {
@@ -274,27 +274,27 @@ impl Library {
     }
 
     /// The next send completion.
-    pub(super) fn sent(&mut self) -> Option<Fate<u32>> {
+    pub(super) fn sent(&mut self) -> Option<WorkResult<u32>> {
         let completion = self.sent.as_mut()?.next()?;
         let tag = completion.wr_id as u32;
         Some(match Failure::of(completion.status) {
-            None => Fate::Done(tag),
-            Some(failure) => Fate::Failed(Some(tag), failure),
+            None => WorkResult::Done(tag),
+            Some(failure) => WorkResult::Failed(Some(tag), failure),
         })
     }
 
     /// The next receive completion.
     #[inline]
-    pub(super) fn received(&mut self) -> Option<Fate<Got>> {
+    pub(super) fn received(&mut self) -> Option<WorkResult<Arrived>> {
         let completion = self.received.as_mut()?.next()?;
         let tag = completion.wr_id as u32;
         Some(match Failure::of(completion.status) {
             None => {
                 let grh = completion.wc_flags & sys::ibv_wc_flags::IBV_WC_GRH.0 != 0;
                 let origin = Origin { qpn: completion.src_qp, lid: completion.slid, grh };
-                Fate::Done(Got { tag, bytes: completion.byte_len, origin })
+                WorkResult::Done(Arrived { tag, bytes: completion.byte_len, origin })
             }
-            Some(failure) => Fate::Failed(Some(tag), failure),
+            Some(failure) => WorkResult::Failed(Some(tag), failure),
         })
     }
 
@@ -318,7 +318,7 @@ impl Library {
         let mut attributes = no_attributes();
         attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RESET;
         self.modify(&mut attributes, sys::ibv_qp_attr_mask::IBV_QP_STATE)?;
-        [&mut self.sent, &mut self.received].into_iter().flatten().for_each(Taken::clear);
+        [&mut self.sent, &mut self.received].into_iter().flatten().for_each(PolledCompletions::clear);
         (self.sends.count, self.receives.count) = (0, 0);
         self.start()
     }
@@ -364,7 +364,7 @@ impl Library {
     }
 }
 
-impl Drop for Library {
+impl Drop for VerbsQueuePair {
     fn drop(&mut self) {
         self.drain();
         if let Some(pair) = self.pair.take() {

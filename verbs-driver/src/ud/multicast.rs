@@ -11,13 +11,13 @@ use rdma_core_sys as sys;
 
 use super::domain::{Domain, OpenError};
 use super::gid::Gid;
-use super::uverbs::Pair;
+use super::uverbs::UverbsQueuePair;
 
 /// A queue pair that groups can be attached to.
 #[derive(Debug)]
 pub(super) enum Member {
     Library(NonNull<sys::ibv_qp>),
-    Mapped(Arc<Pair>),
+    Mapped(Arc<UverbsQueuePair>),
 }
 
 impl Member {
@@ -52,12 +52,12 @@ pub(super) struct Membership {
     member: Member,
     gid: Gid,
     lid: u16,
-    _link: Joined,
+    _link: CmLink,
 }
 
 /// The rdma_cm identifier that joined the fabric.
 #[derive(Debug)]
-struct Joined {
+struct CmLink {
     channel: NonNull<sys::rdma_event_channel>,
     id: Option<NonNull<sys::rdma_cm_id>>,
 }
@@ -77,7 +77,7 @@ impl Membership {
             error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => OpenError::NoLibrary,
             error => OpenError::Refused { what: "rdma_create_event_channel", error },
         })?;
-        let mut link = Joined { channel, id: None };
+        let mut link = CmLink { channel, id: None };
         let mut id = ptr::null_mut();
         let space = sys::rdma_port_space::RDMA_PS_UDP;
         // SAFETY: a live channel and a place for the answer.
@@ -90,12 +90,12 @@ impl Membership {
             gid if gid.ipv4().is_some() => gid.ipv4().map(IpAddr::from),
             gid => Some(Ipv6Addr::from(gid.0).into()),
         };
-        let mut own = Name::of(own.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), domain.gid().interface);
+        let mut own = SocketAddress::of(own.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), domain.gid().interface);
         // SAFETY: a live identifier and an address.
         if unsafe { sys::rdma_bind_addr(id.as_ptr(), own.as_mut_ptr()) } != 0 {
             return Err(OpenError::last("rdma_bind_addr"));
         }
-        let mut wanted = Name::of(group, domain.gid().interface);
+        let mut wanted = SocketAddress::of(group, domain.gid().interface);
         // SAFETY: a live identifier, bound to the port, and an address.
         if unsafe { sys::rdma_join_multicast(id.as_ptr(), wanted.as_mut_ptr(), ptr::null_mut()) } != 0 {
             return Err(OpenError::last("rdma_join_multicast"));
@@ -117,7 +117,7 @@ impl Drop for Membership {
     }
 }
 
-impl Joined {
+impl CmLink {
     /// Waits for the answer to a join: the group's GID and LID.
     fn answer(&self) -> Result<(Gid, u16), OpenError> {
         let mut event = ptr::null_mut();
@@ -145,7 +145,7 @@ impl Joined {
     }
 }
 
-impl Drop for Joined {
+impl Drop for CmLink {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             // SAFETY: made by `join`, taken once. It leaves its groups.
@@ -157,9 +157,9 @@ impl Drop for Joined {
 }
 
 /// An address as rdma_cm takes it.
-struct Name(MaybeUninit<libc::sockaddr_storage>);
+struct SocketAddress(MaybeUninit<libc::sockaddr_storage>);
 
-impl Name {
+impl SocketAddress {
     fn of(address: IpAddr, interface: u32) -> Self {
         let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
         match SocketAddr::new(address, 0) {

@@ -10,18 +10,18 @@ const HUGE: usize = 2 << 20;
 
 /// Anonymous memory, all zeros at first.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct AnonymousMemory {
     start: NonNull<u8>,
     bytes: usize,
     huge: bool,
 }
 
 // SAFETY: it owns private memory, which belongs to no thread.
-unsafe impl Send for Pages {}
+unsafe impl Send for AnonymousMemory {}
 // SAFETY: shared, it gives out addresses, and slices whose users promise that nobody writes there (`get`).
-unsafe impl Sync for Pages {}
+unsafe impl Sync for AnonymousMemory {}
 
-impl Pages {
+impl AnonymousMemory {
     /// At least `bytes` bytes.
     pub(super) fn map(bytes: usize) -> io::Result<Self> {
         let whole = bytes.next_multiple_of(HUGE);
@@ -77,7 +77,7 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for AnonymousMemory {
     fn drop(&mut self) {
         // SAFETY: mapped by `map`, and nobody names it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };

@@ -7,15 +7,15 @@ use core::ptr::NonNull;
 use core::slice;
 use std::os::fd::{AsRawFd, RawFd};
 
-use unisono_core::device::Lane;
+use unisono_core::device::DeviceQueue;
 
-use super::address_table::{To, Way};
+use super::address_table::{LaneAddress, AddressHandle};
 use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
-use super::library::Library;
+use super::library::VerbsQueuePair;
 use super::multicast::Member;
-use super::uverbs::{self, Pair, Ring};
-use crate::raw::{Data, Fate, Got, Payload, QueuePair};
+use super::uverbs::{self, UverbsQueuePair, UverbsQueue};
+use crate::raw::{Data, WorkResult, Arrived, SendPayload, QueuePair};
 use crate::rxe;
 
 /// Most inline bytes of a work queue entry.
@@ -25,7 +25,7 @@ pub(super) const PIECES: usize = 2;
 
 /// Which writer of a device's queues is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub enum Queues {
+pub enum QueueChoice {
     /// The driver, where there is a [`Provider`] and the kernel creates queues for it; else libibverbs.
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub enum Queues {
     Raw,
 }
 
-impl Queues {
+impl QueueChoice {
     /// The writer to try on an adapter with this provider, and the one to try if that fails. `None`: there is none.
     pub(super) const fn writers(self, provider: Option<Provider>) -> Option<(Writer, Option<Writer>)> {
         match (self, provider) {
@@ -75,7 +75,7 @@ pub enum Provider {
 impl Provider {
     /// The provider of the adapter of this name.
     pub fn of(adapter: &str) -> Option<Self> {
-        uverbs::is_ours(adapter).then_some(Self::Rxe)
+        uverbs::is_rxe(adapter).then_some(Self::Rxe)
     }
 }
 
@@ -99,13 +99,13 @@ pub(super) struct Depth {
 
 /// A gather or scatter element, at most [`PIECES`] to a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct SgEntry {
     pub(super) start: NonNull<u8>,
     pub(super) bytes: usize,
     pub(super) key: u32,
 }
 
-impl Piece {
+impl SgEntry {
     /// Its bytes.
     ///
     /// # Safety
@@ -116,8 +116,8 @@ impl Piece {
     }
 }
 
-impl From<Piece> for Data {
-    fn from(piece: Piece) -> Self {
+impl From<SgEntry> for Data {
+    fn from(piece: SgEntry) -> Self {
         let address = piece.start.expose_provenance().get() as u64;
         Self { address, bytes: piece.bytes as u32, key: piece.key }
     }
@@ -126,8 +126,8 @@ impl From<Piece> for Data {
 /// A datagram to post.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting {
-    pub(super) head: Piece,
-    pub(super) payload: Option<Piece>,
+    pub(super) head: SgEntry,
+    pub(super) payload: Option<SgEntry>,
     /// Whether it is inline.
     pub(super) inline: bool,
     pub(super) solicited: bool,
@@ -136,36 +136,36 @@ pub(super) struct Posting {
 
 /// A queue pair with its completion queues and the completion channel of receives.
 pub(super) enum Queue {
-    Library(Box<Library>),
-    Rxe(Box<Mapped>),
+    Library(Box<VerbsQueuePair>),
+    Rxe(Box<MappedQueuePair>),
 }
 
 /// A queue pair whose queues are mapped and written directly.
-pub(super) struct Mapped {
-    pair: Arc<Pair>,
-    queues: rxe::Queues<Ring, Ring, Ring>,
+pub(super) struct MappedQueuePair {
+    pair: Arc<UverbsQueuePair>,
+    queues: rxe::RxeQueues<UverbsQueue, UverbsQueue, UverbsQueue>,
 }
 
 impl Queue {
     /// A queue pair that sends and receives. `key` is the job's.
     pub(super) fn new(
         domain: &Arc<Domain>,
-        (by, lane): (Writer, Lane),
+        (by, lane): (Writer, DeviceQueue),
         depth: Depth,
         key: u32,
     ) -> Result<Self, OpenError> {
         match by {
-            Writer::Library => return Library::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
+            Writer::Library => return VerbsQueuePair::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
             Writer::Raw(Provider::Rxe) => {}
         }
-        let depth = uverbs::Depth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
+        let depth = uverbs::UverbsDepth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
         // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_lent`, whose callers promise it of the memory that
         // they name.
-        let made = unsafe { Pair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
+        let made = unsafe { UverbsQueuePair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
-            Ok(Self::Rxe(Box::new(Mapped { pair, queues })))
+            Ok(Self::Rxe(Box::new(MappedQueuePair { pair, queues })))
         });
         made.map_err(|error| OpenError::Refused { what: "creating a queue pair through uverbs", error })
     }
@@ -208,19 +208,19 @@ impl Queue {
     /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed, and nobody writes to them. The way lives
     /// as long.
     #[inline(always)]
-    pub(super) unsafe fn post(&mut self, to: To<'_>, posting: &Posting) -> bool {
-        match (self, to.way) {
-            (Self::Library(library), Way::Handle(handle)) => library.post(*handle, to.number, posting),
-            (Self::Rxe(mapped), Way::Entry(path)) => {
+    pub(super) unsafe fn post(&mut self, to: LaneAddress<'_>, posting: &Posting) -> bool {
+        match (self, to.handle) {
+            (Self::Library(library), AddressHandle::Verbs(handle)) => library.post(*handle, to.number, posting),
+            (Self::Rxe(mapped), AddressHandle::Rxe(path)) => {
                 let to = (&**path, to.lane);
                 if posting.inline {
                     // SAFETY: the caller promises that the pieces of an inline posting are live and not written to until it is flushed.
-                    let bytes = |piece: Piece| unsafe { piece.get() };
+                    let bytes = |piece: SgEntry| unsafe { piece.get() };
                     let pieces = [bytes(posting.head), posting.payload.map_or(&[], bytes)];
                     return mapped.queues.post_inline(to, pieces, posting.solicited, posting.tag);
                 }
                 let data = [posting.head.into(), posting.payload.map(Data::from).unwrap_or_default()];
-                mapped.queues.post(to, Payload::Gather(&data), posting.solicited, posting.tag)
+                mapped.queues.post(to, SendPayload::Gather(&data), posting.solicited, posting.tag)
             }
             _ => false,
         }
@@ -243,7 +243,7 @@ impl Queue {
     }
 
     /// The tag of a posting that is complete with all before it, or a failure.
-    pub(super) fn sent(&mut self) -> Option<Fate<u32>> {
+    pub(super) fn sent(&mut self) -> Option<WorkResult<u32>> {
         match self {
             Self::Library(library) => library.sent(),
             Self::Rxe(mapped) => mapped.queues.sent(),
@@ -251,10 +251,10 @@ impl Queue {
     }
 
     /// Posts a receive, which the next flush hands to the adapter. Returns whether there was room.
-    pub(super) fn lend(&mut self, piece: Piece, tag: u32) -> bool {
+    pub(super) fn post_receive(&mut self, piece: SgEntry, tag: u32) -> bool {
         match self {
-            Self::Library(library) => library.lend(piece, tag),
-            Self::Rxe(mapped) => mapped.queues.lend(piece.into(), tag),
+            Self::Library(library) => library.post_receive(piece, tag),
+            Self::Rxe(mapped) => mapped.queues.post_receive(piece.into(), tag),
         }
     }
 
@@ -262,12 +262,12 @@ impl Queue {
     ///
     /// # Safety
     /// The memory is live, and nobody else's until its datagram comes or the queue pair is reset or dropped.
-    pub(super) unsafe fn flush_lent(&mut self) -> bool {
+    pub(super) unsafe fn flush_receives(&mut self) -> bool {
         match self {
             // SAFETY: the caller promises that lent memory is live, and nobody else's until its datagram comes.
-            Self::Library(library) => unsafe { library.flush_lent() },
+            Self::Library(library) => unsafe { library.flush_receives() },
             Self::Rxe(mapped) => {
-                mapped.queues.flush_lent();
+                mapped.queues.flush_receives();
                 true
             }
         }
@@ -275,16 +275,16 @@ impl Queue {
 
     /// Whether a poll is worthwhile; always, for libibverbs.
     #[inline(always)]
-    pub(super) fn may_have_news(&mut self) -> bool {
+    pub(super) fn may_have_arrival(&mut self) -> bool {
         match self {
             Self::Library(_) => true,
-            Self::Rxe(mapped) => mapped.queues.has_news(),
+            Self::Rxe(mapped) => mapped.queues.has_arrival(),
         }
     }
 
     /// The next datagram, or a failed receive.
     #[inline(always)]
-    pub(super) fn received(&mut self) -> Option<Fate<Got>> {
+    pub(super) fn received(&mut self) -> Option<WorkResult<Arrived>> {
         match self {
             Self::Library(library) => library.received(),
             Self::Rxe(mapped) => mapped.queues.received(),
@@ -293,7 +293,7 @@ impl Queue {
 
     /// The next datagram of those already found. After `None`, [`received`](Self::received) polls again.
     #[inline]
-    pub(super) fn received_more(&mut self) -> Option<Fate<Got>> {
+    pub(super) fn received_more(&mut self) -> Option<WorkResult<Arrived>> {
         match self {
             Self::Library(library) => library.received(),
             Self::Rxe(mapped) => mapped.queues.received_more(),
@@ -354,14 +354,14 @@ mod tests {
     fn known_adapters_are_posted_to_directly_unless_libibverbs_is_asked_for() {
         let (known, library) = (Some(Provider::Rxe), Writer::Library);
         let raw = Writer::Raw(Provider::Rxe);
-        assert_eq!(Queues::default().writers(known), Some((raw, Some(library))));
-        assert_eq!(Queues::default().writers(None), Some((library, None)));
+        assert_eq!(QueueChoice::default().writers(known), Some((raw, Some(library))));
+        assert_eq!(QueueChoice::default().writers(None), Some((library, None)));
         for provider in [known, None] {
-            assert_eq!(Queues::Library.writers(provider), Some((library, None)));
+            assert_eq!(QueueChoice::Library.writers(provider), Some((library, None)));
         }
         // An explicit request is never replaced.
-        assert_eq!(Queues::Raw.writers(known), Some((raw, None)));
-        assert_eq!(Queues::Raw.writers(None), None);
+        assert_eq!(QueueChoice::Raw.writers(known), Some((raw, None)));
+        assert_eq!(QueueChoice::Raw.writers(None), None);
         assert_eq!([raw, library].map(|writer| writer.to_string()), ["raw (rxe)", "library"]);
     }
 }

@@ -6,20 +6,20 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 
-use unisono_core::device::{HEAD, Received, Slot};
+use unisono_core::device::{HEADER_ROOM, Received, Slot};
 use unisono_core::ids::PeerId;
 
 use super::Lent;
 use super::address_table::{AddressTable, Source};
-use super::counters::Tally;
+use super::counters::UdCounters;
 use super::domain::{Domain, OpenError, Registration};
 use super::gid::Gid;
-use super::pages::Pages;
-use super::queue::{Piece, Queue};
-use crate::raw::Fate;
+use super::pages::AnonymousMemory;
+use super::queue::{SgEntry, Queue};
+use crate::raw::WorkResult;
 
 /// Bytes of the global routing header, which precedes every datagram.
-pub(super) const ROUTE: usize = 40;
+pub(super) const GRH: usize = 40;
 /// Where a datagram begins in its slot: a multiple of the cache line, with the header before it.
 const START: usize = 64;
 
@@ -28,7 +28,7 @@ const START: usize = 64;
 const BATCH: u32 = 16;
 
 /// Datagrams that one poll takes at most.
-const LOOK: usize = 16;
+const POLL_BUDGET: usize = 16;
 
 /// The owner of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ enum Owner {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Filling {
+struct SlotRecord {
     owner: Owner,
     bytes: u32,
     /// The queue pair that it came from, and whether a routing header is in front.
@@ -56,13 +56,13 @@ struct Filling {
 pub(super) struct ReceivePool {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
-    memory: Pages,
+    memory: AnonymousMemory,
     stride: usize,
     /// The first slot's number; the lanes' numbers are disjoint.
     base: u32,
     /// Bytes posted of each slot: header and the largest datagram.
     room: u32,
-    fillings: Box<[Filling]>,
+    fillings: Box<[SlotRecord]>,
     spare: Vec<u32>,
     /// Received and not returned to the caller yet.
     waiting: VecDeque<u32>,
@@ -87,12 +87,12 @@ impl ReceivePool {
     pub(super) fn new(domain: &Arc<Domain>, base: u32, slots: u32, holdable: u32) -> Result<Self, OpenError> {
         let slots = Self::posted(slots);
         let refused = |what| move |error| OpenError::Refused { what, error };
-        let (count, room) = (slots + holdable, ROUTE as u32 + domain.mtu());
+        let (count, room) = (slots + holdable, GRH as u32 + domain.mtu());
         let stride = (START + domain.mtu() as usize).next_multiple_of(64);
-        let memory = Pages::map(stride * count as usize).map_err(refused("mmap"))?;
+        let memory = AnonymousMemory::map(stride * count as usize).map_err(refused("mmap"))?;
         // SAFETY: the pool keeps its pages until the registration is dropped.
         let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
-        let nobody = Filling { owner: Owner::Spare, bytes: 0, queue: 0, grh: false };
+        let nobody = SlotRecord { owner: Owner::Spare, bytes: 0, queue: 0, grh: false };
         let mut fillings = alloc::vec![nobody; count as usize].into_boxed_slice();
         for filling in fillings.iter_mut().take(slots as usize) {
             filling.owner = Owner::Adapter;
@@ -144,9 +144,9 @@ impl ReceivePool {
         // Otherwise it is posted after the restart.
         let Some(queue) = queue.filter(|_| !self.failed) else { return };
         let bytes = self.room as usize;
-        let start = self.memory.part(slot as usize * self.stride + START - ROUTE, bytes);
-        let piece = start.map(|start| Piece { start, bytes, key: self.registration.key() });
-        self.failed = !piece.is_some_and(|piece| queue.lend(piece, slot));
+        let start = self.memory.part(slot as usize * self.stride + START - GRH, bytes);
+        let piece = start.map(|start| SgEntry { start, bytes, key: self.registration.key() });
+        self.failed = !piece.is_some_and(|piece| queue.post_receive(piece, slot));
         self.chained += 1;
         if self.chained >= BATCH {
             self.flush(queue);
@@ -172,7 +172,7 @@ impl ReceivePool {
     fn flush(&mut self, queue: &mut Queue) {
         self.chained = 0;
         // SAFETY: slots that nobody else uses from now on, in memory that is registered as long as the pool lives.
-        self.failed |= !unsafe { queue.flush_lent() };
+        self.failed |= !unsafe { queue.flush_receives() };
     }
 
     fn is(&self, slot: u32, owner: Owner) -> bool {
@@ -181,9 +181,9 @@ impl ReceivePool {
 
     /// Takes received datagrams, as many as one poll finds. Returns whether any is available now.
     #[inline(never)]
-    pub(super) fn poll(&mut self, queue: &mut Queue, tally: &Tally) -> bool {
+    pub(super) fn poll(&mut self, queue: &mut Queue, tally: &UdCounters) -> bool {
         self.is_drained = false;
-        for taken in 0..LOOK {
+        for taken in 0..POLL_BUDGET {
             // The poll that found the first has found all that there were.
             let found = if taken == 0 { queue.received() } else { queue.received_more() };
             let Some(fate) = found else {
@@ -193,14 +193,14 @@ impl ReceivePool {
                 }
                 break;
             };
-            let Fate::Done(got) = fate else {
+            let WorkResult::Done(got) = fate else {
                 // The slot stays the adapter's, until the restart.
                 tally.failed.add(1);
                 self.failed = true;
                 continue;
             };
             let slot = got.tag;
-            let Some(bytes) = got.bytes.checked_sub(ROUTE as u32).filter(|_| got.bytes <= self.room) else {
+            let Some(bytes) = got.bytes.checked_sub(GRH as u32).filter(|_| got.bytes <= self.room) else {
                 tally.too_short.add(1);
                 self.post(slot, Some(&mut *queue));
                 continue;
@@ -218,12 +218,12 @@ impl ReceivePool {
     /// Whether a datagram is available, after a poll if necessary. If none has arrived and no slot is to be posted,
     /// that is found without a call; the consumer index is then published with the next poll that finds one.
     #[inline(always)]
-    pub(super) fn look(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
+    pub(super) fn poll_if_needed(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) -> bool {
         if self.has_waiting() {
             return true;
         }
         let Some(queue) = queue else { return false };
-        if self.returned.is_empty() && !queue.may_have_news() {
+        if self.returned.is_empty() && !queue.may_have_arrival() {
             self.is_drained = false;
             return false;
         }
@@ -248,7 +248,7 @@ impl ReceivePool {
 
     /// The source of the datagram in a slot.
     #[inline]
-    fn source_of(&self, slot: u32, filling: &Filling) -> Source {
+    fn source_of(&self, slot: u32, filling: &SlotRecord) -> Source {
         Source { gid: if filling.grh { self.gid_of(slot) } else { None }, queue: filling.queue }
     }
 
@@ -256,7 +256,7 @@ impl ReceivePool {
     #[inline]
     fn gid_of(&self, slot: u32) -> Option<Gid> {
         // SAFETY: completed and not posted again: the adapter is done with it.
-        let header = unsafe { self.memory.get(slot as usize * self.stride + START - ROUTE, ROUTE) }?;
+        let header = unsafe { self.memory.get(slot as usize * self.stride + START - GRH, GRH) }?;
         if self.ipv4 {
             // An IPv4 header takes the last 20 bytes; its source is at byte 12.
             let source: [u8; 4] = header.get(32..36)?.try_into().ok()?;
@@ -274,7 +274,7 @@ impl ReceivePool {
         let filling = *filling;
         let (bytes, source) = (filling.bytes, self.source_of(own, &filling));
         // SAFETY: completed, and not posted again before it is given back.
-        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
+        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEADER_ROOM.min(bytes as usize)) };
         Some(Datagram { slot: Slot(self.base + own), bytes, head: head.unwrap_or_default(), source, table })
     }
 
@@ -321,7 +321,7 @@ impl ReceivePool {
         let (bytes, source) =
             out.map_or((0, Source { gid: None, queue: 0 }), |filling| (filling.bytes, self.source_of(own, filling)));
         // SAFETY: handed out, hence not posted.
-        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEAD.min(bytes as usize)) };
+        let head = unsafe { self.memory.get(own as usize * self.stride + START, HEADER_ROOM.min(bytes as usize)) };
         Datagram { slot, bytes, head: head.unwrap_or_default(), source, table }
     }
 
@@ -361,7 +361,7 @@ impl Received for Datagram<'_> {
         self.bytes
     }
 
-    fn head(&self) -> &[u8] {
+    fn prefix(&self) -> &[u8] {
         self.head
     }
 

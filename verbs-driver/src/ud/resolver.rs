@@ -25,13 +25,13 @@ pub(super) struct Answer<T> {
 }
 
 #[derive(Debug)]
-struct Queues<T> {
+struct ResolverQueues<T> {
     questions: VecDeque<(u32, Gid)>,
     answers: Vec<Answer<T>>,
     stopped: bool,
 }
 
-impl<T> Queues<T> {
+impl<T> ResolverQueues<T> {
     /// This GID is unreachable: answers all queued requests for it, too.
     fn refuse(&mut self, gid: Gid) {
         let answers = &mut self.answers;
@@ -46,13 +46,13 @@ impl<T> Queues<T> {
 
 #[derive(Debug)]
 struct Shared<T> {
-    queues: Mutex<Queues<T>>,
+    queues: Mutex<ResolverQueues<T>>,
     asked: Condvar,
     answered: AtomicBool,
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Queues<T>> {
+    fn lock(&self) -> MutexGuard<'_, ResolverQueues<T>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +67,7 @@ pub(super) struct Resolver<T> {
 impl<T: Send + 'static> Resolver<T> {
     /// Starts the thread; `make` may block.
     pub(super) fn start(make: impl Fn(Gid) -> Option<T> + Send + 'static) -> io::Result<Self> {
-        let queues = Queues { questions: VecDeque::with_capacity(WAITING), answers: Vec::new(), stopped: false };
+        let queues = ResolverQueues { questions: VecDeque::with_capacity(WAITING), answers: Vec::new(), stopped: false };
         let shared =
             Arc::new(Shared { queues: Mutex::new(queues), asked: Condvar::new(), answered: AtomicBool::new(false) });
         let ours = Arc::clone(&shared);

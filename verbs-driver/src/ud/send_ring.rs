@@ -12,32 +12,32 @@ use core::mem;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{HEAD, Lane, Ticket, Token, Transmit};
+use unisono_core::device::{HEADER_ROOM, DeviceQueue, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 
 use super::Lent;
-use super::address_table::{AddressTable, Destination, To};
-use super::counters::Tally;
+use super::address_table::{AddressTable, Destination, LaneAddress};
+use super::counters::UdCounters;
 use super::domain::{Domain, OpenError, Registration};
-use super::pages::Pages;
-use super::queue::{Piece, Posting, Queue};
-use crate::raw::Fate;
+use super::pages::AnonymousMemory;
+use super::queue::{SgEntry, Posting, Queue};
+use crate::raw::WorkResult;
 
 /// Most postings under way.
 pub(super) const ENTRIES: u32 = 256;
 /// Postings after which a completion is requested.
-const QUIET: u32 = ENTRIES / 4;
+const UNSIGNALLED_MAX: u32 = ENTRIES / 4;
 /// Most short datagrams that wait for an address handle, and for how long: they delay the completion of later ones.
 const PARKED: usize = 32;
-const PATIENCE: Duration = Duration::from_millis(2);
+const HANDLE_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of all headers.
-const HEADS: usize = ENTRIES as usize * HEAD;
+const HEADS: usize = ENTRIES as usize * HEADER_ROOM;
 
 /// An entry that waits for an address handle. Its bytes are the ring's own.
 struct Parked {
     ticket: Ticket,
     to: PeerId,
-    at: Lane,
+    at: DeviceQueue,
     head: usize,
     /// Bytes of copied payload.
     copied: usize,
@@ -50,10 +50,10 @@ pub(super) struct SendRing {
     // Before the pages that it names, when both are dropped.
     registration: Registration,
     /// All headers, contiguous so that short datagrams touch few pages; then for each entry space for copied payload.
-    memory: Pages,
+    memory: AnonymousMemory,
     mtu: usize,
     /// The lkey of each entry's payload, if the adapter gathers it from user memory.
-    lent: Box<[Option<u32>; ENTRIES as usize]>,
+    payload_keys: Box<[Option<u32>; ENTRIES as usize]>,
     /// Tickets of postings, by their serial numbers.
     tickets: Box<[Ticket; ENTRIES as usize]>,
     last: Ticket,
@@ -80,14 +80,14 @@ pub(super) struct SendRing {
 impl SendRing {
     pub(super) fn new(domain: &Arc<Domain>, mtu: usize) -> Result<Self, OpenError> {
         let refused = |what| move |error| OpenError::Refused { what, error };
-        let memory = Pages::map(HEADS + mtu * ENTRIES as usize).map_err(refused("mmap"))?;
+        let memory = AnonymousMemory::map(HEADS + mtu * ENTRIES as usize).map_err(refused("mmap"))?;
         // SAFETY: the ring keeps its pages until the registration is dropped.
         let registration = unsafe { domain.register(memory.start(), memory.bytes()) }.map_err(refused("ibv_reg_mr"))?;
         Ok(Self {
             memory,
             registration,
             mtu,
-            lent: Box::new([None; ENTRIES as usize]),
+            payload_keys: Box::new([None; ENTRIES as usize]),
             tickets: Box::new([Ticket::default(); ENTRIES as usize]),
             last: Ticket::default(),
             flushed: Ticket::default(),
@@ -115,14 +115,14 @@ impl SendRing {
     }
 
     /// Whether a posting references memory with this lkey.
-    pub(super) fn names(&self, key: u32) -> bool {
+    pub(super) fn references(&self, key: u32) -> bool {
         let under_way = self.last.0.wrapping_sub(self.completed.0);
         let mut entries = (1..=under_way).map(|later| (self.completed.0.wrapping_add(later) % ENTRIES) as usize);
-        entries.any(|entry| self.lent.get(entry) == Some(&Some(key)))
+        entries.any(|entry| self.payload_keys.get(entry) == Some(&Some(key)))
     }
 
     /// Whether an entry is free, after a poll of completions if necessary.
-    pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> bool {
+    pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) -> bool {
         let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.serial.wrapping_sub(ring.done));
         if used(self) >= ENTRIES {
             self.poll(queue, tally);
@@ -131,10 +131,10 @@ impl SendRing {
     }
 
     /// The next header.
-    pub(super) fn head(&mut self) -> &mut [u8; HEAD] {
-        let at = self.next() * HEAD;
+    pub(super) fn head(&mut self) -> &mut [u8; HEADER_ROOM] {
+        let at = self.next() * HEADER_ROOM;
         // SAFETY: the entry is free: nothing that names it is posted.
-        let head = unsafe { self.memory.get_mut(at, HEAD) };
+        let head = unsafe { self.memory.get_mut(at, HEADER_ROOM) };
         head.and_then(|head| head.try_into().ok()).expect("the ring has as many headers as entries")
     }
 
@@ -149,13 +149,13 @@ impl SendRing {
     /// Parks the posting until its peer's handle exists, with a copy of its payload.
     #[cold]
     #[inline(never)]
-    fn park<A: Lent>(&mut self, transmit: &Transmit, head: usize, payload: Option<(A, usize)>, tally: &Tally) {
+    fn park<A: Lent>(&mut self, transmit: &Transmit, head: usize, payload: Option<(A, usize)>, tally: &UdCounters) {
         let entry = (self.last.0 % ENTRIES) as usize;
         let copied = payload.and_then(|(payload, bytes)| self.copy(entry, payload, bytes, tally));
         self.parked.push_back(Parked {
             ticket: self.last,
             to: transmit.to,
-            at: transmit.at,
+            at: transmit.queue,
             head,
             copied: copied.map_or(0, |piece| piece.bytes),
             solicited: transmit.solicited,
@@ -171,11 +171,11 @@ impl SendRing {
         payload: Option<A>,
         queue: Option<(&mut Queue, usize)>,
         table: &mut AddressTable,
-        tally: &Tally,
+        tally: &UdCounters,
     ) {
-        let (entry, head) = (self.next(), usize::from(transmit.head).min(HEAD));
+        let (entry, head) = (self.next(), usize::from(transmit.header_bytes).min(HEADER_ROOM));
         self.last = self.last.next();
-        if let Some(lent) = self.lent.get_mut(entry) {
+        if let Some(lent) = self.payload_keys.get_mut(entry) {
             *lent = None;
         }
         let Some((queue, inline)) = queue.filter(|_| !self.failed) else {
@@ -188,7 +188,7 @@ impl SendRing {
         if head + bytes > inline {
             return self.gather(transmit, (entry, head), payload.map(|payload| (payload, bytes)), queue, table, tally);
         }
-        let to = match table.destination(transmit.to, transmit.at) {
+        let to = match table.destination(transmit.to, transmit.queue) {
             Destination::Ready(to) => to,
             Destination::Pending if self.parked.len() < PARKED => {
                 return self.park(transmit, head, payload.map(|payload| (payload, bytes)), tally);
@@ -198,9 +198,9 @@ impl SendRing {
                 return;
             }
         };
-        let second = payload.map(|payload| Piece { start: payload.start(), bytes, key: 0 });
+        let second = payload.map(|payload| SgEntry { start: payload.start(), bytes, key: 0 });
         tally.sent_inline.add(1);
-        self.hand(queue, to, (self.head_of(entry, head), second), true, transmit.solicited);
+        self.post_to_queue(queue, to, (self.head_of(entry, head), second), true, transmit.solicited);
     }
 
     /// Posts an entry whose bytes are gathered from memory.
@@ -212,35 +212,35 @@ impl SendRing {
         payload: Option<(A, usize)>,
         queue: &mut Queue,
         table: &mut AddressTable,
-        tally: &Tally,
+        tally: &UdCounters,
     ) {
-        let Destination::Ready(to) = table.destination(transmit.to, transmit.at) else {
+        let Destination::Ready(to) = table.destination(transmit.to, transmit.queue) else {
             tally.lost_no_path.add(1);
             return;
         };
         let second = payload.and_then(|(payload, bytes)| match payload.key() {
             Some(key) => {
-                *self.lent.get_mut(entry)? = Some(key);
-                Some(Piece { start: payload.start(), bytes, key })
+                *self.payload_keys.get_mut(entry)? = Some(key);
+                Some(SgEntry { start: payload.start(), bytes, key })
             }
             None => self.copy(entry, payload, bytes, tally),
         });
         self.gathered = Some(self.last);
-        self.hand(queue, to, (self.head_of(entry, head), second), false, transmit.solicited);
+        self.post_to_queue(queue, to, (self.head_of(entry, head), second), false, transmit.solicited);
     }
 
-    fn head_of(&self, entry: usize, bytes: usize) -> Option<Piece> {
-        Some(Piece { start: self.memory.part(entry * HEAD, bytes)?, bytes, key: self.registration.key() })
+    fn head_of(&self, entry: usize, bytes: usize) -> Option<SgEntry> {
+        Some(SgEntry { start: self.memory.part(entry * HEADER_ROOM, bytes)?, bytes, key: self.registration.key() })
     }
 
     /// The copied payload of an entry.
-    fn copied(&self, entry: usize, bytes: usize) -> Option<Piece> {
+    fn copied(&self, entry: usize, bytes: usize) -> Option<SgEntry> {
         let start = self.memory.part(HEADS + entry * self.mtu, bytes)?;
-        Some(Piece { start, bytes, key: self.registration.key() })
+        Some(SgEntry { start, bytes, key: self.registration.key() })
     }
 
     /// Copies a payload to the space of a free entry.
-    fn copy<A: Lent>(&self, entry: usize, payload: A, bytes: usize, tally: &Tally) -> Option<Piece> {
+    fn copy<A: Lent>(&self, entry: usize, payload: A, bytes: usize, tally: &UdCounters) -> Option<SgEntry> {
         let room = self.copied(entry, bytes)?;
         tally.sent_copied.add(1);
         // SAFETY: `payload` has so many bytes, which its maker promised to be live and not written now (`Lent`); the room is the ring's own,
@@ -251,11 +251,11 @@ impl SendRing {
 
     /// Posts to the queue pair.
     #[inline(always)]
-    fn hand(
+    fn post_to_queue(
         &mut self,
         queue: &mut Queue,
-        to: To<'_>,
-        pieces: (Option<Piece>, Option<Piece>),
+        to: LaneAddress<'_>,
+        pieces: (Option<SgEntry>, Option<SgEntry>),
         inline: bool,
         solicited: bool,
     ) {
@@ -282,7 +282,7 @@ impl SendRing {
         failed: &[PeerId],
         queue: Option<&mut Queue>,
         table: &mut AddressTable,
-        tally: &Tally,
+        tally: &UdCounters,
     ) {
         let Some(queue) = queue else { return };
         let mut posted = false;
@@ -295,15 +295,15 @@ impl SendRing {
                     let entry = (one.ticket.0 % ENTRIES) as usize;
                     let payload = self.copied(entry, one.copied).filter(|_| one.copied > 0);
                     tally.sent_inline.add(1);
-                    self.hand(queue, to, (self.head_of(entry, one.head), payload), true, one.solicited);
+                    self.post_to_queue(queue, to, (self.head_of(entry, one.head), payload), true, one.solicited);
                     posted = true;
                 }
-                Destination::Pending if one.since.elapsed() < PATIENCE => self.parked.push_back(one),
+                Destination::Pending if one.since.elapsed() < HANDLE_TIMEOUT => self.parked.push_back(one),
                 _ => tally.lost_no_path.add(1),
             }
         }
         if posted {
-            self.hand_over(Some(queue), tally);
+            self.flush_queue(Some(queue), tally);
         }
         self.settle();
     }
@@ -311,20 +311,20 @@ impl SendRing {
     /// Hands postings to the adapter. The last requests a completion if memory is gathered, or if none was requested
     /// for a while.
     #[inline(always)]
-    pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
+    pub(super) fn flush(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) {
         if self.flushed == self.last {
             return;
         }
-        self.hand_over(queue, tally);
+        self.flush_queue(queue, tally);
     }
 
     #[inline(always)]
-    fn hand_over(&mut self, queue: Option<&mut Queue>, tally: &Tally) {
+    fn flush_queue(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) {
         let count = self.serial.wrapping_sub(mem::replace(&mut self.handed, self.serial));
         self.flushed = self.last;
         match queue {
             Some(queue) if count > 0 && !self.failed => {
-                let signal = self.gathered.is_some() || self.behind() >= QUIET;
+                let signal = self.gathered.is_some() || self.behind() >= UNSIGNALLED_MAX;
                 if signal {
                     self.signalled = Some(self.serial);
                     self.asked = self.serial;
@@ -351,15 +351,15 @@ impl SendRing {
 
     /// Takes completions. Returns the last ticket that is complete. Postings that asked for none complete in error all
     /// the same, which is looked for now and then.
-    pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &Tally) -> Ticket {
+    pub(super) fn poll(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) -> Ticket {
         self.looks = self.looks.wrapping_add(1);
-        let expected = self.signalled.is_some() || self.behind() > 0 && self.looks.is_multiple_of(QUIET);
+        let expected = self.signalled.is_some() || self.behind() > 0 && self.looks.is_multiple_of(UNSIGNALLED_MAX);
         let Some(queue) = queue.filter(|_| expected) else { return self.completed };
         while let Some(fate) = queue.sent() {
             let (tag, ok) = match fate {
-                Fate::Done(tag) => (Some(tag), true),
-                Fate::Failed(tag, _) => (tag, false),
-                Fate::Malformed => (None, false),
+                WorkResult::Done(tag) => (Some(tag), true),
+                WorkResult::Failed(tag, _) => (tag, false),
+                WorkResult::Malformed => (None, false),
             };
             if !ok {
                 tally.failed.add(1);
@@ -405,7 +405,7 @@ impl SendRing {
     }
 
     /// Follows a restart or the end of the queue pair: no posting is under way, and unflushed ones are lost.
-    pub(super) fn forget(&mut self, tally: &Tally) {
+    pub(super) fn forget(&mut self, tally: &UdCounters) {
         let left = self.serial.wrapping_sub(self.handed);
         tally.lost_in_error.add(u64::from(left) + self.parked.len() as u64);
         (self.signalled, self.gathered) = (None, None);
@@ -421,7 +421,7 @@ impl SendRing {
 pub struct UdToken<'a, A> {
     pub(super) ring: &'a mut SendRing,
     pub(super) table: &'a mut AddressTable,
-    pub(super) tally: &'a Tally,
+    pub(super) tally: &'a UdCounters,
     pub(super) queue: Option<&'a mut Queue>,
     pub(super) inline: usize,
     pub(super) lends: PhantomData<A>,
@@ -436,7 +436,7 @@ impl<A: Lent> Token for UdToken<'_, A> {
     }
 
     #[inline]
-    fn head(&mut self) -> &mut [u8; HEAD] {
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
         self.ring.head()
     }
 

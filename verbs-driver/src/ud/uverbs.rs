@@ -13,9 +13,9 @@ use std::path::Path;
 use std::{fs, io};
 
 use super::Domain;
-use crate::queue_memory::{Mapped, Place};
+use crate::queue_memory::{Mapped, QueueAddresses};
 use crate::rxe::ring::{HEADER, INDICES, Shape};
-use crate::rxe::{Call, Called, Queues, SEND, Sizes};
+use crate::rxe::{DoorbellCall, SyscallDoorbell, RxeQueues, SEND_WQE, QueueShapes};
 
 /// `IB_USER_VERBS_CMD_*`.
 const CREATE_CHANNEL: u32 = 17;
@@ -53,7 +53,7 @@ const PARENT: &str = "parent";
 
 /// Minimum sizes of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Depth {
+pub struct UverbsDepth {
     /// Send entries.
     pub sends: u32,
     /// Receive entries.
@@ -63,7 +63,7 @@ pub struct Depth {
 }
 
 /// Whether the adapter of this name is a Soft-RoCE device.
-pub fn is_ours(adapter: &str) -> bool {
+pub fn is_rxe(adapter: &str) -> bool {
     Path::new("/sys/class/infiniband").join(adapter).join(PARENT).exists()
 }
 
@@ -93,19 +93,19 @@ enum Command {
 
 /// The doorbell of a mapped queue. It keeps the queue pair alive.
 #[derive(Debug)]
-pub struct Bell {
-    pair: Arc<Pair>,
+pub struct UverbsDoorbell {
+    pair: Arc<UverbsQueuePair>,
     command: Command,
 }
 
-impl Bell {
+impl UverbsDoorbell {
     /// Its queue pair.
-    pub const fn pair(&self) -> &Arc<Pair> {
+    pub const fn pair(&self) -> &Arc<UverbsQueuePair> {
         &self.pair
     }
 }
 
-impl Call for Bell {
+impl DoorbellCall for UverbsDoorbell {
     #[inline]
     fn call(&mut self, value: [u8; 8]) {
         let pair = &self.pair;
@@ -114,13 +114,13 @@ impl Call for Bell {
         let _ = match self.command {
             Command::Nothing => Ok(()),
             Command::Send => ring(pair),
-            Command::Notify => tell(pair.file, NOTIFY, &[pair.received.object.handle, solicited.into()]),
+            Command::Notify => send_command(pair.file, NOTIFY, &[pair.received.object.handle, solicited.into()]),
         };
     }
 }
 
 /// A mapped queue.
-pub type Ring = Called<Mapped, Bell>;
+pub type UverbsQueue = SyscallDoorbell<Mapped, UverbsDoorbell>;
 
 /// A mapping of the device's file.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Drop for Object {
         // An error cannot be reported: the kernel frees everything with the file.
         let mut answer = [0; 2];
         let answer = answer.get_mut(..self.answer).unwrap_or_default();
-        let _ = ask(self.file, self.destroy, &[self.handle, 0], answer);
+        let _ = send_command_with_answer(self.file, self.destroy, &[self.handle, 0], answer);
     }
 }
 
@@ -195,7 +195,7 @@ struct Completions {
 
 /// A queue pair of unreliable datagrams and what belongs to it, until the last of its queues is dropped.
 #[derive(Debug)]
-pub struct Pair {
+pub struct UverbsQueuePair {
     file: RawFd,
     // Dropped in this order, users before used: the kernel does not destroy objects in use.
     object: Object,
@@ -217,7 +217,7 @@ unsafe impl Send for Map {}
 // SAFETY: shared use reads where it lies, and words of its header that the kernel wrote and leaves alone.
 unsafe impl Sync for Map {}
 
-impl Pair {
+impl UverbsQueuePair {
     /// Creates a queue pair for datagrams with this Q_Key, and its queues. Asynchronous events about it carry
     /// `element`.
     ///
@@ -239,11 +239,11 @@ impl Pair {
     /// or dropped.
     pub unsafe fn new(
         domain: &Arc<Domain>,
-        depth: Depth,
+        depth: UverbsDepth,
         key: u32,
         element: u32,
-    ) -> io::Result<(Arc<Self>, Queues<Ring, Ring, Ring>)> {
-        if !is_ours(domain.name()) {
+    ) -> io::Result<(Arc<Self>, RxeQueues<UverbsQueue, UverbsQueue, UverbsQueue>)> {
+        if !is_rxe(domain.name()) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         match interface_version(Path::new(DEVICES), domain.name())? {
@@ -261,7 +261,7 @@ impl Pair {
         // SAFETY: a live protection domain.
         let pd = unsafe { pd.as_ref() }.handle;
         let mut answer = [0; 1];
-        ask(file, CREATE_CHANNEL, &[], &mut answer)?;
+        send_command_with_answer(file, CREATE_CHANNEL, &[], &mut answer)?;
         // SAFETY: the kernel has just opened it for us.
         let channel = unsafe { OwnedFd::from_raw_fd(answer[0] as RawFd) };
         let sent = completions(file, 4 * depth.sends, -1, element)?;
@@ -271,7 +271,7 @@ impl Pair {
         let fields = [handles, sizes].concat();
         // The common response, then offset, size and padding of the receive queue and of the send queue.
         let mut answer = [0; 8 + 4 + 4];
-        ask(file, CREATE_PAIR, &fields, &mut answer)?;
+        send_command_with_answer(file, CREATE_PAIR, &fields, &mut answer)?;
         let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
         let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
         // Mapped before the fields below are set: if one mapping fails, the earlier ones must be dropped in order.
@@ -324,7 +324,7 @@ impl Pair {
 
     fn group(&self, command: u32, group: [u8; 16], lid: u16) -> io::Result<()> {
         let [a, b, c, d]: [u32; 4] = zerocopy::transmute!(group);
-        tell(self.file, command, &[a, b, c, d, self.object.handle, lid.into()])
+        send_command(self.file, command, &[a, b, c, d, self.object.handle, lid.into()])
     }
 
     /// The completion channel: readable after an event of 8 bytes.
@@ -370,23 +370,23 @@ impl Pair {
         let mut fields = [0_u32; 28];
         (fields[16], fields[17], fields[18]) = (self.object.handle, mask, self.key);
         (fields[24], fields[26]) = (state, self.port.into());
-        tell(self.file, MODIFY_PAIR, &fields)
+        send_command(self.file, MODIFY_PAIR, &fields)
     }
 
-    fn queues(pair: &Arc<Self>) -> io::Result<Queues<Ring, Ring, Ring>> {
+    fn queues(pair: &Arc<Self>) -> io::Result<RxeQueues<UverbsQueue, UverbsQueue, UverbsQueue>> {
         let [put, taken] = INDICES;
-        let sizes = Sizes {
+        let sizes = QueueShapes {
             send: pair.send.shape()?,
             sent: pair.sent.map.shape()?,
             receive: pair.receive.shape()?,
             received: pair.received.map.shape()?,
         };
-        let bell = |command| Bell { pair: Arc::clone(pair), command };
+        let bell = |command| UverbsDoorbell { pair: Arc::clone(pair), command };
         let send = mapped(&pair.send, sizes.send, [put, taken], bell(Command::Send));
         let receive = mapped(&pair.receive, sizes.receive, [put, taken], bell(Command::Nothing));
         let sent = mapped(&pair.sent.map, sizes.sent, [taken, put], bell(Command::Nothing));
         let received = mapped(&pair.received.map, sizes.received, [taken, put], bell(Command::Notify));
-        let queues = Queues::new(sizes, send?, sent?, receive?, received?);
+        let queues = RxeQueues::new(sizes, send?, sent?, receive?, received?);
         queues.ok_or_else(|| io::Error::other("the kernel created queues of a different size than requested"))
     }
 }
@@ -394,19 +394,19 @@ impl Pair {
 fn completions(file: RawFd, entries: u32, channel: RawFd, element: u32) -> io::Result<Completions> {
     // Handle and entries, then offset, size and padding.
     let mut answer = [0; 2 + 4];
-    ask(file, CREATE_COMPLETIONS, &[element, 0, entries, 0, channel as u32, 0], &mut answer)?;
+    send_command_with_answer(file, CREATE_COMPLETIONS, &[element, 0, entries, 0, channel as u32, 0], &mut answer)?;
     let [handle, _, low, high, size, _] = answer;
     let object = Object { file, handle, destroy: DESTROY_COMPLETIONS, answer: 2 };
     Ok(Completions { object, map: Map::new(file, wide(low, high), size as usize)? })
 }
 
 /// The queue in this mapping. `indices`: the driver's, the kernel's.
-fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: Bell) -> io::Result<Ring> {
+fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: UverbsDoorbell) -> io::Result<UverbsQueue> {
     let [ours, theirs] = indices;
     let index = map.word(ours)?;
     // SAFETY: within the mapping, as its shape was checked against it.
     let entries = unsafe { map.start.add(HEADER) };
-    let place = Place {
+    let place = QueueAddresses {
         entries,
         bytes: shape.bytes(),
         records: [index, index],
@@ -417,7 +417,7 @@ fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: Bell) -> io::Resul
     // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the memory that entries name
     // the caller of `Pair::new` answers.
     let mapped = unsafe { Mapped::new(place) };
-    Ok(Called::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
+    Ok(SyscallDoorbell::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
 }
 
 const fn wide(low: u32, high: u32) -> u64 {
@@ -425,19 +425,19 @@ const fn wide(low: u32, high: u32) -> u64 {
 }
 
 /// A command with a response.
-fn ask(file: RawFd, command: u32, fields: &[u32], answer: &mut [u32]) -> io::Result<()> {
+fn send_command_with_answer(file: RawFd, command: u32, fields: &[u32], answer: &mut [u32]) -> io::Result<()> {
     let at = answer.as_mut_ptr().expose_provenance() as u64;
     send(file, command, [&[at as u32, (at >> 32) as u32], fields], answer.len())
 }
 
 /// A command without a response.
-fn tell(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
+fn send_command(file: RawFd, command: u32, fields: &[u32]) -> io::Result<()> {
     send(file, command, [&[], fields], 0)
 }
 
 /// The doorbell of a send queue: a command without requests, whose response is ignored.
 #[inline]
-fn ring(pair: &Pair) -> io::Result<()> {
+fn ring(pair: &UverbsQueuePair) -> io::Result<()> {
     let mut answer = 0_u32;
     let at = (&raw mut answer).expose_provenance() as u64;
     write(pair.file, &[POST_SEND, 8 | 1 << 16, at as u32, (at >> 32) as u32, pair.object.handle, 0, 0, UNUSED_ENTRY])
@@ -509,7 +509,7 @@ unsafe fn call(file: RawFd, from: *const u8, bytes: usize) -> isize {
 }
 
 // The interface is read as 32-bit words, 64-bit fields low word first.
-const _: () = assert!(cfg!(target_endian = "little") && SEND == 208);
+const _: () = assert!(cfg!(target_endian = "little") && SEND_WQE == 208);
 
 #[cfg(test)]
 mod tests {

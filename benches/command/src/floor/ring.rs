@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use unisono_shmem::host::file::{Mapping, SegmentFile};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::ring::{Consumer, Producer};
 
 /// Polls, seconds in all, after which the other process is considered lost.
@@ -16,7 +16,7 @@ const BYTES: usize = 8;
 /// A segment for two ranks.
 pub(super) struct Rings {
     mapping: Mapping,
-    layout: Layout,
+    layout: SegmentLayout,
 }
 
 /// The rings of one process.
@@ -29,7 +29,7 @@ pub(super) struct Ends {
 
 impl Rings {
     pub(super) fn new() -> io::Result<Self> {
-        let layout = Layout::new(Sizes { pool: 0, ..Sizes::of_node(2, Waiting::Dedicated) });
+        let layout = SegmentLayout::new(SegmentSizes { pool: 0, ..SegmentSizes::of_node(2, WaitMode::Dedicated) });
         let file = SegmentFile::create(&layout.map_err(io::Error::other)?).map_err(io::Error::other)?;
         let (mapping, layout) = Mapping::open(file.as_fd()).map_err(io::Error::other)?;
         Ok(Self { mapping, layout })
@@ -66,13 +66,13 @@ impl Ends {
 
     fn take(&mut self) -> io::Result<()> {
         for _ in 0..PATIENCE {
-            let found = self.inward.look().map_err(|why| io::Error::other(format!("{why:?}")))?;
+            let found = self.inward.poll().map_err(|why| io::Error::other(format!("{why:?}")))?;
             if let Some(entry) = found {
                 entry
                     .payload
                     .read(&mut self.value)
                     .ok_or_else(|| io::Error::other("a ring returned a message of another size"))?;
-                self.inward.take();
+                self.inward.consume();
                 return Ok(());
             }
             core::hint::spin_loop();

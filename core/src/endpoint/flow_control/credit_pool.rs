@@ -8,7 +8,7 @@ use crate::list::List;
 
 /// The receive slots that peers share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Credit {
+pub(crate) struct CreditPool {
     /// Datagrams that may be granted in total.
     capacity: u32,
     /// Datagrams granted and not yet arrived.
@@ -23,7 +23,7 @@ pub(crate) struct Credit {
     pub(crate) hand: u32,
 }
 
-impl Credit {
+impl CreditPool {
     pub(crate) const fn new(slots: u32) -> Self {
         let capacity = slots.wrapping_sub(slots >> 3);
         Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0 }

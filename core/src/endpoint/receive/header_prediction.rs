@@ -1,17 +1,17 @@
 //! Header prediction (Jacobson, "4BSD TCP Header Prediction", CCR 1990): checks made for one datagram hold for the
 //! equal ones that follow it.
 
-use super::hand_on;
-use crate::counters::Happened;
+use super::deliver;
+use crate::counters::Metric;
 use crate::device::Received;
-use crate::endpoint::peer::{LISTED, NO_WINDOW, TOUCHED, USED, WANTS};
-use crate::endpoint::placement::Stage;
+use crate::endpoint::peer::{ACK_LISTED, NO_WINDOW, CONTACTED, USED, BACKLOGGED};
+use crate::endpoint::placement::PlacementState;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Above, Endpoint, Now, ORPHAN, Verdict};
+use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, Verdict};
 use crate::ids::{PeerId, PlacementId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
-use crate::wire::{Flags, HEADER, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Flags, HEADER, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
 
 /// Bytes of a header before its PSN: kind, flags, credit, rank and incarnations.
 const BEFORE: usize = 16;
@@ -19,19 +19,19 @@ const BEFORE: usize = 16;
 /// A batch of consecutive datagrams of one peer. Their effects on the records are applied together
 /// ([`note_course`](Endpoint::note_course)), before any other call of the endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Course<const BITS: u32> {
+pub(crate) struct PredictedBatch<const BITS: u32> {
     /// The header before the PSN, and the acknowledgement after it.
     before: [u8; BEFORE],
     acknowledged: [u8; 4],
     /// How many more may follow: in-order data of a live peer with nothing new in the header.
     left: u32,
     /// `left` when the records were last updated, and when datagrams were last counted.
-    noted: u32,
+    committed: u32,
     counted: u32,
     from: PeerId,
     next: Psn<BITS>,
     /// For a placement: the next segment.
-    part: Option<Part>,
+    part: Option<NextSegment>,
     /// Length of each datagram that is not counted yet, and the age of the latest one.
     bytes: u32,
     age: Option<u32>,
@@ -39,19 +39,19 @@ pub(crate) struct Course<const BITS: u32> {
 
 /// Where a full segment goes.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct NextSegment {
     placement: PlacementId,
     index: u32,
     to: Span,
 }
 
-impl<const BITS: u32> Course<BITS> {
+impl<const BITS: u32> PredictedBatch<BITS> {
     /// Matches no datagram: its version is not valid.
     pub(crate) const NONE: Self = Self {
         before: [0; BEFORE],
         acknowledged: [0; 4],
         left: 0,
-        noted: 0,
+        committed: 0,
         counted: 0,
         from: PeerId(0),
         next: Psn::new(0),
@@ -62,24 +62,24 @@ impl<const BITS: u32> Course<BITS> {
 
     /// Datagrams that are not yet committed to the records.
     const fn taken(&self) -> u32 {
-        self.noted.wrapping_sub(self.left)
+        self.committed.wrapping_sub(self.left)
     }
 
-    const fn kind(&self) -> Kind {
-        if self.part.is_some() { Kind::Segment } else { Kind::Eager }
+    const fn kind(&self) -> DatagramKind {
+        if self.part.is_some() { DatagramKind::Segment } else { DatagramKind::Eager }
     }
 
     /// Whether this datagram is the predicted one.
     #[inline(always)]
     fn expects(&self, datagram: &impl Received) -> bool {
-        let head = datagram.head();
+        let head = datagram.prefix();
         let Some((before, psn, acknowledged)) = split(head) else { return false };
         let is_like = self.left > 0
             && *before == self.before
             && *acknowledged == self.acknowledged
             && Psn::new(psn) == self.next
             && datagram.is_from(self.from);
-        let is_part = |part: Part| {
+        let is_part = |part: NextSegment| {
             SegmentHeader::parse(head) == Ok(SegmentHeader { placement: part.placement, index: part.index })
                 && datagram.bytes() == part.to.bytes.wrapping_add(SEGMENT_HEADER as u32)
         };
@@ -88,7 +88,7 @@ impl<const BITS: u32> Course<BITS> {
 
     /// Handles the predicted datagram.
     #[inline(always)]
-    fn take(&mut self, datagram: &impl Received, above: &mut impl Above, verdict: &mut Verdict) {
+    fn take(&mut self, datagram: &impl Received, handler: &mut impl Handler, verdict: &mut Verdict) {
         let bytes = datagram.bytes();
         match &mut self.part {
             Some(part) => {
@@ -98,12 +98,12 @@ impl<const BITS: u32> Course<BITS> {
             }
             None => {
                 *verdict = Verdict::Release;
-                let message = datagram.head().get(HEADER..).unwrap_or_default();
-                hand_on(self.from, message, bytes, above, verdict);
+                let message = datagram.prefix().get(HEADER..).unwrap_or_default();
+                deliver(self.from, message, bytes, handler, verdict);
             }
         }
         if bytes != self.bytes {
-            self.count(above);
+            self.count(handler);
             self.bytes = bytes;
         }
         self.age = datagram.age_ns();
@@ -113,9 +113,9 @@ impl<const BITS: u32> Course<BITS> {
 
     /// Reports the datagrams that are not yet counted.
     #[inline]
-    fn count(&mut self, above: &mut impl Above) {
-        let accepted = Happened::Accepted { kind: self.kind(), bytes: self.bytes };
-        above.saw_all(accepted, self.counted.wrapping_sub(self.left));
+    fn count(&mut self, handler: &mut impl Handler) {
+        let accepted = Metric::Accepted { kind: self.kind(), bytes: self.bytes };
+        handler.record_all(accepted, self.counted.wrapping_sub(self.left));
         self.counted = self.left;
     }
 }
@@ -129,124 +129,124 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
+        handler: &mut impl Handler,
         verdict: &mut Verdict,
-        course: &mut Course<BITS>,
+        batch: &mut PredictedBatch<BITS>,
     ) -> bool {
         if cfg!(feature = "optimize_for_size") {
-            self.handle_datagram(now, datagram, above, verdict);
+            self.handle_datagram(now, datagram, handler, verdict);
             return false;
         }
-        let is_next = course.expects(datagram) || self.begin_course(now, datagram, above, course);
+        let is_next = batch.expects(datagram) || self.begin_batch(now, datagram, handler, batch);
         if is_next {
-            course.take(datagram, above, verdict);
+            batch.take(datagram, handler, verdict);
         } else {
-            self.handle_datagram(now, datagram, above, verdict);
+            self.handle_datagram(now, datagram, handler, verdict);
         }
         is_next
     }
 
     /// Commits the batch: updates the records for the datagrams that were taken.
     #[inline(always)]
-    pub(crate) fn note_course(&mut self, now: Now<S, W, BITS>, above: &mut impl Above, course: &mut Course<BITS>) {
-        if !cfg!(feature = "optimize_for_size") && course.taken() > 0 {
-            self.note_taken(now, above, course);
+    pub(crate) fn commit_batch(&mut self, now: Now<S, W, BITS>, handler: &mut impl Handler, batch: &mut PredictedBatch<BITS>) {
+        if !cfg!(feature = "optimize_for_size") && batch.taken() > 0 {
+            self.commit_taken(now, handler, batch);
         }
     }
 
     #[inline(never)]
-    fn note_taken(&mut self, now: Now<S, W, BITS>, above: &mut impl Above, course: &mut Course<BITS>) {
-        course.count(above);
-        let taken = course.taken();
-        course.noted = course.left;
-        let arrived = match course.age {
+    fn commit_taken(&mut self, now: Now<S, W, BITS>, handler: &mut impl Handler, batch: &mut PredictedBatch<BITS>) {
+        batch.count(handler);
+        let taken = batch.taken();
+        batch.committed = batch.left;
+        let arrived = match batch.age {
             Some(age) => S::Time::before(now, units(u64::from(age))),
-            None => self.polled,
+            None => self.round_ended,
         };
-        let quarter = self.quarter();
-        let Some(peer) = self.peers.as_mut().get_mut(course.from.0 as usize) else { return };
-        peer.inbound.note_all(arrived, taken);
-        if u32::from(peer.inbound.unacknowledged()) >= quarter {
-            peer.inbound.hurry();
+        let quarter = self.ack_threshold();
+        let Some(peer) = self.peers.as_mut().get_mut(batch.from.0 as usize) else { return };
+        peer.receive_state.record_burst(arrived, taken);
+        if u32::from(peer.receive_state.unacknowledged()) >= quarter {
+            peer.receive_state.ack_immediately();
         }
         let used = taken.min(u32::from(peer.granted));
         peer.granted = peer.granted.wrapping_sub(used as u16);
         self.credit.give_back(used);
-        self.urgent |= peer.inbound.is_urgent();
-        self.ungranted |= peer.granted == 0;
-        if let Some(part) = course.part {
-            self.count_down(part.placement, taken);
+        self.urgent |= peer.receive_state.is_urgent();
+        self.lacks_credit |= peer.granted == 0;
+        if let Some(part) = batch.part {
+            self.count_delivered(part.placement, taken);
         }
     }
 
     /// Commits the batch, and starts a new one with a datagram that was not predicted. `true`: now it is.
     #[inline(always)]
-    fn begin_course(
+    fn begin_batch(
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
-        above: &mut impl Above,
-        course: &mut Course<BITS>,
+        handler: &mut impl Handler,
+        batch: &mut PredictedBatch<BITS>,
     ) -> bool {
-        self.note_course(now, above, course);
-        (course.left, course.noted, course.counted) = (0, 0, 0);
-        let Some((before, _, acknowledged)) = split(datagram.head()) else {
-            course.before = Course::<BITS>::NONE.before;
+        self.commit_batch(now, handler, batch);
+        (batch.left, batch.committed, batch.counted) = (0, 0, 0);
+        let Some((before, _, acknowledged)) = split(datagram.prefix()) else {
+            batch.before = PredictedBatch::<BITS>::NONE.before;
             return false;
         };
-        if *before == course.before && *acknowledged == course.acknowledged {
-            return self.expect(now, datagram, course).is_some();
+        if *before == batch.before && *acknowledged == batch.acknowledged {
+            return self.expect(now, datagram, batch).is_some();
         }
-        (course.before, course.acknowledged) = (*before, *acknowledged);
+        (batch.before, batch.acknowledged) = (*before, *acknowledged);
         false
     }
 
     /// Starts a batch with a datagram whose header equals the one before, if it is in order and carries data of a live
     /// peer without a gap.
     #[inline(never)]
-    fn expect(&mut self, now: Now<S, W, BITS>, datagram: &impl Received, course: &mut Course<BITS>) -> Option<()> {
-        let head = datagram.head();
+    fn expect(&mut self, now: Now<S, W, BITS>, datagram: &impl Received, batch: &mut PredictedBatch<BITS>) -> Option<()> {
+        let head = datagram.prefix();
         let header = Header::<BITS>::parse(head).ok()?;
         let (from, psn) = (PeerId(header.rank), header.psn());
-        let next = self.peers.as_ref().get(header.rank as usize)?.inbound.next();
-        if next != psn || !datagram.is_from(from) || !self.is_sure(now, &header) {
+        let next = self.peers.as_ref().get(header.rank as usize)?.receive_state.next();
+        if next != psn || !datagram.is_from(from) || !self.is_predictable(now, &header) {
             return None;
         }
         let peer = self.peers.as_ref().get(header.rank as usize)?;
         // The batch ends at the datagram that makes an acknowledgement due.
-        let mut left = self.quarter().saturating_sub(u32::from(peer.inbound.unacknowledged())).max(1);
+        let mut left = self.ack_threshold().saturating_sub(u32::from(peer.receive_state.unacknowledged())).max(1);
         let mut part = None;
-        if header.kind == Kind::Segment {
-            let (placement, Verdict::Place { to, .. }) = self.part_of(peer, header.rank, psn, datagram)?.ok()? else {
+        if header.kind == DatagramKind::Segment {
+            let (placement, Verdict::Place { to, .. }) = self.locate_segment(peer, header.rank, psn, datagram)?.ok()? else {
                 return None;
             };
             let record = placement.among(self.placements.as_ref())?;
-            let Stage::Open { bytes, left: parts, .. } = record.stage else { return None };
+            let PlacementState::Open { bytes, left: parts, .. } = record.state else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
             // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
             // there are segments.
             let whole = bytes.saturating_sub(index.saturating_mul(size)).checked_div(size)?;
             left = left.min(whole).min(parts);
-            part = Some(Part { placement, index, to });
+            part = Some(NextSegment { placement, index, to });
         }
-        *course = Course { left, noted: left, counted: left, from, next, part, ..*course };
+        *batch = PredictedBatch { left, committed: left, counted: left, from, next, part, ..*batch };
         (left > 0).then_some(())
     }
 
     /// Datagrams of one peer after which an acknowledgement is due.
     #[inline]
-    pub(in crate::endpoint) fn quarter(&self) -> u32 {
+    pub(in crate::endpoint) fn ack_threshold(&self) -> u32 {
         (self.credit.share(W as u32) >> 2).max(1)
     }
 
     /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
     /// [`note_course`](Self::note_course).
-    fn is_sure(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
+    fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
-        let is_plain = matches!(header.kind, Kind::Eager | Kind::Segment) && header.flags == Flags::empty();
+        let is_plain = matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
         let is_present =
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation;
-        let is_known = peer.has(TOUCHED) && peer.has(USED) && peer.has(LISTED) && peer.has(WANTS);
+        let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
         if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW {
             return false;
         }
@@ -254,9 +254,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return true;
         }
         // At the same `now`, a second equal header has no effect on the window.
-        let units = self.watch_of(peer);
+        let units = self.watch_interval(peer);
         let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
-        record.flags & ORPHAN == 0 && record.window.hear_again(now, Psn::new(header.acknowledged), header.credit, units)
+        record.flags & ORPHANED == 0 && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::device::{Received, Slot};
 use crate::endpoint::peer::NO_WINDOW;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Above, Endpoint, Now, Verdict};
+use crate::endpoint::{Handler, Endpoint, Now, Verdict};
 use crate::ids::PlacementId;
 use crate::list::NONE;
 use crate::window::receive_window::Early;
@@ -34,7 +34,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Delivers the held datagram that [`poll_deferred`](Self::poll_deferred) returned.
-    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, above: &mut impl Above) -> Verdict {
+    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, handler: &mut impl Handler) -> Verdict {
         self.held = self.held.saturating_sub(1);
         let Some(i) = self.deferred.first() else { return Verdict::Release };
         let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };
@@ -45,36 +45,36 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let owner = window.owner;
         self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
         let mut verdict = Verdict::Release;
-        let landed = match Header::parse(datagram.head()) {
-            Ok(header) => self.take_effect(owner, &header, datagram, above, &mut verdict).unwrap_or(None),
+        let landed = match Header::parse(datagram.prefix()) {
+            Ok(header) => self.dispatch(owner, &header, datagram, handler, &mut verdict).unwrap_or(None),
             Err(_) => None,
         };
-        self.pass(owner, landed);
+        self.advance_in_order(owner, landed);
         verdict
     }
 
     /// Advances past a delivered datagram, and past the placed segments that follow it.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(in crate::endpoint) fn pass(&mut self, from: u32, landed: Option<PlacementId>) {
+    pub(in crate::endpoint) fn advance_in_order(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
-            self.count_down(placement, 1);
+            self.count_delivered(placement, 1);
         }
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
         if peer.receiver == NO_WINDOW {
-            peer.inbound.advance::<W>(None);
+            peer.receive_state.advance::<W>(None);
         } else {
-            self.pass_gap(from);
+            self.advance_past_gap(from);
         }
     }
 
     #[inline(never)]
-    pub(in crate::endpoint) fn pass_gap(&mut self, from: u32) {
+    pub(in crate::endpoint) fn advance_past_gap(&mut self, from: u32) {
         loop {
             let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
             let receiver = u32::from(peer.receiver);
             let window = self.receivers.as_mut().get_mut(receiver as usize);
-            match peer.inbound.advance(window) {
-                Early::Landed(placement) => self.count_down(placement, 1),
+            match peer.receive_state.advance(window) {
+                Early::Placed(placement) => self.count_delivered(placement, 1),
                 Early::Held(_) => {
                     self.deferred.push(self.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
                     return;

@@ -1,22 +1,22 @@
 //! Transmission bursts: consecutive datagrams of one window, for which the checks are made once.
 
-use super::{BURST, data, emit, header_of, is_to_ask};
-use crate::counters::Happened;
-use crate::device::{Cause, HEAD, Ticket, Transmit};
-use crate::endpoint::operation::{Operation, What};
-use crate::endpoint::peer::{NEWS, WANTS};
+use super::{BURST, data, emit, header_of, needs_rtt_sample};
+use crate::counters::Metric;
+use crate::device::{TxReason, HEADER_ROOM, Ticket, Transmit};
+use crate::endpoint::operation::{Operation, OperationKind};
+use crate::endpoint::peer::{EVENT_PENDING, BACKLOGGED};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Above, Endpoint, Now, ORPHAN, POSTING};
+use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, POSTING};
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Time;
-use crate::window::send_window::{Piece, Train};
-use crate::wire::{Flags, Header, Kind, SEGMENT_HEADER, SegmentHeader};
+use crate::window::send_window::{SegmentRef, Burst};
+use crate::wire::{Flags, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
 
 /// The state of a burst after the latest datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run<const BITS: u32> {
+pub(crate) struct TxBurst<const BITS: u32> {
     sender: u32,
     /// The header of each datagram, without kind and PSN.
     header: Header<BITS>,
@@ -36,15 +36,15 @@ pub(crate) struct Run<const BITS: u32> {
     segment: SegmentHeader,
     payload: Span,
     /// The segments that were sent.
-    train: Train<BITS>,
+    segments: Burst<BITS>,
 }
 
-impl<const BITS: u32> Run<BITS> {
+impl<const BITS: u32> TxBurst<BITS> {
     /// No datagram was sent.
     pub(crate) const NONE: Self = Self {
         sender: 0,
         header: Header {
-            kind: Kind::Eager,
+            kind: DatagramKind::Eager,
             flags: Flags::empty(),
             credit: 0,
             rank: 0,
@@ -62,13 +62,13 @@ impl<const BITS: u32> Run<BITS> {
         head: [0; SEGMENT_HEADER],
         segment: SegmentHeader { placement: PlacementId(0), index: 0 },
         payload: Span { region: Region::new(0, 0), offset: 0, bytes: 0 },
-        train: Train::EMPTY,
+        segments: Burst::EMPTY,
     };
 
     /// Sends up to `most` segments of `operation` in this burst, but never its last one.
     #[inline]
     fn begin_parts(&mut self, operation: &Operation, most: u32) {
-        let What::Place { placement, segment } = operation.what else { return };
+        let OperationKind::Place { placement, segment } = operation.kind else { return };
         let Some(index) = operation.sent.checked_sub(1) else { return };
         if operation.error.is_some() {
             return;
@@ -76,13 +76,13 @@ impl<const BITS: u32> Run<BITS> {
         self.parts = operation.parts.saturating_sub(operation.sent).saturating_sub(1).min(most);
         self.segment = SegmentHeader { placement, index };
         self.payload = operation.payload.part(index.wrapping_mul(segment), segment);
-        Header { kind: Kind::Segment, ..self.header }.emit(&mut self.head);
+        Header { kind: DatagramKind::Segment, ..self.header }.emit(&mut self.head);
     }
 
     /// Whether the latest datagram was a segment that is committed together with others.
     #[inline(always)]
     pub(crate) const fn is_part(&self) -> bool {
-        !cfg!(feature = "optimize_for_size") && !self.train.is_empty()
+        !cfg!(feature = "optimize_for_size") && !self.segments.is_empty()
     }
 
     #[cfg(test)]
@@ -99,9 +99,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         ticket: Ticket,
-        head: &mut [u8; HEAD],
-        above: &mut impl Above,
-        run: &mut Run<BITS>,
+        head: &mut [u8; HEADER_ROOM],
+        above: &mut impl Handler,
+        run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         if cfg!(feature = "optimize_for_size") {
             return self.poll_transmit(now, ticket, head);
@@ -112,9 +112,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         {
             return Some(transmit);
         }
-        self.settle_run(run, above);
+        self.commit_burst(run, above);
         if core::mem::take(&mut run.is_due) {
-            self.begin_run(now, run);
+            self.begin_burst(now, run);
         }
         if run.left > 0
             && let Some(transmit) = self.transmit_next(now, ticket, head, run)
@@ -123,51 +123,51 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         run.left = 0;
         let transmit = self.poll_first(now, ticket, head, &mut run.is_end);
-        run.is_due = transmit.is_some_and(|transmit| transmit.cause == Cause::First);
+        run.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
         transmit
     }
 
     /// Whether nothing is queued after the new data that were just sent, so that the device need not wait for more. No
     /// burst begins then. [`poll_next`](Self::poll_next) still returns what may follow, such as a due acknowledgement.
     #[inline(always)]
-    pub(crate) fn is_last(&self, run: &mut Run<BITS>) -> bool {
+    pub(crate) fn is_last(&self, tx_burst: &mut TxBurst<BITS>) -> bool {
         let is_last = !cfg!(feature = "optimize_for_size")
-            && run.is_end
-            && self.noticed == 0
+            && tx_burst.is_end
+            && self.control_count == 0
             && !self.urgent
             && self.ready.only().is_some()
             && (self.acks_due.is_empty() || self.is_carried());
-        run.is_due &= !is_last;
+        tx_burst.is_due &= !is_last;
         is_last
     }
 
     /// Whether the only due acknowledgement was piggybacked.
     fn is_carried(&self) -> bool {
         let to = self.acks_due.only().and_then(|to| self.peers.as_ref().get(to as usize));
-        to.is_some_and(|peer| !peer.inbound.is_pending())
+        to.is_some_and(|peer| !peer.receive_state.is_pending())
     }
 
     /// Starts a burst of the first ready window's new segments, if nothing else comes before them and no
     /// acknowledgement has to be requested. It ends before the last segment that the window has room for.
     #[inline(never)]
-    fn begin_run(&mut self, now: Now<S, W, BITS>, run: &mut Run<BITS>) {
+    fn begin_burst(&mut self, now: Now<S, W, BITS>, tx_burst: &mut TxBurst<BITS>) {
         let half = self.credit.share(W as u32) >> 1;
         let Some(sender) = self.ready.first() else { return };
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
-        if self.noticed > 0
+        if self.control_count > 0
             || self.urgent
-            || self.gives_up()
-            || record.flags & (ORPHAN | POSTING) != POSTING
-            || peer.has(NEWS)
-            || peer.has(WANTS) && u32::from(peer.granted) < half
-            || is_to_ask::<S::Time, W, BITS>(now, record, self.config.granularity)
+            || self.is_aborting()
+            || record.flags & (ORPHANED | POSTING) != POSTING
+            || peer.has(EVENT_PENDING)
+            || peer.has(BACKLOGGED) && u32::from(peer.granted) < half
+            || needs_rtt_sample::<S::Time, W, BITS>(now, record, self.config.granularity)
         {
             return;
         }
-        run.sender = sender;
-        run.header = header_of(&self.config, peer);
-        run.left = record.window.room().saturating_sub(1);
+        tx_burst.sender = sender;
+        tx_burst.header = header_of(&self.config, peer);
+        tx_burst.left = record.window.burst_room().saturating_sub(1);
     }
 
     /// Builds the next segment of a burst. `None`, without effect, if it is the last queued one or if there is none.
@@ -176,8 +176,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         ticket: Ticket,
-        head: &mut [u8; HEAD],
-        run: &mut Run<BITS>,
+        head: &mut [u8; HEADER_ROOM],
+        run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         run.parts = 0;
         let record = self.senders.as_mut().get_mut(run.sender as usize)?;
@@ -192,8 +192,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return None;
         }
         operation.sent = part.wrapping_add(1);
-        let piece = Piece { operation: first, part };
-        let psn = record.window.push_behind(S::Time::stamp(now), piece, ticket)?;
+        let piece = SegmentRef { operation: first, part };
+        let psn = record.window.push_unchecked(S::Time::stamp(now), piece, ticket)?;
         let (length, payload) = emit(Header { psn: psn.get(), ..run.header }, operation, part, head);
         let second = operation.link;
         run.left = run.left.wrapping_sub(1);
@@ -202,15 +202,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 last.link = second;
             }
         } else {
-            (run.to, run.operation, run.train) = (PeerId(to), first, record.window.train());
+            (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst());
         }
-        self.note_left(run, 1);
+        self.count_sent(run, 1);
         if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
             // After this turn another window may be first.
             let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
             run.begin_parts(operation, run.left.min(turn));
         }
-        Some(data(PeerId(to), length, payload, Cause::First))
+        Some(data(PeerId(to), length, payload, TxReason::First))
     }
 
     /// Builds the next segment of a placement.
@@ -219,12 +219,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         ticket: Ticket,
-        head: &mut [u8; HEAD],
-        run: &mut Run<BITS>,
+        head: &mut [u8; HEADER_ROOM],
+        run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         let window = &mut self.senders.as_mut().get_mut(run.sender as usize)?.window;
-        let piece = Piece { operation: run.operation, part: run.segment.index.wrapping_add(1) };
-        let psn = window.push_train(&mut run.train, S::Time::stamp(now), piece, ticket)?;
+        let piece = SegmentRef { operation: run.operation, part: run.segment.index.wrapping_add(1) };
+        let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, ticket)?;
         *head.first_chunk_mut()? = run.head;
         Header::<BITS>::emit_psn(psn, head);
         run.segment.emit(head);
@@ -232,45 +232,45 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run.payload.offset = payload.offset.wrapping_add(payload.bytes as usize);
         run.segment.index = run.segment.index.wrapping_add(1);
         run.parts = run.parts.wrapping_sub(1);
-        Some(data(run.to, SEGMENT_HEADER as u8, Some(payload), Cause::First))
+        Some(data(run.to, SEGMENT_HEADER as u8, Some(payload), TxReason::First))
     }
 
     /// Commits the segments that were sent to the records.
     #[inline(always)]
-    pub(crate) fn settle_run(&mut self, run: &mut Run<BITS>, above: &mut impl Above) {
-        if run.is_part() {
-            let bytes = run.payload.bytes.saturating_add(SEGMENT_HEADER as u32);
-            above.saw_all(Happened::Sent { cause: Cause::First, bytes }, run.train.count());
-            self.settle_parts(run);
+    pub(crate) fn commit_burst(&mut self, tx_burst: &mut TxBurst<BITS>, handler: &mut impl Handler) {
+        if tx_burst.is_part() {
+            let bytes = tx_burst.payload.bytes.saturating_add(SEGMENT_HEADER as u32);
+            handler.record_all(Metric::Sent { cause: TxReason::First, bytes }, tx_burst.segments.count());
+            self.commit_parts(tx_burst);
         }
     }
 
     #[inline(never)]
-    fn settle_parts(&mut self, run: &mut Run<BITS>) {
-        let left = run.train.count();
-        run.parts = 0;
-        match self.senders.as_mut().get_mut(run.sender as usize) {
-            Some(record) => record.window.couple(&mut run.train),
-            None => run.train = Train::EMPTY,
+    fn commit_parts(&mut self, tx_burst: &mut TxBurst<BITS>) {
+        let left = tx_burst.segments.count();
+        tx_burst.parts = 0;
+        match self.senders.as_mut().get_mut(tx_burst.sender as usize) {
+            Some(record) => record.window.commit(&mut tx_burst.segments),
+            None => tx_burst.segments = Burst::EMPTY,
         }
-        if let Some(operation) = self.operations.as_mut().get_mut(run.operation as usize) {
+        if let Some(operation) = self.operations.as_mut().get_mut(tx_burst.operation as usize) {
             operation.sent = operation.sent.wrapping_add(left);
         }
-        run.left = run.left.wrapping_sub(left);
-        self.note_left(run, left);
+        tx_burst.left = tx_burst.left.wrapping_sub(left);
+        self.count_sent(tx_burst, left);
     }
 
     /// Counts datagrams of the burst against the window's turn; the burst ends if the turn passes to another window.
     #[inline]
-    fn note_left(&mut self, run: &mut Run<BITS>, datagrams: u32) {
+    fn count_sent(&mut self, tx_burst: &mut TxBurst<BITS>, datagrams: u32) {
         let burst = u32::from(self.burst).wrapping_add(datagrams);
         self.burst = burst.checked_rem(u32::from(BURST)).unwrap_or(0) as u8;
         if burst >= u32::from(BURST) {
             let burst = self.burst;
             self.rotate();
             self.burst = burst;
-            if self.ready.first() != Some(run.sender) {
-                run.left = 0;
+            if self.ready.first() != Some(tx_burst.sender) {
+                tx_burst.left = 0;
             }
         }
     }

@@ -1,19 +1,19 @@
 //! Release of sent segments: after their acknowledgement and after the device has completed their postings.
 
-use crate::counters::{Happened, Reason};
+use crate::counters::{Metric, DropReason};
 use crate::device::Ticket;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Above, Endpoint, Now, ORPHAN, PROMPT, Said, Sender, Verdict};
+use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, TIMELY_ACK, DeferredAck, Sender, Verdict};
 use crate::ids::{PeerId, Psn};
 use crate::list::NONE;
 use crate::time::Time;
-use crate::window::send_window::Piece;
+use crate::window::send_window::SegmentRef;
 use crate::wire::{Acknowledgement, Header};
 
 /// A handler that counts nothing; nothing is delivered to it.
-struct Uncounted;
+struct DiscardingHandler;
 
-impl Above for Uncounted {
+impl Handler for DiscardingHandler {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         Verdict::Release
     }
@@ -22,10 +22,10 @@ impl Above for Uncounted {
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// Records whether a piggybacked acknowledgement arrived within the timeout, if that is known.
     #[inline]
-    const fn note_prompt(&mut self, is_prompt: Option<bool>) {
+    const fn record_ack_timeliness(&mut self, is_prompt: Option<bool>) {
         match is_prompt {
-            Some(true) => self.flags |= PROMPT,
-            Some(false) => self.flags &= !PROMPT,
+            Some(true) => self.flags |= TIMELY_ACK,
+            Some(false) => self.flags &= !TIMELY_ACK,
             None => {}
         }
     }
@@ -34,7 +34,7 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The device has completed every posting up to `upto`.
     pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
-        self.hear_said(now);
+        self.process_deferred_ack(now);
         if self.posted.is_empty() {
             return;
         }
@@ -58,28 +58,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         from: u32,
         ack: &Acknowledgement<BITS>,
-        above: &mut impl Above,
-    ) -> Result<(), Reason> {
-        let pace = self.pace();
+        handler: &mut impl Handler,
+    ) -> Result<(), DropReason> {
+        let pace = self.path_parameters();
         let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
-        record.window.handle_heard();
+        record.window.handle_sign_of_life();
         let outcome = record.window.handle_ack(now, ack, &pace);
         if record.window.is_contradicted() {
-            self.give_up(now, from);
-            return Err(Reason::Ended);
+            self.abort_peer(now, from);
+            return Err(DropReason::Ended);
         }
         if outcome.stale {
             return Ok(());
         }
         if outcome.spurious {
-            above.saw(Happened::Spurious);
+            handler.record(Metric::Spurious);
         }
         if let Some(units) = outcome.round_trip {
-            record.asked = S::Time::stamp(now);
-            above.saw(Happened::RoundTrip(units));
+            record.ack_requested = S::Time::stamp(now);
+            handler.record(Metric::RoundTrip(units));
         }
         self.release(now, sender);
         Ok(())
@@ -92,84 +92,84 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         from: u32,
         header: &Header<BITS>,
-        above: &mut impl Above,
-    ) -> Result<(), Reason> {
+        handler: &mut impl Handler,
+    ) -> Result<(), DropReason> {
         if cfg!(feature = "optimize_for_size") {
-            return self.take_ack(now, from, &Acknowledgement::piggybacked(header), above);
+            return self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler);
         }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
-        let (units, pace) = (self.watch_of(peer), self.pace());
+        let (units, pace) = (self.watch_interval(peer), self.path_parameters());
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
-            && record.flags & ORPHAN == 0
+            && record.flags & ORPHANED == 0
         {
             let cumulative = Psn::new(header.acknowledged);
-            if record.window.hear_again(now, cumulative, header.credit, units) {
+            if record.window.is_redundant_ack(now, cumulative, header.credit, units) {
                 return Ok(());
             }
-            record.note_prompt(record.window.is_prompt(now, cumulative, &pace));
+            record.record_ack_timeliness(record.window.is_prompt(now, cumulative, &pace));
         }
-        self.take_ack(now, from, &Acknowledgement::piggybacked(header), above)
+        self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler)
     }
 
     /// Defers a piggybacked acknowledgement that is new, if nothing waits for it: no operation is queued, and the
     /// window has room for more. Returns whether it did.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(in crate::endpoint) fn note_said(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
+    pub(in crate::endpoint) fn defer_ack(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         if cfg!(feature = "optimize_for_size") {
             return false;
         }
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let Some(record) = self.senders.as_ref().get(usize::from(peer.sender())) else { return false };
-        let waits = peer.queue != NONE || record.flags & ORPHAN != 0 || record.window.room() < 2;
+        let waits = peer.queue != NONE || record.flags & ORPHANED != 0 || record.window.burst_room() < 2;
         // A PSN that is unsent now might be sent when the acknowledgement is processed.
         let newest = Psn::<BITS>::new(header.acknowledged).since(record.window.base()).wrapping_sub(1);
         if waits || newest >= record.window.next().since(record.window.base()) {
             return false;
         }
         let Header { rank: from, incarnation, acknowledged, credit, .. } = *header;
-        self.said = Said { from, incarnation, acknowledged, credit, at: Some(now) };
+        self.deferred_ack = DeferredAck { from, incarnation, acknowledged, credit, at: Some(now) };
         true
     }
 
     /// Processes the deferred acknowledgement, if there is one.
     #[inline]
-    pub(in crate::endpoint) fn hear_said(&mut self, now: Now<S, W, BITS>) {
-        if !cfg!(feature = "optimize_for_size") && self.said.from != NONE {
-            self.take_said(now);
+    pub(in crate::endpoint) fn process_deferred_ack(&mut self, now: Now<S, W, BITS>) {
+        if !cfg!(feature = "optimize_for_size") && self.deferred_ack.from != NONE {
+            self.apply_deferred_ack(now);
         }
     }
 
     /// Processes the deferred acknowledgement if this window can send no more although operations are queued. Returns
     /// whether it did.
     #[inline]
-    pub(in crate::endpoint) fn hears_for(&mut self, now: Now<S, W, BITS>, sender: u32) -> bool {
-        if cfg!(feature = "optimize_for_size") || self.said.from == NONE {
+    pub(in crate::endpoint) fn unblock_by_deferred_ack(&mut self, now: Now<S, W, BITS>, sender: u32) -> bool {
+        if cfg!(feature = "optimize_for_size") || self.deferred_ack.from == NONE {
             return false;
         }
         let record = self.senders.as_ref().get(sender as usize);
         let peer = record.and_then(|record| self.peers.as_ref().get(record.peer as usize));
         let waits = peer.is_some_and(|peer| peer.queue != NONE);
         if waits {
-            self.take_said(now);
+            self.apply_deferred_ack(now);
         }
         waits
     }
 
     #[inline(never)]
-    fn take_said(&mut self, now: Now<S, W, BITS>) {
-        let Said { from, incarnation, acknowledged, credit, at } = core::mem::replace(&mut self.said, Said::NOTHING);
-        let pace = self.pace();
+    fn apply_deferred_ack(&mut self, now: Now<S, W, BITS>) {
+        let DeferredAck { from, incarnation, acknowledged, credit, at } = core::mem::replace(&mut self.deferred_ack, DeferredAck::NONE);
+        let pace = self.path_parameters();
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return };
         if !peer.is_alive() || peer.incarnation != incarnation {
             return;
         }
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) {
             // Segments sent meanwhile are newer than those it acknowledges.
-            record.note_prompt(at.and_then(|at| record.window.is_prompt(at, Psn::new(acknowledged), &pace)));
+            record.record_ack_timeliness(at.and_then(|at| record.window.is_prompt(at, Psn::new(acknowledged), &pace)));
         }
         let ack = Acknowledgement::cumulative(Psn::new(acknowledged), credit);
         // Without an echo there is no event to count. If the acknowledgement ended the peer, an event reports that.
-        let _ = self.take_ack(now, from, &ack, &mut Uncounted);
+        let _ = self.take_ack(now, from, &ack, &mut DiscardingHandler);
     }
 
     /// Releases completed segments of a window, and unblocks its queue.
@@ -178,20 +178,20 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let operations = self.operations.as_mut();
         // One by one with `optimize_for_size`.
         let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
-        while let Some((Piece { operation, .. }, parts)) = record.window.release_parts(most) {
+        while let Some((SegmentRef { operation, .. }, parts)) = record.window.release_parts(most) {
             let Some(finished) = operations.get_mut(operation as usize) else { continue };
             finished.released = finished.released.wrapping_add(parts);
             if finished.released == finished.parts {
                 self.completed.push(operations, operation, |operation| &mut operation.link);
             }
         }
-        if record.flags & ORPHAN != 0 {
+        if record.flags & ORPHANED != 0 {
             #[cfg(not(mutant = "orphan_kept"))]
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }
             return;
         }
-        self.settle_sender(now, sender);
+        self.update_sender(now, sender);
     }
 }

@@ -1,24 +1,24 @@
 //! Cancellation: failed collectives, freed communicators, failed peers.
 
-use super::table::Stage;
-use super::{Entry, Peer, Steps};
+use super::table::EntryState;
+use super::{Entry, CollectivePeer, CollectiveTransport};
 use crate::ids::PeerId;
 use crate::pool::Records;
 
-impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
+impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
     /// Cancels the sends and receives with this `user` value. The RTS of a cancelled receive is refused; a message that
     /// arrives later stays until its context is [discarded](Self::discard).
-    pub fn forget(&mut self, user: u32) {
+    pub fn cancel(&mut self, user: u32) {
         for i in 0..self.sends.len() {
             if self.sends.get(i).is_some_and(|send| send.is_found() && send.user == user) {
-                self.sends.leave(i);
+                self.sends.retire(i);
             }
         }
         for i in 0..self.receives.len() {
             let Some(receive) = self.receives.get(i).filter(|receive| receive.user == user) else { continue };
-            match receive.stage {
-                Stage::Waiting | Stage::Wanting => self.receives.leave(i),
-                Stage::Granting => self.receives.set(i, Stage::Refusing),
+            match receive.state {
+                EntryState::Waiting | EntryState::Wanting => self.receives.retire(i),
+                EntryState::Granting => self.receives.set(i, EntryState::Refusing),
                 _ => {}
             }
         }
@@ -29,7 +29,7 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         for i in 0..self.slots.len() {
             if self.slots.get(i).is_some_and(|kept| kept.is_found() && is_gone(kept.key.context)) {
                 self.slots.hide(i);
-                self.taken(i);
+                self.release_slot(i);
             }
         }
         for i in 0..self.headers.len() {
@@ -41,21 +41,21 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
 
     /// Handles a peer's failure: everything with it is cancelled, and reported to `ended`. What arrives next is from
     /// another incarnation.
-    pub fn lose(&mut self, peer: PeerId, mut ended: impl FnMut(u32)) {
+    pub fn disconnect(&mut self, peer: PeerId, mut ended: impl FnMut(u32)) {
         for i in 0..self.sends.len() {
             if let Some(send) = self.sends.get(i).filter(|send| send.is_found() && send.peer == peer.0) {
                 ended(send.user);
-                self.sends.leave(i);
+                self.sends.retire(i);
             }
         }
         for i in 0..self.receives.len() {
             let Some(receive) = self.receives.get(i).filter(|send| send.is_found() && send.peer == peer.0) else {
                 continue;
             };
-            if receive.stage != Stage::Refusing {
+            if receive.state != EntryState::Refusing {
                 ended(receive.user);
             }
-            self.receives.leave(i);
+            self.receives.retire(i);
         }
         for table in [&mut self.slots, &mut self.headers] {
             for i in 0..table.len() {

@@ -19,45 +19,45 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Key;
+use super::StepKey;
 use crate::ids;
 use crate::ids::PlacementId;
 
 /// Bytes before an eager payload.
-pub const EAGER_HEAD: usize = 16;
+pub const EAGER_HEADER: usize = 16;
 
 /// The kind of a message: its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum TransportKind {
     /// The payload follows.
     Eager = Self::FIRST,
     /// RTS: the payload stays with the sender.
-    Announce,
+    Rts,
     /// The repeated RTS of [`Announce`](Self::Announce), in reply to a [`Want`](Self::Want).
-    Again,
+    Reannounce,
     /// CTS: the payload may be placed.
-    Grant,
+    Cts,
     /// The payload is not wanted.
     Refuse,
     /// Requests the RTS of a message that may have been dropped.
-    Want,
+    RtsRequest,
     /// Credit only.
     Credit,
 }
 
-impl Kind {
+impl TransportKind {
     /// The first kind: messages that begin with a smaller byte are not those of collectives.
     pub const FIRST: u8 = 16;
 
     const fn of(byte: u8) -> Option<Self> {
         Some(match byte {
             16 => Self::Eager,
-            17 => Self::Announce,
-            18 => Self::Again,
-            19 => Self::Grant,
+            17 => Self::Rts,
+            18 => Self::Reannounce,
+            19 => Self::Cts,
             20 => Self::Refuse,
-            21 => Self::Want,
+            21 => Self::RtsRequest,
             22 => Self::Credit,
             _ => return None,
         })
@@ -66,9 +66,9 @@ impl Kind {
     /// Bytes of its header.
     const fn length(self) -> usize {
         match self {
-            Self::Eager | Self::Refuse | Self::Want => EAGER_HEAD,
-            Self::Announce | Self::Again => 20,
-            Self::Grant => Head::LONGEST,
+            Self::Eager | Self::Refuse | Self::RtsRequest => EAGER_HEADER,
+            Self::Rts | Self::Reannounce => 20,
+            Self::Cts => StepHeader::LONGEST,
             Self::Credit => 4,
         }
     }
@@ -88,43 +88,43 @@ struct Wire {
     key: U64,
 }
 
-const _: () = assert!(size_of::<Wire>() == Head::LONGEST);
+const _: () = assert!(size_of::<Wire>() == StepHeader::LONGEST);
 
 impl Wire {
-    const fn name(&self) -> Key {
-        Key { context: self.context.get(), sequence: self.sequence.get(), step: self.step.get() }
+    const fn name(&self) -> StepKey {
+        StepKey { context: self.context.get(), sequence: self.sequence.get(), step: self.step.get() }
     }
 }
 
 /// A header as it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Head {
+pub struct StepHeader {
     bytes: [u8; Self::LONGEST],
     length: u8,
 }
 
-impl Head {
+impl StepHeader {
     /// Bytes of the longest header, a CTS. All others have at most 20.
     pub const LONGEST: usize = 28;
 
     /// A CTS, in reply to [`Action::Grant`](super::Action::Grant).
-    pub fn grant(key: Key, placement: PlacementId, under: ids::Key) -> Self {
-        Self::of(Kind::Grant, 0, key, placement.0, under.0)
+    pub fn cts(key: StepKey, placement: PlacementId, under: ids::RemoteKey) -> Self {
+        Self::of(TransportKind::Cts, 0, key, placement.0, under.0)
     }
 
-    pub(super) fn new(kind: Kind, credit: u8, key: Key) -> Self {
+    pub(super) fn new(kind: TransportKind, credit: u8, key: StepKey) -> Self {
         Self::of(kind, credit, key, 0, 0)
     }
 
-    pub(super) fn announce(kind: Kind, credit: u8, key: Key, bytes: u32) -> Self {
+    pub(super) fn rts(kind: TransportKind, credit: u8, key: StepKey, bytes: u32) -> Self {
         Self::of(kind, credit, key, bytes, 0)
     }
 
     pub(super) fn credit(credit: u8) -> Self {
-        Self::of(Kind::Credit, credit, Key::default(), 0, 0)
+        Self::of(TransportKind::Credit, credit, StepKey::default(), 0, 0)
     }
 
-    fn of(kind: Kind, credit: u8, key: Key, number: u32, under: u64) -> Self {
+    fn of(kind: TransportKind, credit: u8, key: StepKey, number: u32, under: u64) -> Self {
         let wire = Wire {
             kind: kind as u8,
             credit,
@@ -142,7 +142,7 @@ impl Head {
     }
 }
 
-impl AsRef<[u8]> for Head {
+impl AsRef<[u8]> for StepHeader {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
@@ -151,18 +151,18 @@ impl AsRef<[u8]> for Head {
 /// The parsed content of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Parsed {
-    Eager { key: Key, bytes: u32 },
-    Announce { key: Key, bytes: u32 },
-    Again { key: Key, bytes: u32 },
-    Grant { key: Key, placement: PlacementId, under: ids::Key },
-    Refuse { key: Key },
-    Want { key: Key },
+    Eager { key: StepKey, bytes: u32 },
+    Rts { key: StepKey, bytes: u32 },
+    Reannounce { key: StepKey, bytes: u32 },
+    Cts { key: StepKey, placement: PlacementId, under: ids::RemoteKey },
+    Refuse { key: StepKey },
+    RtsRequest { key: StepKey },
     Credit,
 }
 
 /// A header's kind and fields; fields that the kind lacks are zero.
-fn read(head: &[u8]) -> Option<(Kind, Wire)> {
-    let kind = Kind::of(*head.first()?)?;
+fn read(head: &[u8]) -> Option<(TransportKind, Wire)> {
+    let kind = TransportKind::of(*head.first()?)?;
     let shown = head.get(..kind.length())?;
     let mut wire = Wire::new_zeroed();
     wire.as_mut_bytes().get_mut(..shown.len())?.copy_from_slice(shown);
@@ -170,9 +170,9 @@ fn read(head: &[u8]) -> Option<(Kind, Wire)> {
 }
 
 /// A message's kind and key, by its first bytes. `None`: it has no key.
-pub fn named(head: &[u8]) -> Option<(Kind, Key)> {
+pub fn parse_key(head: &[u8]) -> Option<(TransportKind, StepKey)> {
     let (kind, wire) = read(head)?;
-    (kind != Kind::Credit).then(|| (kind, wire.name()))
+    (kind != TransportKind::Credit).then(|| (kind, wire.name()))
 }
 
 /// Parses a message by its first bytes and its length: the credit that it returns, and its content. `None` if it is
@@ -180,21 +180,21 @@ pub fn named(head: &[u8]) -> Option<(Kind, Key)> {
 pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
     let (kind, wire) = read(head)?;
     let bytes = length.checked_sub(kind.length() as u32)?;
-    if kind != Kind::Eager && bytes != 0 {
+    if kind != TransportKind::Eager && bytes != 0 {
         return None;
     }
     let key = wire.name();
     let number = wire.number.get();
     let parsed = match kind {
-        Kind::Eager => Parsed::Eager { key, bytes },
-        Kind::Announce => Parsed::Announce { key, bytes: number },
-        Kind::Again => Parsed::Again { key, bytes: number },
-        Kind::Grant => Parsed::Grant { key, placement: PlacementId(number), under: ids::Key(wire.key.get()) },
-        Kind::Refuse => Parsed::Refuse { key },
-        Kind::Want => Parsed::Want { key },
-        Kind::Credit => Parsed::Credit,
+        TransportKind::Eager => Parsed::Eager { key, bytes },
+        TransportKind::Rts => Parsed::Rts { key, bytes: number },
+        TransportKind::Reannounce => Parsed::Reannounce { key, bytes: number },
+        TransportKind::Cts => Parsed::Cts { key, placement: PlacementId(number), under: ids::RemoteKey(wire.key.get()) },
+        TransportKind::Refuse => Parsed::Refuse { key },
+        TransportKind::RtsRequest => Parsed::RtsRequest { key },
+        TransportKind::Credit => Parsed::Credit,
     };
     Some((wire.credit, parsed))
 }
 
-const _: () = assert!(Head::LONGEST <= crate::wire::MESSAGE_HEAD);
+const _: () = assert!(StepHeader::LONGEST <= crate::wire::MESSAGE_HEADER_ROOM);

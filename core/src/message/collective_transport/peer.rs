@@ -4,7 +4,7 @@ use crate::list::NONE;
 
 /// The record of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Peer {
+pub struct CollectivePeer {
     /// Bytes of the longest eager payload, in both directions.
     limit: u32,
     /// RTS headers from it that were dropped and not repeated yet.
@@ -20,7 +20,7 @@ pub struct Peer {
     pub(super) listed: bool,
 }
 
-impl Peer {
+impl CollectivePeer {
     /// A peer with eager payloads of up to `limit` bytes: the same value on both sides.
     pub const fn new(limit: u32) -> Self {
         Self { limit, dropped: 0, link: NONE, ours: 0, theirs: 0, owed: 0, listed: false }
@@ -71,7 +71,7 @@ impl Peer {
     }
 
     /// Takes the credit that the next header returns.
-    pub(super) const fn give_back(&mut self) -> u8 {
+    pub(super) const fn take_credit(&mut self) -> u8 {
         self.theirs = self.theirs.saturating_add(self.owed);
         core::mem::replace(&mut self.owed, 0)
     }

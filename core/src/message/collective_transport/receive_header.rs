@@ -1,40 +1,40 @@
 //! Handling of received messages.
 
-use super::header::{self, EAGER_HEAD, Parsed};
-use super::table::Stage;
-use super::{Arrival, Entry, Key, Peer, Steps};
+use super::header::{self, EAGER_HEADER, Parsed};
+use super::table::EntryState;
+use super::{Arrival, Entry, StepKey, CollectivePeer, CollectiveTransport};
 use crate::ids::PeerId;
 use crate::pool::Records;
 
-impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
+impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
     /// Handles a message whose first byte is at least [`Kind::FIRST`](header::Kind::FIRST): `head` are its first bytes,
     /// at least 28 unless it is shorter, and `bytes` is its length.
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Arrival {
         let credit = self.credit;
-        let Some((said, parsed)) = header::parse(head, bytes) else { return Arrival::Nonsense };
-        let Some(peer) = self.peers.as_mut().get_mut(from.0 as usize) else { return Arrival::Nonsense };
+        let Some((said, parsed)) = header::parse(head, bytes) else { return Arrival::ProtocolViolation };
+        let Some(peer) = self.peers.as_mut().get_mut(from.0 as usize) else { return Arrival::ProtocolViolation };
         if !peer.earn(said, credit) {
-            return Arrival::Nonsense;
+            return Arrival::ProtocolViolation;
         }
         let from = from.0;
         match parsed {
             Parsed::Eager { key, bytes } => self.handle_eager(from, key, bytes),
-            Parsed::Announce { key, bytes } => self.handle_announced(from, key, bytes),
-            Parsed::Again { key, bytes } => self.handle_announced_again(from, key, bytes),
-            Parsed::Grant { key, placement, under } => match self.over(from, key) {
+            Parsed::Rts { key, bytes } => self.handle_rts(from, key, bytes),
+            Parsed::Reannounce { key, bytes } => self.handle_repeated_rts(from, key, bytes),
+            Parsed::Cts { key, placement, under } => match self.end_rendezvous(from, key) {
                 Some(user) => Arrival::Place { user, placement, key: under },
                 None => Arrival::Nothing,
             },
-            Parsed::Refuse { key } => match self.over(from, key) {
+            Parsed::Refuse { key } => match self.end_rendezvous(from, key) {
                 Some(user) => Arrival::Refused { user },
                 None => Arrival::Nothing,
             },
-            Parsed::Want { key } => {
+            Parsed::RtsRequest { key } => {
                 if let Some((i, send)) = self.sends.find_mut(from, key)
-                    && send.stage == Stage::Waiting
+                    && send.state == EntryState::Waiting
                 {
-                    send.stage = Stage::Wanting;
-                    self.sends.list(&mut self.again, i);
+                    send.state = EntryState::Wanting;
+                    self.sends.list(&mut self.reannounce, i);
                 }
                 Arrival::Nothing
             }
@@ -42,37 +42,37 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
         }
     }
 
-    fn handle_eager(&mut self, from: u32, key: Key, bytes: u32) -> Arrival {
+    fn handle_eager(&mut self, from: u32, key: StepKey, bytes: u32) -> Arrival {
         let receive = self.receives.find(from, key).map(|(i, receive)| (i, *receive));
         let open = receive.filter(|(_, receive)| receive.is_open());
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return Arrival::Nonsense };
+        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return Arrival::ProtocolViolation };
         if (receive.is_some() && open.is_none()) || self.slots.find(from, key).is_some() || bytes > peer.limit() {
-            return Arrival::Nonsense;
+            return Arrival::ProtocolViolation;
         }
         if !peer.use_up() {
-            return Arrival::Nonsense;
+            return Arrival::ProtocolViolation;
         }
-        let start = EAGER_HEAD as u16;
+        let start = EAGER_HEADER as u16;
         if let Some((i, receive)) = open {
-            self.receives.leave(i);
-            self.owe(from);
+            self.receives.retire(i);
+            self.return_credit(from);
             let user = receive.user;
             return if receive.bytes == bytes { Arrival::Into { user, start } } else { Arrival::Disagrees { user } };
         }
-        match self.slots.insert(from, key, 0, bytes, Stage::Waiting) {
+        match self.slots.insert(from, key, 0, bytes, EntryState::Waiting) {
             Some(slot) => Arrival::Keep { slot, start, bytes },
-            None => Arrival::Nonsense,
+            None => Arrival::ProtocolViolation,
         }
     }
 
-    fn handle_announced(&mut self, from: u32, key: Key, bytes: u32) -> Arrival {
+    fn handle_rts(&mut self, from: u32, key: StepKey, bytes: u32) -> Arrival {
         if let Some((i, receive)) = self.receives.find(from, key) {
-            return if receive.is_open() { self.meet(i, bytes) } else { Arrival::Nonsense };
+            return if receive.is_open() { self.match_rts(i, bytes) } else { Arrival::ProtocolViolation };
         }
         if self.headers.find(from, key).is_some() {
-            return Arrival::Nonsense;
+            return Arrival::ProtocolViolation;
         }
-        if self.headers.insert(from, key, 0, bytes, Stage::Waiting).is_none()
+        if self.headers.insert(from, key, 0, bytes, EntryState::Waiting).is_none()
             && let Some(peer) = self.peers.as_mut().get_mut(from as usize)
         {
             peer.drop_header();
@@ -82,13 +82,13 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
 
     /// Handles a repeated RTS. The original may have arrived after all: it was in flight when this rank sent its
     /// request.
-    fn handle_announced_again(&mut self, from: u32, key: Key, bytes: u32) -> Arrival {
+    fn handle_repeated_rts(&mut self, from: u32, key: StepKey, bytes: u32) -> Arrival {
         match self.receives.find(from, key) {
             Some((i, receive)) if receive.is_open() => {
                 if let Some(peer) = self.peers.as_mut().get_mut(from as usize) {
                     peer.find_header();
                 }
-                self.meet(i, bytes)
+                self.match_rts(i, bytes)
             }
             #[cfg(not(mutant = "again_kept"))]
             _ => Arrival::Nothing,
@@ -98,10 +98,10 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
     }
 
     /// Matches an open receive with the RTS of its message.
-    fn meet(&mut self, i: u32, bytes: u32) -> Arrival {
-        let Some(receive) = self.receives.get_mut(i) else { return Arrival::Nonsense };
+    fn match_rts(&mut self, i: u32, bytes: u32) -> Arrival {
+        let Some(receive) = self.receives.get_mut(i) else { return Arrival::ProtocolViolation };
         let (user, agrees, listed) = (receive.user, receive.bytes == bytes, receive.is_listed());
-        receive.stage = if agrees { Stage::Granting } else { Stage::Refusing };
+        receive.state = if agrees { EntryState::Granting } else { EntryState::Refusing };
         if !listed {
             self.receives.list(&mut self.due, i);
         }
@@ -109,10 +109,10 @@ impl<P: Records<Peer>, E: Records<Entry>> Steps<P, E> {
     }
 
     /// Ends a send by rendezvous; returns its `user` value.
-    fn over(&mut self, to: u32, key: Key) -> Option<u32> {
+    fn end_rendezvous(&mut self, to: u32, key: StepKey) -> Option<u32> {
         let (i, send) = self.sends.find(to, key)?;
         let user = send.user;
-        self.sends.leave(i);
+        self.sends.retire(i);
         Some(user)
     }
 }

@@ -1,6 +1,6 @@
 //! Results and actions: of sends, receives and received messages, and what the host has to do.
 
-use super::{Head, Key};
+use super::{StepHeader, StepKey};
 use crate::ids;
 use crate::ids::{PeerId, PlacementId};
 
@@ -12,14 +12,14 @@ pub struct TooFewSlots;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// Header and payload in one message of the endpoint; the send is complete when that is.
-    Eager(Head),
+    Eager(StepHeader),
     /// The RTS alone; [`Arrival::Place`] or [`Arrival::Refused`] follows.
-    Announced(Head),
+    Rts(StepHeader),
 }
 
 /// Why nothing was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum SendError {
+pub enum StepSendError {
     /// No such rank.
     UnknownPeer,
     /// Every record is in use: retry after a send by rendezvous is complete.
@@ -83,7 +83,7 @@ pub enum Arrival {
         /// The placement that the peer granted.
         placement: PlacementId,
         /// Its remote key.
-        key: ids::Key,
+        key: ids::RemoteKey,
     },
     /// The peer expects another length than this send's, which is over, or has cancelled the collective.
     Refused {
@@ -98,12 +98,12 @@ pub enum Arrival {
     /// No immediate action; polled actions may follow.
     Nothing,
     /// A protocol violation: no correct peer sends this.
-    Nonsense,
+    ProtocolViolation,
 }
 
 /// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum TransportAction {
     /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`Head::grant`]; the receive
     /// is complete when the endpoint reports delivery. The machine forgets it.
     Grant {
@@ -112,7 +112,7 @@ pub enum Action {
         /// The receive, by its `user` value.
         user: u32,
         /// The message's key.
-        key: Key,
+        key: StepKey,
         /// The message's length, which is the receive's.
         bytes: u32,
     },
@@ -121,13 +121,13 @@ pub enum Action {
         /// The peer.
         to: PeerId,
         /// The header.
-        head: Head,
+        head: StepHeader,
     },
 }
 
 /// Records in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct InUse {
+pub struct RecordUsage {
     /// Sends whose RTS is not answered.
     pub sends: u32,
     /// Receives without a message.

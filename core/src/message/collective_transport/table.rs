@@ -1,12 +1,12 @@
 //! Records by peer and key: a hash table within the records themselves.
 
-use super::Key;
+use super::StepKey;
 use crate::list::{List, NONE};
 use crate::pool::Records;
 
 /// The state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Stage {
+pub(super) enum EntryState {
     Free,
     /// Waits for its match.
     Waiting,
@@ -17,7 +17,7 @@ pub(super) enum Stage {
     /// Listed: a receive whose RTS arrived, to be refused.
     Refusing,
     /// Listed, and not found any more: freed when it is popped.
-    Over,
+    Dead,
     /// Not found any more; freed after its payload was copied.
     Hidden,
 }
@@ -32,10 +32,10 @@ pub struct Entry {
     /// The next record in a list of pending actions.
     link: u32,
     pub(super) peer: u32,
-    pub(super) key: Key,
+    pub(super) key: StepKey,
     pub(super) user: u32,
     pub(super) bytes: u32,
-    pub(super) stage: Stage,
+    pub(super) state: EntryState,
 }
 
 impl Entry {
@@ -45,28 +45,28 @@ impl Entry {
         next: NONE,
         link: NONE,
         peer: NONE,
-        key: Key { context: 0, sequence: 0, step: 0 },
+        key: StepKey { context: 0, sequence: 0, step: 0 },
         user: 0,
         bytes: 0,
-        stage: Stage::Free,
+        state: EntryState::Free,
     };
 
     pub(super) const fn is_used(&self) -> bool {
-        !matches!(self.stage, Stage::Free)
+        !matches!(self.state, EntryState::Free)
     }
 
     /// Whether it can be found by its key.
     pub(super) const fn is_found(&self) -> bool {
-        !matches!(self.stage, Stage::Free | Stage::Over | Stage::Hidden)
+        !matches!(self.state, EntryState::Free | EntryState::Dead | EntryState::Hidden)
     }
 
     /// Whether it is not matched.
     pub(super) const fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Waiting | Stage::Wanting)
+        matches!(self.state, EntryState::Waiting | EntryState::Wanting)
     }
 
     pub(super) const fn is_listed(&self) -> bool {
-        matches!(self.stage, Stage::Wanting | Stage::Granting | Stage::Refusing | Stage::Over)
+        matches!(self.state, EntryState::Wanting | EntryState::Granting | EntryState::Refusing | EntryState::Dead)
     }
 }
 
@@ -99,13 +99,13 @@ impl<E: Records<Entry>> Table<E> {
         self.entries.as_mut().get_mut(i as usize)
     }
 
-    pub(super) fn set(&mut self, i: u32, stage: Stage) {
+    pub(super) fn set(&mut self, i: u32, stage: EntryState) {
         if let Some(entry) = self.get_mut(i) {
-            entry.stage = stage;
+            entry.state = stage;
         }
     }
 
-    pub(super) fn find(&self, peer: u32, key: Key) -> Option<(u32, &Entry)> {
+    pub(super) fn find(&self, peer: u32, key: StepKey) -> Option<(u32, &Entry)> {
         let mut i = self.get(self.place(peer, key))?.first;
         for _ in 0..self.used {
             let entry = self.get(i)?;
@@ -117,28 +117,28 @@ impl<E: Records<Entry>> Table<E> {
         None
     }
 
-    pub(super) fn find_mut(&mut self, peer: u32, key: Key) -> Option<(u32, &mut Entry)> {
+    pub(super) fn find_mut(&mut self, peer: u32, key: StepKey) -> Option<(u32, &mut Entry)> {
         let (i, _) = self.find(peer, key)?;
         Some((i, self.get_mut(i)?))
     }
 
     /// Inserts a record that can be found; `None` if there is no free one.
-    pub(super) fn insert(&mut self, peer: u32, key: Key, user: u32, bytes: u32, stage: Stage) -> Option<u32> {
+    pub(super) fn insert(&mut self, peer: u32, key: StepKey, user: u32, bytes: u32, stage: EntryState) -> Option<u32> {
         let i = self.free.pop(self.entries.as_mut(), |entry| &mut entry.next)?;
         let place = self.place(peer, key);
         let next = core::mem::replace(&mut self.get_mut(place)?.first, i);
         let entry = self.get_mut(i)?;
-        *entry = Entry { first: entry.first, next, link: NONE, peer, key, user, bytes, stage };
+        *entry = Entry { first: entry.first, next, link: NONE, peer, key, user, bytes, state: stage };
         self.used = self.used.wrapping_add(1);
         Some(i)
     }
 
     /// Makes a record unfindable: freed now, or when it is popped from its list.
-    pub(super) fn leave(&mut self, i: u32) {
+    pub(super) fn retire(&mut self, i: u32) {
         match self.get(i).filter(|entry| entry.is_found()) {
             Some(entry) if entry.is_listed() => {
                 self.unchain(i);
-                self.set(i, Stage::Over);
+                self.set(i, EntryState::Dead);
             }
             Some(_) => self.remove(i),
             None => {}
@@ -149,13 +149,13 @@ impl<E: Records<Entry>> Table<E> {
     pub(super) fn hide(&mut self, i: u32) {
         if self.get(i).is_some_and(Entry::is_found) {
             self.unchain(i);
-            self.set(i, Stage::Hidden);
+            self.set(i, EntryState::Hidden);
         }
     }
 
     /// Frees a hidden record. Returns its peer, or `None` if it is not hidden.
     pub(super) fn take(&mut self, i: u32) -> Option<u32> {
-        let peer = self.get(i).filter(|entry| entry.stage == Stage::Hidden)?.peer;
+        let peer = self.get(i).filter(|entry| entry.state == EntryState::Hidden)?.peer;
         self.remove(i);
         Some(peer)
     }
@@ -211,7 +211,7 @@ impl<E: Records<Entry>> Table<E> {
     }
 
     /// The bucket of a peer and key.
-    fn place(&self, peer: u32, key: Key) -> u32 {
+    fn place(&self, peer: u32, key: StepKey) -> u32 {
         let mut hash = 0_u32;
         for word in [peer, key.context, key.sequence, key.step] {
             hash = (hash ^ word).wrapping_mul(0x9e37_79b1);

@@ -1,8 +1,8 @@
 extern crate alloc;
-use super::header::{EAGER_HEAD, Kind};
-use super::table::{Stage, Table};
+use super::header::{EAGER_HEADER, TransportKind};
+use super::table::{EntryState, Table};
 use super::{
-    Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, ReceiveError, SendError, Sent, Steps, TooFewSlots,
+    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, ReceiveError, StepSendError, Sent, CollectiveTransport, TooFewSlots,
 };
 use crate::ids;
 use crate::ids::{PeerId, PlacementId};
@@ -10,17 +10,17 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-type Machine = Steps<Box<[Peer]>, Box<[Entry]>>;
+type Machine = CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>;
 
 const LIMIT: u32 = 100;
 const CREDIT: u8 = 4;
 const A: PeerId = PeerId(0);
 const B: PeerId = PeerId(1);
 
-fn pools(peers: usize, records: usize, slots: usize, headers: usize) -> Pools<Box<[Peer]>, Box<[Entry]>> {
+fn pools(peers: usize, records: usize, slots: usize, headers: usize) -> Pools<Box<[CollectivePeer]>, Box<[Entry]>> {
     let free = |count| vec![Entry::FREE; count].into_boxed_slice();
     Pools {
-        peers: vec![Peer::new(LIMIT); peers].into(),
+        peers: vec![CollectivePeer::new(LIMIT); peers].into(),
         sends: free(records),
         receives: free(records),
         slots: free(slots),
@@ -36,7 +36,7 @@ struct Pair {
 
 impl Pair {
     fn new(headers: usize) -> Self {
-        let machine = || Steps::new(CREDIT, pools(2, 32, usize::from(CREDIT), headers)).expect("slots for all credit");
+        let machine = || CollectiveTransport::new(CREDIT, pools(2, 32, usize::from(CREDIT), headers)).expect("slots for all credit");
         Self { a: machine(), b: machine() }
     }
 
@@ -44,8 +44,8 @@ impl Pair {
     fn send(&mut self, step: u32, bytes: u32) -> (bool, Arrival) {
         let sent = self.a.send(B, key(step), bytes, step).expect("room");
         let (eager, head, length) = match &sent {
-            Sent::Eager(head) => (true, head, EAGER_HEAD as u32 + bytes),
-            Sent::Announced(head) => (false, head, head.as_ref().len() as u32),
+            Sent::Eager(head) => (true, head, EAGER_HEADER as u32 + bytes),
+            Sent::Rts(head) => (false, head, head.as_ref().len() as u32),
         };
         (eager, self.b.handle(A, head.as_ref(), length))
     }
@@ -59,16 +59,16 @@ impl Pair {
         let (mut granted, mut heard) = (Vec::new(), Vec::new());
         while let Some(action) = self.b.poll_action() {
             let head = match action {
-                Action::Grant { to, key, user, .. } => {
+                TransportAction::Grant { to, key, user, .. } => {
                     assert_eq!(to, A);
                     granted.push(user);
-                    Head::grant(key, PlacementId(key.step), ids::Key(77))
+                    StepHeader::cts(key, PlacementId(key.step), ids::RemoteKey(77))
                 }
-                Action::Send { head, .. } => head,
+                TransportAction::Send { head, .. } => head,
             };
             heard.push(self.a.handle(B, head.as_ref(), head.as_ref().len() as u32));
             while let Some(action) = self.a.poll_action() {
-                let Action::Send { head, .. } = action else { panic!("A posts no receive: {action:?}") };
+                let TransportAction::Send { head, .. } = action else { panic!("A posts no receive: {action:?}") };
                 let arrival = self.b.handle(A, head.as_ref(), head.as_ref().len() as u32);
                 assert_eq!(arrival, Arrival::Nothing);
             }
@@ -77,18 +77,18 @@ impl Pair {
     }
 }
 
-fn key(step: u32) -> Key {
-    Key { context: 3, sequence: u32::MAX, step }
+fn key(step: u32) -> StepKey {
+    StepKey { context: 3, sequence: u32::MAX, step }
 }
 
 fn place(step: u32) -> Arrival {
-    Arrival::Place { user: step, placement: PlacementId(step), key: ids::Key(77) }
+    Arrival::Place { user: step, placement: PlacementId(step), key: ids::RemoteKey(77) }
 }
 
-const INTO: u16 = EAGER_HEAD as u16;
+const INTO: u16 = EAGER_HEADER as u16;
 
 #[test]
-fn posted_receive_takes_its_message_whatever_was_posted_before() {
+fn posted_receive_matches_its_message_in_any_order() {
     let mut pair = Pair::new(4);
     for step in [1, 2, 3] {
         assert_eq!(pair.receive(step, 8), Ok(Posted::Waits));
@@ -96,7 +96,7 @@ fn posted_receive_takes_its_message_whatever_was_posted_before() {
     for step in [2, 3, 1] {
         assert_eq!(pair.send(step, 8), (true, Arrival::Into { user: step, start: INTO }));
     }
-    assert_eq!((pair.a.in_use(), pair.b.in_use()), (InUse::default(), InUse::default()));
+    assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn early_payload_stays_in_its_slot_until_it_was_copied_out() {
     assert_eq!(pair.send(6, LIMIT), (true, Arrival::Keep { slot: 1, start: INTO, bytes: LIMIT }));
     assert_eq!(pair.receive(6, LIMIT), Ok(Posted::Early { slot: 1 }));
     assert_eq!(pair.send(7, 1).1, Arrival::Keep { slot: 2, start: INTO, bytes: 1 });
-    pair.b.taken(1);
-    pair.b.taken(1);
+    pair.b.release_slot(1);
+    pair.b.release_slot(1);
     assert_eq!(pair.send(8, 1).1, Arrival::Keep { slot: 1, start: INTO, bytes: 1 });
 }
 
 #[test]
-fn long_messages_are_announced_and_placed_once_their_receive_is_there() {
+fn long_messages_are_placed_after_their_receive_is_posted() {
     let mut pair = Pair::new(4);
     assert_eq!(pair.send(1, LIMIT + 1), (false, Arrival::Nothing));
     assert_eq!(pair.act(), (vec![], vec![]));
@@ -121,7 +121,7 @@ fn long_messages_are_announced_and_placed_once_their_receive_is_there() {
     assert_eq!(pair.receive(2, 5000), Ok(Posted::Waits));
     assert_eq!(pair.send(2, 5000), (false, Arrival::Nothing));
     assert_eq!(pair.act(), (vec![2], vec![place(2)]));
-    assert_eq!((pair.a.in_use(), pair.b.in_use()), (InUse::default(), InUse::default()));
+    assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn credit_is_returned_when_half_of_it_was_taken_and_not_before() {
     assert!(!pair.send(4, 8).0, "no credit left");
     let take = |pair: &mut Pair, step| {
         let Ok(Posted::Early { slot }) = pair.receive(step, 8) else { panic!("early") };
-        pair.b.taken(slot);
+        pair.b.release_slot(slot);
         pair.act().1.len()
     };
     assert_eq!(take(&mut pair, 0), 0);
@@ -143,7 +143,7 @@ fn credit_is_returned_when_half_of_it_was_taken_and_not_before() {
 }
 
 #[test]
-fn credit_rides_on_what_is_said_anyway() {
+fn credit_is_piggybacked() {
     let mut pair = Pair::new(4);
     for step in 0..4 {
         assert_eq!(pair.receive(step, 0), Ok(Posted::Waits));
@@ -157,15 +157,15 @@ fn credit_rides_on_what_is_said_anyway() {
 
 /// Messages to a slow rank cost it no more than the provided records, and none is lost.
 #[test]
-fn sleeper_gets_everything_although_its_headers_were_full() {
+fn slow_rank_receives_everything_after_dropped_headers() {
     let mut pair = Pair::new(2);
     for step in 0..20 {
         pair.send(step, 8);
     }
-    assert_eq!(pair.b.in_use(), InUse { slots: 4, headers: 2, ..InUse::default() });
+    assert_eq!(pair.b.in_use(), RecordUsage { slots: 4, headers: 2, ..RecordUsage::default() });
     for step in (0..20).rev() {
         if let Ok(Posted::Early { slot }) = pair.receive(step, 8) {
-            pair.b.taken(slot);
+            pair.b.release_slot(slot);
             pair.act();
         } else {
             let (granted, heard) = pair.act();
@@ -173,7 +173,7 @@ fn sleeper_gets_everything_although_its_headers_were_full() {
             assert!(heard.contains(&place(step)), "{heard:?}");
         }
     }
-    assert_eq!((pair.a.in_use(), pair.b.in_use()), (InUse::default(), InUse::default()));
+    assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
     // No RTS is dropped any more, and none is requested.
     assert_eq!(pair.receive(30, 8), Ok(Posted::Waits));
     assert_eq!(pair.act(), (vec![], vec![]));
@@ -181,17 +181,17 @@ fn sleeper_gets_everything_although_its_headers_were_full() {
 
 /// An RTS and the request for it cross: the RTS arrives twice and counts once.
 #[test]
-fn announcement_that_crosses_the_question_for_it_counts_once() {
+fn rts_that_crosses_its_request_counts_once() {
     let mut pair = Pair::new(0);
     (0..4).for_each(|step| assert!(pair.send(step, 8).0));
     pair.send(10, 8);
-    let Ok(Sent::Announced(late)) = pair.a.send(B, key(11), 8, 11) else { panic!("no credit") };
+    let Ok(Sent::Rts(late)) = pair.a.send(B, key(11), 8, 11) else { panic!("no credit") };
     pair.receive(11, 8).expect("room");
-    let Some(Action::Send { head: want, .. }) = pair.b.poll_action() else { panic!("it requests the RTS") };
+    let Some(TransportAction::Send { head: want, .. }) = pair.b.poll_action() else { panic!("it requests the RTS") };
     assert_eq!(pair.b.handle(A, late.as_ref(), 20), Arrival::Nothing);
-    let Some(Action::Grant { user: 11, .. }) = pair.b.poll_action() else { panic!("it grants") };
+    let Some(TransportAction::Grant { user: 11, .. }) = pair.b.poll_action() else { panic!("it grants") };
     assert_eq!(pair.a.handle(B, want.as_ref(), 16), Arrival::Nothing);
-    let Some(Action::Send { head: again, .. }) = pair.a.poll_action() else { panic!("it repeats the RTS") };
+    let Some(TransportAction::Send { head: again, .. }) = pair.a.poll_action() else { panic!("it repeats the RTS") };
     assert_eq!(pair.b.handle(A, again.as_ref(), 20), Arrival::Nothing);
     assert_eq!(pair.b.poll_action(), None);
     assert_eq!(pair.b.in_use().headers, 0);
@@ -210,108 +210,108 @@ fn other_lengths_end_both_sides() {
     pair.receive(4, 8).expect("room");
     assert_eq!(pair.send(4, 900).1, Arrival::Disagrees { user: 4 });
     assert_eq!(pair.act().1, [Arrival::Refused { user: 4 }]);
-    assert_eq!((pair.a.in_use(), pair.b.in_use()), (InUse::default(), InUse::default()));
+    assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
 }
 
 #[test]
-fn forgotten_receive_refuses_and_forgotten_send_is_not_placed() {
+fn cancelled_receive_refuses_and_cancelled_send_is_not_placed() {
     let mut pair = Pair::new(4);
     pair.receive(1, 900).expect("room");
     pair.send(1, 900);
-    pair.b.forget(1);
+    pair.b.cancel(1);
     assert_eq!(pair.act(), (vec![], vec![Arrival::Refused { user: 1 }]));
     pair.receive(2, 900).expect("room");
     pair.send(2, 900);
-    pair.a.forget(2);
+    pair.a.cancel(2);
     assert_eq!(pair.act(), (vec![2], vec![Arrival::Nothing]));
     pair.receive(3, 8).expect("room");
-    pair.b.forget(3);
+    pair.b.cancel(3);
     assert_eq!(pair.send(3, 8).1, Arrival::Keep { slot: 0, start: INTO, bytes: 8 });
     assert_eq!(pair.send(4, 900).1, Arrival::Nothing);
     pair.b.discard(|context| context == 3);
-    assert_eq!(pair.b.in_use(), InUse::default());
+    assert_eq!(pair.b.in_use(), RecordUsage::default());
     assert!((5..8).all(|step| pair.send(step, 8).0), "its credit is not lost");
 }
 
 #[test]
-fn lost_peer_ends_everything_with_it_and_nothing_else() {
-    let mut one = Steps::new(CREDIT, pools(3, 8, 8, 4)).expect("slots");
-    let head = |kind, step| Head::announce(kind, 0, key(step), 8);
+fn failed_peer_cancels_everything_with_it_and_nothing_else() {
+    let mut one = CollectiveTransport::new(CREDIT, pools(3, 8, 8, 4)).expect("slots");
+    let head = |kind, step| StepHeader::rts(kind, 0, key(step), 8);
     for from in [1, 2].map(PeerId) {
-        one.handle(from, head(Kind::Eager, 1).as_ref(), 24);
-        one.handle(from, head(Kind::Announce, 2).as_ref(), 20);
-        one.handle(from, head(Kind::Announce, 3).as_ref(), 20);
+        one.handle(from, head(TransportKind::Eager, 1).as_ref(), 24);
+        one.handle(from, head(TransportKind::Rts, 2).as_ref(), 20);
+        one.handle(from, head(TransportKind::Rts, 3).as_ref(), 20);
         one.receive(from, key(3), 8, 10 + from.0).expect("room");
         one.receive(from, key(4), 8, 20 + from.0).expect("room");
         one.send(from, key(5), 900, 30 + from.0).expect("room");
     }
     let mut ended = Vec::new();
-    one.lose(B, |user| ended.push(user));
+    one.disconnect(B, |user| ended.push(user));
     assert_eq!(ended, [31, 11, 21]);
-    let Some(Action::Grant { to: PeerId(2), user: 12, .. }) = one.poll_action() else { panic!("the other's grant") };
+    let Some(TransportAction::Grant { to: PeerId(2), user: 12, .. }) = one.poll_action() else { panic!("the other's grant") };
     assert_eq!(one.poll_action(), None);
-    assert_eq!(one.in_use(), InUse { sends: 1, receives: 1, slots: 1, headers: 1 });
+    assert_eq!(one.in_use(), RecordUsage { sends: 1, receives: 1, slots: 1, headers: 1 });
     assert!((0..4).all(|step| matches!(one.send(B, key(step), 8, 0), Ok(Sent::Eager(_)))));
 }
 
 #[test]
-fn nothing_is_taken_that_there_is_no_room_for() {
-    assert_eq!(Steps::new(CREDIT, pools(3, 1, 7, 1)).err(), Some(TooFewSlots));
-    let mut one = Steps::new(CREDIT, pools(3, 1, 8, 1)).expect("slots");
-    assert_eq!(one.send(PeerId(3), key(0), 0, 0), Err(SendError::UnknownPeer));
+fn full_pools_reject_requests() {
+    assert_eq!(CollectiveTransport::new(CREDIT, pools(3, 1, 7, 1)).err(), Some(TooFewSlots));
+    let mut one = CollectiveTransport::new(CREDIT, pools(3, 1, 8, 1)).expect("slots");
+    assert_eq!(one.send(PeerId(3), key(0), 0, 0), Err(StepSendError::UnknownPeer));
     assert_eq!(one.receive(PeerId(3), key(0), 0, 0), Err(ReceiveError::UnknownPeer));
     assert_eq!(one.receive(B, key(0), 0, 0), Ok(Posted::Waits));
     assert_eq!(one.receive(B, key(0), 0, 0), Err(ReceiveError::Duplicate));
     assert_eq!(one.receive(B, key(1), 0, 0), Err(ReceiveError::Full));
-    assert!(matches!(one.send(B, key(0), 900, 0), Ok(Sent::Announced(_))));
-    assert_eq!(one.send(B, key(0), 900, 0), Err(SendError::Duplicate));
-    assert_eq!(one.send(B, key(1), 900, 0), Err(SendError::Full));
+    assert!(matches!(one.send(B, key(0), 900, 0), Ok(Sent::Rts(_))));
+    assert_eq!(one.send(B, key(0), 900, 0), Err(StepSendError::Duplicate));
+    assert_eq!(one.send(B, key(1), 900, 0), Err(StepSendError::Full));
     // A machine without records stays safe.
-    let mut none = Steps::new(0, pools(2, 0, 0, 0)).expect("no credit, no slot");
-    assert_eq!(none.send(B, key(0), 0, 0), Err(SendError::Full));
-    assert_eq!(none.handle(B, Head::announce(Kind::Announce, 0, key(0), 8).as_ref(), 20), Arrival::Nothing);
+    let mut none = CollectiveTransport::new(0, pools(2, 0, 0, 0)).expect("no credit, no slot");
+    assert_eq!(none.send(B, key(0), 0, 0), Err(StepSendError::Full));
+    assert_eq!(none.handle(B, StepHeader::rts(TransportKind::Rts, 0, key(0), 8).as_ref(), 20), Arrival::Nothing);
     assert_eq!(none.receive(B, key(0), 8, 0), Err(ReceiveError::Full));
 }
 
 #[test]
-fn what_no_rank_says_is_nonsense() {
-    let mut one = Steps::new(CREDIT, pools(2, 8, 4, 4)).expect("slots");
-    let mut hear = |head: &Head, length| one.handle(B, head.as_ref(), length);
-    let eager = |step| Head::new(Kind::Eager, 0, key(step));
-    assert_eq!(hear(&Head::new(Kind::Eager, 1, key(0)), 16), Arrival::Nonsense, "credit that was never used");
-    assert_eq!(hear(&eager(0), 16 + LIMIT + 1), Arrival::Nonsense, "longer than the limit");
-    assert_eq!(hear(&eager(0), 15), Arrival::Nonsense);
-    assert_eq!(hear(&Head::new(Kind::Want, 0, key(0)), 17), Arrival::Nonsense);
+fn malformed_headers_are_protocol_violations() {
+    let mut one = CollectiveTransport::new(CREDIT, pools(2, 8, 4, 4)).expect("slots");
+    let mut hear = |head: &StepHeader, length| one.handle(B, head.as_ref(), length);
+    let eager = |step| StepHeader::new(TransportKind::Eager, 0, key(step));
+    assert_eq!(hear(&StepHeader::new(TransportKind::Eager, 1, key(0)), 16), Arrival::ProtocolViolation, "credit that was never used");
+    assert_eq!(hear(&eager(0), 16 + LIMIT + 1), Arrival::ProtocolViolation, "longer than the limit");
+    assert_eq!(hear(&eager(0), 15), Arrival::ProtocolViolation);
+    assert_eq!(hear(&StepHeader::new(TransportKind::RtsRequest, 0, key(0)), 17), Arrival::ProtocolViolation);
     assert!(matches!(hear(&eager(0), 16), Arrival::Keep { .. }));
-    assert_eq!(hear(&eager(0), 16), Arrival::Nonsense, "twice");
+    assert_eq!(hear(&eager(0), 16), Arrival::ProtocolViolation, "twice");
     assert!((1..4).all(|step| matches!(hear(&eager(step), 16), Arrival::Keep { .. })));
-    assert_eq!(hear(&eager(4), 16), Arrival::Nonsense, "without credit");
-    let announce = Head::announce(Kind::Announce, 0, key(9), 8);
+    assert_eq!(hear(&eager(4), 16), Arrival::ProtocolViolation, "without credit");
+    let announce = StepHeader::rts(TransportKind::Rts, 0, key(9), 8);
     assert_eq!(hear(&announce, 20), Arrival::Nothing);
-    assert_eq!(hear(&announce, 20), Arrival::Nonsense, "twice");
-    assert_eq!(hear(&Head::grant(key(9), PlacementId(0), ids::Key(0)), 28), Arrival::Nothing, "forgotten");
-    assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::Nonsense, "unknown rank");
+    assert_eq!(hear(&announce, 20), Arrival::ProtocolViolation, "twice");
+    assert_eq!(hear(&StepHeader::cts(key(9), PlacementId(0), ids::RemoteKey(0)), 28), Arrival::Nothing, "forgotten");
+    assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::ProtocolViolation, "unknown rank");
     for kind in (0..16).chain(23..=255) {
-        assert_eq!(one.handle(B, &[kind; 40], 40), Arrival::Nonsense);
+        assert_eq!(one.handle(B, &[kind; 40], 40), Arrival::ProtocolViolation);
     }
-    assert_eq!(one.handle(B, &[], 0), Arrival::Nonsense);
+    assert_eq!(one.handle(B, &[], 0), Arrival::ProtocolViolation);
 }
 
 #[test]
 fn payload_of_an_eager_message_stands_in_the_first_bytes_of_its_datagram() {
-    assert_eq!(Head::new(Kind::Eager, 0, key(0)).as_ref().len() + 24, crate::wire::MESSAGE_HEAD);
+    assert_eq!(StepHeader::new(TransportKind::Eager, 0, key(0)).as_ref().len() + 24, crate::wire::MESSAGE_HEADER_ROOM);
 }
 
 /// Consecutive messages, to consecutive peers: a record is found after a few steps.
 #[test]
-fn regular_keys_fall_to_different_places() {
+fn regular_keys_hash_to_different_buckets() {
     const RECORDS: u32 = 4096;
     for (peers, sequences) in [(1, 1), (4096, 1), (1, 4096), (16, 16), (64, 1), (1, 64)] {
         let mut table = Table::new(vec![Entry::FREE; RECORDS as usize].into_boxed_slice());
         let steps = RECORDS / peers / sequences;
         for i in 0..RECORDS {
             let (peer, sequence, step) = (i / steps / sequences, i / steps % sequences, i % steps);
-            let inserted = table.insert(peer, Key { context: 0, sequence, step }, i, 0, Stage::Waiting);
+            let inserted = table.insert(peer, StepKey { context: 0, sequence, step }, i, 0, EntryState::Waiting);
             assert!(inserted.is_some());
         }
         let longest = table.chains().max();
@@ -321,5 +321,5 @@ fn regular_keys_fall_to_different_places() {
 
 #[test]
 fn records_are_as_small_as_the_docs_say() {
-    assert_eq!((size_of::<Peer>(), size_of::<Entry>()), (16, 40));
+    assert_eq!((size_of::<CollectivePeer>(), size_of::<Entry>()), (16, 40));
 }

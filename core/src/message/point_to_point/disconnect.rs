@@ -1,50 +1,50 @@
 //! Failed and restarted peers.
 
-use super::peer::{Ask, Peer};
-use super::receive::Errand;
-use super::send::Stage;
-use super::{Admission, Storage};
+use super::peer::{MatchRequestState, MessagePeer};
+use super::receive::PendingControl;
+use super::send::SendState;
+use super::{PointToPoint, MessageStorage};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::List;
 
 /// A request that ends because its peer failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lost {
+pub enum Cancelled {
     /// A receive, by its `user` value.
     Receive(u32),
     /// A send, by its `user` value.
     Send(u32),
 }
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// Handles a peer's failure: nothing more is sent to it, and requests that only it can complete end; if `anyone`,
     /// receives from any source end, too. Unexpected messages whose payload is stored can still be received.
     /// O(records).
-    pub fn lose(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Lost)) {
+    pub fn disconnect(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Cancelled)) {
         let Some(peer) = self.peer(gone) else { return };
-        let Peer { untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
-        let mine = Peer { is_gone: true, untaken, active_link, holding_link, is_active, is_holding, ..Peer::NEW };
+        let MessagePeer { unexpected_count: untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
+        let mine = MessagePeer { is_failed: true, unexpected_count: untaken, active_link, holding_link, is_active, is_holding, ..MessagePeer::NEW };
         *peer = mine;
         if self.probe.is_some_and(|probe| probe.is_found_at(gone)) {
             self.probe = None;
         }
         for record in 0..self.sends.as_ref().len() as u32 {
             let Some(send) = self.sends.as_ref().get(record as usize) else { break };
-            let (user, stage) = (send.user, send.stage);
-            if send.peer != gone || stage == Stage::Free {
+            let (user, stage) = (send.user, send.state);
+            if send.peer != gone || stage == SendState::Free {
                 continue;
             }
-            if stage == Stage::Held {
+            if stage == SendState::Held {
                 self.unqueue(record);
             }
             self.free_send(record);
-            ended(Lost::Send(user));
+            ended(Cancelled::Send(user));
         }
-        let mut errands = core::mem::replace(&mut self.errands, List::EMPTY);
+        let mut errands = core::mem::replace(&mut self.controls, List::EMPTY);
         while let Some(record) = errands.pop(self.matching.receives.as_mut(), |posted| &mut posted.body.link) {
             let receives = self.matching.receives.as_mut();
             if receives.get(record as usize).is_some_and(|posted| posted.body.from != gone) {
-                self.errands.push(receives, record, |posted| &mut posted.body.link);
+                self.controls.push(receives, record, |posted| &mut posted.body.link);
             }
         }
         for record in 0..self.matching.receives.as_ref().len() as u32 {
@@ -52,7 +52,7 @@ impl<S: Storage> Admission<S> {
             let receive = ReceiveId { record, number: posted.number };
             let (body, waits) = (posted.body, posted.waits);
             let ends = match posted.pattern.source {
-                _ if !waits => body.from == gone && body.errand != Errand::Nothing,
+                _ if !waits => body.from == gone && body.control != PendingControl::Nothing,
                 Some(source) => source == gone,
                 None => anyone,
             };
@@ -60,21 +60,21 @@ impl<S: Storage> Admission<S> {
                 self.matching.unpost(receive);
                 self.matching.free_receive(receive);
                 // Truncated and eager receives are complete already.
-                if waits || matches!(body.errand, Errand::Claim { truncated: false } | Errand::Pull | Errand::Pulling) {
-                    ended(Lost::Receive(body.user));
+                if waits || matches!(body.control, PendingControl::RtsAck { truncated: false } | PendingControl::Pull | PendingControl::Pulling) {
+                    ended(Cancelled::Receive(body.user));
                 }
             }
         }
-        self.lose_messages(gone);
+        self.drop_unreachable(gone);
     }
 
     /// Frees unexpected messages whose payload is at the failed peer.
-    fn lose_messages(&mut self, gone: PeerId) {
-        let mut told = core::mem::replace(&mut self.told, List::EMPTY);
+    fn drop_unreachable(&mut self, gone: PeerId) {
+        let mut told = core::mem::replace(&mut self.replies, List::EMPTY);
         while let Some(record) = told.pop(self.matching.messages.as_mut(), |kept| &mut kept.body.link) {
             let messages = self.matching.messages.as_mut();
             if messages.get(record as usize).is_some_and(|kept| kept.envelope.source != gone) {
-                self.told.push(messages, record, |kept| &mut kept.body.link);
+                self.replies.push(messages, record, |kept| &mut kept.body.link);
             }
         }
         for record in 0..self.matching.messages.as_ref().len() as u32 {
@@ -89,8 +89,8 @@ impl<S: Storage> Admission<S> {
 
     /// Handles a new incarnation of a [failed](Self::lose) peer. Stored messages of the earlier one can still be
     /// received, if there are records beyond headers × peers. O(messages).
-    pub fn revive(&mut self, peer: PeerId) {
-        if self.peer(peer).is_none_or(|peer| !peer.is_gone) {
+    pub fn reconnect(&mut self, peer: PeerId) {
+        if self.peer(peer).is_none_or(|peer| !peer.is_failed) {
             return;
         }
         for record in 0..self.matching.messages.as_ref().len() as u32 {
@@ -110,14 +110,14 @@ impl<S: Storage> Admission<S> {
             }
         }
         if let Some(peer) = self.peer(peer) {
-            let Peer { active_link, holding_link, is_active, is_holding, .. } = *peer;
-            *peer = Peer { active_link, holding_link, is_active, is_holding, ..Peer::NEW };
+            let MessagePeer { active_link, holding_link, is_active, is_holding, .. } = *peer;
+            *peer = MessagePeer { active_link, holding_link, is_active, is_holding, ..MessagePeer::NEW };
         }
     }
 
     /// Whether a match request to this peer is unanswered.
-    pub fn is_asked(&self, peer: PeerId) -> bool {
+    pub fn awaits_match_reply(&self, peer: PeerId) -> bool {
         let peer = self.peers.as_ref().get(peer.0 as usize);
-        peer.is_some_and(|peer| matches!(peer.ask, Ask::Receive(_) | Ask::Probe(_)))
+        peer.is_some_and(|peer| matches!(peer.own_request, MatchRequestState::Receive(_) | MatchRequestState::Probe(_)))
     }
 }

@@ -21,37 +21,37 @@ use bitflags::bitflags;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::ids::{Key, PlacementId};
+use crate::ids::{RemoteKey, PlacementId};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 
 /// The kind of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     /// A message with its payload.
     Eager = 0,
     /// RTS: a message without payload; the receiver stores this header.
-    Announce = 1,
+    Rts = 1,
     /// Unbuffered RTS: a message without payload; the receiver drops this header unless a posted receive matches.
-    Offer = 2,
+    UnbufferedRts = 2,
     /// Only the credit that every header carries.
     Credit = 3,
     /// RTS ACK: the receiver has the header, the payload stays with the sender, after an unbuffered RTS or a dropped
     /// eager payload.
-    Claim = 4,
+    RtsAck = 4,
     /// CTS: memory for the payload of an RTS, or after an RTS ACK.
-    Grant = 5,
+    Cts = 5,
     /// FIN: a synchronous message was matched, or the receiver has copied the payload.
-    Taken = 6,
+    Fin = 6,
     /// The message is longer than its receive's buffer.
     Truncated = 7,
     /// Match request: asks for the first held message that matches.
-    Want = 8,
+    MatchRequest = 8,
     /// Reply to a match request: the message. An RTS ACK or a decline follows.
-    Found = 9,
+    MatchFound = 9,
     /// Reply to a match request: no held message matches.
-    Missing = 10,
+    NoMatch = 10,
     /// The message that was found is not needed any more.
     Decline = 11,
     /// Requests a credit header.
@@ -80,27 +80,27 @@ bitflags! {
 
 /// The credit that every header carries: freed and settled messages of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Credit {
+pub struct HeaderCredit {
     /// Headers freed, cumulative.
     pub freed: u16,
     /// Messages settled, cumulative: stored, matched or answered.
     pub settled: u32,
 }
 
-impl Credit {
+impl HeaderCredit {
     /// Nothing was freed or settled.
     pub(super) const NONE: Self = Self { freed: 0, settled: 0 };
 }
 
 /// A header to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Head {
-    words: [U32; Head::LONGEST / 4],
+pub struct MessageHeader {
+    words: [U32; MessageHeader::LONGEST / 4],
     /// Its length in words.
     length: u8,
 }
 
-impl Head {
+impl MessageHeader {
     /// Bytes of the longest header.
     pub const LONGEST: usize = 36;
     /// Bytes before an eager message's payload.
@@ -108,12 +108,12 @@ impl Head {
 
     /// The header of a message that was sent [inline](super::Admission::send_short).
     #[inline]
-    pub fn short(context: Context, tag: Tag, credit: Credit) -> Self {
-        Self::new(Kind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)
+    pub fn inline(context: Context, tag: Tag, credit: HeaderCredit) -> Self {
+        Self::new(MessageKind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)
     }
 
     #[inline]
-    pub(super) fn new(kind: Kind, flags: Flags, credit: Credit) -> Self {
+    pub(super) fn new(kind: MessageKind, flags: Flags, credit: HeaderCredit) -> Self {
         let first = kind as u32 | u32::from(flags.bits()) << 8 | u32::from(credit.freed) << 16;
         Self { words: [U32::ZERO; Self::LONGEST / 4], length: 0 }.word(first).word(credit.settled)
     }
@@ -133,49 +133,49 @@ impl Head {
     }
 }
 
-impl AsRef<[u8]> for Head {
+impl AsRef<[u8]> for MessageHeader {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         self.words.get(..usize::from(self.length)).unwrap_or_default().as_bytes()
     }
 }
 
-impl core::fmt::Debug for Head {
+impl core::fmt::Debug for MessageHeader {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(to, "{:?}", Read::of(self.as_ref()))
+        write!(to, "{:?}", Header::parse(self.as_ref()))
     }
 }
 
 /// A received header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Read {
+pub(super) struct Header {
     pub(super) flags: Flags,
     pub(super) freed: u16,
     pub(super) settled: u32,
-    pub(super) said: Said,
+    pub(super) body: Body,
 }
 
 /// The fields after the credit, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Said {
-    Eager(Shown),
-    Announce(Shown),
-    Offer(Shown),
+pub(super) enum Body {
+    Eager(Descriptor),
+    Rts(Descriptor),
+    UnbufferedRts(Descriptor),
     Credit,
-    Claim(u32),
-    Grant { message: u32, placement: PlacementId, key: Key },
-    Taken(u32),
+    RtsAck(u32),
+    Cts { message: u32, placement: PlacementId, key: RemoteKey },
+    Fin(u32),
     Truncated(u32),
-    Want { context: u32, tag: u32 },
-    Found(Shown),
-    Missing,
+    MatchRequest { context: u32, tag: u32 },
+    MatchFound(Descriptor),
+    NoMatch,
     Decline,
     Flush,
 }
 
 /// The fields that describe a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Shown {
+pub(super) struct Descriptor {
     pub(super) context: u32,
     pub(super) tag: u32,
     pub(super) message: u32,
@@ -184,37 +184,37 @@ pub(super) struct Shown {
     pub(super) at: u64,
 }
 
-impl Read {
+impl Header {
     /// `None`: no correct peer sends this.
     #[inline]
-    pub(super) fn of(head: &[u8]) -> Option<Self> {
+    pub(super) fn parse(head: &[u8]) -> Option<Self> {
         let [kind, flags, low, high] = *head.first_chunk()?;
         let shown = |is_eager: bool| {
             let (bytes, at) = if is_eager { (0, 0) } else { (long(head, 20)?, long(head, 28)?) };
-            Some(Shown { context: word(head, 8)?, tag: word(head, 12)?, message: word(head, 16)?, bytes, at })
+            Some(Descriptor { context: word(head, 8)?, tag: word(head, 12)?, message: word(head, 16)?, bytes, at })
         };
         let said = match kind {
-            0 => Said::Eager(shown(true)?),
-            1 => Said::Announce(shown(false)?),
-            2 => Said::Offer(shown(false)?),
-            3 => Said::Credit,
-            4 => Said::Claim(word(head, 8)?),
-            5 => Said::Grant {
+            0 => Body::Eager(shown(true)?),
+            1 => Body::Rts(shown(false)?),
+            2 => Body::UnbufferedRts(shown(false)?),
+            3 => Body::Credit,
+            4 => Body::RtsAck(word(head, 8)?),
+            5 => Body::Cts {
                 message: word(head, 8)?,
                 placement: PlacementId(word(head, 12)?),
-                key: Key(long(head, 16)?),
+                key: RemoteKey(long(head, 16)?),
             },
-            6 => Said::Taken(word(head, 8)?),
-            7 => Said::Truncated(word(head, 8)?),
-            8 => Said::Want { context: word(head, 8)?, tag: word(head, 12)? },
-            9 => Said::Found(shown(false)?),
-            10 => Said::Missing,
-            11 => Said::Decline,
-            12 => Said::Flush,
+            6 => Body::Fin(word(head, 8)?),
+            7 => Body::Truncated(word(head, 8)?),
+            8 => Body::MatchRequest { context: word(head, 8)?, tag: word(head, 12)? },
+            9 => Body::MatchFound(shown(false)?),
+            10 => Body::NoMatch,
+            11 => Body::Decline,
+            12 => Body::Flush,
             _ => return None,
         };
         let freed = u16::from_le_bytes([low, high]);
-        Some(Self { flags: Flags::from_bits(flags)?, freed, settled: word(head, 4)?, said })
+        Some(Self { flags: Flags::from_bits(flags)?, freed, settled: word(head, 4)?, body: said })
     }
 }
 

@@ -1,37 +1,37 @@
 //! Probes and matched probes.
 
-use super::header::Shown;
-use super::peer::Ask;
-use super::receive::{Message, Tells};
-use super::{Admission, Outcome, Status, Storage};
+use super::header::Descriptor;
+use super::peer::MatchRequestState;
+use super::receive::{MessageBody, Reply};
+use super::{PointToPoint, Outcome, Status, MessageStorage};
 use crate::ids::{MessageId, PeerId};
 use crate::message::envelope::Pattern;
 
 /// The latest probe that matched no unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Probe {
+pub(super) struct PendingProbe {
     pub(super) pattern: Pattern,
     pub(super) number: u32,
-    found: Option<Promise>,
+    found: Option<Reservation>,
 }
 
 /// A held message that a probe found at its sender, reserved until the probe is repeated, or a receive sends that peer
 /// a match request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Promise {
+pub struct Reservation {
     status: Status,
     message: u32,
     at: Option<u64>,
     synchronous: bool,
 }
 
-impl Probe {
+impl PendingProbe {
     pub(super) fn is_found_at(&self, peer: PeerId) -> bool {
         self.found.is_some_and(|promise| promise.status.envelope.source == peer)
     }
 }
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// Whether a receive with this pattern would match a message now. If its sender holds the message, a later call
     /// with the same pattern reports it. One probe at a time sends match requests: another pattern replaces it.
     pub fn probe(&mut self, pattern: Pattern) -> Option<Status> {
@@ -44,14 +44,14 @@ impl<S: Storage> Admission<S> {
         }
         self.end_probe();
         self.probes = self.probes.wrapping_add(1).max(1);
-        self.probe = Some(Probe { pattern, number: self.probes, found: None });
-        self.activate_holding();
+        self.probe = Some(PendingProbe { pattern, number: self.probes, found: None });
+        self.activate_holders();
         None
     }
 
     /// Whether [`probe`](Self::probe) would return a message. Sends no match request.
-    pub fn finds(&self, pattern: &Pattern) -> bool {
-        let is_promised = |probe: &Probe| probe.pattern == *pattern && probe.found.is_some();
+    pub fn would_find(&self, pattern: &Pattern) -> bool {
+        let is_promised = |probe: &PendingProbe| probe.pattern == *pattern && probe.found.is_some();
         self.matching.first_message(pattern).is_some() || self.probe.as_ref().is_some_and(is_promised)
     }
 
@@ -67,28 +67,28 @@ impl<S: Storage> Admission<S> {
         }
         self.probe(pattern)?;
         let left = self.spare.checked_sub(1)?;
-        let Promise { status, message, at, synchronous } = self.probe.as_mut()?.found.take()?;
+        let Reservation { status, message, at, synchronous } = self.probe.as_mut()?.found.take()?;
         let (from, bytes) = (status.envelope.source, status.bytes);
-        let body = Message { message, bytes, at, synchronous, is_spare: true, ..Message::default() };
+        let body = MessageBody { message, bytes, at, synchronous, is_spare: true, ..MessageBody::default() };
         let id = self.matching.take_message_record(status.envelope, body).ok()?;
         self.spare = left;
         self.probe = None;
         let peer = self.peer(from)?;
-        peer.ask = Ask::Nothing;
-        peer.held = peer.held.saturating_sub(1);
-        peer.verdicts = peer.verdicts.wrapping_add(1);
-        self.tell(id, Tells::Claim);
+        peer.own_request = MatchRequestState::Nothing;
+        peer.held_there = peer.held_there.saturating_sub(1);
+        peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
+        self.queue_reply(id, Reply::RtsAck);
         self.activate(from);
         Some((id, status))
     }
 
     /// Handles a peer's reply that it found a message for a probe.
-    pub(super) fn find(
+    pub(super) fn reserve_for_probe(
         &mut self,
         from: PeerId,
         number: u32,
         status: &Status,
-        shown: &Shown,
+        shown: &Descriptor,
         synchronous: bool,
     ) -> Option<Outcome> {
         let probe = self.probe.as_mut().filter(|probe| probe.number == number);
@@ -96,8 +96,8 @@ impl<S: Storage> Admission<S> {
             Some(probe) if !probe.pattern.matches(&status.envelope) => return None,
             Some(probe) if probe.found.is_none() => {
                 let (message, at) = (shown.message, Some(shown.at));
-                probe.found = Some(Promise { status: *status, message, at, synchronous });
-                self.peer(from)?.ask = Ask::Promised;
+                probe.found = Some(Reservation { status: *status, message, at, synchronous });
+                self.peer(from)?.own_request = MatchRequestState::Reserved;
             }
             Some(_) => {
                 let peer = self.peer(from)?;
@@ -111,9 +111,9 @@ impl<S: Storage> Admission<S> {
 
     /// Ends the probe, and declines the message that it found, if any.
     pub(super) fn end_probe(&mut self) {
-        let Some(Promise { status, .. }) = self.probe.take().and_then(|probe| probe.found) else { return };
+        let Some(Reservation { status, .. }) = self.probe.take().and_then(|probe| probe.found) else { return };
         if let Some(peer) = self.peer(status.envelope.source) {
-            peer.ask = Ask::Nothing;
+            peer.own_request = MatchRequestState::Nothing;
             peer.declines = true;
         }
         self.activate(status.envelope.source);

@@ -1,9 +1,9 @@
 //! Receives, and unexpected messages.
 
-use super::header::{Flags, Head, Kind};
-use super::peer::Ask;
-use super::{Admission, Met, Place, Received, Status, Storage};
-use crate::ids::{Key, MessageId, PeerId, PlacementId, ReceiveId};
+use super::header::{Flags, MessageHeader, MessageKind};
+use super::peer::MatchRequestState;
+use super::{PointToPoint, Matched, PayloadStore, ReceiveResult, Status, MessageStorage};
+use crate::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
 use crate::list::NONE;
 use crate::message::envelope::Pattern;
 use crate::message::matching::Full;
@@ -11,11 +11,11 @@ use crate::message::matching::Full;
 /// The body of a receive; the fields of one that is not matched come first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(feature = "optimize_for_size"), repr(C))]
-pub struct Receive {
+pub struct ReceiveBody {
     /// Bytes of its buffer.
     pub(super) room: u64,
     pub(super) user: u32,
-    pub(super) errand: Errand,
+    pub(super) control: PendingControl,
     /// The matched message: its sender, and the sender's number for it.
     pub(super) from: PeerId,
     pub(super) message: u32,
@@ -28,27 +28,27 @@ pub struct Receive {
 
 /// The pending action for a matched receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Errand {
+pub(super) enum PendingControl {
     Nothing,
     /// Send an RTS ACK; then pull the payload, or report the truncation.
-    Claim {
+    RtsAck {
         truncated: bool,
     },
     Pull,
     /// The host is pulling the payload.
     Pulling,
-    Taken,
+    Fin,
     Truncated,
 }
 
-impl Default for Receive {
+impl Default for ReceiveBody {
     fn default() -> Self {
         let from = PeerId(NONE);
-        Self { room: 0, user: 0, errand: Errand::Nothing, from, message: 0, bytes: 0, at: None, link: NONE, number: 0 }
+        Self { room: 0, user: 0, control: PendingControl::Nothing, from, message: 0, bytes: 0, at: None, link: NONE, number: 0 }
     }
 }
 
-impl Receive {
+impl ReceiveBody {
     /// Returns the `user` value of an unmatched receive, and resets it to the default.
     #[inline]
     pub(super) fn empty(&mut self) -> u32 {
@@ -59,17 +59,17 @@ impl Receive {
 
 /// The body of an unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Message {
+pub struct MessageBody {
     /// The sender's number for it.
     pub(super) message: u32,
     pub(super) bytes: u64,
     pub(super) at: Option<u64>,
     /// `None`: the payload is at the sender.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<PayloadStore>,
     pub(super) synchronous: bool,
     /// Its record is not one of those that the peer counts.
     pub(super) is_spare: bool,
-    pub(super) tells: Tells,
+    pub(super) reply: Reply,
     /// The record is freed after the pending header was sent.
     pub(super) is_over: bool,
     pub(super) link: u32,
@@ -79,13 +79,13 @@ pub struct Message {
 
 /// The header that is pending for a message's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Tells {
+pub(super) enum Reply {
     Nothing,
-    Claim,
-    Taken,
+    RtsAck,
+    Fin,
 }
 
-impl Default for Message {
+impl Default for MessageBody {
     fn default() -> Self {
         Self {
             message: 0,
@@ -94,7 +94,7 @@ impl Default for Message {
             place: None,
             synchronous: false,
             is_spare: false,
-            tells: Tells::Nothing,
+            reply: Reply::Nothing,
             is_over: false,
             link: NONE,
             id: None,
@@ -102,15 +102,15 @@ impl Default for Message {
     }
 }
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// Posts a receive of a message of up to `room` bytes, or matches it with an unexpected message.
     ///
     /// # Errors
     /// [`Full`]: every receive record is in use; poll actions first.
-    pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<Received, Full> {
-        match self.receive_kept(&pattern, room, user)? {
-            Some(met) => Ok(Received::Met(met)),
-            None => self.wait_for(pattern, room, user).map(Received::Waits),
+    pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveResult, Full> {
+        match self.receive_unexpected(&pattern, room, user)? {
+            Some(met) => Ok(ReceiveResult::Matched(met)),
+            None => self.post(pattern, room, user).map(ReceiveResult::Posted),
         }
     }
 
@@ -119,9 +119,9 @@ impl<S: Storage> Admission<S> {
     /// # Errors
     /// As [`receive`](Self::receive).
     #[inline]
-    pub fn receive_kept(&mut self, pattern: &Pattern, room: u64, user: u32) -> Result<Option<Met>, Full> {
+    pub fn receive_unexpected(&mut self, pattern: &Pattern, room: u64, user: u32) -> Result<Option<Matched>, Full> {
         match self.matching.first_message(pattern) {
-            Some(message) => self.meet(message, room, user).map(Some),
+            Some(message) => self.match_unexpected(message, room, user).map(Some),
             None => Ok(None),
         }
     }
@@ -131,16 +131,16 @@ impl<S: Storage> Admission<S> {
     /// # Errors
     /// As [`receive`](Self::receive).
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub fn wait_for(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveId, Full> {
+    pub fn post(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveId, Full> {
         let receive = self.matching.post_with(pattern, |body| (body.room, body.user) = (room, user))?;
         match pattern.source {
             Some(source) => {
-                if self.peer(source).is_some_and(|peer| peer.held > 0) {
-                    self.matching.set_unasked(receive, true);
+                if self.peer(source).is_some_and(|peer| peer.held_there > 0) {
+                    self.matching.set_needs_request(receive, true);
                     self.activate(source);
                 }
             }
-            None => self.activate_holding(),
+            None => self.activate_holders(),
         }
         Ok(receive)
     }
@@ -149,30 +149,30 @@ impl<S: Storage> Admission<S> {
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub fn receive_matched(&mut self, message: MessageId, room: u64, user: u32) -> Result<Option<Met>, Full> {
+    pub fn receive_matched(&mut self, message: MessageId, room: u64, user: u32) -> Result<Option<Matched>, Full> {
         if self.matching.message(message).is_none_or(|(_, body)| body.is_over) || !self.matching.is_taken(message) {
             return Ok(None);
         }
-        self.meet(message, room, user).map(Some)
+        self.match_unexpected(message, room, user).map(Some)
     }
 
     /// Matches an unexpected message with its receive.
-    fn meet(&mut self, message: MessageId, room: u64, user: u32) -> Result<Met, Full> {
+    fn match_unexpected(&mut self, message: MessageId, room: u64, user: u32) -> Result<Matched, Full> {
         let Some((envelope, body)) = self.matching.message(message) else { return Err(Full) };
         let (envelope, body) = (*envelope, *body);
         let status = Status { envelope, bytes: body.bytes };
         if let Some(place) = body.place {
             self.matching.take(message);
-            return Ok(Met::Kept { message, place, status });
+            return Ok(Matched::Unexpected { message, place, status });
         }
         let truncated = body.bytes > room;
-        let errand = if truncated { Errand::Truncated } else { Errand::Pull };
+        let errand = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
         let pattern = Pattern { context: envelope.context, source: Some(envelope.source), tag: Some(envelope.tag) };
         let id = self.matching.take_receive_record(pattern, |body| (body.room, body.user) = (room, user))?;
         self.matching.take(message);
-        self.start(id, envelope.source, body.message, (body.bytes, body.at), errand);
+        self.begin_transfer(id, envelope.source, body.message, (body.bytes, body.at), errand);
         self.end_message(message);
-        Ok(if truncated { Met::Truncated(status) } else { Met::Coming(status) })
+        Ok(if truncated { Matched::Truncated(status) } else { Matched::Pending(status) })
     }
 
     /// Frees the buffer of an unexpected message: its payload was copied.
@@ -183,16 +183,16 @@ impl<S: Storage> Admission<S> {
         let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
         let (place, synchronous) = (kept.body.place.take(), kept.body.synchronous);
         match place {
-            Some(Place::Slot(slot)) => self.free_slots.push_front(self.slots.as_mut(), slot, |slot| slot),
-            Some(Place::Short(_)) => {}
+            Some(PayloadStore::Slot(slot)) => self.free_slots.push_front(self.slots.as_mut(), slot, |slot| slot),
+            Some(PayloadStore::Short(_)) => {}
             None => return,
         }
         let sender = self
             .matching
             .message(message)
             .and_then(|(envelope, _)| self.peers.as_ref().get(envelope.source.0 as usize));
-        if synchronous && sender.is_some_and(|sender| !sender.is_gone) {
-            self.tell(message, Tells::Taken);
+        if synchronous && sender.is_some_and(|sender| !sender.is_failed) {
+            self.queue_reply(message, Reply::Fin);
         }
         self.end_message(message);
     }
@@ -201,7 +201,7 @@ impl<S: Storage> Admission<S> {
     fn end_message(&mut self, message: MessageId) {
         let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
         kept.body.is_over = true;
-        if kept.body.tells == Tells::Nothing {
+        if kept.body.reply == Reply::Nothing {
             self.free_message(message);
         }
     }
@@ -216,36 +216,36 @@ impl<S: Storage> Admission<S> {
             return;
         }
         if let Some(peer) = self.peer(from) {
-            peer.untaken = peer.untaken.wrapping_sub(1);
+            peer.unexpected_count = peer.unexpected_count.wrapping_sub(1);
             peer.freed = peer.freed.wrapping_add(1);
         }
-        self.owe(from, false);
+        self.schedule_credit(from, false);
     }
 
     /// Queues a header to the sender of an unexpected message.
-    pub(super) fn tell(&mut self, message: MessageId, tells: Tells) {
+    pub(super) fn queue_reply(&mut self, message: MessageId, tells: Reply) {
         let messages = self.matching.messages.as_mut();
         if let Some(kept) = messages.get_mut(message.record as usize) {
-            kept.body.tells = tells;
+            kept.body.reply = tells;
             kept.body.id = Some(message);
-            self.told.push(messages, message.record, |kept| &mut kept.body.link);
+            self.replies.push(messages, message.record, |kept| &mut kept.body.link);
         }
     }
 
     /// Records the message that a receive matched, whose payload is at its sender.
-    pub(super) fn start(
+    pub(super) fn begin_transfer(
         &mut self,
         receive: ReceiveId,
         from: PeerId,
         message: u32,
         of: (u64, Option<u64>),
-        errand: Errand,
+        errand: PendingControl,
     ) {
         let receives = self.matching.receives.as_mut();
         if let Some(posted) = receives.get_mut(receive.record as usize) {
             let (bytes, at) = of;
-            posted.body = Receive { errand, from, message, bytes, at, number: receive.number, ..posted.body };
-            self.errands.push(receives, receive.record, |posted| &mut posted.body.link);
+            posted.body = ReceiveBody { control: errand, from, message, bytes, at, number: receive.number, ..posted.body };
+            self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
         }
     }
 
@@ -262,38 +262,38 @@ impl<S: Storage> Admission<S> {
         if self.pulled(receive).is_some() {
             let receives = self.matching.receives.as_mut();
             if let Some(posted) = receives.get_mut(receive.record as usize) {
-                posted.body.errand = Errand::Taken;
-                self.errands.push(receives, receive.record, |posted| &mut posted.body.link);
+                posted.body.control = PendingControl::Fin;
+                self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
             }
         }
     }
 
     /// Reports that memory for a pulled message was granted: send the returned CTS to its sender. `None`: the message
     /// is not pulled any more.
-    pub fn grant(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
-        let Receive { from, message, .. } = self.pulled(receive)?;
+    pub fn grant(&mut self, receive: ReceiveId, placement: PlacementId, key: RemoteKey) -> Option<(PeerId, MessageHeader)> {
+        let ReceiveBody { from, message, .. } = self.pulled(receive)?;
         self.matching.free_receive(receive);
-        let head = self.head(from, Kind::Grant, Flags::empty());
+        let head = self.head(from, MessageKind::Cts, Flags::empty());
         Some((from, head.word(message).word(placement.0).long(key.0)))
     }
 
     /// As [`grant`](Self::grant), for the next part of the message only: more grants follow, in the order of the parts.
-    pub fn grant_part(&mut self, receive: ReceiveId, placement: PlacementId, key: Key) -> Option<(PeerId, Head)> {
-        let Receive { from, message, .. } = self.pulled(receive)?;
-        let head = self.head(from, Kind::Grant, Flags::MORE);
+    pub fn grant_part(&mut self, receive: ReceiveId, placement: PlacementId, key: RemoteKey) -> Option<(PeerId, MessageHeader)> {
+        let ReceiveBody { from, message, .. } = self.pulled(receive)?;
+        let head = self.head(from, MessageKind::Cts, Flags::MORE);
         Some((from, head.word(message).word(placement.0).long(key.0)))
     }
 
     /// Reports that a pulled message cannot be moved: its sender failed.
-    pub fn abandon(&mut self, receive: ReceiveId) {
+    pub fn cancel_pull(&mut self, receive: ReceiveId) {
         if self.pulled(receive).is_some() {
             self.matching.free_receive(receive);
         }
     }
 
-    fn pulled(&self, receive: ReceiveId) -> Option<Receive> {
+    fn pulled(&self, receive: ReceiveId) -> Option<ReceiveBody> {
         let (_, body) = self.matching.receive(receive)?;
-        (body.errand == Errand::Pulling).then_some(*body)
+        (body.control == PendingControl::Pulling).then_some(*body)
     }
 
     /// Whether a receive may match an unbuffered RTS of `from`: no older dropped header there can match it.
@@ -301,32 +301,32 @@ impl<S: Storage> Admission<S> {
         let Some(peer) = self.peers.as_ref().get(from.0 as usize) else { return false };
         let Some(posted) = self.matching.receives.as_ref().get(receive.record as usize) else { return false };
         #[cfg(not(mutant = "offer_overtakes"))]
-        let is_clear = peer.held == 0
-            || if posted.pattern.source.is_some() { !posted.unasked } else { posted.number < peer.cursor };
+        let is_clear = peer.held_there == 0
+            || if posted.pattern.source.is_some() { !posted.needs_request } else { posted.number < peer.cursor };
         #[cfg(mutant = "offer_overtakes")]
         let is_clear = peer.held == 0 || posted.waits;
         is_clear
     }
 
     /// Counts a dropped header of a message that a peer holds; `receive` is the first that matches it.
-    pub(super) fn forget(&mut self, from: PeerId, receive: Option<ReceiveId>) {
+    pub(super) fn count_dropped(&mut self, from: PeerId, receive: Option<ReceiveId>) {
         let posts = self.matching.posts;
-        if self.peer(from).is_some_and(|peer| peer.held == 0) {
+        if self.peer(from).is_some_and(|peer| peer.held_there == 0) {
             // All posted receives are clear. Those that sent a match request earlier must not be treated as older.
             #[cfg(not(mutant = "asked_behind"))]
-            self.matching.set_all_asked(from);
+            self.matching.clear_needs_request(from);
         }
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from.0 as usize) else { return };
-        if peer.held == 0 {
+        if peer.held_there == 0 {
             peer.cursor = posts;
         }
-        peer.held = peer.held.saturating_add(1);
+        peer.held_there = peer.held_there.saturating_add(1);
         peer.probed = 0;
-        peer.again |= match peer.ask {
-            Ask::Receive(asked) => receive == Some(asked),
-            Ask::Probe(_) => true,
-            Ask::Nothing | Ask::Promised => false,
+        peer.again |= match peer.own_request {
+            MatchRequestState::Receive(asked) => receive == Some(asked),
+            MatchRequestState::Probe(_) => true,
+            MatchRequestState::Nothing | MatchRequestState::Reserved => false,
         };
         if !peer.is_holding {
             peer.is_holding = true;
@@ -336,11 +336,11 @@ impl<S: Storage> Admission<S> {
     }
 
     /// Lists the peers that hold messages: match requests may be due.
-    pub(super) fn activate_holding(&mut self) {
+    pub(super) fn activate_holders(&mut self) {
         let mut all = core::mem::replace(&mut self.holding, crate::list::List::EMPTY);
         while let Some(record) = all.pop(self.peers.as_mut(), |peer| &mut peer.holding_link) {
             let Some(peer) = self.peer(PeerId(record)) else { return };
-            if peer.held == 0 {
+            if peer.held_there == 0 {
                 peer.is_holding = false;
                 continue;
             }

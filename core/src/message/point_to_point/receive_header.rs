@@ -1,93 +1,93 @@
 //! Handling of received headers.
 
-use super::header::{Flags, Head, Read, Said, Shown};
-use super::receive::{Errand, Message, Tells};
-use super::{Admission, Outcome, Place, Status, Storage};
+use super::header::{Flags, MessageHeader, Header, Body, Descriptor};
+use super::receive::{PendingControl, MessageBody, Reply};
+use super::{PointToPoint, Outcome, PayloadStore, Status, MessageStorage};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// Handles a message of `bytes` bytes, header and payload. `head` are its first bytes: at least the whole header.
     /// Expected O(1).
     #[inline]
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Outcome {
-        if let Some((context, tag, credit)) = Head::read_short(head)
-            && let Some(payload) = bytes.checked_sub(Head::EAGER as u32)
+        if let Some((context, tag, credit)) = MessageHeader::parse_inline(head)
+            && let Some(payload) = bytes.checked_sub(MessageHeader::EAGER as u32)
             && payload <= self.config.short
         {
-            return self.handle_short(from, context, tag, credit, payload);
+            return self.handle_inline(from, context, tag, credit, payload);
         }
-        match Read::of(head) {
-            Some(read) => self.react(from, &read, bytes),
-            None => Outcome::Nonsense,
+        match Header::parse(head) {
+            Some(read) => self.handle_parsed(from, &read, bytes),
+            None => Outcome::ProtocolViolation,
         }
     }
 
     #[inline]
-    pub(super) fn react(&mut self, from: PeerId, read: &Read, bytes: u32) -> Outcome {
-        if self.peer(from).is_none_or(|peer| peer.is_gone) {
-            return Outcome::Nonsense;
+    pub(super) fn handle_parsed(&mut self, from: PeerId, read: &Header, bytes: u32) -> Outcome {
+        if self.peer(from).is_none_or(|peer| peer.is_failed) {
+            return Outcome::ProtocolViolation;
         }
         let flags = read.flags;
-        let outcome = match read.said {
+        let outcome = match read.body {
             // The outcome is written once, in place: a copy would stall until the processor has written all of its
             // parts.
-            Said::Eager(ref shown) if self.hear(from, read).is_some() => {
-                return self.arrive_eager(from, shown, flags, bytes);
+            Body::Eager(ref shown) if self.apply_credit(from, read).is_some() => {
+                return self.handle_eager(from, shown, flags, bytes);
             }
-            Said::Eager(_) => None,
+            Body::Eager(_) => None,
             // A header with an impossible credit has no other effect.
-            _ if self.peer(from).is_none_or(|peer| peer.says(read.freed, read.settled).is_none()) => None,
-            Said::Announce(shown) => self.arrive_announced(from, &shown, flags),
-            Said::Offer(shown) => self.arrive_offer(from, &shown),
-            Said::Credit => Some(Outcome::Nothing),
-            Said::Grant { message, placement, key } => {
-                self.hear_grant(from, message, placement, key, flags.contains(Flags::MORE))
+            _ if self.peer(from).is_none_or(|peer| peer.credit_delta(read.freed, read.settled).is_none()) => None,
+            Body::Rts(shown) => self.handle_rts(from, &shown, flags),
+            Body::UnbufferedRts(shown) => self.handle_unbuffered_rts(from, &shown),
+            Body::Credit => Some(Outcome::Nothing),
+            Body::Cts { message, placement, key } => {
+                self.handle_cts(from, message, placement, key, flags.contains(Flags::MORE))
             }
-            Said::Taken(message) => self.hear_taken(from, message),
-            Said::Truncated(message) => self.hear_truncated(from, message),
-            Said::Flush => {
-                self.owe(from, true);
+            Body::Fin(message) => self.handle_fin(from, message),
+            Body::Truncated(message) => self.handle_truncated(from, message),
+            Body::Flush => {
+                self.schedule_credit(from, true);
                 Some(Outcome::Nothing)
             }
-            Said::Claim(message) => self.hear_claim(from, message),
-            Said::Want { context, tag } => {
-                self.hear_want(from, Context(context), super::tag_of(tag, flags.contains(Flags::ANY_TAG)))
+            Body::RtsAck(message) => self.handle_rts_ack(from, message),
+            Body::MatchRequest { context, tag } => {
+                self.handle_match_request(from, Context(context), super::tag_of(tag, flags.contains(Flags::ANY_TAG)))
             }
-            Said::Found(shown) => self.hear_found(from, &shown, flags),
-            Said::Missing => self.hear_missing(from),
-            Said::Decline => self.hear_decline(from),
+            Body::MatchFound(shown) => self.handle_match_found(from, &shown, flags),
+            Body::NoMatch => self.handle_no_match(from),
+            Body::Decline => self.handle_decline(from),
         };
         // RTS ACKs are handled before the credit that settles the messages up to them.
-        outcome.filter(|_| self.hear(from, read).is_some()).unwrap_or(Outcome::Nonsense)
+        outcome.filter(|_| self.apply_credit(from, read).is_some()).unwrap_or(Outcome::ProtocolViolation)
     }
 
     /// Handles the credit of a header. `None`: it is not possible.
-    fn hear(&mut self, from: PeerId, read: &Read) -> Option<()> {
-        if self.peer(from)?.hear(read.freed, read.settled)? {
+    fn apply_credit(&mut self, from: PeerId, read: &Header) -> Option<()> {
+        if self.peer(from)?.apply_credit(read.freed, read.settled)? {
             self.activate(from);
         }
         Some(())
     }
 
     /// Counts a message header. `None`: it exceeds the peer's credit.
-    fn count_shown(&mut self, from: PeerId, flags: Flags) -> Option<()> {
+    fn count_header(&mut self, from: PeerId, flags: Flags) -> Option<()> {
         let headers = self.config.headers;
-        let peer = self.peer(from).filter(|peer| peer.untaken < headers)?;
+        let peer = self.peer(from).filter(|peer| peer.unexpected_count < headers)?;
         if flags.contains(Flags::OFFERED) {
-            peer.held = peer.held.checked_sub(1)?;
+            peer.held_there = peer.held_there.checked_sub(1)?;
         }
-        peer.seen = peer.seen.wrapping_add(1);
+        peer.received = peer.received.wrapping_add(1);
         Some(())
     }
 
-    fn arrive_eager(&mut self, from: PeerId, shown: &Shown, flags: Flags, bytes: u32) -> Outcome {
-        let Some(payload) = bytes.checked_sub(Head::EAGER as u32) else { return Outcome::Nonsense };
+    fn handle_eager(&mut self, from: PeerId, shown: &Descriptor, flags: Flags, bytes: u32) -> Outcome {
+        let Some(payload) = bytes.checked_sub(MessageHeader::EAGER as u32) else { return Outcome::ProtocolViolation };
         let (is_short, synchronous) = (payload <= self.config.short, flags.contains(Flags::SYNCHRONOUS));
         let is_known = shown.message != NONE;
-        if !is_known && (!is_short || synchronous) || self.count_shown(from, flags).is_none() {
-            return Outcome::Nonsense;
+        if !is_known && (!is_short || synchronous) || self.count_header(from, flags).is_none() {
+            return Outcome::ProtocolViolation;
         }
         let status = || {
             let envelope = Envelope { context: Context(shown.context), source: from, tag: Tag(shown.tag) };
@@ -98,55 +98,55 @@ impl<S: Storage> Admission<S> {
         }
         let urged = flags.contains(Flags::PROMPT);
         let Some(receive) = self.matching.first_receive(&status().envelope) else {
-            let Some(place) = self.keep_eager(&status(), shown.message, synchronous) else { return Outcome::Nonsense };
-            self.owe(from, urged);
+            let Some(place) = self.store_eager(&status(), shown.message, synchronous) else { return Outcome::ProtocolViolation };
+            self.schedule_credit(from, urged);
             return match place {
-                Some(place) => Outcome::Keep { place, start: Head::EAGER },
+                Some(place) => Outcome::Store { place, start: MessageHeader::EAGER },
                 None => Outcome::Nothing,
             };
         };
-        let Some((_, body)) = self.matching.receive(receive) else { return Outcome::Nonsense };
+        let Some((_, body)) = self.matching.receive(receive) else { return Outcome::ProtocolViolation };
         let user = body.user;
         self.matching.unpost(receive);
         if let Some(peer) = self.peer(from) {
             peer.freed = peer.freed.wrapping_add(1);
         }
         if synchronous {
-            self.start(receive, from, shown.message, (0, None), Errand::Taken);
+            self.begin_transfer(receive, from, shown.message, (0, None), PendingControl::Fin);
         } else {
             self.matching.free_receive(receive);
         }
-        self.owe(from, urged);
-        Outcome::Into { user, start: Head::EAGER, status: status() }
+        self.schedule_credit(from, urged);
+        Outcome::Into { user, start: MessageHeader::EAGER, status: status() }
     }
 
-    fn arrive_announced(&mut self, from: PeerId, shown: &Shown, flags: Flags) -> Option<Outcome> {
-        self.count_shown(from, flags)?;
+    fn handle_rts(&mut self, from: PeerId, shown: &Descriptor, flags: Flags) -> Option<Outcome> {
+        self.count_header(from, flags)?;
         let status = self.status(from, shown);
         let Some(receive) = self.matching.first_receive(&status.envelope) else {
             let (message, bytes, at) = (shown.message, shown.bytes, Some(shown.at));
             let synchronous = flags.contains(Flags::SYNCHRONOUS);
-            let body = Message { message, bytes, at, synchronous, ..Message::default() };
-            self.matching.keep(status.envelope, body).ok()?;
+            let body = MessageBody { message, bytes, at, synchronous, ..MessageBody::default() };
+            self.matching.queue_unexpected(status.envelope, body).ok()?;
             let peer = self.peer(from)?;
-            peer.untaken = peer.untaken.wrapping_add(1);
+            peer.unexpected_count = peer.unexpected_count.wrapping_add(1);
             return Some(Outcome::Nothing);
         };
         let peer = self.peer(from)?;
         peer.freed = peer.freed.wrapping_add(1);
-        self.owe(from, false);
-        self.join(receive, &status, shown, false)
+        self.schedule_credit(from, false);
+        self.match_rts(receive, &status, shown, false)
     }
 
-    fn arrive_offer(&mut self, from: PeerId, shown: &Shown) -> Option<Outcome> {
+    fn handle_unbuffered_rts(&mut self, from: PeerId, shown: &Descriptor) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        peer.seen = peer.seen.wrapping_add(1);
+        peer.received = peer.received.wrapping_add(1);
         let status = self.status(from, shown);
         let receive = self.matching.first_receive(&status.envelope);
         match receive.filter(|receive| self.is_clear(*receive, from)) {
-            Some(receive) => self.join(receive, &status, shown, true),
+            Some(receive) => self.match_rts(receive, &status, shown, true),
             None => {
-                self.forget(from, receive);
+                self.count_dropped(from, receive);
                 Some(Outcome::Nothing)
             }
         }
@@ -154,48 +154,48 @@ impl<S: Storage> Admission<S> {
 
     /// Matches a posted receive with a message whose payload is at its sender, and sends an RTS ACK if that was an
     /// unbuffered RTS.
-    pub(super) fn join(&mut self, receive: ReceiveId, status: &Status, shown: &Shown, claims: bool) -> Option<Outcome> {
+    pub(super) fn match_rts(&mut self, receive: ReceiveId, status: &Status, shown: &Descriptor, claims: bool) -> Option<Outcome> {
         let (_, body) = self.matching.receive(receive)?;
         let (user, truncated, from) = (body.user, shown.bytes > body.room, status.envelope.source);
         self.matching.unpost(receive);
         let errand = match (claims, truncated) {
-            (true, _) => Errand::Claim { truncated },
-            (false, true) => Errand::Truncated,
-            (false, false) => Errand::Pull,
+            (true, _) => PendingControl::RtsAck { truncated },
+            (false, true) => PendingControl::Truncated,
+            (false, false) => PendingControl::Pull,
         };
         if claims {
             let peer = self.peer(from)?;
-            peer.verdicts = peer.verdicts.wrapping_add(1);
+            peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
         }
-        self.start(receive, from, shown.message, (shown.bytes, Some(shown.at)), errand);
+        self.begin_transfer(receive, from, shown.message, (shown.bytes, Some(shown.at)), errand);
         let status = *status;
-        Some(if truncated { Outcome::Truncated { user, status } } else { Outcome::Coming { user, status } })
+        Some(if truncated { Outcome::Truncated { user, status } } else { Outcome::Pending { user, status } })
     }
 
     /// Queues an unexpected eager message, and returns where its payload is stored, if there is room.
-    fn keep_eager(&mut self, status: &Status, message: u32, synchronous: bool) -> Option<Option<Place>> {
+    fn store_eager(&mut self, status: &Status, message: u32, synchronous: bool) -> Option<Option<PayloadStore>> {
         let from = status.envelope.source;
-        let body = Message { message, bytes: status.bytes, synchronous, ..Message::default() };
-        let id = self.matching.keep(status.envelope, body).ok()?;
+        let body = MessageBody { message, bytes: status.bytes, synchronous, ..MessageBody::default() };
+        let id = self.matching.queue_unexpected(status.envelope, body).ok()?;
         let place = if status.bytes <= u64::from(self.config.short) {
-            Some(Place::Short(id.record))
+            Some(PayloadStore::Short(id.record))
         } else if status.bytes <= u64::from(self.config.slot) {
-            self.free_slots.pop(self.slots.as_mut(), |slot| slot).map(Place::Slot)
+            self.free_slots.pop(self.slots.as_mut(), |slot| slot).map(PayloadStore::Slot)
         } else {
             None
         };
         let peer = self.peer(from)?;
-        peer.untaken = peer.untaken.wrapping_add(1);
+        peer.unexpected_count = peer.unexpected_count.wrapping_add(1);
         if place.is_none() {
             peer.owed = peer.owed.wrapping_sub(1);
-            peer.verdicts = peer.verdicts.wrapping_add(1);
-            self.tell(id, Tells::Claim);
+            peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
+            self.queue_reply(id, Reply::RtsAck);
         }
         self.matching.messages.as_mut().get_mut(id.record as usize)?.body.place = place;
         Some(place)
     }
 
-    pub(super) fn status(&self, from: PeerId, shown: &Shown) -> Status {
+    pub(super) fn status(&self, from: PeerId, shown: &Descriptor) -> Status {
         let envelope = Envelope { context: Context(shown.context), source: from, tag: Tag(shown.tag) };
         Status { envelope, bytes: shown.bytes }
     }

@@ -1,115 +1,115 @@
 //! Handling of a peer's responses: RTS ACK, CTS, FIN, truncation, and match requests with their replies.
 
-use super::header::{Flags, Shown};
-use super::peer::Ask;
-use super::send::Stage;
-use super::{Admission, Outcome, Storage};
-use crate::ids::{Key, PeerId, PlacementId};
+use super::header::{Flags, Descriptor};
+use super::peer::MatchRequestState;
+use super::send::SendState;
+use super::{PointToPoint, Outcome, MessageStorage};
+use crate::ids::{RemoteKey, PeerId, PlacementId};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 
-impl<S: Storage> Admission<S> {
+impl<S: MessageStorage> PointToPoint<S> {
     /// The stage of a message to this peer.
-    fn stage(&self, to: PeerId, message: u32) -> Option<Stage> {
+    fn send_state(&self, to: PeerId, message: u32) -> Option<SendState> {
         let send = self.sends.as_ref().get(message as usize)?;
-        (send.peer == to).then_some(send.stage)
+        (send.peer == to).then_some(send.state)
     }
 
-    pub(super) fn hear_claim(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
-        match self.stage(from, message)? {
-            Stage::Held => {
+    pub(super) fn handle_rts_ack(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
+        match self.send_state(from, message)? {
+            SendState::Held => {
                 self.unhold(message);
                 let peer = self.peer(from)?;
-                if peer.promised == message {
-                    peer.promised = NONE;
+                if peer.reserved == message {
+                    peer.reserved = NONE;
                 }
             }
-            Stage::Eager => self.unleave(message),
+            SendState::Eager => self.unlink_eager(message),
             _ => return None,
         }
-        self.sends.as_mut().get_mut(message as usize)?.stage = Stage::Announced;
+        self.sends.as_mut().get_mut(message as usize)?.state = SendState::RtsSent;
         self.activate(from);
         Some(Outcome::Nothing)
     }
 
-    pub(super) fn hear_grant(
+    pub(super) fn handle_cts(
         &mut self,
         from: PeerId,
         message: u32,
         placement: PlacementId,
-        key: Key,
+        key: RemoteKey,
         more: bool,
     ) -> Option<Outcome> {
-        let user = if more { self.announced(from, message)? } else { self.end_announced(from, message)? };
+        let user = if more { self.rts_user(from, message)? } else { self.end_rendezvous(from, message)? };
         Some(Outcome::Place { user, placement, key, more })
     }
 
-    pub(super) fn hear_taken(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
-        let user = match self.stage(from, message)? {
-            Stage::Announced => self.end_announced(from, message)?,
-            stage @ (Stage::Eager | Stage::Accepted) => {
+    pub(super) fn handle_fin(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
+        let user = match self.send_state(from, message)? {
+            SendState::RtsSent => self.end_rendezvous(from, message)?,
+            stage @ (SendState::Eager | SendState::Accepted) => {
                 let send = self.sends.as_ref().get(message as usize).filter(|send| send.synchronous)?;
                 let user = send.user;
-                if stage == Stage::Eager {
-                    self.unleave(message);
+                if stage == SendState::Eager {
+                    self.unlink_eager(message);
                 }
                 self.free_send(message);
                 user
             }
-            Stage::Free | Stage::Held => return None,
+            SendState::Free | SendState::Held => return None,
         };
         Some(Outcome::Sent { user, truncated: false })
     }
 
     /// A message that fits the eager limit is not reported as truncated: whether its payload was stored depends on
     /// timing.
-    pub(super) fn hear_truncated(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
+    pub(super) fn handle_truncated(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
         let fits = self.sends.as_ref().get(message as usize)?.fits;
-        let user = self.end_announced(from, message)?;
+        let user = self.end_rendezvous(from, message)?;
         Some(Outcome::Sent { user, truncated: !fits })
     }
 
     /// The `user` value of a message whose payload the peer may request.
-    fn announced(&self, from: PeerId, message: u32) -> Option<u32> {
-        if self.stage(from, message)? != Stage::Announced {
+    fn rts_user(&self, from: PeerId, message: u32) -> Option<u32> {
+        if self.send_state(from, message)? != SendState::RtsSent {
             return None;
         }
         Some(self.sends.as_ref().get(message as usize)?.user)
     }
 
-    fn end_announced(&mut self, from: PeerId, message: u32) -> Option<u32> {
-        let user = self.announced(from, message)?;
+    fn end_rendezvous(&mut self, from: PeerId, message: u32) -> Option<u32> {
+        let user = self.rts_user(from, message)?;
         self.free_send(message);
         Some(user)
     }
 
-    pub(super) fn hear_want(&mut self, from: PeerId, context: Context, tag: Option<Tag>) -> Option<Outcome> {
+    pub(super) fn handle_match_request(&mut self, from: PeerId, context: Context, tag: Option<Tag>) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        if peer.wanted.is_some() || peer.promised != NONE {
+        if peer.match_request.is_some() || peer.reserved != NONE {
             return None;
         }
-        peer.wanted = Some((context, tag));
+        peer.match_request = Some((context, tag));
         self.activate(from);
         Some(Outcome::Nothing)
     }
 
-    pub(super) fn hear_decline(&mut self, from: PeerId) -> Option<Outcome> {
+    pub(super) fn handle_decline(&mut self, from: PeerId) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        if peer.promised == NONE {
+        if peer.reserved == NONE {
             return None;
         }
-        peer.promised = NONE;
+        peer.reserved = NONE;
         self.activate(from);
         Some(Outcome::Nothing)
     }
 
     /// Handles the reply that a match request found a message.
-    pub(super) fn hear_found(&mut self, from: PeerId, shown: &Shown, flags: Flags) -> Option<Outcome> {
+    pub(super) fn handle_match_found(&mut self, from: PeerId, shown: &Descriptor, flags: Flags) -> Option<Outcome> {
         let status = self.status(from, shown);
         self.activate(from);
         let peer = self.peer(from)?;
-        match core::mem::replace(&mut peer.ask, Ask::Nothing) {
-            Ask::Receive(receive) => {
+        match core::mem::replace(&mut peer.own_request, MatchRequestState::Nothing) {
+            MatchRequestState::Receive(receive) => {
                 peer.again = false;
                 let Some(pattern) = self.matching.awaited(receive) else {
                     self.peer(from)?.declines = true;
@@ -119,23 +119,23 @@ impl<S: Storage> Admission<S> {
                     return None;
                 }
                 let peer = self.peer(from)?;
-                peer.held = peer.held.checked_sub(1)?;
-                self.join(receive, &status, shown, true)
+                peer.held_there = peer.held_there.checked_sub(1)?;
+                self.match_rts(receive, &status, shown, true)
             }
-            Ask::Probe(number) => self.find(from, number, &status, shown, flags.contains(Flags::SYNCHRONOUS)),
-            Ask::Nothing | Ask::Promised => None,
+            MatchRequestState::Probe(number) => self.reserve_for_probe(from, number, &status, shown, flags.contains(Flags::SYNCHRONOUS)),
+            MatchRequestState::Nothing | MatchRequestState::Reserved => None,
         }
     }
 
-    pub(super) fn hear_missing(&mut self, from: PeerId) -> Option<Outcome> {
+    pub(super) fn handle_no_match(&mut self, from: PeerId) -> Option<Outcome> {
         self.activate(from);
         let peer = self.peer(from)?;
         let again = core::mem::take(&mut peer.again) && !cfg!(mutant = "again_forgotten");
-        match core::mem::replace(&mut peer.ask, Ask::Nothing) {
-            Ask::Receive(receive) => {
+        match core::mem::replace(&mut peer.own_request, MatchRequestState::Nothing) {
+            MatchRequestState::Receive(receive) => {
                 if !again && let Some(pattern) = self.matching.awaited(receive) {
                     match pattern.source {
-                        Some(_) => self.matching.set_unasked(receive, false),
+                        Some(_) => self.matching.set_needs_request(receive, false),
                         None => {
                             let peer = self.peer(from)?;
                             peer.cursor = peer.cursor.max(receive.number.wrapping_add(1));
@@ -143,8 +143,8 @@ impl<S: Storage> Admission<S> {
                     }
                 }
             }
-            Ask::Probe(number) => peer.probed = if again { 0 } else { number },
-            Ask::Nothing | Ask::Promised => return None,
+            MatchRequestState::Probe(number) => peer.probed = if again { 0 } else { number },
+            MatchRequestState::Nothing | MatchRequestState::Reserved => return None,
         }
         Some(Outcome::Nothing)
     }

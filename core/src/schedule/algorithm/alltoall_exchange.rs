@@ -4,18 +4,18 @@
 //! from it replace them; after the last round block b is the one that rank b sent. Qian & Afsahi §5.1.3, equation 5.
 
 use crate::schedule::radix::{Radix, quotient, remainder};
-use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// The rounds; the output holds the input before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) struct Swap {
+pub(in crate::schedule) struct AlltoallExchange {
     pub(in crate::schedule) radix: Radix,
     pub(in crate::schedule) size: u32,
     pub(in crate::schedule) rank: u32,
     pub(in crate::schedule) ports: u32,
 }
 
-impl Swap {
+impl AlltoallExchange {
     const fn digits(&self) -> u32 {
         self.radix.log_up(self.size)
     }
@@ -29,7 +29,7 @@ impl Swap {
     }
 }
 
-impl Part for Swap {
+impl Phase for AlltoallExchange {
     fn len(&self) -> u32 {
         self.digits().wrapping_mul(self.radix.others()).wrapping_mul(3)
     }
@@ -69,12 +69,12 @@ impl Part for Swap {
         let port = port(x, self.ports);
         match quotient(number, others) {
             0 => {
-                let into = Span::new(Place::Scratch, self.blocks(round, below));
-                Step { operation: Operation::Receive { of: rank(below), port, key: round, into }, needs: moved }
+                let into = BlockSpan::new(BlockBuffer::Scratch, self.blocks(round, below));
+                Step { operation: StepOperation::Receive { of: rank(below), port, key: round, into }, dependencies: moved }
             }
             1 => {
-                let from = Span::new(Place::Output, self.blocks(round, above));
-                Step { operation: Operation::Send { to: rank(above), port, key: round, from }, needs: moved }
+                let from = BlockSpan::new(BlockBuffer::Output, self.blocks(round, above));
+                Step { operation: StepOperation::Send { to: rank(above), port, key: round, from }, dependencies: moved }
             }
             _ => {
                 let blocks = self.blocks(round, below);
@@ -82,8 +82,8 @@ impl Part for Swap {
                 let needs = dependencies::step(i, begin.wrapping_add(x))
                     | dependencies::step(i, begin.wrapping_add(others).wrapping_add(sent));
                 let operation =
-                    Operation::Copy { from: Span::new(Place::Scratch, blocks), into: Span::new(Place::Output, blocks) };
-                Step { operation, needs }
+                    StepOperation::Copy { from: BlockSpan::new(BlockBuffer::Scratch, blocks), into: BlockSpan::new(BlockBuffer::Output, blocks) };
+                Step { operation, dependencies: needs }
             }
         }
     }

@@ -6,7 +6,7 @@
 //! that last round (⌊log⌋ rounds are full), and the base of its alltoall is k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// The rounds of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,7 +65,7 @@ impl Rounds {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Dissemination(pub(in crate::schedule) Rounds);
 
-impl Part for Dissemination {
+impl Phase for Dissemination {
     fn len(&self) -> u32 {
         self.0.distances().wrapping_mul(2)
     }
@@ -93,12 +93,12 @@ impl Part for Dissemination {
         let (port, key) = (port(x, rounds.ports), round);
         if kind == 0 {
             let of = Rank(rounds.down(distance));
-            return Step { operation: Operation::Receive { of, port, key, into: Span::SIGNAL }, needs: 0 };
+            return Step { operation: StepOperation::Receive { of, port, key, into: BlockSpan::SIGNAL }, dependencies: 0 };
         }
         let others = rounds.radix.others();
         let to = Rank(rounds.up(distance));
         let needs = dependencies::every(i, 0, others, others.wrapping_mul(2), begin);
-        Step { operation: Operation::Send { to, port, key, from: Span::SIGNAL }, needs }
+        Step { operation: StepOperation::Send { to, port, key, from: BlockSpan::SIGNAL }, dependencies: needs }
     }
 }
 
@@ -107,7 +107,7 @@ impl Part for Dissemination {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Allgather(pub(in crate::schedule) Rounds);
 
-impl Part for Allgather {
+impl Phase for Allgather {
     fn len(&self) -> u32 {
         self.0.distances().wrapping_mul(2)
     }
@@ -136,14 +136,14 @@ impl Part for Allgather {
         let (port, key) = (port(x, rounds.ports), round);
         if kind == 0 {
             let of = rounds.up(distance);
-            let into = Span::new(Place::Output, Blocks::wrapped(of, blocks, rounds.size));
-            return Step { operation: Operation::Receive { of: Rank(of), port, key, into }, needs: 0 };
+            let into = BlockSpan::new(BlockBuffer::Output, Blocks::wrapped(of, blocks, rounds.size));
+            return Step { operation: StepOperation::Receive { of: Rank(of), port, key, into }, dependencies: 0 };
         }
         let others = rounds.radix.others();
         let to = Rank(rounds.down(distance));
-        let from = Span::new(Place::Output, Blocks::wrapped(rounds.rank, blocks, rounds.size));
+        let from = BlockSpan::new(BlockBuffer::Output, Blocks::wrapped(rounds.rank, blocks, rounds.size));
         let needs = dependencies::every(i, 0, others, others.wrapping_mul(2), begin);
-        Step { operation: Operation::Send { to, port, key, from }, needs }
+        Step { operation: StepOperation::Send { to, port, key, from }, dependencies: needs }
     }
 }
 
@@ -164,7 +164,7 @@ impl Alltoall {
     }
 }
 
-impl Part for Alltoall {
+impl Phase for Alltoall {
     fn len(&self) -> u32 {
         self.0.distances().wrapping_mul(3).wrapping_add(2)
     }
@@ -197,41 +197,41 @@ impl Part for Alltoall {
     fn step(&self, i: u32) -> Step {
         let rounds = &self.0;
         let (size, rank) = (rounds.size, rounds.rank);
-        let all = Span::new(Place::Scratch, Blocks::range(0, size));
+        let all = BlockSpan::new(BlockBuffer::Scratch, Blocks::range(0, size));
         let last = self.len().wrapping_sub(1);
         let others = rounds.radix.others();
         if i == 0 {
-            let from = Span::new(Place::Input, Blocks::wrapped(rank, size, size));
-            return Step { operation: Operation::Copy { from, into: all }, needs: 0 };
+            let from = BlockSpan::new(BlockBuffer::Input, Blocks::wrapped(rank, size, size));
+            return Step { operation: StepOperation::Copy { from, into: all }, dependencies: 0 };
         }
         if i == last {
             let stride = size.wrapping_sub(1);
             let reversed = Blocks { first: rank, run: 1, stride, count: size, last: 1, modulus: size };
-            let into = Span::new(Place::Output, reversed);
+            let into = BlockSpan::new(BlockBuffer::Output, reversed);
             let needs = dependencies::steps(i, i.saturating_sub(others), i);
-            return Step { operation: Operation::Copy { from: all, into }, needs };
+            return Step { operation: StepOperation::Copy { from: all, into }, dependencies: needs };
         }
         let (round, begin, kind, x) = rounds.locate(i.wrapping_sub(1), 3);
         let begin = begin.wrapping_add(1);
         let distance = rounds.distance(round, x);
         let (port, key) = (port(x, rounds.ports), round);
-        let here = Span::new(Place::Scratch, self.digits(round, x));
-        let arriving = Span::new(Place::Scratch, self.digits(round, x).shifted(size));
+        let here = BlockSpan::new(BlockBuffer::Scratch, self.digits(round, x));
+        let arriving = BlockSpan::new(BlockBuffer::Scratch, self.digits(round, x).shifted(size));
         let moved = dependencies::steps(i, begin.saturating_sub(others), begin);
         match kind {
             0 => {
                 let of = Rank(rounds.down(distance));
-                Step { operation: Operation::Receive { of, port, key, into: arriving }, needs: moved }
+                Step { operation: StepOperation::Receive { of, port, key, into: arriving }, dependencies: moved }
             }
             1 => {
                 let to = Rank(rounds.up(distance));
-                Step { operation: Operation::Send { to, port, key, from: here }, needs: moved }
+                Step { operation: StepOperation::Send { to, port, key, from: here }, dependencies: moved }
             }
             _ => {
                 let distances = rounds.of(round);
                 let received = dependencies::step(i, begin.wrapping_add(x));
                 let sent = dependencies::step(i, begin.wrapping_add(distances).wrapping_add(x));
-                Step { operation: Operation::Copy { from: arriving, into: here }, needs: received | sent }
+                Step { operation: StepOperation::Copy { from: arriving, into: here }, dependencies: received | sent }
             }
         }
     }

@@ -1,17 +1,17 @@
 //! Phases of one step: a copy between buffers, or a message between two ranks.
 
-use crate::schedule::{Operation, Part, Rank, Span, Step};
+use crate::schedule::{StepOperation, Phase, Rank, BlockSpan, Step};
 
 /// A copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Copy {
-    pub(in crate::schedule) from: Span,
-    pub(in crate::schedule) into: Span,
+    pub(in crate::schedule) from: BlockSpan,
+    pub(in crate::schedule) into: BlockSpan,
     /// One more than its last scratch block.
     pub(in crate::schedule) scratch: u32,
 }
 
-impl Part for Copy {
+impl Phase for Copy {
     fn len(&self) -> u32 {
         1
     }
@@ -37,15 +37,15 @@ impl Part for Copy {
     }
 
     fn step(&self, _: u32) -> Step {
-        Step { operation: Operation::Copy { from: self.from, into: self.into }, needs: 0 }
+        Step { operation: StepOperation::Copy { from: self.from, into: self.into }, dependencies: 0 }
     }
 }
 
 /// The transfer of a tree's result from rank 0 to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) struct Hop {
+pub(in crate::schedule) struct RootTransfer {
     pub(in crate::schedule) side: Side,
-    pub(in crate::schedule) span: Span,
+    pub(in crate::schedule) span: BlockSpan,
 }
 
 /// A rank's role in that transfer.
@@ -56,7 +56,7 @@ pub(in crate::schedule) enum Side {
     Neither,
 }
 
-impl Part for Hop {
+impl Phase for RootTransfer {
     fn len(&self) -> u32 {
         if self.side == Side::Neither { 0 } else { 1 }
     }
@@ -79,10 +79,10 @@ impl Part for Hop {
 
     fn step(&self, _: u32) -> Step {
         let operation = match self.side {
-            Side::Sender { to } => Operation::Send { to: Rank(to), port: 0, key: 0, from: self.span },
-            Side::Receiver { of } => Operation::Receive { of: Rank(of), port: 0, key: 0, into: self.span },
-            Side::Neither => Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL },
+            Side::Sender { to } => StepOperation::Send { to: Rank(to), port: 0, key: 0, from: self.span },
+            Side::Receiver { of } => StepOperation::Receive { of: Rank(of), port: 0, key: 0, into: self.span },
+            Side::Neither => StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL },
         };
-        Step { operation, needs: 0 }
+        Step { operation, dependencies: 0 }
     }
 }

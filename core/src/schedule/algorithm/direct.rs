@@ -4,7 +4,7 @@
 //! Qian & Afsahi §5.1.1 to §5.1.3; pairwise exchange: Mamidala, dissertation §2.1.3 ("pair-wise, linear").
 
 use crate::schedule::radix::{ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// A rank and its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +43,7 @@ impl Allgather {
     }
 }
 
-impl Part for Allgather {
+impl Phase for Allgather {
     fn len(&self) -> u32 {
         self.peers.others().wrapping_mul(2).wrapping_add(self.copies())
     }
@@ -65,21 +65,21 @@ impl Part for Allgather {
     }
 
     fn step(&self, i: u32) -> Step {
-        let output = Span::new(Place::Output, Blocks::one(self.peers.rank));
-        let own = if self.in_place { output } else { Span::new(Place::Input, Blocks::one(0)) };
+        let output = BlockSpan::new(BlockBuffer::Output, Blocks::one(self.peers.rank));
+        let own = if self.in_place { output } else { BlockSpan::new(BlockBuffer::Input, Blocks::one(0)) };
         let Some(i) = i.checked_sub(self.copies()) else {
-            return Step { operation: Operation::Copy { from: own, into: output }, needs: 0 };
+            return Step { operation: StepOperation::Copy { from: own, into: output }, dependencies: 0 };
         };
         let n = quotient(i, 2);
         let (to, of) = self.peers.pair(n);
         let port = port(n, self.peers.ports);
         let operation = if remainder(i, 2) == 0 {
-            let into = Span::new(Place::Output, Blocks::one(of));
-            Operation::Receive { of: Rank(of), port, key: 0, into }
+            let into = BlockSpan::new(BlockBuffer::Output, Blocks::one(of));
+            StepOperation::Receive { of: Rank(of), port, key: 0, into }
         } else {
-            Operation::Send { to: Rank(to), port, key: 0, from: own }
+            StepOperation::Send { to: Rank(to), port, key: 0, from: own }
         };
-        Step { operation, needs: 0 }
+        Step { operation, dependencies: 0 }
     }
 }
 
@@ -103,7 +103,7 @@ impl Alltoall {
     }
 }
 
-impl Part for Alltoall {
+impl Phase for Alltoall {
     fn len(&self) -> u32 {
         self.peers.others().wrapping_mul(2).wrapping_add(1)
     }
@@ -133,28 +133,28 @@ impl Part for Alltoall {
             let (blocks, into) = if self.in_place {
                 (
                     Blocks::wrapped(ahead(self.peers.rank, 1, self.peers.size), self.peers.others(), self.peers.size),
-                    Place::Scratch,
+                    BlockBuffer::Scratch,
                 )
             } else {
-                (Blocks::one(self.peers.rank), Place::Output)
+                (Blocks::one(self.peers.rank), BlockBuffer::Output)
             };
-            let operation = Operation::Copy { from: Span::new(Place::Input, blocks), into: Span::new(into, blocks) };
-            return Step { operation, needs: 0 };
+            let operation = StepOperation::Copy { from: BlockSpan::new(BlockBuffer::Input, blocks), into: BlockSpan::new(into, blocks) };
+            return Step { operation, dependencies: 0 };
         };
         let n = quotient(message, 2);
         let (to, of) = self.pair(n);
         let port = port(n, self.peers.ports);
         let operation = if remainder(message, 2) == 0 {
-            Operation::Receive { of: Rank(of), port, key: 0, into: Span::new(Place::Output, Blocks::one(of)) }
+            StepOperation::Receive { of: Rank(of), port, key: 0, into: BlockSpan::new(BlockBuffer::Output, Blocks::one(of)) }
         } else {
-            let from = if self.in_place { Place::Scratch } else { Place::Input };
-            Operation::Send { to: Rank(to), port, key: 0, from: Span::new(from, Blocks::one(to)) }
+            let from = if self.in_place { BlockBuffer::Scratch } else { BlockBuffer::Input };
+            StepOperation::Send { to: Rank(to), port, key: 0, from: BlockSpan::new(from, Blocks::one(to)) }
         };
         let saved = if self.in_place { dependencies::step(i, 0) } else { 0 };
         let turn = self.peers.ports.wrapping_mul(2);
         let begin = message.wrapping_sub(remainder(message, turn)).wrapping_add(1);
         let before = if self.pairwise { dependencies::steps(i, begin.saturating_sub(turn), begin) } else { 0 };
-        Step { operation, needs: saved | before }
+        Step { operation, dependencies: saved | before }
     }
 }
 
@@ -178,7 +178,7 @@ impl Rooted {
     }
 }
 
-impl Part for Rooted {
+impl Phase for Rooted {
     fn len(&self) -> u32 {
         if self.is_root() { self.peers.others().wrapping_add(self.copies()) } else { 1 }
     }
@@ -204,14 +204,14 @@ impl Part for Rooted {
     }
 
     fn step(&self, i: u32) -> Step {
-        let block = |of: u32| Span::new(if self.gather { Place::Output } else { Place::Input }, Blocks::one(of));
-        let only = Span::new(if self.gather { Place::Input } else { Place::Output }, Blocks::one(0));
-        let message = |n: u32, peer: u32, span: Span, sends: bool| {
+        let block = |of: u32| BlockSpan::new(if self.gather { BlockBuffer::Output } else { BlockBuffer::Input }, Blocks::one(of));
+        let only = BlockSpan::new(if self.gather { BlockBuffer::Input } else { BlockBuffer::Output }, Blocks::one(0));
+        let message = |n: u32, peer: u32, span: BlockSpan, sends: bool| {
             let port = port(n, self.peers.ports);
             if sends {
-                Operation::Send { to: Rank(peer), port, key: 0, from: span }
+                StepOperation::Send { to: Rank(peer), port, key: 0, from: span }
             } else {
-                Operation::Receive { of: Rank(peer), port, key: 0, into: span }
+                StepOperation::Receive { of: Rank(peer), port, key: 0, into: span }
             }
         };
         let operation = if !self.is_root() {
@@ -221,10 +221,10 @@ impl Part for Rooted {
             let (peer, _) = self.peers.pair(i);
             message(i, peer, block(peer), !self.gather)
         } else if self.gather {
-            Operation::Copy { from: only, into: block(self.root) }
+            StepOperation::Copy { from: only, into: block(self.root) }
         } else {
-            Operation::Copy { from: block(self.root), into: only }
+            StepOperation::Copy { from: block(self.root), into: only }
         };
-        Step { operation, needs: 0 }
+        Step { operation, dependencies: 0 }
     }
 }

@@ -7,49 +7,49 @@
 
 use crate::schedule::groups::Groups;
 use crate::schedule::radix::{Radix, quotient, remainder};
-use crate::schedule::{Blocks, Fold, Operation, Order, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, Fold, StepOperation, Order, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// A vector that is being combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) struct Vector {
+pub(in crate::schedule) struct Accumulator {
     pub(in crate::schedule) blocks: u32,
     /// Where the result is accumulated, from block 0 on.
-    pub(in crate::schedule) into: Place,
+    pub(in crate::schedule) into: BlockBuffer,
     /// `into` already holds the rank's own part.
     pub(in crate::schedule) in_place: bool,
 }
 
-impl Vector {
-    pub(in crate::schedule) const fn result(self) -> Span {
-        Span::new(self.into, Blocks::range(0, self.blocks))
+impl Accumulator {
+    pub(in crate::schedule) const fn result(self) -> BlockSpan {
+        BlockSpan::new(self.into, Blocks::range(0, self.blocks))
     }
 
     /// The rank's own part, before it is combined.
-    pub(in crate::schedule) const fn own(self) -> Span {
-        Span::new(Place::Input, Blocks::range(0, self.blocks))
+    pub(in crate::schedule) const fn own(self) -> BlockSpan {
+        BlockSpan::new(BlockBuffer::Input, Blocks::range(0, self.blocks))
     }
 
     /// Scratch blocks before slot `slot`.
     pub(in crate::schedule) const fn before(self, slot: u32) -> u32 {
-        let result = if matches!(self.into, Place::Scratch) { 1 } else { 0 };
+        let result = if matches!(self.into, BlockBuffer::Scratch) { 1 } else { 0 };
         slot.wrapping_add(result).wrapping_mul(self.blocks)
     }
 
     /// Some blocks in slot `slot` of scratch.
-    pub(in crate::schedule) const fn slot(self, slot: u32, blocks: Blocks) -> Span {
-        Span::new(Place::Scratch, blocks.shifted(self.before(slot)))
+    pub(in crate::schedule) const fn slot(self, slot: u32, blocks: Blocks) -> BlockSpan {
+        BlockSpan::new(BlockBuffer::Scratch, blocks.shifted(self.before(slot)))
     }
 }
 
 /// The data that leaders exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) enum What {
+pub(in crate::schedule) enum ExchangeData {
     /// Signals.
     Nothing,
     /// Whole vectors, combined in each round.
-    Whole(Vector),
+    Whole(Accumulator),
     /// Parts of a vector, combined in each round: after the last one a group has its own part.
-    Halves(Vector, Split),
+    Halves(Accumulator, Split),
     /// Parts, collected: the rounds of `Halves` in reverse.
     Parts(Split),
 }
@@ -69,7 +69,7 @@ pub(in crate::schedule) struct Split {
 pub(in crate::schedule) struct Exchange {
     pub(in crate::schedule) groups: Groups,
     pub(in crate::schedule) ports: u32,
-    pub(in crate::schedule) what: What,
+    pub(in crate::schedule) what: ExchangeData,
 }
 
 impl Exchange {
@@ -78,7 +78,7 @@ impl Exchange {
     }
 
     const fn folds(&self) -> bool {
-        matches!(self.what, What::Whole(_) | What::Halves(..))
+        matches!(self.what, ExchangeData::Whole(_) | ExchangeData::Halves(..))
     }
 
     /// Steps of a round: receives, sends, and as many reductions.
@@ -90,8 +90,8 @@ impl Exchange {
     const fn place(&self, round: u32) -> u32 {
         let from_top = self.groups.digits.wrapping_sub(round).wrapping_sub(1);
         match self.what {
-            What::Halves(_, Split { order: Order::Any, .. })
-            | What::Parts(Split { order: Order::Rank | Order::Fixed, .. }) => from_top,
+            ExchangeData::Halves(_, Split { order: Order::Any, .. })
+            | ExchangeData::Parts(Split { order: Order::Rank | Order::Fixed, .. }) => from_top,
             _ => round,
         }
     }
@@ -99,9 +99,9 @@ impl Exchange {
     /// The blocks of a group after digit `place` was halved, or before it is collected.
     fn blocks(&self, group: u32, place: u32) -> Blocks {
         let split = match self.what {
-            What::Nothing => return Blocks::NONE,
-            What::Whole(vector) => return Blocks::range(0, vector.blocks),
-            What::Halves(_, split) | What::Parts(split) => split,
+            ExchangeData::Nothing => return Blocks::NONE,
+            ExchangeData::Whole(vector) => return Blocks::range(0, vector.blocks),
+            ExchangeData::Halves(_, split) | ExchangeData::Parts(split) => split,
         };
         let weight = self.radix().power(place);
         match split.order {
@@ -143,17 +143,17 @@ impl Exchange {
     /// accumulated, and the own part combined into it, so that nothing is copied.
     const fn fresh(&self, round: u32) -> bool {
         match self.what {
-            What::Whole(vector) | What::Halves(vector, _) => {
+            ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) => {
                 round == 0 && !vector.in_place && self.groups.followers() == 0
             }
-            What::Nothing | What::Parts(_) => false,
+            ExchangeData::Nothing | ExchangeData::Parts(_) => false,
         }
     }
 
     /// Where the part of digit `of` is received.
-    fn part(&self, vector: Vector, blocks: Blocks, digit: u32, of: u32, fresh: bool) -> Span {
+    fn part(&self, vector: Accumulator, blocks: Blocks, digit: u32, of: u32, fresh: bool) -> BlockSpan {
         if fresh && of == leftmost(digit) {
-            Span::new(vector.into, blocks)
+            BlockSpan::new(vector.into, blocks)
         } else {
             vector.slot(self.below(digit, of), blocks)
         }
@@ -161,12 +161,12 @@ impl Exchange {
 
     /// Reduction `f` of a round. Every leader of a group of k + 1 combines the parts in the order of their digits, from
     /// the left: the same bits at all.
-    fn fold(&self, vector: Vector, blocks: Blocks, digit: u32, f: u32, fresh: bool) -> Operation {
-        let result = Span::new(vector.into, blocks);
+    fn fold(&self, vector: Accumulator, blocks: Blocks, digit: u32, f: u32, fresh: bool) -> StepOperation {
+        let result = BlockSpan::new(vector.into, blocks);
         let part = |of: u32| self.part(vector, blocks, digit, of, fresh);
         let next = f.wrapping_add(1);
         let (from, into, fold) = if fresh {
-            let own = Span::new(Place::Input, blocks);
+            let own = BlockSpan::new(BlockBuffer::Input, blocks);
             match (digit, f) {
                 (0, 0) => (own, result, Fold::Left),
                 _ if next == digit => (own, result, Fold::Right),
@@ -179,7 +179,7 @@ impl Exchange {
         } else {
             (part(next), result, Fold::Right)
         };
-        Operation::Reduce { from, into, fold }
+        StepOperation::Reduce { from, into, fold }
     }
 }
 
@@ -188,7 +188,7 @@ const fn leftmost(digit: u32) -> u32 {
     if digit == 0 { 1 } else { 0 }
 }
 
-impl Part for Exchange {
+impl Phase for Exchange {
     fn len(&self) -> u32 {
         if self.groups.leads() { self.groups.digits.wrapping_mul(self.steps()) } else { 0 }
     }
@@ -221,7 +221,7 @@ impl Part for Exchange {
 
     fn scratch(&self) -> u32 {
         match self.what {
-            What::Whole(vector) | What::Halves(vector, _) if self.len() != 0 => {
+            ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) if self.len() != 0 => {
                 let others = self.radix().others();
                 // The last slot is that of the part that is received elsewhere.
                 let digit = self.radix().digit(self.groups.group, self.place(0));
@@ -250,28 +250,28 @@ impl Part for Exchange {
                 let from = self.peer(place, of);
                 let blocks = self.blocks(self.groups.group, place);
                 let (into, needs) = match self.what {
-                    What::Nothing => (Span::SIGNAL, 0),
-                    What::Whole(vector) | What::Halves(vector, _) => {
+                    ExchangeData::Nothing => (BlockSpan::SIGNAL, 0),
+                    ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) => {
                         (self.part(vector, blocks, digit, of, fresh), folded)
                     }
-                    What::Parts(_) => (Span::new(Place::Output, self.blocks(from, place)), 0),
+                    ExchangeData::Parts(_) => (BlockSpan::new(BlockBuffer::Output, self.blocks(from, place)), 0),
                 };
                 let of = Rank(self.groups.leader(from));
-                Step { operation: Operation::Receive { of, port: port(x, self.ports), key: round, into }, needs }
+                Step { operation: StepOperation::Receive { of, port: port(x, self.ports), key: round, into }, dependencies: needs }
             }
             1 => {
                 let to = self.peer(place, remainder(digit.wrapping_add(x).wrapping_add(1), self.radix().base()));
                 let every = dependencies::every(i, 0, others, self.steps(), begin);
                 let (from, needs) = match self.what {
-                    What::Nothing => (Span::SIGNAL, every),
-                    What::Whole(vector) | What::Halves(vector, _) => {
-                        let from = if fresh { Place::Input } else { vector.into };
-                        (Span::new(from, self.blocks(to, place)), folded)
+                    ExchangeData::Nothing => (BlockSpan::SIGNAL, every),
+                    ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) => {
+                        let from = if fresh { BlockBuffer::Input } else { vector.into };
+                        (BlockSpan::new(from, self.blocks(to, place)), folded)
                     }
-                    What::Parts(_) => (Span::new(Place::Output, self.blocks(self.groups.group, place)), every),
+                    ExchangeData::Parts(_) => (BlockSpan::new(BlockBuffer::Output, self.blocks(self.groups.group, place)), every),
                 };
                 let to = Rank(self.groups.leader(to));
-                Step { operation: Operation::Send { to, port: port(x, self.ports), key: round, from }, needs }
+                Step { operation: StepOperation::Send { to, port: port(x, self.ports), key: round, from }, dependencies: needs }
             }
             _ => {
                 let blocks = self.blocks(self.groups.group, place);
@@ -279,22 +279,22 @@ impl Part for Exchange {
                 let sent =
                     dependencies::steps(i, begin.wrapping_add(others), begin.wrapping_add(others.wrapping_mul(2)));
                 let (operation, needs) = match self.what {
-                    What::Whole(vector) if !fresh => {
+                    ExchangeData::Whole(vector) if !fresh => {
                         (self.fold(vector, blocks, digit, x, fresh), received | sent | before)
                     }
-                    What::Whole(vector) | What::Halves(vector, _) => {
+                    ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) => {
                         (self.fold(vector, blocks, digit, x, fresh), received | before)
                     }
-                    What::Nothing | What::Parts(_) => (Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }, 0),
+                    ExchangeData::Nothing | ExchangeData::Parts(_) => (StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }, 0),
                 };
-                Step { operation, needs }
+                Step { operation, dependencies: needs }
             }
         }
     }
 
     fn waits(&self, i: u32) -> bool {
         // Contributions to an allgather arrive in unused blocks.
-        let arrives = matches!(self.what, What::Nothing | What::Parts(Split { by_rank: true, .. }));
+        let arrives = matches!(self.what, ExchangeData::Nothing | ExchangeData::Parts(Split { by_rank: true, .. }));
         !arrives || remainder(i, self.steps()) >= self.radix().others()
     }
 }

@@ -1,7 +1,7 @@
 //! Ring algorithms, between adjacent ranks: bandwidth-optimal for long vectors.
 
 use crate::schedule::radix::{ahead, behind, quotient, remainder};
-use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies};
+use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies};
 
 /// A rank in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,12 +33,12 @@ impl Ring {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Allgather {
     pub(in crate::schedule) ring: Ring,
-    pub(in crate::schedule) own: Own,
+    pub(in crate::schedule) own: OwnBlock,
 }
 
 /// Where a rank's own block is at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) enum Own {
+pub(in crate::schedule) enum OwnBlock {
     /// Only in the input. It is sent from there, and copied meanwhile.
     Input,
     /// In its place.
@@ -49,11 +49,11 @@ pub(in crate::schedule) enum Own {
 
 impl Allgather {
     fn copies(&self) -> u32 {
-        u32::from(self.own == Own::Input)
+        u32::from(self.own == OwnBlock::Input)
     }
 }
 
-impl Part for Allgather {
+impl Phase for Allgather {
     fn len(&self) -> u32 {
         self.ring.rounds().wrapping_mul(2).wrapping_add(self.copies())
     }
@@ -75,27 +75,27 @@ impl Part for Allgather {
     }
 
     fn step(&self, i: u32) -> Step {
-        let input = Span::new(Place::Input, Blocks::one(0));
-        let output = |travelled: u32| Span::new(Place::Output, self.ring.block(travelled));
+        let input = BlockSpan::new(BlockBuffer::Input, Blocks::one(0));
+        let output = |travelled: u32| BlockSpan::new(BlockBuffer::Output, self.ring.block(travelled));
         let Some(message) = i.checked_sub(self.copies()) else {
-            return Step { operation: Operation::Copy { from: input, into: output(0) }, needs: 0 };
+            return Step { operation: StepOperation::Copy { from: input, into: output(0) }, dependencies: 0 };
         };
         let key = quotient(message, 2);
         if remainder(message, 2) == 0 {
             let into = output(key.wrapping_add(1));
-            let operation = Operation::Receive { of: self.ring.previous(), port: 0, key, into };
-            return Step { operation, needs: 0 };
+            let operation = StepOperation::Receive { of: self.ring.previous(), port: 0, key, into };
+            return Step { operation, dependencies: 0 };
         }
         let (from, needs) = match (key, self.own) {
-            (0, Own::Input) => (input, 0),
+            (0, OwnBlock::Input) => (input, 0),
             (0, _) => (output(0), 0),
             _ => (output(key), dependencies::step(i, i.wrapping_sub(3))),
         };
-        Step { operation: Operation::Send { to: self.ring.next(), port: 0, key, from }, needs }
+        Step { operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from }, dependencies: needs }
     }
 
     fn waits(&self, _: u32) -> bool {
-        self.own == Own::Made
+        self.own == OwnBlock::Made
     }
 }
 
@@ -105,12 +105,12 @@ impl Part for Allgather {
 pub(in crate::schedule) struct Reduction {
     pub(in crate::schedule) ring: Ring,
     /// Where partial results are stored, by their block's number.
-    pub(in crate::schedule) into: Place,
+    pub(in crate::schedule) into: BlockBuffer,
     /// `into` is the input: received blocks are stored in scratch.
     pub(in crate::schedule) in_place: bool,
 }
 
-impl Part for Reduction {
+impl Phase for Reduction {
     fn len(&self) -> u32 {
         self.ring.rounds().wrapping_mul(3)
     }
@@ -132,7 +132,7 @@ impl Part for Reduction {
     }
 
     fn scratch(&self) -> u32 {
-        if self.ring.size > 1 && (self.in_place || self.into == Place::Scratch) { self.ring.size } else { 0 }
+        if self.ring.size > 1 && (self.in_place || self.into == BlockBuffer::Scratch) { self.ring.size } else { 0 }
     }
 
     fn step(&self, i: u32) -> Step {
@@ -140,24 +140,24 @@ impl Part for Reduction {
         let arriving = self.ring.block(key.wrapping_add(2));
         match remainder(i, 3) {
             0 => {
-                let into = Span::new(if self.in_place { Place::Scratch } else { self.into }, arriving);
-                let operation = Operation::Receive { of: self.ring.previous(), port: 0, key, into };
-                Step { operation, needs: 0 }
+                let into = BlockSpan::new(if self.in_place { BlockBuffer::Scratch } else { self.into }, arriving);
+                let operation = StepOperation::Receive { of: self.ring.previous(), port: 0, key, into };
+                Step { operation, dependencies: 0 }
             }
             1 => {
-                let from = if key == 0 { Place::Input } else { self.into };
-                let from = Span::new(from, self.ring.block(key.wrapping_add(1)));
+                let from = if key == 0 { BlockBuffer::Input } else { self.into };
+                let from = BlockSpan::new(from, self.ring.block(key.wrapping_add(1)));
                 let needs = if key == 0 { 0 } else { dependencies::step(i, i.wrapping_sub(2)) };
-                Step { operation: Operation::Send { to: self.ring.next(), port: 0, key, from }, needs }
+                Step { operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from }, dependencies: needs }
             }
             _ => {
-                let into = Span::new(self.into, arriving);
+                let into = BlockSpan::new(self.into, arriving);
                 let operation = if self.in_place {
-                    Operation::Reduce { from: Span::new(Place::Scratch, arriving), into, fold: Fold::Left }
+                    StepOperation::Reduce { from: BlockSpan::new(BlockBuffer::Scratch, arriving), into, fold: Fold::Left }
                 } else {
-                    Operation::Reduce { from: Span::new(Place::Input, arriving), into, fold: Fold::Right }
+                    StepOperation::Reduce { from: BlockSpan::new(BlockBuffer::Input, arriving), into, fold: Fold::Right }
                 };
-                Step { operation, needs: dependencies::step(i, i.wrapping_sub(2)) }
+                Step { operation, dependencies: dependencies::step(i, i.wrapping_sub(2)) }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Prefix reductions: by recursive doubling, or along a chain.
 
 use crate::schedule::radix::{Radix, quotient};
-use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// A rank's part in a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,16 +13,16 @@ pub(in crate::schedule) struct Prefix {
     pub(in crate::schedule) in_place: bool,
 }
 
-const OUTPUT: Span = Span::new(Place::Output, Blocks::one(0));
-const INPUT: Span = Span::new(Place::Input, Blocks::one(0));
+const OUTPUT: BlockSpan = BlockSpan::new(BlockBuffer::Output, Blocks::one(0));
+const INPUT: BlockSpan = BlockSpan::new(BlockBuffer::Input, Blocks::one(0));
 
-const fn scratch(slot: u32) -> Span {
-    Span::new(Place::Scratch, Blocks::one(slot))
+const fn scratch(slot: u32) -> BlockSpan {
+    BlockSpan::new(BlockBuffer::Scratch, Blocks::one(slot))
 }
 
 /// For a chain: the prefix before this rank, and the prefix including it.
-const ARRIVED: Span = scratch(0);
-const CARRIED: Span = scratch(1);
+const ARRIVED: BlockSpan = scratch(0);
+const CARRIED: BlockSpan = scratch(1);
 
 /// In round j the prefix over (k + 1)^j ranks goes to the ranks d·(k + 1)^j ahead, d = 1 to k, as in dissemination but
 /// without wrapping. The first scratch block of an exclusive scan, otherwise the output, holds the rank's own operand
@@ -77,11 +77,11 @@ impl Doubling {
     }
 
     /// The prefix up to and including this rank.
-    const fn covered(&self) -> Span {
+    const fn covered(&self) -> BlockSpan {
         if self.prefix.exclusive { scratch(0) } else { OUTPUT }
     }
 
-    fn slot(&self, x: u32) -> Span {
+    fn slot(&self, x: u32) -> BlockSpan {
         scratch(x.wrapping_add(u32::from(self.prefix.exclusive)))
     }
 
@@ -94,30 +94,30 @@ impl Doubling {
         if number < round.receives {
             let of = Rank(self.prefix.rank.wrapping_sub(distance(number)));
             let port = port(number, self.ports);
-            let operation = Operation::Receive { of, port, key, into: self.slot(number) };
-            return Step { operation, needs: before };
+            let operation = StepOperation::Receive { of, port, key, into: self.slot(number) };
+            return Step { operation, dependencies: before };
         }
         let number = number.wrapping_sub(round.receives);
         if number < round.sends {
             let to = Rank(self.prefix.rank.wrapping_add(distance(number)));
-            let operation = Operation::Send { to, port: port(number, self.ports), key, from: self.covered() };
-            return Step { operation, needs: before };
+            let operation = StepOperation::Send { to, port: port(number, self.ports), key, from: self.covered() };
+            return Step { operation, dependencies: before };
         }
         let number = number.wrapping_sub(round.sends);
         let x = quotient(number, self.folds(round));
         let from = self.slot(x);
         let result = self.prefix.exclusive && number == x.wrapping_mul(self.folds(round));
         let operation = if result && round.round == 0 && x == 0 {
-            Operation::Copy { from, into: OUTPUT }
+            StepOperation::Copy { from, into: OUTPUT }
         } else {
             let into = if result { OUTPUT } else { self.covered() };
-            Operation::Reduce { from, into, fold: Fold::Left }
+            StepOperation::Reduce { from, into, fold: Fold::Left }
         };
-        Step { operation, needs: dependencies::steps(i, round.begin, i) }
+        Step { operation, dependencies: dependencies::steps(i, round.begin, i) }
     }
 }
 
-impl Part for Doubling {
+impl Phase for Doubling {
     fn len(&self) -> u32 {
         self.rounds().fold(0, |len, round| len.wrapping_add(self.steps(&round)))
     }
@@ -147,7 +147,7 @@ impl Part for Doubling {
         let round = self.rounds().find(|round| i.wrapping_sub(round.begin) < self.steps(round));
         match round {
             Some(round) => self.step_in(&round, i),
-            None => Step { operation: Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }, needs: 0 },
+            None => Step { operation: StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }, dependencies: 0 },
         }
     }
 }
@@ -160,23 +160,23 @@ pub(in crate::schedule) struct Chain(pub(in crate::schedule) Prefix);
 #[derive(Clone, Copy)]
 enum Local {
     /// A local operation.
-    Do(Operation),
+    Do(StepOperation),
     /// Receive of the prefix before this rank.
-    Arrive(Span),
+    Arrive(BlockSpan),
     /// Send of the prefix to the next rank.
-    Pass(Span),
+    Pass(BlockSpan),
 }
 
 impl Chain {
     /// Steps and their dependencies. The last rank sends nothing.
     const fn steps(&self) -> &'static [(Local, u64)] {
         use Local::{Arrive, Do, Pass};
-        const OWN: Local = Do(Operation::Copy { from: INPUT, into: OUTPUT });
-        const COMBINE: Local = Do(Operation::Reduce { from: INPUT, into: OUTPUT, fold: Fold::Right });
-        const COMBINE_IN_PLACE: Local = Do(Operation::Reduce { from: ARRIVED, into: OUTPUT, fold: Fold::Left });
-        const KEEP: Local = Do(Operation::Copy { from: INPUT, into: CARRIED });
-        const CARRY: Local = Do(Operation::Reduce { from: ARRIVED, into: CARRIED, fold: Fold::Left });
-        const PUBLISH: Local = Do(Operation::Copy { from: ARRIVED, into: OUTPUT });
+        const OWN: Local = Do(StepOperation::Copy { from: INPUT, into: OUTPUT });
+        const COMBINE: Local = Do(StepOperation::Reduce { from: INPUT, into: OUTPUT, fold: Fold::Right });
+        const COMBINE_IN_PLACE: Local = Do(StepOperation::Reduce { from: ARRIVED, into: OUTPUT, fold: Fold::Left });
+        const KEEP: Local = Do(StepOperation::Copy { from: INPUT, into: CARRIED });
+        const CARRY: Local = Do(StepOperation::Reduce { from: ARRIVED, into: CARRIED, fold: Fold::Left });
+        const PUBLISH: Local = Do(StepOperation::Copy { from: ARRIVED, into: OUTPUT });
         let last = self.0.rank.wrapping_add(1) == self.0.size;
         match (self.0.rank, self.0.exclusive, self.0.in_place) {
             (0, true, _) => &[(Pass(INPUT), 0)],
@@ -192,7 +192,7 @@ impl Chain {
     }
 }
 
-impl Part for Chain {
+impl Phase for Chain {
     fn len(&self) -> u32 {
         self.steps().len() as u32
     }
@@ -229,13 +229,13 @@ impl Part for Chain {
     }
 
     fn step(&self, i: u32) -> Step {
-        let nothing = (Local::Do(Operation::Copy { from: Span::SIGNAL, into: Span::SIGNAL }), 0);
+        let nothing = (Local::Do(StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }), 0);
         let (local, needs) = self.steps().get(i as usize).copied().unwrap_or(nothing);
         let operation = match local {
             Local::Do(operation) => operation,
-            Local::Arrive(into) => Operation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into },
-            Local::Pass(from) => Operation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from },
+            Local::Arrive(into) => StepOperation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into },
+            Local::Pass(from) => StepOperation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from },
         };
-        Step { operation, needs }
+        Step { operation, dependencies: needs }
     }
 }

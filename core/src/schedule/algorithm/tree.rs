@@ -6,7 +6,7 @@
 //! §5.1.1 (spanning binomial tree with k ports): radix = k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, Fold, Operation, Part, Place, Rank, Span, Step, dependencies, port};
+use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
 
 /// A rank's position in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -64,7 +64,7 @@ impl Tree {
 
 /// The data that moves along a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::schedule) enum Load {
+pub(in crate::schedule) enum TreeData {
     /// Signals.
     Nothing,
     /// The same `blocks` of the output at every rank.
@@ -72,10 +72,10 @@ pub(in crate::schedule) enum Load {
     /// A block per rank, from the input to the output.
     Own { in_place: bool },
     /// A block per rank in `place`, by rank; no rank copies its own.
-    Held { place: Place },
+    Held { place: BlockBuffer },
 }
 
-impl Load {
+impl TreeData {
     /// Whether an inner rank stores its subtree's blocks in scratch, its own first.
     fn kept(self, tree: &Tree) -> bool {
         matches!(self, Self::Own { .. }) && tree.parent.is_some() && tree.children != 0
@@ -90,22 +90,22 @@ impl Load {
     fn scratch(self, tree: &Tree) -> u32 {
         match self {
             Self::Own { .. } if self.kept(tree) => tree.width,
-            Self::Held { place: Place::Scratch } => tree.size,
+            Self::Held { place: BlockBuffer::Scratch } => tree.size,
             _ => 0,
         }
     }
 
     /// The blocks of the `width` ranks from `offset` ahead on, as stored by this rank: the root's in `root`, a leaf's
     /// own in `leaf`.
-    fn span(self, tree: &Tree, root: Place, leaf: Place, offset: u32, width: u32) -> Span {
+    fn span(self, tree: &Tree, root: BlockBuffer, leaf: BlockBuffer, offset: u32, width: u32) -> BlockSpan {
         let by_rank = Blocks::wrapped(ahead(tree.rank, offset, tree.size), width, tree.size);
         match self {
-            Self::Nothing => Span::SIGNAL,
-            Self::Vector { blocks } => Span::new(Place::Output, Blocks::range(0, blocks)),
-            Self::Held { place } => Span::new(place, by_rank),
-            Self::Own { .. } if tree.parent.is_none() => Span::new(root, by_rank),
-            Self::Own { .. } if tree.children == 0 => Span::new(leaf, Blocks::one(0)),
-            Self::Own { .. } => Span::new(Place::Scratch, Blocks::range(offset, width)),
+            Self::Nothing => BlockSpan::SIGNAL,
+            Self::Vector { blocks } => BlockSpan::new(BlockBuffer::Output, Blocks::range(0, blocks)),
+            Self::Held { place } => BlockSpan::new(place, by_rank),
+            Self::Own { .. } if tree.parent.is_none() => BlockSpan::new(root, by_rank),
+            Self::Own { .. } if tree.children == 0 => BlockSpan::new(leaf, Blocks::one(0)),
+            Self::Own { .. } => BlockSpan::new(BlockBuffer::Scratch, Blocks::range(offset, width)),
         }
     }
 }
@@ -114,16 +114,16 @@ impl Load {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Down {
     pub(in crate::schedule) tree: Tree,
-    pub(in crate::schedule) load: Load,
+    pub(in crate::schedule) load: TreeData,
 }
 
 impl Down {
-    fn span(&self, offset: u32, width: u32) -> Span {
-        self.load.span(&self.tree, Place::Input, Place::Output, offset, width)
+    fn span(&self, offset: u32, width: u32) -> BlockSpan {
+        self.load.span(&self.tree, BlockBuffer::Input, BlockBuffer::Output, offset, width)
     }
 }
 
-impl Part for Down {
+impl Phase for Down {
     fn len(&self) -> u32 {
         self.receives().wrapping_add(self.tree.children).wrapping_add(self.load.copies(&self.tree))
     }
@@ -153,8 +153,8 @@ impl Part for Down {
         if let (0, Some((parent, number))) = (i, tree.parent) {
             let into = self.span(0, tree.width);
             return Step {
-                operation: Operation::Receive { of: Rank(parent), port: tree.port(number), key: 0, into },
-                needs: 0,
+                operation: StepOperation::Receive { of: Rank(parent), port: tree.port(number), key: 0, into },
+                dependencies: 0,
             };
         }
         let needs = if tree.parent.is_some() { dependencies::step(i, 0) } else { 0 };
@@ -163,15 +163,15 @@ impl Part for Down {
             let number = tree.children.wrapping_sub(sent).wrapping_sub(1);
             let (offset, width) = tree.child(number);
             let from = self.span(offset, width);
-            Operation::Send { to: tree.rank_ahead(offset), port: tree.port(number), key: 0, from }
+            StepOperation::Send { to: tree.rank_ahead(offset), port: tree.port(number), key: 0, from }
         } else {
-            Operation::Copy { from: self.span(0, 1), into: Span::new(Place::Output, Blocks::one(0)) }
+            StepOperation::Copy { from: self.span(0, 1), into: BlockSpan::new(BlockBuffer::Output, Blocks::one(0)) }
         };
-        Step { operation, needs }
+        Step { operation, dependencies: needs }
     }
 
     fn waits(&self, _: u32) -> bool {
-        self.load != Load::Nothing || self.tree.parent.is_none()
+        self.load != TreeData::Nothing || self.tree.parent.is_none()
     }
 }
 
@@ -179,16 +179,16 @@ impl Part for Down {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::schedule) struct Up {
     pub(in crate::schedule) tree: Tree,
-    pub(in crate::schedule) load: Load,
+    pub(in crate::schedule) load: TreeData,
 }
 
 impl Up {
-    fn span(&self, offset: u32, width: u32) -> Span {
-        self.load.span(&self.tree, Place::Output, Place::Input, offset, width)
+    fn span(&self, offset: u32, width: u32) -> BlockSpan {
+        self.load.span(&self.tree, BlockBuffer::Output, BlockBuffer::Input, offset, width)
     }
 }
 
-impl Part for Up {
+impl Phase for Up {
     fn len(&self) -> u32 {
         self.load
             .copies(&self.tree)
@@ -210,7 +210,7 @@ impl Part for Up {
 
     fn arrivals(&self) -> u32 {
         match self.load {
-            Load::Nothing => 0,
+            TreeData::Nothing => 0,
             _ => self.tree.width.saturating_sub(1),
         }
     }
@@ -223,22 +223,22 @@ impl Part for Up {
         let tree = &self.tree;
         let copies = self.load.copies(&self.tree);
         if i < copies {
-            let from = Span::new(Place::Input, Blocks::one(0));
-            return Step { operation: Operation::Copy { from, into: self.span(0, 1) }, needs: 0 };
+            let from = BlockSpan::new(BlockBuffer::Input, Blocks::one(0));
+            return Step { operation: StepOperation::Copy { from, into: self.span(0, 1) }, dependencies: 0 };
         }
         let number = i.wrapping_sub(copies);
         if let (true, Some((parent, among))) = (number >= tree.children, tree.parent) {
             let from = self.span(0, tree.width);
             return Step {
-                operation: Operation::Send { to: Rank(parent), port: tree.port(among), key: 0, from },
-                needs: dependencies::steps(i, 0, i),
+                operation: StepOperation::Send { to: Rank(parent), port: tree.port(among), key: 0, from },
+                dependencies: dependencies::steps(i, 0, i),
             };
         }
         let (offset, width) = tree.child(number);
         let into = self.span(offset, width);
         Step {
-            operation: Operation::Receive { of: tree.rank_ahead(offset), port: tree.port(number), key: 0, into },
-            needs: 0,
+            operation: StepOperation::Receive { of: tree.rank_ahead(offset), port: tree.port(number), key: 0, into },
+            dependencies: 0,
         }
     }
 }
@@ -251,32 +251,32 @@ pub(in crate::schedule) struct Reduction {
     /// Blocks of the vector.
     pub(in crate::schedule) blocks: u32,
     /// Where the result is accumulated, from block 0 on.
-    pub(in crate::schedule) into: Place,
+    pub(in crate::schedule) into: BlockBuffer,
     /// `into` already holds the rank's own part.
     pub(in crate::schedule) in_place: bool,
 }
 
 impl Reduction {
-    fn own(&self) -> Span {
-        Span::new(Place::Input, Blocks::range(0, self.blocks))
+    fn own(&self) -> BlockSpan {
+        BlockSpan::new(BlockBuffer::Input, Blocks::range(0, self.blocks))
     }
 
-    fn result(&self) -> Span {
-        Span::new(self.into, Blocks::range(0, self.blocks))
+    fn result(&self) -> BlockSpan {
+        BlockSpan::new(self.into, Blocks::range(0, self.blocks))
     }
 
     /// Copies of the vector at the start of scratch that are no child's.
     fn before(&self) -> u32 {
-        u32::from(self.into == Place::Scratch)
+        u32::from(self.into == BlockBuffer::Scratch)
     }
 
     /// Where child `c`'s part is received.
-    fn part(&self, c: u32) -> Span {
+    fn part(&self, c: u32) -> BlockSpan {
         match c.checked_sub(u32::from(!self.in_place)) {
             None => self.result(),
             Some(slot) => {
                 let first = slot.wrapping_add(self.before()).wrapping_mul(self.blocks);
-                Span::new(Place::Scratch, Blocks::range(first, self.blocks))
+                BlockSpan::new(BlockBuffer::Scratch, Blocks::range(first, self.blocks))
             }
         }
     }
@@ -290,7 +290,7 @@ impl Reduction {
     }
 }
 
-impl Part for Reduction {
+impl Phase for Reduction {
     fn len(&self) -> u32 {
         match (self.tree.parent, self.leaf()) {
             (None, true) => u32::from(!self.in_place),
@@ -329,25 +329,25 @@ impl Part for Reduction {
             let (offset, _) = tree.child(i);
             let into = self.part(i);
             return Step {
-                operation: Operation::Receive { of: tree.rank_ahead(offset), port: tree.port(i), key: 0, into },
-                needs: 0,
+                operation: StepOperation::Receive { of: tree.rank_ahead(offset), port: tree.port(i), key: 0, into },
+                dependencies: 0,
             };
         }
         let c = i.wrapping_sub(children);
         let folded = if c == 0 { 0 } else { dependencies::step(i, i.wrapping_sub(1)) };
         if c < children {
             let operation = if c == 0 && !self.in_place {
-                Operation::Reduce { from: self.own(), into: self.result(), fold: Fold::Left }
+                StepOperation::Reduce { from: self.own(), into: self.result(), fold: Fold::Left }
             } else {
-                Operation::Reduce { from: self.part(c), into: self.result(), fold: Fold::Right }
+                StepOperation::Reduce { from: self.part(c), into: self.result(), fold: Fold::Right }
             };
-            return Step { operation, needs: folded | dependencies::step(i, c) };
+            return Step { operation, dependencies: folded | dependencies::step(i, c) };
         }
         let from = if self.leaf() { self.own() } else { self.result() };
         let operation = match tree.parent {
-            Some((parent, among)) => Operation::Send { to: Rank(parent), port: tree.port(among), key: 0, from },
-            None => Operation::Copy { from: self.own(), into: self.result() },
+            Some((parent, among)) => StepOperation::Send { to: Rank(parent), port: tree.port(among), key: 0, from },
+            None => StepOperation::Copy { from: self.own(), into: self.result() },
         };
-        Step { operation, needs: folded }
+        Step { operation, dependencies: folded }
     }
 }

@@ -7,7 +7,7 @@
 use super::super::groups::Groups;
 use super::super::radix::{Radix, quotient, quotient_up, remainder};
 use super::super::spec::base;
-use super::super::{Algorithm, Call, Order, Verb};
+use super::super::{Algorithm, Spec, Order, CollectiveKind};
 
 /// The work of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +71,7 @@ pub(super) struct Cost {
 
 impl Cost {
     /// The cost of an accepted specification.
-    pub(super) fn of(call: &Call) -> Self {
+    pub(super) fn of(call: &Spec) -> Self {
         if call.size < 2 {
             return Self { cut: 1, ..Self::default() };
         }
@@ -127,7 +127,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(call: &Call) -> Self {
+    fn of(call: &Spec) -> Self {
         let radix = base(call);
         Self { size: call.size, radix, ports: u32::from(call.ports), groups: Groups::new(radix, call.size, 0) }
     }
@@ -286,53 +286,53 @@ impl Shape {
     }
 
     /// The blocks that the bytes are cut into, and the cost.
-    fn cost(&self, call: &Call) -> (u32, Cost) {
+    fn cost(&self, call: &Spec) -> (u32, Cost) {
         use Algorithm::{Bruck, Dissemination, Doubling, Halving, Knomial, Pairwise, Ring, StandardExchange};
         let size = self.size;
-        match (call.verb, call.algorithm) {
-            (Verb::Barrier, Knomial) => (1, self.signals().then(self.signals())),
-            (Verb::Barrier, Dissemination) => (1, self.bruck(0)),
-            (Verb::Barrier, _) => (1, self.correction(0).then(self.exchange(|_| 0)).then(self.correction(0))),
-            (Verb::Broadcast, Knomial) => (1, self.vector()),
-            (Verb::Broadcast, Ring) => (size, self.spread().then(self.ring())),
-            (Verb::Broadcast, _) => (size, self.spread().then(self.bruck(self.others()))),
-            (Verb::Reduce, Knomial) if call.order != Order::Any && call.root.0 != 0 => {
+        match (call.collective, call.algorithm) {
+            (CollectiveKind::Barrier, Knomial) => (1, self.signals().then(self.signals())),
+            (CollectiveKind::Barrier, Dissemination) => (1, self.bruck(0)),
+            (CollectiveKind::Barrier, _) => (1, self.correction(0).then(self.exchange(|_| 0)).then(self.correction(0))),
+            (CollectiveKind::Broadcast, Knomial) => (1, self.vector()),
+            (CollectiveKind::Broadcast, Ring) => (size, self.spread().then(self.ring())),
+            (CollectiveKind::Broadcast, _) => (size, self.spread().then(self.bruck(self.others()))),
+            (CollectiveKind::Reduce, Knomial) if call.order != Order::Any && call.root.0 != 0 => {
                 (1, self.reduction(1).then(Cost::rooted(1, 1, 1, 0).in_all(size, Load::both_ways(1, 1))))
             }
-            (Verb::Reduce, Knomial) => (1, self.reduction(1)),
-            (Verb::Reduce, _) => (size, self.scattered(call.algorithm).then(self.spread())),
-            (Verb::Allreduce, Knomial) => (1, self.reduction(1).then(self.vector())),
-            (Verb::Allreduce, Ring) => (size, self.scattered(Ring).then(self.ring())),
-            (Verb::Allreduce, Halving) => {
+            (CollectiveKind::Reduce, Knomial) => (1, self.reduction(1)),
+            (CollectiveKind::Reduce, _) => (size, self.scattered(call.algorithm).then(self.spread())),
+            (CollectiveKind::Allreduce, Knomial) => (1, self.reduction(1).then(self.vector())),
+            (CollectiveKind::Allreduce, Ring) => (size, self.scattered(Ring).then(self.ring())),
+            (CollectiveKind::Allreduce, Halving) => {
                 let vector = self.groups.count;
                 let collected = self.parts().then(self.correction(vector));
                 (vector, self.handing_over(vector).then(Self::combining(self.parts())).then(collected))
             }
-            (Verb::Allreduce, _) => {
+            (CollectiveKind::Allreduce, _) => {
                 (1, self.handing_over(1).then(Self::combining(self.whole())).then(self.correction(1)))
             }
-            (Verb::ReduceScatter, Knomial) => (1, self.reduction(size).then(self.spread())),
-            (Verb::ReduceScatter, _) => (1, self.scattered(call.algorithm)),
-            (Verb::Gather | Verb::Scatter, Knomial) => (1, self.spread()),
-            (Verb::Gather | Verb::Scatter, _) => (1, self.direct_rooted()),
-            (Verb::Allgather, Doubling | StandardExchange) => {
+            (CollectiveKind::ReduceScatter, Knomial) => (1, self.reduction(size).then(self.spread())),
+            (CollectiveKind::ReduceScatter, _) => (1, self.scattered(call.algorithm)),
+            (CollectiveKind::Gather | CollectiveKind::Scatter, Knomial) => (1, self.spread()),
+            (CollectiveKind::Gather | CollectiveKind::Scatter, _) => (1, self.direct_rooted()),
+            (CollectiveKind::Allgather, Doubling | StandardExchange) => {
                 (1, self.correction(1).then(self.parts_by_rank()).then(self.correction(self.others())))
             }
-            (Verb::Allgather, Bruck) => (1, self.bruck(self.others())),
-            (Verb::Allgather, Ring) => (1, self.ring()),
-            (Verb::Alltoall, Bruck) => (1, self.bruck(self.forwarded())),
-            (Verb::Alltoall, Doubling | StandardExchange) => (1, self.exchange(|_| quotient(size, self.radix.base()))),
-            (Verb::Alltoall, Pairwise) => (1, self.pairwise()),
-            (Verb::Allgather | Verb::Alltoall, _) => (1, self.direct()),
-            (Verb::Scan | Verb::Exscan, Dissemination) => (1, self.prefixes(call.verb)),
-            (Verb::Scan | Verb::Exscan, _) => (1, self.chain()),
+            (CollectiveKind::Allgather, Bruck) => (1, self.bruck(self.others())),
+            (CollectiveKind::Allgather, Ring) => (1, self.ring()),
+            (CollectiveKind::Alltoall, Bruck) => (1, self.bruck(self.forwarded())),
+            (CollectiveKind::Alltoall, Doubling | StandardExchange) => (1, self.exchange(|_| quotient(size, self.radix.base()))),
+            (CollectiveKind::Alltoall, Pairwise) => (1, self.pairwise()),
+            (CollectiveKind::Allgather | CollectiveKind::Alltoall, _) => (1, self.direct()),
+            (CollectiveKind::Scan | CollectiveKind::Exscan, Dissemination) => (1, self.prefixes(call.collective)),
+            (CollectiveKind::Scan | CollectiveKind::Exscan, _) => (1, self.chain()),
         }
     }
 
-    fn prefixes(&self, verb: Verb) -> Cost {
+    fn prefixes(&self, verb: CollectiveKind) -> Cost {
         let folds = match verb {
             // The first received part is copied, and the last is not passed on.
-            Verb::Exscan => self.children().saturating_sub(1).saturating_mul(2),
+            CollectiveKind::Exscan => self.children().saturating_sub(1).saturating_mul(2),
             _ => self.children(),
         };
         // A rank with no rank that distance ahead sends nothing.
@@ -342,7 +342,7 @@ impl Shape {
                 .fold(sum, |sum, digit| sum.saturating_add(self.size.saturating_sub(power.saturating_mul(digit))))
         });
         let combined = match verb {
-            Verb::Exscan => sent.saturating_mul(2).saturating_sub(self.others().saturating_mul(2)),
+            CollectiveKind::Exscan => sent.saturating_mul(2).saturating_sub(self.others().saturating_mul(2)),
             _ => sent,
         };
         let all = Load { folds: combined, ..Load::both_ways(sent, sent) };
@@ -363,23 +363,23 @@ impl Shape {
 mod tests {
     extern crate alloc;
     use super::{Cost, Load, PARTS};
-    use crate::collective::{Order, Verb};
+    use crate::collective::{Order, CollectiveKind};
     use crate::ids::Rank;
-    use crate::schedule::{Algorithm, Call, Operation, Plan, algorithms};
+    use crate::schedule::{Algorithm, Spec, StepOperation, Plan, algorithms};
     use alloc::vec::Vec;
 
     /// Every specification of a size, with its plans.
-    fn calls(size: u32) -> Vec<(Call, Vec<Plan>)> {
+    fn calls(size: u32) -> Vec<(Spec, Vec<Plan>)> {
         let mut all = Vec::new();
-        for verb in Verb::ALL {
+        for verb in CollectiveKind::ALL {
             for &algorithm in algorithms(verb) {
                 for (ports, radix) in [(1, 2), (2, 3), (3, 4), (4, 5), (16, 17), (1, 4), (2, 5)] {
                     for order in [Order::Any, Order::Rank] {
                         for root in if verb.is_rooted() { [0, size / 2] } else { [0, 0] } {
                             let (rank, root) = (Rank(0), Rank(root));
                             let (segments, in_place, varying) = (1, false, false);
-                            let call = Call {
-                                verb,
+                            let call = Spec {
+                                collective: verb,
                                 algorithm,
                                 rank,
                                 size,
@@ -391,7 +391,7 @@ mod tests {
                                 in_place,
                                 varying,
                             };
-                            let plans = (0..size).map(|rank| Plan::new(Call { rank: Rank(rank), ..call }));
+                            let plans = (0..size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call }));
                             if let Ok(plans) = plans.collect() {
                                 all.push((call, plans));
                             }
@@ -409,12 +409,12 @@ mod tests {
         for i in 0..plan.steps() {
             let operation = plan.step(i).unwrap().operation;
             match operation {
-                Operation::Send { .. } | Operation::Receive { .. } => {
+                StepOperation::Send { .. } | StepOperation::Receive { .. } => {
                     load.messages += 1;
                     load.blocks += operation.blocks();
                 }
-                Operation::Reduce { .. } => load.folds += operation.blocks(),
-                Operation::Copy { .. } => {}
+                StepOperation::Reduce { .. } => load.folds += operation.blocks(),
+                StepOperation::Copy { .. } => {}
             }
         }
         load
@@ -426,7 +426,7 @@ mod tests {
             for (call, plans) in calls(size) {
                 let cost = Cost::of(&call);
                 assert_eq!(plans.iter().map(Plan::rounds).max(), Some(cost.rounds), "rounds of {call:?}");
-                assert!(!is_vector(call.verb) || plans[0].blocks() == cost.cut, "{call:?}");
+                assert!(!is_vector(call.collective) || plans[0].blocks() == cost.cut, "{call:?}");
                 let loads: Vec<Load> = plans.iter().map(load).collect();
                 let most = |of: fn(&Load) -> u32| loads.iter().map(of).max().unwrap();
                 let (messages, blocks, folds) =
@@ -456,22 +456,22 @@ mod tests {
 
     /// Whether one rank does as much as the form states: parts of which the same rank is the busiest, and exchanges
     /// without correction steps. In a scan, the rank that receives most does not send most.
-    fn is_exact(call: &Call) -> bool {
+    fn is_exact(call: &Spec) -> bool {
         let of_parts = matches!(
-            (call.verb, call.algorithm),
-            (Verb::Reduce, Algorithm::Halving | Algorithm::Ring | Algorithm::Knomial)
-                | (Verb::ReduceScatter, Algorithm::Knomial)
-                | (Verb::Scan | Verb::Exscan, _)
+            (call.collective, call.algorithm),
+            (CollectiveKind::Reduce, Algorithm::Halving | Algorithm::Ring | Algorithm::Knomial)
+                | (CollectiveKind::ReduceScatter, Algorithm::Knomial)
+                | (CollectiveKind::Scan | CollectiveKind::Exscan, _)
         );
         !of_parts && !corrected(call)
     }
 
-    fn is_vector(verb: Verb) -> bool {
-        matches!(verb, Verb::Broadcast | Verb::Reduce | Verb::Allreduce | Verb::Scan | Verb::Exscan)
+    fn is_vector(verb: CollectiveKind) -> bool {
+        matches!(verb, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan)
     }
 
     /// Whether an exchange of this base has correction steps.
-    fn corrected(call: &Call) -> bool {
+    fn corrected(call: &Spec) -> bool {
         let base = if call.algorithm == Algorithm::Doubling { 2 } else { u32::from(call.ports) + 1 };
         let exchanges =
             matches!(call.algorithm, Algorithm::Doubling | Algorithm::StandardExchange | Algorithm::Halving);

@@ -1,32 +1,32 @@
 //! How a send window handles an acknowledgement: releases segments, finds lost ones, moves the credit edge.
 
-use super::{ACKED, Acknowledged, BY_PROBE, FRESH, LOST, NONE, POSTED, PROBED, Pace, SendWindow};
+use super::{ACKED, Acknowledged, BY_PROBE, FRESH, LOST, NONE, POSTED, PROBED, PathParameters, SendWindow};
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Handles an acknowledgement from the receiver.
-    pub fn handle_ack(&mut self, now: T::Instant, ack: &Acknowledgement<BITS>, pace: &Pace) -> Acknowledged {
+    pub fn handle_ack(&mut self, now: T::Instant, ack: &Acknowledgement<BITS>, pace: &PathParameters) -> Acknowledged {
         let sent = self.next.since(self.base);
         let passed = ack.cumulative.since(self.base);
         #[cfg(not(mutant = "stale_ack"))]
         if passed > sent {
-            self.count_astray(now, pace);
+            self.count_invalid_ack(now, pace);
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
         #[cfg(mutant = "stale_ack")]
         let passed = passed.min(sent);
-        self.astray = 0;
+        self.invalid_acks = 0;
         let mut outcome = Acknowledged::default();
         // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
-        if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers) {
-            self.learn(now, echo, &mut outcome, pace);
+        if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers_probe) {
+            self.sample_rtt(now, echo, &mut outcome, pace);
         }
         let in_order = self.acknowledge_first(passed);
         for offset in in_order..passed {
             outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
         }
-        for bit in ack.beyond.iter() {
+        for bit in ack.selective.iter() {
             #[cfg(not(mutant = "bitmap_shifted"))]
             let offset = passed.wrapping_add(1).wrapping_add(bit);
             #[cfg(mutant = "bitmap_shifted")]
@@ -37,13 +37,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
         let lost = self.lost;
         if outcome.segments > 0 {
-            self.find_overtaken(outcome.segments);
+            self.detect_overtaken(outcome.segments);
         }
         outcome.segments = outcome.segments.wrapping_add(in_order);
-        let answered = ack.answers && ack.echo.is_some_and(|echo| echo.count == self.probe_number);
+        let answered = ack.answers_probe && ack.echo.is_some_and(|echo| echo.count == self.probe_number);
         #[cfg(not(mutant = "answer_ignored"))]
         if answered {
-            self.find_probed();
+            self.detect_probe_losses();
         }
         if self.lost > lost {
             let delay = outcome.round_trip.unwrap_or_else(|| self.rtt.smoothed());
@@ -52,7 +52,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if let Some(round_trip) = outcome.round_trip {
             self.congestion.handle_round_trip(now, round_trip, &self.rtt, &pace.control, W as u16);
         }
-        self.grant(ack);
+        self.advance_credit_edge(ack);
         // An answer that grants no credit, while nothing else is missing, is no progress: the waiting sender probes
         // ever more rarely (RFC 1122, §4.2.2.17), or the probes of waiting senders would crowd out the granted
         // segments.
@@ -66,17 +66,17 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         outcome
     }
 
-    pub(super) fn count_astray(&mut self, now: T::Instant, pace: &Pace) {
+    pub(super) fn count_invalid_ack(&mut self, now: T::Instant, pace: &PathParameters) {
         let timeout = self.rtt.timeout(pace.granularity);
-        let due = self.astray == 0 || T::since(now, self.astray_since).is_some_and(|since| since >= timeout);
-        if T::DOUBTS && due {
-            self.astray = self.astray.saturating_add(1);
-            self.astray_since = T::stamp(now);
+        let due = self.invalid_acks == 0 || T::since(now, self.invalid_acks_since).is_some_and(|since| since >= timeout);
+        if T::DETECT_MISBEHAVIOUR && due {
+            self.invalid_acks = self.invalid_acks.saturating_add(1);
+            self.invalid_acks_since = T::stamp(now);
         }
     }
 
     /// Updates the reorder allowance and the round-trip estimate from the datagram that the acknowledgement echoes.
-    pub(super) fn learn(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &Pace) {
+    pub(super) fn sample_rtt(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &PathParameters) {
         let offset = echo.psn.since(self.base);
         if offset >= self.next.since(self.base) {
             return;
@@ -105,7 +105,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         } else {
             outcome.spurious = true;
             self.repairs = 0;
-            self.allowance = self.allowance.saturating_add(1).min(Self::ALLOWANCE);
+            self.allowance = self.allowance.saturating_add(1).min(Self::MAX_ALLOWANCE);
         }
     }
 
@@ -115,7 +115,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let (w, mut i, mut count) = (W as u16, self.head, 0_u32);
         while count < passed && i == self.first {
             let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
-            if entry.state & (ACKED | LOST | POSTED) != 0 || entry.overtaken != 0 {
+            if entry.state & (ACKED | LOST | POSTED) != 0 || entry.reorder_count != 0 {
                 break;
             }
             entry.state = ACKED;
@@ -145,18 +145,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.lost = self.lost.wrapping_sub(1);
         } else {
             self.in_flight = self.in_flight.wrapping_sub(1);
-            self.reordered = self.reordered.max(entry.overtaken);
+            self.reordered = self.reordered.max(entry.reorder_count);
         }
         entry.state = entry.state & POSTED | ACKED | FRESH;
         // An acknowledged entry keeps no repair state, so that equal states compare equal.
-        entry.overtaken = 0;
+        entry.reorder_count = 0;
         entry.count = 0;
         1
     }
 
     /// Walks the list up to the last of `fresh` newly acknowledged segments and unlinks them; a segment that they
     /// overtook more often than the allowance is lost.
-    pub(super) fn find_overtaken(&mut self, fresh: u32) {
+    pub(super) fn detect_overtaken(&mut self, fresh: u32) {
         let mut left = fresh;
         let mut i = self.first;
         while left > 0 {
@@ -169,10 +169,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
                     self.unlink(i);
                 }
             } else if entry.state & (ACKED | LOST) == 0 {
-                let overtaken = u32::from(entry.overtaken).saturating_add(left);
-                entry.overtaken = overtaken.min(u32::from(Self::ALLOWANCE).wrapping_add(1)) as u16;
-                if entry.overtaken > self.allowance {
-                    self.lose(i, 0);
+                let overtaken = u32::from(entry.reorder_count).saturating_add(left);
+                entry.reorder_count = overtaken.min(u32::from(Self::MAX_ALLOWANCE).wrapping_add(1)) as u16;
+                if entry.reorder_count > self.allowance {
+                    self.mark_lost(i, 0);
                 }
             }
             i = after;
@@ -180,19 +180,19 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// The latest probe was answered: segments sent before it and not acknowledged are lost.
-    pub(super) fn find_probed(&mut self) {
+    pub(super) fn detect_probe_losses(&mut self) {
         let mut i = self.first;
         while let Some(entry) = self.entries.get(usize::from(i)) {
             let after = entry.after;
             if entry.state & (PROBED | ACKED | LOST) == PROBED {
-                self.lose(i, BY_PROBE);
+                self.mark_lost(i, BY_PROBE);
             }
             i = after;
         }
     }
 
     /// Credit is an absolute edge that only moves forward; credit granted before a drained segment is void.
-    pub(super) fn grant(&mut self, ack: &Acknowledgement<BITS>) {
+    pub(super) fn advance_credit_edge(&mut self, ack: &Acknowledgement<BITS>) {
         if let Some(drained) = self.drained {
             if !ack.cumulative.is_after(drained) {
                 return;

@@ -1,14 +1,14 @@
 //! A burst of new segments: written into the window's entries one by one, then linked and committed to the window at
 //! once.
 
-use super::{Entry, NONE, POSTED, Piece, SendWindow};
+use super::{Entry, NONE, POSTED, SegmentRef, SendWindow};
 use crate::device::Ticket;
 use crate::ids::Psn;
 use crate::time::Time;
 
 /// Segments in a window's entries that are not yet committed to the window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Train<const BITS: u32> {
+pub(crate) struct Burst<const BITS: u32> {
     /// The entry and the PSN of the next segment.
     i: u16,
     next: Psn<BITS>,
@@ -17,7 +17,7 @@ pub(crate) struct Train<const BITS: u32> {
     count: u16,
 }
 
-impl<const BITS: u32> Train<BITS> {
+impl<const BITS: u32> Burst<BITS> {
     /// A burst of no window.
     pub(crate) const EMPTY: Self = Self { i: NONE, next: Psn::new(0), before: NONE, count: 0 };
 
@@ -34,31 +34,31 @@ impl<const BITS: u32> Train<BITS> {
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// An empty burst, after the last segment.
     #[inline]
-    pub(crate) fn train(&self) -> Train<BITS> {
+    pub(crate) fn burst(&self) -> Burst<BITS> {
         let i = self.entry_at(self.next.since(self.base));
-        Train { i, next: self.next, before: self.last, count: 0 }
+        Burst { i, next: self.next, before: self.last, count: 0 }
     }
 
     /// As [`push_behind`](Self::push_behind), for a segment that is committed later.
     #[inline(always)]
-    pub(crate) fn push_train(
+    pub(crate) fn push_burst(
         &mut self,
-        train: &mut Train<BITS>,
+        train: &mut Burst<BITS>,
         stamp: T::Stamp,
-        piece: Piece,
+        piece: SegmentRef,
         ticket: Ticket,
     ) -> Option<Psn<BITS>> {
         let i = train.i;
         let entry = self.entries.get_mut(usize::from(i))?;
         let after = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
-        *entry = Entry { piece, stamp, ticket, before: train.before, after, state: POSTED, ..Entry::FREE };
+        *entry = Entry { reference: piece, stamp, ticket, before: train.before, after, state: POSTED, ..Entry::FREE };
         let psn = train.next;
-        *train = Train { i: after, next: psn.add(1), before: i, count: train.count.wrapping_add(1) };
+        *train = Burst { i: after, next: psn.add(1), before: i, count: train.count.wrapping_add(1) };
         Some(psn)
     }
 
     /// Commits the burst to the window; the burst is empty afterwards.
-    pub(crate) fn couple(&mut self, train: &mut Train<BITS>) {
+    pub(crate) fn commit(&mut self, train: &mut Burst<BITS>) {
         let first = self.entry_at(self.next.since(self.base));
         let last = train.before;
         if let Some(entry) = self.entries.get_mut(usize::from(last)) {

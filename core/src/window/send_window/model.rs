@@ -1,6 +1,6 @@
 //! Transformations of send windows for the model checker, in which only distances between numbers have a meaning.
 
-use super::{Entry, NONE, POSTED, Piece, SendWindow};
+use super::{Entry, NONE, POSTED, SegmentRef, SendWindow};
 use crate::device::Ticket;
 use crate::time::Time;
 
@@ -15,14 +15,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Lowers every PSN by `by`, renames the parts and turns the ring so that the base is entry 0, for models whose
     /// numbers are relative.
     #[must_use]
-    pub fn with_numbers(mut self, by: u32, rename: impl Fn(Piece) -> Piece) -> Self {
+    pub fn with_numbers(mut self, by: u32, rename: impl Fn(SegmentRef) -> SegmentRef) -> Self {
         let turn = |i: u16| if i == NONE { NONE } else { self.offset_of(i) as u16 };
         let sent = self.next.since(self.base);
         let entries = core::array::from_fn(|offset| {
             let offset = offset as u32;
             let entry = self.entries.get(usize::from(self.entry_at(offset))).copied().unwrap_or(Entry::FREE);
-            let piece = if offset < sent { rename(entry.piece) } else { entry.piece };
-            Entry { piece, before: turn(entry.before), after: turn(entry.after), ..entry }
+            let piece = if offset < sent { rename(entry.reference) } else { entry.reference };
+            Entry { reference: piece, before: turn(entry.before), after: turn(entry.after), ..entry }
         });
         let ends = [self.first, self.last, self.posted].map(turn);
         self.entries = entries;

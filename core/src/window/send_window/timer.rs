@@ -1,12 +1,12 @@
 //! A send window's only timer: it sends a probe when no acknowledgement arrives.
 
-use super::{ACKED, LOST, PROBED, Pace, Probe, SendWindow};
+use super::{ACKED, LOST, PROBED, PathParameters, Probe, SendWindow};
 use crate::ids::Psn;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Sets whether operations are queued that the window does not admit; if so, the timer runs to probe for credit.
-    pub fn set_waiting(&mut self, now: T::Instant, waiting: bool, pace: &Pace) {
+    pub fn set_waiting(&mut self, now: T::Instant, waiting: bool, pace: &PathParameters) {
         self.waiting = waiting;
         #[cfg(not(mutant = "zero_credit_silent"))]
         if waiting && !self.has_room() {
@@ -25,14 +25,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Handles a piggybacked acknowledgement up to `cumulative` that grants `credit`. If both are known already, this
     /// only restarts the watch for the peer's silence, while nothing is outstanding. Returns whether they are known.
     #[inline]
-    pub fn hear_again(&mut self, now: T::Instant, cumulative: Psn<BITS>, credit: u16, units: u32) -> bool {
+    pub fn is_redundant_ack(&mut self, now: T::Instant, cumulative: Psn<BITS>, credit: u16, units: u32) -> bool {
         let grants = match self.drained {
             Some(drained) => cumulative.is_after(drained),
             None if self.admitted => cumulative.add(u32::from(credit).min(W as u32)).is_after(self.edge),
             None => credit > 0,
         };
         let idle = self.watching && !self.probe_wanted && self.backoff == 0;
-        let doubts = self.astray > 0 || self.is_contradicted();
+        let doubts = self.invalid_acks > 0 || self.is_contradicted();
         if cumulative != self.base || grants || doubts || !idle && self.is_acknowledged() {
             return false;
         }
@@ -44,12 +44,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             }
             self.deadline = Some(deadline);
         }
-        self.handle_heard();
+        self.handle_sign_of_life();
         true
     }
 
     /// Sends a probe at once, although nothing is outstanding.
-    pub fn inquire(&mut self, now: T::Instant, pace: &Pace) {
+    pub fn probe_now(&mut self, now: T::Instant, pace: &PathParameters) {
         self.probe_wanted = true;
         self.arm(now, pace);
     }
@@ -60,12 +60,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Requests a probe and backs off if the deadline is reached. Returns whether it was.
-    pub fn handle_timeout(&mut self, now: T::Instant, pace: &Pace) -> bool {
+    pub fn handle_timeout(&mut self, now: T::Instant, pace: &PathParameters) -> bool {
         if !self.deadline.is_some_and(|deadline| T::is_due(now, deadline)) {
             return false;
         }
         self.probe_wanted = true;
-        self.backoff = self.backoff.saturating_add(1).min(T::BACKOFF);
+        self.backoff = self.backoff.saturating_add(1).min(T::MAX_BACKOFF);
         self.deadline = None;
         #[cfg(not(mutant = "probe_once"))]
         self.arm(now, pace);
@@ -83,9 +83,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             return None;
         }
         self.probe_wanted = false;
-        self.probe_number = self.probe_number.wrapping_add(1) & T::COUNTS;
+        self.probe_number = self.probe_number.wrapping_add(1) & T::COUNT_MASK;
         let unanswered = self.unanswered;
-        self.unanswered = unanswered.saturating_add(1).min(T::UNANSWERED);
+        self.unanswered = unanswered.saturating_add(1).min(T::MAX_UNANSWERED);
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
             if entry.state & (ACKED | LOST) == 0 {
@@ -97,16 +97,16 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// A datagram of the peer's present incarnation arrived.
-    pub const fn handle_heard(&mut self) {
+    pub const fn handle_sign_of_life(&mut self) {
         self.unanswered = 0;
     }
 
-    pub(super) fn arm(&mut self, now: T::Instant, pace: &Pace) {
+    pub(super) fn arm(&mut self, now: T::Instant, pace: &PathParameters) {
         self.deadline = Some(T::after(now, self.timeout(now, pace)));
         self.watching = false;
     }
 
-    pub(super) fn arm_if_idle(&mut self, now: T::Instant, pace: &Pace) {
+    pub(super) fn arm_if_idle(&mut self, now: T::Instant, pace: &PathParameters) {
         #[cfg(not(mutant = "timer_unarmed"))]
         if self.deadline.is_none() || self.watching {
             self.arm(now, pace);
@@ -116,10 +116,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC
     /// 9002, §6.2.1): until that posting is a round trip old its acknowledgement may still arrive; after that, at least
     /// the margin passes before the next probe.
-    pub(super) fn timeout(&self, now: T::Instant, pace: &Pace) -> u32 {
+    pub(super) fn timeout(&self, now: T::Instant, pace: &PathParameters) -> u32 {
         let timeout = self.rtt.timeout(pace.granularity);
-        let patience = if self.is_acknowledged() { Self::PATIENCE } else { 0 };
-        let exponent = u32::from(self.backoff.saturating_add(patience).min(T::BACKOFF));
+        let patience = if self.is_acknowledged() { Self::ZERO_CREDIT_BACKOFF } else { 0 };
+        let exponent = u32::from(self.backoff.saturating_add(patience).min(T::MAX_BACKOFF));
         let units = if exponent == 0 {
             let margin = timeout.saturating_sub(self.rtt.smoothed());
             let latest = self.entries.get(usize::from(self.last));
@@ -130,7 +130,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             if shifted >> exponent == timeout { shifted } else { u32::MAX }
         };
         #[cfg(not(mutant = "longest_ignored"))]
-        let units = units.min(pace.longest);
+        let units = units.min(pace.max_probe_interval);
         units
     }
 
@@ -138,7 +138,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// worse than measured. `false` while the congestion window is small, which grows by measurements only. `None` if
     /// the acknowledgement shows nothing: it is not new, it covers a resent segment, or no round trip was measured.
     #[inline]
-    pub fn is_prompt(&self, now: T::Instant, cumulative: Psn<BITS>, pace: &Pace) -> Option<bool> {
+    pub fn is_prompt(&self, now: T::Instant, cumulative: Psn<BITS>, pace: &PathParameters) -> Option<bool> {
         let newest = cumulative.since(self.base).wrapping_sub(1);
         let is_new = newest < self.next.since(self.base);
         let entry = self.entries.get(usize::from(self.entry_at(newest))).filter(|_| is_new)?;
@@ -161,25 +161,25 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Piece;
+    use super::super::SegmentRef;
     use super::*;
     use crate::device::Ticket;
     use crate::time::Nanos;
-    use crate::window::congestion::Control;
+    use crate::window::congestion::CongestionControl;
     use crate::wire::{Acknowledgement, Bitmap, Echo};
 
     type Window = SendWindow<Nanos, 8, 16>;
 
-    const PACE: Pace = Pace { granularity: 100, longest: 100_000, control: Control::Fixed };
+    const PACE: PathParameters = PathParameters { granularity: 100, max_probe_interval: 100_000, control: CongestionControl::Fixed };
     const UNITS: u32 = 1000;
 
     fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {
         let cumulative = Psn::new(cumulative);
-        Acknowledgement { cumulative, credit, beyond: Bitmap::EMPTY, echo: None, answers: false, nack: false }
+        Acknowledgement { cumulative, credit, selective: Bitmap::EMPTY, echo: None, answers_probe: false, nack: false }
     }
 
-    fn hear(window: &mut Window, now: u64, cumulative: u32, credit: u16) {
-        window.handle_heard();
+    fn handle_piggybacked(window: &mut Window, now: u64, cumulative: u32, credit: u16) {
+        window.handle_sign_of_life();
         window.handle_ack(now, &acknowledgement(cumulative, credit), &PACE);
         while window.release().is_some() {}
         if window.is_acknowledged() {
@@ -188,25 +188,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_does_no_more_than_its_acknowledgement_would() {
+    fn redundant_ack_has_the_effect_of_its_acknowledgement() {
         let mut known = [0; 3];
         for (known, (sent, acknowledged, drains)) in known.iter_mut().zip([(3, 3, false), (3, 1, false), (3, 1, true)])
         {
             let mut window = Window::new(Psn::new(0));
-            hear(&mut window, 0, 0, 6);
+            handle_piggybacked(&mut window, 0, 0, 6);
             for i in 0..sent {
-                let piece = Piece { operation: i, part: 0 };
+                let piece = SegmentRef { operation: i, part: 0 };
                 let segment = window.push(0, piece, Ticket(i + 1), &PACE).expect("six are granted");
                 if drains && i + 1 == sent {
-                    window.drain(segment.psn);
+                    window.return_credit(segment.psn);
                 }
             }
             window.handle_completed(Ticket(sent));
-            hear(&mut window, 10_000, acknowledged, 4);
+            handle_piggybacked(&mut window, 10_000, acknowledged, 4);
             for (cumulative, credit) in (0..6).flat_map(|cumulative| (0..8).map(move |credit| (cumulative, credit))) {
                 let (mut short, mut long) = (window, window);
-                if short.hear_again(1_000_000, Psn::new(cumulative), credit, UNITS) {
-                    hear(&mut long, 1_000_000, cumulative, credit);
+                if short.is_redundant_ack(1_000_000, Psn::new(cumulative), credit, UNITS) {
+                    handle_piggybacked(&mut long, 1_000_000, cumulative, credit);
                     *known += 1;
                 }
                 assert_eq!(short, long, "{sent} {acknowledged} {cumulative} {credit}");
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn what_data_carry_is_prompt_until_a_timeout_would_have_been_due() {
+    fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
         let mut window = Window::new(Psn::new(0));
         let push = |window: &mut Window, now| {
             let ticket = Ticket(window.next().get() + 1);
-            window.push(now, Piece::default(), ticket, &PACE).expect("four are granted");
+            window.push(now, SegmentRef::default(), ticket, &PACE).expect("four are granted");
             window.handle_completed(ticket);
         };
-        hear(&mut window, 0, 0, 4);
+        handle_piggybacked(&mut window, 0, 0, 4);
         push(&mut window, 0);
         assert_eq!(window.is_prompt(64, Psn::new(1), &PACE), None, "no round trip measured");
         let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(window.is_prompt(10_000 * 64, Psn::new(cumulative), &PACE), None, "{what}");
         }
         let (whole, rtt) = (window.congestion, window.rtt);
-        window.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &Control::Delay { target: 1 }, 4);
+        window.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &CongestionControl::Delay { target: 1 }, 4);
         assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), Some(false), "a small window needs measurements");
         window.congestion = whole;
         window.repair(Psn::new(1));

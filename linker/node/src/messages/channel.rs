@@ -1,7 +1,7 @@
 //! The rings to and from one rank.
 
 use heapless::VecView;
-use unisono_shmem::am_header::{BYE, EAGER_LIMIT, Settled};
+use unisono_shmem::am_header::{BYE, EAGER_LIMIT, AckState};
 use unisono_shmem::ring::{Consumer, Producer};
 
 use super::MessageError;
@@ -12,7 +12,7 @@ use crate::member::Member;
 pub struct Channel<'a> {
     pub(super) inward: Consumer<'a>,
     pub(super) outward: Producer<'a>,
-    pub(super) settled: Settled,
+    pub(super) settled: AckState,
     /// Why the rank takes no part any more.
     pub(super) ended: Option<MessageError>,
     /// The rank failed, and no receive has reported it.
@@ -27,7 +27,7 @@ impl<'a> Channel<'a> {
         Some(Self {
             inward: Consumer::of(segment, &layout, rank, own)?,
             outward: Producer::of(segment, &layout, own, rank)?,
-            settled: Settled::default(),
+            settled: AckState::default(),
             ended: None,
             is_untold: false,
             is_blocked: false,

@@ -1,13 +1,13 @@
 //! Reception: entries of the other ranks' rings, and the ends of ranks.
 
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{self, Head, Lost, Outcome, Place};
+use unisono_core::message::point_to_point::{self, MessageHeader, Cancelled, Outcome, PayloadStore};
 use unisono_core::message::{Context, Tag};
 use unisono_shmem::am_header::{
-    ABORT, BYE, EAGER, EAGER_IN, FRAGMENT, HEAD, HEADED, HELLO, KIND, SHORT, STEP, STEP_ANNOUNCE, WORD, parted,
+    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, FRAGMENT, HEADER, EAGER_WITH_HEADER, HELLO, KIND, SHORT_BYTES, STEP, STEP_RTS, NOTIFICATION, split_immediate,
 };
 use unisono_shmem::ring::Entry;
-use unisono_shmem::segment::Cells;
+use unisono_shmem::segment::SharedBytes;
 
 use super::request::{Held, Stage};
 use super::storage::SLOT;
@@ -35,14 +35,14 @@ impl Messages<'_> {
         let mut moved = false;
         for _ in 0..BUDGET {
             let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) else { break };
-            let heard = match channel.inward.look() {
+            let heard = match channel.inward.poll() {
                 Ok(None) => break,
                 Ok(Some(entry)) => self.handle(rank, &entry, held),
                 Err(_) => None,
             };
             moved = true;
             if let Some(channel) = self.channels.get_mut(place) {
-                channel.inward.take();
+                channel.inward.consume();
             }
             match heard {
                 Some(Heard::Sense) => {}
@@ -55,44 +55,44 @@ impl Messages<'_> {
 
     /// `None`: the entry violates the protocol.
     fn handle(&mut self, from: u32, entry: &Entry<'_>, held: &mut Held<'_>) -> Option<Heard> {
-        let ([what, number], peer) = (entry.note, PeerId(from));
+        let ([what, number], peer) = (entry.header, PeerId(from));
         let channel = self.channels.get_mut(usize::try_from(from).ok()?)?;
         let (outcome, payload, without) = match what {
-            HELLO | STEP | STEP_ANNOUNCE | WORD => return Some(Heard::Sense),
+            HELLO | STEP | STEP_RTS | NOTIFICATION => return Some(Heard::Sense),
             BYE => return Some(Heard::End(MessageError::Parted(from))),
             ABORT => return Some(Heard::End(MessageError::Failed(from))),
             FRAGMENT => return self.place(from, number, entry.payload, held),
-            HEADED => {
-                let (payload, head) = parted::<{ Head::EAGER }>(entry)?;
-                channel.settled.hear(number, &head)?;
-                let bytes = u32::try_from(payload.bytes().checked_add(Head::EAGER)?).ok()?;
-                (self.machine.handle(peer, &head, bytes), payload, Head::EAGER)
+            EAGER_WITH_HEADER => {
+                let (payload, head) = split_immediate::<{ MessageHeader::EAGER }>(entry)?;
+                channel.settled.receive(number, &head)?;
+                let bytes = u32::try_from(payload.bytes().checked_add(MessageHeader::EAGER)?).ok()?;
+                (self.machine.handle(peer, &head, bytes), payload, MessageHeader::EAGER)
             }
-            HEAD => {
-                let mut head = [0; Head::LONGEST];
+            HEADER => {
+                let mut head = [0; MessageHeader::LONGEST];
                 let shown = head.get_mut(..entry.payload.bytes())?;
                 entry.payload.read(shown)?;
-                channel.settled.hear(number, shown)?;
+                channel.settled.receive(number, shown)?;
                 (self.machine.handle(peer, shown, u32::try_from(shown.len()).ok()?), entry.payload, 0)
             }
             _ => {
                 let (payload, context) = match what & KIND {
                     EAGER => (entry.payload, Context(0)),
-                    EAGER_IN => {
-                        let (payload, context) = parted(entry)?;
+                    EAGER_IN_CONTEXT => {
+                        let (payload, context) = split_immediate(entry)?;
                         (payload, Context(u32::from_le_bytes(context)))
                     }
                     _ => return Some(Heard::Nonsense),
                 };
                 let (credit, bytes) = (channel.settled.credit(what), u32::try_from(payload.bytes()).ok()?);
-                (self.machine.handle_short(peer, context, Tag(number), credit, bytes), payload, Head::EAGER)
+                (self.machine.handle_inline(peer, context, Tag(number), credit, bytes), payload, MessageHeader::EAGER)
             }
         };
         self.follow(outcome, payload, without, held)
     }
 
     /// Applies the outcome of a header: the first `without` bytes of its count do not precede the payload.
-    fn follow(&mut self, outcome: Outcome, payload: Cells<'_>, without: usize, held: &mut Held<'_>) -> Option<Heard> {
+    fn follow(&mut self, outcome: Outcome, payload: SharedBytes<'_>, without: usize, held: &mut Held<'_>) -> Option<Heard> {
         let behind = |start: usize| {
             let start = start.saturating_sub(without);
             payload.part(start, payload.bytes().checked_sub(start)?)
@@ -103,11 +103,11 @@ impl Messages<'_> {
                 self.fill(user, 0, behind(start)?, held);
                 self.end_receive(user, &status);
             }
-            Outcome::Keep { place, start } => {
+            Outcome::Store { place, start } => {
                 let (payload, into) = (behind(start)?, kept(self.shorts, self.slots, place));
                 payload.read(into.get_mut(..payload.bytes())?)?;
             }
-            Outcome::Coming { user, status } => {
+            Outcome::Pending { user, status } => {
                 if let Some(record) = self.requests.at(user) {
                     let status = told(&status);
                     (record.stage, record.peer, record.bytes) = (Stage::Coming(status), status.source, status.bytes);
@@ -115,7 +115,7 @@ impl Messages<'_> {
             }
             Outcome::Truncated { user, status } => self.end_receive(user, &status),
             // Parts are for networks.
-            Outcome::Place { more: true, .. } | Outcome::Nonsense => return Some(Heard::Nonsense),
+            Outcome::Place { more: true, .. } | Outcome::ProtocolViolation => return Some(Heard::Nonsense),
             Outcome::Place { user, placement, .. } => {
                 if let Some(record) = self.requests.at(user) {
                     record.stage = Stage::Streaming(placement.0);
@@ -131,7 +131,7 @@ impl Messages<'_> {
     }
 
     /// Copies a payload into a receive's buffer from offset `from` on, as much as fits.
-    fn fill(&mut self, user: u32, from: usize, payload: Cells<'_>, held: &mut Held<'_>) {
+    fn fill(&mut self, user: u32, from: usize, payload: SharedBytes<'_>, held: &mut Held<'_>) {
         let Some(request) = self.requests.name(user) else { return };
         let room = self.requests.room(request, held).and_then(|room| room.get_mut(from..));
         if let Some(room) = room {
@@ -148,7 +148,7 @@ impl Messages<'_> {
     }
 
     /// A fragment.
-    fn place(&mut self, from: u32, number: u32, payload: Cells<'_>, held: &mut Held<'_>) -> Option<Heard> {
+    fn place(&mut self, from: u32, number: u32, payload: SharedBytes<'_>, held: &mut Held<'_>) -> Option<Heard> {
         let record = self.requests.at(number).filter(|record| record.peer == from)?;
         let Stage::Placing(status) = record.stage else { return None };
         let at = record.moved;
@@ -185,9 +185,9 @@ impl Messages<'_> {
         let has_failed = !matches!(error, MessageError::Parted(_));
         let (requests, mut told) = (&mut self.requests, false);
         self.queue.retain(|queued| queued.to != rank);
-        self.machine.lose(PeerId(rank), has_failed, |lost| {
-            let (Lost::Receive(user) | Lost::Send(user)) = lost;
-            told |= matches!(lost, Lost::Receive(_));
+        self.machine.disconnect(PeerId(rank), has_failed, |lost| {
+            let (Cancelled::Receive(user) | Cancelled::Send(user)) = lost;
+            told |= matches!(lost, Cancelled::Receive(_));
             if let Some(record) = requests.at(user) {
                 record.stage = Stage::Ended(Err(error));
             }
@@ -220,11 +220,11 @@ impl Messages<'_> {
 }
 
 /// The buffer of an unexpected payload.
-pub(super) fn kept<'k>(shorts: &'k mut [[u8; SHORT]], slots: &'k mut [[u8; SLOT]], place: Place) -> &'k mut [u8] {
+pub(super) fn kept<'k>(shorts: &'k mut [[u8; SHORT_BYTES]], slots: &'k mut [[u8; SLOT]], place: PayloadStore) -> &'k mut [u8] {
     let index = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
     match place {
-        Place::Short(message) => shorts.get_mut(index(message)).map_or(&mut [], |short| short.as_mut_slice()),
-        Place::Slot(slot) => slots.get_mut(index(slot)).map_or(&mut [], |slot| slot.as_mut_slice()),
+        PayloadStore::Short(message) => shorts.get_mut(index(message)).map_or(&mut [], |short| short.as_mut_slice()),
+        PayloadStore::Slot(slot) => slots.get_mut(index(slot)).map_or(&mut [], |slot| slot.as_mut_slice()),
     }
 }
 

@@ -3,9 +3,9 @@
 use core::marker::PhantomData;
 
 use heapless::{Vec, VecView};
-use unisono_core::message::matching::{self, Body, Kept, Posted};
-use unisono_core::message::point_to_point::{self, Message, Peer, Receive};
-use unisono_shmem::am_header::SHORT;
+use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
+use unisono_core::message::point_to_point::{self, MessageBody, MessagePeer, ReceiveBody};
+use unisono_shmem::am_header::SHORT_BYTES;
 
 use super::Channel;
 use super::request::Record;
@@ -20,28 +20,28 @@ const QUEUE: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Records<'a>(PhantomData<&'a mut ()>);
 
-impl<'a, R: Body + 'a, M: Body + 'a> matching::Storage<R, M> for Records<'a> {
-    type Receives = &'a mut [Posted<R>];
-    type Messages = &'a mut [Kept<M>];
+impl<'a, R: RecordData + 'a, M: RecordData + 'a> matching::MatchingStorage<R, M> for Records<'a> {
+    type Receives = &'a mut [PostedReceive<R>];
+    type Messages = &'a mut [Unexpected<M>];
     type Buckets = &'a mut [u32];
 }
 
-impl<'a> point_to_point::Storage for Records<'a> {
-    type Sends = &'a mut [point_to_point::Send];
-    type Peers = &'a mut [Peer];
+impl<'a> point_to_point::MessageStorage for Records<'a> {
+    type Sends = &'a mut [point_to_point::SendRecord];
+    type Peers = &'a mut [MessagePeer];
     type Slots = &'a mut [u32];
 }
 
 /// A [`Store`]'s memory.
 #[derive(Debug)]
 pub struct Lent<'a> {
-    pub(super) receives: &'a mut [Posted<Receive>],
-    pub(super) messages: &'a mut [Kept<Message>],
-    pub(super) sends: &'a mut [point_to_point::Send],
-    pub(super) peers: &'a mut [Peer],
+    pub(super) receives: &'a mut [PostedReceive<ReceiveBody>],
+    pub(super) messages: &'a mut [Unexpected<MessageBody>],
+    pub(super) sends: &'a mut [point_to_point::SendRecord],
+    pub(super) peers: &'a mut [MessagePeer],
     pub(super) slots: &'a mut [u32],
     pub(super) buckets: [&'a mut [u32]; 3],
-    pub(super) shorts: &'a mut [[u8; SHORT]],
+    pub(super) shorts: &'a mut [[u8; SHORT_BYTES]],
     pub(super) pool: &'a mut [[u8; SLOT]],
     pub(super) channels: &'a mut VecView<Channel<'a>>,
     pub(super) requests: &'a mut [Record<'a>],
@@ -55,14 +55,14 @@ pub struct Lent<'a> {
 /// All zeros until it is used, so that a static takes no room in the image. It stays borrowed for its whole lifetime.
 #[derive(Debug)]
 pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
-    receives: Vec<Posted<Receive>, REQUESTS>,
-    messages: Vec<Kept<Message>, MESSAGES>,
-    sends: Vec<point_to_point::Send, REQUESTS>,
-    peers: Vec<Peer, RANKS>,
+    receives: Vec<PostedReceive<ReceiveBody>, REQUESTS>,
+    messages: Vec<Unexpected<MessageBody>, MESSAGES>,
+    sends: Vec<point_to_point::SendRecord, REQUESTS>,
+    peers: Vec<MessagePeer, RANKS>,
     slots: [u32; SLOTS],
     requested: [[[u32; 4]; REQUESTS]; 2],
     kept: [[u32; 4]; MESSAGES],
-    shorts: [[u8; SHORT]; MESSAGES],
+    shorts: [[u8; SHORT_BYTES]; MESSAGES],
     pool: [[u8; SLOT]; SLOTS],
     channels: Vec<Channel<'a>, RANKS>,
     requests: Vec<Record<'a>, REQUESTS>,
@@ -83,7 +83,7 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             slots: [0; SLOTS],
             requested: [[[0; 4]; REQUESTS]; 2],
             kept: [[0; 4]; MESSAGES],
-            shorts: [[0; SHORT]; MESSAGES],
+            shorts: [[0; SHORT_BYTES]; MESSAGES],
             pool: [[0; SLOT]; SLOTS],
             channels: Vec::new(),
             requests: Vec::new(),
@@ -95,10 +95,10 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
     pub fn lend(&'a mut self) -> Lent<'a> {
         let [posted, queued] = &mut self.requested;
         Lent {
-            receives: fill(&mut self.receives, Posted::default),
-            messages: fill(&mut self.messages, Kept::default),
-            sends: fill(&mut self.sends, || point_to_point::Send::FREE),
-            peers: fill(&mut self.peers, || Peer::NEW),
+            receives: fill(&mut self.receives, PostedReceive::default),
+            messages: fill(&mut self.messages, Unexpected::default),
+            sends: fill(&mut self.sends, || point_to_point::SendRecord::FREE),
+            peers: fill(&mut self.peers, || MessagePeer::NEW),
             slots: &mut self.slots,
             buckets: [posted.as_flattened_mut(), self.kept.as_flattened_mut(), queued.as_flattened_mut()],
             shorts: &mut self.shorts,

@@ -1,10 +1,10 @@
 //! Transmission: headers, their payloads, and fragments of long messages.
 
-use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
-use unisono_core::message::point_to_point::{Action, Head};
-use unisono_shmem::am_header::{self, FRAGMENT, FRAGMENT_BYTES, HEAD, HEADED, Place};
+use unisono_core::ids::{RemoteKey, PeerId, PlacementId, ReceiveId};
+use unisono_core::message::point_to_point::{Action, MessageHeader};
+use unisono_shmem::am_header::{self, FRAGMENT, FRAGMENT_BYTES, HEADER, EAGER_WITH_HEADER, MessageLocation};
 use unisono_shmem::ring::PutError;
-use unisono_shmem::segment::Cells;
+use unisono_shmem::segment::SharedBytes;
 
 use super::request::{Held, Record, Request, Stage};
 use super::{MessageError, Messages};
@@ -13,7 +13,7 @@ use super::{MessageError, Messages};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) to: u32,
-    head: Head,
+    head: MessageHeader,
     payload: Option<Request>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Queue<'a> {
 
 impl<'a> Messages<'a> {
     /// The caller has checked that the queue has room.
-    pub(super) fn put_later(&mut self, to: u32, head: Head, payload: Option<Request>) {
+    pub(super) fn put_later(&mut self, to: u32, head: MessageHeader, payload: Option<Request>) {
         if let Some(record) = payload.and_then(|request| self.requests.get(request)) {
             record.uses = record.uses.wrapping_add(1);
         }
@@ -79,7 +79,7 @@ impl<'a> Messages<'a> {
         {
             moved = true;
             match action {
-                Action::Head { to, head } => self.put_later(to.0, head, None),
+                Action::Header { to, head } => self.put_later(to.0, head, None),
                 Action::Eager { to, user, head, done } => {
                     if let Some(record) = self.requests.at(user) {
                         record.is_over |= done;
@@ -108,19 +108,19 @@ impl<'a> Messages<'a> {
     fn pull(&mut self, receive: ReceiveId, user: u32, from: PeerId, at: Option<u64>, held: &mut Held<'_>) {
         let request = self.requests.name(user);
         let Some((request, record)) = request.and_then(|request| Some((request, self.requests.get(request)?))) else {
-            return self.machine.abandon(receive);
+            return self.machine.cancel_pull(receive);
         };
-        let Stage::Coming(status) = record.stage else { return self.machine.abandon(receive) };
-        let payload = match at.map(Place::of_word) {
+        let Stage::Coming(status) = record.stage else { return self.machine.cancel_pull(receive) };
+        let payload = match at.map(MessageLocation::from_word) {
             _ if status.bytes == 0 => None,
-            Some(Place::Shared(at)) => match self.in_pool(from.0, at, status.bytes) {
+            Some(MessageLocation::Shared(at)) => match self.in_pool(from.0, at, status.bytes) {
                 Some(cells) => Some(cells),
                 None => return self.disown(from.0),
             },
-            Some(Place::Private(_)) | None => {
+            Some(MessageLocation::Private(_)) | None => {
                 record.stage = Stage::Placing(status);
                 // The record's index: it stays valid until all fragments have arrived.
-                if let Some((to, head)) = self.machine.grant(receive, PlacementId(user), Key(0)) {
+                if let Some((to, head)) = self.machine.grant(receive, PlacementId(user), RemoteKey(0)) {
                     self.put_later(to.0, head, None);
                 }
                 return;
@@ -138,9 +138,9 @@ impl<'a> Messages<'a> {
     }
 
     /// A payload in a rank's own part of the segment.
-    fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<Cells<'a>> {
+    fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<SharedBytes<'a>> {
         let area = self.member.layout().in_pool(rank, at, bytes)?;
-        self.member.segment().cells(area.at, area.bytes)
+        self.member.segment().shared_bytes(area.offset, area.bytes)
     }
 
     /// Writes waiting headers to the rings while there is room. Returns whether anything moved.
@@ -158,13 +158,13 @@ impl<'a> Messages<'a> {
             }
             let shown = head.as_ref();
             let put = match payload {
-                None => channel.outward.put([HEAD, am_header::check(shown)], shown),
+                None => channel.outward.put([HEADER, am_header::checksum(shown)], shown),
                 Some(request) => {
                     let bytes = requests.get(request).map_or(0, |record| record.bytes);
                     let from = requests.payload(request, held);
                     am_header::put_with(
                         &mut channel.outward,
-                        [HEADED, am_header::check(shown)],
+                        [EAGER_WITH_HEADER, am_header::checksum(shown)],
                         shown,
                         u32::try_from(bytes).unwrap_or(u32::MAX),
                         |front| front.iter_mut().zip(from).for_each(|(into, byte)| *into = *byte),

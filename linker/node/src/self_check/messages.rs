@@ -3,7 +3,7 @@
 //! orders. Each message is a function of burst, sender, receiver and number, so that every rank knows the messages to
 //! expect and their order.
 
-use unisono_shmem::am_header::SHORT;
+use unisono_shmem::am_header::SHORT_BYTES;
 
 use crate::Idle;
 use crate::messages::{MessageError, Messages, Mode, Request};
@@ -224,7 +224,7 @@ pub fn exchange<'a>(
         for to in (0..ranks).filter(|to| *to != own) {
             let Letter { tag, bytes, mode, .. } = letter(burst, own, to, number);
             let payload = letter(burst, own, to, number).cut(desk.quarry);
-            if burst.is_multiple_of(2) && bytes <= SHORT && mode != Mode::Synchronous {
+            if burst.is_multiple_of(2) && bytes <= SHORT_BYTES && mode != Mode::Synchronous {
                 messages.send(payload, to, tag, mode, idle)?;
                 continue;
             }

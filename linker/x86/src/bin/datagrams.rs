@@ -6,12 +6,12 @@ use core::net::Ipv4Addr;
 
 use static_cell::{ConstStaticCell, StaticCell};
 use unisono_core::counters::Counters;
-use unisono_core::device::{Cause, Device};
+use unisono_core::device::{TxReason, Device};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Config, Endpoint, Notice, Pools, Sender};
+use unisono_core::endpoint::{Config, Endpoint, ControlMessage, Pools, Sender};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
@@ -79,17 +79,17 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
     let memory = MEMORY.take().ok_or("no memory")?;
     let config = Config::new(PeerId(number("rank")?), Incarnation(number("incarnation")?), &wire.limits());
     let pools = Pools {
-        peers: [Peer::UNMET; RANKS],
+        peers: [Peer::UNKNOWN; RANKS],
         senders: [Sender::FREE; 1],
         receivers: [ReceiveWindow::EMPTY; 1],
         operations: [Operation::FREE; OPERATIONS],
         placements: [Placement::FREE; PIECES],
-        notices: [Notice::FREE; NOTICES],
+        control_messages: [ControlMessage::FREE; NOTICES],
     };
     let began = clock::ticks();
     let now = || clock::nanoseconds(clock::ticks().wrapping_sub(began));
     let mut endpoint = Endpoint::new(now(), config, pools);
-    endpoint.meet(now(), peer, Incarnation(number("peer_incarnation")?), mtu.min(wire.limits().mtu));
+    endpoint.add_peer(now(), peer, Incarnation(number("peer_incarnation")?), mtu.min(wire.limits().mtu));
     let regions = |first: usize| core::array::from_fn(|i| memory.region(first.wrapping_add(i)));
     let bytes = u64::from(number("bytes")?);
     let transfer = TRANSFER.init(Transfer::new(endpoint, peer, bytes, regions(0), regions(PIECES)));
@@ -108,7 +108,7 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
 
 /// Prints the counters for the table of the harness.
 fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
-    say!("data {} first {}", counters.data_sent(), counters.sent_for(Cause::First));
+    say!("data {} first {}", counters.data_sent(), counters.sent_for(TxReason::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
     let Losses { astray, unresolved, foreign, malformed, corrupt } = wire.losses();
     say!("unknown_peer {astray} unresolved {unresolved}");

@@ -16,8 +16,8 @@ pub(crate) fn strike(member: &Member<'static>, kind: &str, seed: u32) {
         "everywhere" => {
             let layout = member.layout();
             // No memory follows the last pool.
-            let end = layout.pool(member.size().wrapping_sub(1)).map_or(0, |last| last.at.saturating_add(last.bytes));
-            scribble(member, Area { at: 0, bytes: end }, seed);
+            let end = layout.pool(member.size().wrapping_sub(1)).map_or(0, |last| last.offset.saturating_add(last.bytes));
+            scribble(member, Area { offset: 0, bytes: end }, seed);
         }
         "panic" => panic!("on request"),
         "fault" => {
@@ -47,15 +47,15 @@ fn descend(depth: u32) -> u32 {
 /// Every word that this rank may write.
 fn own_areas(member: &Member<'static>, seed: u32) {
     let (layout, own) = (member.layout(), member.local());
-    for area in [layout.seat(own), layout.board(own), layout.pool(own)].into_iter().flatten() {
+    for area in [layout.rank_slot(own), layout.collective_area(own), layout.pool(own)].into_iter().flatten() {
         scribble(member, area, seed);
     }
     for other in 0..member.size() {
         // A ring begins with what its consumer writes.
-        let tail = layout.ring(other, own).map(|ring| Area { at: ring.at, bytes: STRIDE });
+        let tail = layout.ring(other, own).map(|ring| Area { offset: ring.offset, bytes: STRIDE });
         let rest = layout
             .ring(own, other)
-            .map(|ring| Area { at: ring.at.wrapping_add(STRIDE), bytes: ring.bytes.wrapping_sub(STRIDE) });
+            .map(|ring| Area { offset: ring.offset.wrapping_add(STRIDE), bytes: ring.bytes.wrapping_sub(STRIDE) });
         for area in tail.into_iter().chain(rest) {
             scribble(member, area, seed);
         }
@@ -65,7 +65,7 @@ fn own_areas(member: &Member<'static>, seed: u32) {
 /// Marsaglia's xorshift (2003), with the triple 13, 17, 5.
 fn scribble(member: &Member<'static>, area: Area, seed: u32) {
     let mut dice = seed | 1;
-    for word in member.segment().words(area.at, area.bytes.wrapping_div(4)).into_iter().flatten() {
+    for word in member.segment().words(area.offset, area.bytes.wrapping_div(4)).into_iter().flatten() {
         dice ^= dice << 13;
         dice ^= dice >> 17;
         dice ^= dice << 5;

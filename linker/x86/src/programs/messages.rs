@@ -12,7 +12,7 @@ use super::Trouble;
 /// Requests of a burst, and those that are received at a time.
 const REQUESTS: usize = messages::BURST as usize * RANKS + POSTED;
 
-static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::headers(1) as usize * RANKS }, REQUESTS, 64>> =
+static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::unexpected_per_peer(1) as usize * RANKS }, REQUESTS, 64>> =
     ConstStaticCell::new(Store::new());
 static QUARRY_BYTES: ConstStaticCell<[u8; QUARRY]> = ConstStaticCell::new([0; QUARRY]);
 static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);

@@ -7,22 +7,22 @@
 
 use unisono_core::collective::{Order, Place};
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn take_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
-        match self.way() {
-            Way::Flat | Way::Elsewhere => {
-                let (at, bytes) = self.span(lap);
+impl SlotSchedule {
+    pub(super) fn read_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
+        match self.algorithm() {
+            SlotAlgorithm::Flat | SlotAlgorithm::External => {
+                let (at, bytes) = self.round_span(lap);
                 // The output may be the input: it is written with the second operand.
                 let own = |p| p == self.rank && p < 2;
                 let operand = |p| if own(p) { input(at, bytes) } else { self.slot(p, lap, 0, bytes) };
                 Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, lap))
             }
-            Way::Parallel => self.take_exchange(lap, item),
-            Way::Pull if self.is_whole() => Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item),
-            Way::Pull => {
+            SlotAlgorithm::Parallel => self.read_exchange(lap, item),
+            SlotAlgorithm::Pull if self.is_whole() => Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item),
+            SlotAlgorithm::Pull => {
                 if lap == 0 {
                     let (at, bytes) = self.share(self.rank, self.bytes);
                     return self.fold_pulled(at, bytes, at, item);
@@ -41,8 +41,8 @@ impl Course {
     }
 
     /// Even rounds: the contribution. Odd rounds: this rank's share of all contributions.
-    pub(super) fn make_exchange(&self, lap: u32, item: u32) -> Option<Item> {
-        let (at, bytes) = self.span(lap / 2);
+    pub(super) fn write_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.round_span(lap / 2);
         if lap.is_multiple_of(2) {
             return (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)));
         }
@@ -57,11 +57,11 @@ impl Course {
     }
 
     /// Odd rounds: the shares of all ranks.
-    pub(super) fn take_exchange(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_exchange(&self, lap: u32, item: u32) -> Option<Item> {
         if lap.is_multiple_of(2) || item >= self.size {
             return None;
         }
-        let (of, (at, bytes)) = (self.after(item), self.span(lap / 2));
+        let (of, (at, bytes)) = (self.after(item), self.round_span(lap / 2));
         let (first, count) = self.share(of, bytes);
         let item = match count {
             0 => Item::NOTHING,

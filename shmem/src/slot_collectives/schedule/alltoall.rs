@@ -3,31 +3,31 @@
 
 use unisono_core::collective::Place;
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn make_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
-        if self.shows_own_block() {
-            return self.make_scatter(lap, item);
+impl SlotSchedule {
+    pub(super) fn write_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.publishes_own_block() {
+            return self.write_scatter(lap, item);
         }
-        let ((at, bytes), of) = (self.span(lap), self.after(item + 1));
+        let ((at, bytes), of) = (self.round_span(lap), self.after(item + 1));
         (item + 1 < self.size).then(|| {
             let into = self.slot(self.rank, lap, self.block_at(self.rank, of), bytes);
             Item::copy(input(of as usize * self.bytes + at, bytes), into)
         })
     }
 
-    pub(super) fn take_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;
         }
         let partner = self.partner(item);
-        let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.span(lap));
+        let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.round_span(lap));
         let into = output(of * self.bytes + at, bytes);
-        Some(match self.way() {
+        Some(match self.algorithm() {
             _ if partner == self.rank => Item::copy(input(own * self.bytes + at, bytes), into),
-            Way::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, lap),
+            SlotAlgorithm::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, lap),
             _ => {
                 Item::copy(self.slot(partner, lap, self.block_at(partner, self.rank), bytes), into).after(partner, lap)
             }
@@ -35,21 +35,21 @@ impl Course {
     }
 
     /// Whether all blocks are published as one piece, this rank's own included.
-    pub(super) const fn shows_own_block(&self) -> bool {
-        self.bytes.saturating_mul(self.size as usize) <= self.boards.chunk || self.inline
+    pub(super) const fn publishes_own_block(&self) -> bool {
+        self.bytes.saturating_mul(self.size as usize) <= self.areas.chunk || self.inline
     }
 
     /// Offset within a rank's published payload of the block for another rank.
     const fn block_at(&self, of: u32, to: u32) -> usize {
-        let before = if to > of && !self.shows_own_block() { to - 1 } else { to };
-        before as usize * self.part
+        let before = if to > of && !self.publishes_own_block() { to - 1 } else { to };
+        before as usize * self.round_bytes
     }
 
     /// The rank whose block an item reads. Where blocks are pulled a rank's own comes last: the others wait until
     /// theirs have been pulled.
     fn partner(&self, item: u32) -> u32 {
         let of = |step: u32| if step >= self.rank { step - self.rank } else { step + self.size - self.rank };
-        if self.way() != Way::Pull {
+        if self.algorithm() != SlotAlgorithm::Pull {
             return of(item);
         }
         match item + 1 == self.size {

@@ -1,9 +1,9 @@
 //! The barrier among other collectives: every rank publishes an empty slot and polls for every other's.
 
-use super::{Course, Item};
+use super::{SlotSchedule, Item};
 
-impl Course {
-    pub(super) fn take_barrier(&self, lap: u32, item: u32) -> Option<Item> {
+impl SlotSchedule {
+    pub(super) fn read_barrier(&self, lap: u32, item: u32) -> Option<Item> {
         (item + 1 < self.size).then(|| Item::NOTHING.after(self.after(item + 1), lap))
     }
 }

@@ -2,18 +2,18 @@
 
 use unisono_core::collective::Place;
 
-use super::{Course, Item, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn take_broadcast(&self, lap: u32, item: u32) -> Option<Item> {
+impl SlotSchedule {
+    pub(super) fn read_broadcast(&self, lap: u32, item: u32) -> Option<Item> {
         if self.rank == self.root || item > 0 {
             return None;
         }
-        let (at, bytes) = self.span(lap);
+        let (at, bytes) = self.round_span(lap);
         let into = output(at, bytes);
-        let item = match self.way() {
-            Way::Pull => self.pull(self.root, Place::Input, at, into),
+        let item = match self.algorithm() {
+            SlotAlgorithm::Pull => self.pull(self.root, Place::Input, at, into),
             _ => Item::copy(self.slot(self.root, lap, 0, bytes), into),
         };
         Some(item.after(self.root, lap))

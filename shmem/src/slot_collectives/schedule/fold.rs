@@ -2,10 +2,10 @@
 
 use unisono_core::collective::{Order, Piece, Place};
 
-use super::{Course, Item, input, whole};
-use crate::slot_collectives::data_op::Wish;
+use super::{SlotSchedule, Item, input, whole_elements};
+use crate::slot_collectives::data_op::DataOp;
 
-impl Course {
+impl SlotSchedule {
     /// Combines `count` operands: `operand(p)` is the p-th, the rank that publishes it and the round in which it does.
     pub(super) fn fold(count: u32, item: u32, into: Piece, operand: impl Fn(u32) -> (Piece, u32, u32)) -> Option<Item> {
         if item >= count {
@@ -13,12 +13,12 @@ impl Course {
         }
         let (right, of, lap) = operand(item);
         let wish = match item {
-            0 if count == 1 => Some(Wish::Copy { from: right, into }),
+            0 if count == 1 => Some(DataOp::Copy { from: right, into }),
             0 => None,
-            1 => Some(Wish::Combine { left: operand(0).0, right, into }),
-            _ => Some(Wish::Combine { left: into, right, into }),
+            1 => Some(DataOp::Combine { left: operand(0).0, right, into }),
+            _ => Some(DataOp::Combine { left: into, right, into }),
         };
-        Some(Item { look: Some((of, lap)), wish })
+        Some(Item { wait_for: Some((of, lap)), op: wish })
     }
 
     /// The rank whose contribution this rank combines as the p-th.
@@ -35,11 +35,11 @@ impl Course {
     /// in rank order it accumulates next to the operands.
     pub(super) fn fold_pulled(&self, from: usize, bytes: usize, to: usize, item: u32) -> Option<Item> {
         let (block, position, combines) = (item / 2 / self.divisor(), item / 2 % self.divisor(), item % 2 == 1);
-        let half = whole(self.boards.chunk / 2, self.grain);
+        let half = whole_elements(self.areas.chunk / 2, self.grain);
         let at = (block as usize).checked_mul(half).filter(|&at| at < bytes)?;
         let count = half.min(bytes - at);
         let (own, into) = (input(from + at, count), Piece::new(Place::Output, to + at, count));
-        let chunk = |at| Piece::new(Place::Shared, self.boards.bulk(self.rank, self.base) + at, count);
+        let chunk = |at| Piece::new(Place::Shared, self.areas.bulk(self.rank, self.base) + at, count);
         let sum = if self.order == Order::Any { into } else { chunk(0) };
         let of = self.operand(position);
         let pulled = if position == 0 { chunk(0) } else { chunk(half) };
@@ -55,7 +55,7 @@ impl Course {
                 };
                 let right = if of == self.rank { own } else { pulled };
                 let into = if position + 1 == self.size { into } else { sum };
-                Item::wish(Wish::Combine { left, right, into })
+                Item::op(DataOp::Combine { left, right, into })
             }
         })
     }

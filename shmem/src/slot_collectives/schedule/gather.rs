@@ -2,24 +2,24 @@
 
 use unisono_core::collective::Place;
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn take_gather(&self, lap: u32, item: u32) -> Option<Item> {
-        if self.rank != self.root { None } else { self.take_block(lap, item) }
+impl SlotSchedule {
+    pub(super) fn read_gather(&self, lap: u32, item: u32) -> Option<Item> {
+        if self.rank != self.root { None } else { self.read_block(lap, item) }
     }
 
     /// Reads the block of rank `rank + item` into its place in the output.
-    pub(super) fn take_block(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_block(&self, lap: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;
         }
-        let (of, (at, bytes)) = (self.after(item), self.span(lap));
+        let (of, (at, bytes)) = (self.after(item), self.round_span(lap));
         let into = output(of as usize * self.bytes + at, bytes);
-        Some(match self.way() {
+        Some(match self.algorithm() {
             _ if item == 0 => Item::copy(input(at, bytes), into),
-            Way::Pull => self.pull(of, Place::Input, at, into).after(of, lap),
+            SlotAlgorithm::Pull => self.pull(of, Place::Input, at, into).after(of, lap),
             _ => Item::copy(self.slot(of, lap, 0, bytes), into).after(of, lap),
         })
     }

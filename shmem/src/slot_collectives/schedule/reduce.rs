@@ -3,32 +3,32 @@
 
 use unisono_core::collective::Order;
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
+impl SlotSchedule {
     /// Whether this rank publishes its contribution. The root reads its own from its input, first, unless that may be
     /// the output and is not the first operand.
-    pub(super) fn is_shown_to_root(&self) -> bool {
-        self.rank != self.root || self.way() == Way::Parallel || self.order != Order::Any
+    pub(super) fn is_published_to_root(&self) -> bool {
+        self.rank != self.root || self.algorithm() == SlotAlgorithm::Parallel || self.order != Order::Any
     }
 
-    pub(super) fn take_reduce(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_reduce(&self, lap: u32, item: u32) -> Option<Item> {
         if self.rank != self.root {
             // A rank that runs ahead could find slots that are not written yet; it reads none.
             return None;
         }
-        if self.way() == Way::Parallel {
-            return self.take_exchange(lap, item);
+        if self.algorithm() == SlotAlgorithm::Parallel {
+            return self.read_exchange(lap, item);
         }
-        let (at, bytes) = self.span(lap);
+        let (at, bytes) = self.round_span(lap);
         let own = self.order == Order::Any;
         let operand = |p| match self.operand(p) {
             of if of == self.rank && own => (input(at, bytes), of, lap),
             of => (self.slot(of, lap, 0, bytes), of, lap),
         };
         let item = Self::fold(self.size, item, output(at, bytes), operand)?;
-        let look = item.look.filter(|&(of, _)| of != self.rank);
-        Some(Item { look, ..item })
+        let look = item.wait_for.filter(|&(of, _)| of != self.rank);
+        Some(Item { wait_for: look, ..item })
     }
 }

@@ -1,11 +1,11 @@
 //! Reduce-scatter of equal blocks: rank i combines block i of all contributions. Short vectors are published whole;
 //! long ones block by block, round l carrying a part of block l mod n.
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn make_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {
+impl SlotSchedule {
+    pub(super) fn write_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {
         if item > 0 {
             return None;
         }
@@ -13,17 +13,17 @@ impl Course {
             let all = self.bytes * self.size as usize;
             return Some(Item::copy(input(0, all), self.slot(self.rank, lap, 0, all)));
         }
-        let (block, (at, bytes)) = ((lap % self.divisor()) as usize, self.span(lap / self.divisor()));
+        let (block, (at, bytes)) = ((lap % self.divisor()) as usize, self.round_span(lap / self.divisor()));
         Some(Item::copy(input(block * self.bytes + at, bytes), self.slot(self.rank, lap, 0, bytes)))
     }
 
-    pub(super) fn take_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_reduce_scatter(&self, lap: u32, item: u32) -> Option<Item> {
         let own = self.rank as usize * self.bytes;
-        if self.way() == Way::Pull {
+        if self.algorithm() == SlotAlgorithm::Pull {
             return self.fold_pulled(own, self.bytes, 0, item);
         }
         let (of_block, (at, bytes)) =
-            if self.inline { (own, self.span(0)) } else { (0, self.span(lap / self.divisor())) };
+            if self.inline { (own, self.round_span(0)) } else { (0, self.round_span(lap / self.divisor())) };
         if !self.inline && lap % self.divisor() != self.rank {
             return None;
         }

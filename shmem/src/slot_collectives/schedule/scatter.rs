@@ -2,33 +2,33 @@
 
 use unisono_core::collective::Place;
 
-use super::{Course, Item, input, output};
-use crate::slot_collectives::selection::Way;
+use super::{SlotSchedule, Item, input, output};
+use crate::slot_collectives::selection::SlotAlgorithm;
 
-impl Course {
-    pub(super) fn make_scatter(&self, lap: u32, item: u32) -> Option<Item> {
-        let (at, bytes) = self.span(lap);
-        if self.laps == 1 {
+impl SlotSchedule {
+    pub(super) fn write_scatter(&self, lap: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.round_span(lap);
+        if self.rounds == 1 {
             let all = self.bytes * self.size as usize;
             return (item == 0).then(|| Item::copy(input(0, all), self.slot(self.rank, lap, 0, all)));
         }
         (item < self.size).then(|| {
             let block = item as usize;
-            let into = self.slot(self.rank, lap, block * self.part, bytes);
+            let into = self.slot(self.rank, lap, block * self.round_bytes, bytes);
             Item::copy(input(block * self.bytes + at, bytes), into)
         })
     }
 
-    pub(super) fn take_scatter(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_scatter(&self, lap: u32, item: u32) -> Option<Item> {
         if item > 0 {
             return None;
         }
-        let (own, (at, bytes)) = (self.rank as usize, self.span(lap));
+        let (own, (at, bytes)) = (self.rank as usize, self.round_span(lap));
         let into = output(at, bytes);
-        Some(match self.way() {
+        Some(match self.algorithm() {
             _ if self.rank == self.root => Item::copy(input(own * self.bytes + at, bytes), into),
-            Way::Pull => self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap),
-            _ => Item::copy(self.slot(self.root, lap, own * self.part, bytes), into).after(self.root, lap),
+            SlotAlgorithm::Pull => self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap),
+            _ => Item::copy(self.slot(self.root, lap, own * self.round_bytes, bytes), into).after(self.root, lap),
         })
     }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::io::Read as _;
 use std::path::Path;
 
-use unisono_core::collective::{Plan, Verb};
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
 
 use super::{Carrier, Override, OverrideError, VERBS};
 
@@ -97,7 +97,7 @@ impl Line {
         };
         let (carrier, sharing) = carrier.split_once('/').map_or((carrier, None), |(one, other)| (one, Some(other)));
         let carrier = Carrier::ALL.into_iter().find(|known| known.name() == carrier).ok_or(LineError::Carrier)?;
-        let named = |(_, name, _): &&(Verb, &str, &str)| *name == verb;
+        let named = |(_, name, _): &&(CollectiveKind, &str, &str)| *name == verb;
         let (verb, ..) = VERBS.iter().find(named).ok_or(LineError::Collective)?;
         let span = |text: &str| Span::read(text).ok_or_else(|| LineError::Span { given: text.to_owned() });
         let (sharing, wanted) = (sharing.map(span).transpose()?, Override::new(*verb, choice)?);
@@ -175,10 +175,10 @@ impl Table {
     }
 
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
-    pub fn find(&self, carrier: Carrier, sharing: u16, plan: &Plan) -> Option<Override> {
+    pub fn find(&self, carrier: Carrier, sharing: u16, plan: &CollectiveSpec) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
         let is_for = |line: &&Line| {
-            (line.carrier, line.wanted.verb) == (carrier, plan.verb)
+            (line.carrier, line.wanted.verb) == (carrier, plan.collective)
                 && line.sharing.is_none_or(|known| known.has(sharing.into()))
                 && line.ranks.has(ranks)
                 && line.bytes.has(bytes)
@@ -293,9 +293,9 @@ mod tests {
     const TEXT: &str = "unisono tuning 1\nudp allreduce 4-8 0-2895 doubling\nudp allreduce 4-8 2896- knomial:k=1,segments=4\n\
                         rings allreduce 4 0- ring\nudp barrier 2- 0 knomial\n";
 
-    fn plan(verb: Verb, size: u32, bytes: usize) -> Plan {
+    fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
-        Plan { verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, kind: 0 }
+        CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
     }
 
     #[test]
@@ -305,14 +305,14 @@ mod tests {
         let find = |carrier, verb, size, bytes| {
             table.find(carrier, 1, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
         };
-        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 4, 2895), "doubling");
-        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 8, 2896), "knomial:k=1,segments=4");
-        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 4, usize::MAX), "knomial:k=1,segments=4");
-        assert_eq!(find(Carrier::Udp, Verb::Allreduce, 9, 8), "");
-        assert_eq!(find(Carrier::Rings, Verb::Allreduce, 4, 8), "ring");
-        assert_eq!(find(Carrier::Rings, Verb::Allreduce, 5, 8), "");
-        assert_eq!(find(Carrier::Udp, Verb::Barrier, 100_000, 0), "knomial");
-        assert_eq!(find(Carrier::Udp, Verb::Reduce, 4, 8), "");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Allreduce, 4, 2895), "doubling");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Allreduce, 8, 2896), "knomial:k=1,segments=4");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Allreduce, 4, usize::MAX), "knomial:k=1,segments=4");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Allreduce, 9, 8), "");
+        assert_eq!(find(Carrier::Rings, CollectiveKind::Allreduce, 4, 8), "ring");
+        assert_eq!(find(Carrier::Rings, CollectiveKind::Allreduce, 5, 8), "");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Barrier, 100_000, 0), "knomial");
+        assert_eq!(find(Carrier::Udp, CollectiveKind::Reduce, 4, 8), "");
     }
 
     #[test]
@@ -321,9 +321,9 @@ mod tests {
         let table = Table::read(text).expect("a table");
         assert_eq!(table.to_string(), text);
         let find = |sharing, verb| table.find(Carrier::Udp, sharing, &plan(verb, 4, 8)).map(|one| one.to_string());
-        assert_eq!(find(1, Verb::Reduce).as_deref(), Some("ring"));
-        assert_eq!(find(7, Verb::Reduce).as_deref(), Some("halving"));
-        assert_eq!(find(7, Verb::Scan).as_deref(), Some("ring"));
+        assert_eq!(find(1, CollectiveKind::Reduce).as_deref(), Some("ring"));
+        assert_eq!(find(7, CollectiveKind::Reduce).as_deref(), Some("halving"));
+        assert_eq!(find(7, CollectiveKind::Scan).as_deref(), Some("ring"));
         for twice in ["udp/5 reduce 4 0- ring", "udp reduce 4 8 ring", "udp/3 scan 2- 0- ring"] {
             assert!(matches!(Table::read(&format!("{text}{twice}\n")), Err(TableError::Twice { .. })), "{twice}");
         }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn neighbouring_sizes_share_a_line() {
-        let wanted = |text| Override::new(Verb::Allreduce, text).expect("good");
+        let wanted = |text| Override::new(CollectiveKind::Allreduce, text).expect("good");
         let ranks = Span::new(4, 4).expect("a span");
         let quickest =
             [(8, wanted("doubling")), (1024, wanted("doubling")), (8192, wanted("knomial")), (1 << 20, wanted("ring"))];

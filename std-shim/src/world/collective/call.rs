@@ -2,7 +2,7 @@
 
 use core::mem::size_of;
 
-use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
 use unisono_core::ids::Rank as Member;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,7 +18,7 @@ const NO_ROOT: Rank = Rank(0);
 
 /// A collective's specification, and the buffers that it is called with.
 pub(super) struct Call<'b> {
-    pub(super) plan: Plan,
+    pub(super) plan: CollectiveSpec,
     pub(super) places: Places<'b>,
     pub(super) shape: Shape,
 }
@@ -59,12 +59,12 @@ impl<'b> Lent<'b> {
 }
 
 impl<'b> Call<'b> {
-    pub(super) fn new(plan: Plan, lent: Lent<'b>) -> Self {
+    pub(super) fn new(plan: CollectiveSpec, lent: Lent<'b>) -> Self {
         Self { plan, places: lent.places, shape: Shape { tables: None, gaps: lent.gaps } }
     }
 
     /// A call whose blocks differ in length.
-    pub(super) fn varying(plan: Plan, lent: Lent<'b>, tables: Tables) -> Self {
+    pub(super) fn varying(plan: CollectiveSpec, lent: Lent<'b>, tables: Tables) -> Self {
         Self { plan, places: lent.places, shape: Shape { tables: Some(tables), gaps: lent.gaps } }
     }
 
@@ -72,13 +72,13 @@ impl<'b> Call<'b> {
     /// allreduce, and reductions in a fixed order use messages.
     pub(super) const fn is_shown(&self) -> bool {
         self.shape.tables.is_none()
-            && (!self.plan.in_place || matches!(self.plan.verb, Verb::Allreduce))
+            && (!self.plan.in_place || matches!(self.plan.collective, CollectiveKind::Allreduce))
             && !matches!(self.plan.order, Order::Fixed)
     }
 
     /// Executes a collective of a single rank.
     fn copy_alone(self) {
-        if let (Places::Apart(input, output), true) = (self.places, self.plan.verb != Verb::Exscan) {
+        if let (Places::Apart(input, output), true) = (self.places, self.plan.collective != CollectiveKind::Exscan) {
             self.shape.gaps.copy(input, output, self.plan.bytes);
         }
     }
@@ -86,7 +86,7 @@ impl<'b> Call<'b> {
     /// Calls `run` with contiguous buffers: packs strided ones before, and unpacks them afterwards.
     pub(super) fn packed(
         self,
-        run: impl FnOnce(&Plan, Places<'_>) -> Result<(), CollectiveError>,
+        run: impl FnOnce(&CollectiveSpec, Places<'_>) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
         let (plan, Gaps { input, output }) = (&self.plan, self.shape.gaps);
         match self.places {
@@ -129,14 +129,14 @@ impl Communicator {
     }
 
     pub(super) fn call_barrier(&self) -> Call<'static> {
-        Call::new(self.plan::<u8>(Verb::Barrier, 0, NO_ROOT), Lent::both::<u8>(ViewMut::default()))
+        Call::new(self.plan::<u8>(CollectiveKind::Barrier, 0, NO_ROOT), Lent::both::<u8>(ViewMut::default()))
     }
 
     pub(super) fn call_broadcast<'b, T>(&self, data: ViewMut<'b, T>, root: Rank) -> Checked<'b>
     where
         T: IntoBytes + FromBytes,
     {
-        let plan = self.plan::<T>(Verb::Broadcast, data.count(), self.root(root)?);
+        let plan = self.plan::<T>(CollectiveKind::Broadcast, data.count(), self.root(root)?);
         Ok(Call::new(plan, Lent::both(data)))
     }
 
@@ -144,7 +144,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Gather, data.count(), self.root(root)?);
+        let plan = self.plan::<T>(CollectiveKind::Gather, data.count(), self.root(root)?);
         let into = if self.rank == root { self.whole(into, data.count())? } else { ViewMut::default() };
         Ok(Call::new(plan, Lent::apart(data, into)))
     }
@@ -153,7 +153,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Scatter, into.count(), self.root(root)?);
+        let plan = self.plan::<T>(CollectiveKind::Scatter, into.count(), self.root(root)?);
         let data = if self.rank == root { self.blocks(data, into.count())? } else { View::default() };
         Ok(Call::new(plan, Lent::apart(data, into)))
     }
@@ -162,7 +162,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Allgather, data.count(), NO_ROOT);
+        let plan = self.plan::<T>(CollectiveKind::Allgather, data.count(), NO_ROOT);
         let into = self.whole(into, data.count())?;
         Ok(Call::new(plan, Lent::apart(data, into)))
     }
@@ -172,7 +172,7 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
     {
         let block = data.count() / self.size as usize;
-        let plan = self.plan::<T>(Verb::Alltoall, block, NO_ROOT);
+        let plan = self.plan::<T>(CollectiveKind::Alltoall, block, NO_ROOT);
         let (data, into) = (self.blocks(data, block)?, self.whole(into, block)?);
         Ok(Call::new(plan, Lent::apart(data, into)))
     }
@@ -190,7 +190,7 @@ impl Communicator {
     {
         let into = if self.rank == self.root(root)? { exactly(into, data.count())? } else { ViewMut::default() };
         let count = data.count();
-        Ok(self.reduction(Verb::Reduce, count, root, Lent::apart(data, into), operation))
+        Ok(self.reduction(CollectiveKind::Reduce, count, root, Lent::apart(data, into), operation))
     }
 
     pub(super) fn call_all_reduce<'b, T, O>(
@@ -204,7 +204,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let (count, into) = (data.count(), exactly(into, data.count())?);
-        Ok(self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::apart(data, into), operation))
+        Ok(self.reduction(CollectiveKind::Allreduce, count, NO_ROOT, Lent::apart(data, into), operation))
     }
 
     pub(super) fn call_all_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -213,7 +213,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let count = data.count();
-        Ok(self.reduction(Verb::Allreduce, count, NO_ROOT, Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::Allreduce, count, NO_ROOT, Lent::both(data), operation))
     }
 
     pub(super) fn call_reduce_scatter<'b, T, O>(
@@ -228,13 +228,13 @@ impl Communicator {
     {
         let data = self.blocks(data, into.count())?;
         let block = into.count();
-        Ok(self.reduction(Verb::ReduceScatter, block, NO_ROOT, Lent::apart(data, into), operation))
+        Ok(self.reduction(CollectiveKind::ReduceScatter, block, NO_ROOT, Lent::apart(data, into), operation))
     }
 
     /// Inclusive or exclusive scan.
     pub(super) fn call_scan<'b, T, O>(
         &self,
-        verb: Verb,
+        verb: CollectiveKind,
         data: View<'b, T>,
         into: ViewMut<'b, T>,
         operation: &O,
@@ -249,7 +249,7 @@ impl Communicator {
 
     pub(super) fn reduction<'b, T, O: Operation<T>>(
         &self,
-        verb: Verb,
+        verb: CollectiveKind,
         count: usize,
         root: Rank,
         lent: Lent<'b>,
@@ -257,15 +257,15 @@ impl Communicator {
     ) -> Call<'b> {
         let (order, kind) = (operation.order(), operation.kind());
         let in_place = matches!(lent.places, Places::Both(_));
-        let plan = Plan { grain: size_of::<T>().max(1), order, in_place, kind, ..self.plan::<T>(verb, count, root) };
+        let plan = CollectiveSpec { grain: size_of::<T>().max(1), order, in_place, reduction_id: kind, ..self.plan::<T>(verb, count, root) };
         Call::new(plan, lent)
     }
 
-    pub(super) fn plan<T>(&self, verb: Verb, count: usize, root: Rank) -> Plan {
+    pub(super) fn plan<T>(&self, verb: CollectiveKind, count: usize, root: Rank) -> CollectiveSpec {
         let (rank, root) = (Member(self.rank.0), Member(root.0));
         let kind = size_of::<T>() as u32;
         let (size, bytes) = (self.size, count * size_of::<T>());
-        Plan { verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, kind }
+        CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: kind }
     }
 
     pub(super) fn root(&self, root: Rank) -> Result<Rank, CollectiveError> {

@@ -7,10 +7,10 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 
-use unisono_shmem::collective_area::Boards;
+use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::CollectiveError;
 use super::node_group::CLOSED;
@@ -59,7 +59,7 @@ pub(in crate::world) struct Context {
     /// Its slot of the node's memory, and the collective areas in which members publish their calls. The World has its
     /// own areas.
     pub(in crate::world) room: Option<Room>,
-    pub(in crate::world) boards: Option<Boards>,
+    pub(in crate::world) boards: Option<CollectiveAreas>,
     /// Whether nothing will be called on the communicator any more.
     is_freed: bool,
 }
@@ -213,7 +213,7 @@ impl Contexts {
 
     /// Opens the context of a new communicator.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
-        let last = What { id: CollectiveId { context, sequence: 0 }, verb: Verb::Barrier };
+        let last = What { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
         let (way, room, boards) = (None, None, None);
         let begun =

@@ -1,6 +1,6 @@
 //! Errors of collectives.
 
-use unisono_core::collective::{Cause, Failure as BasicFailure};
+use unisono_core::collective::{FailureCause, Failure as BasicFailure};
 
 use crate::world::Failure;
 use unisono_bootstrap::Rank;
@@ -102,11 +102,11 @@ impl CollectiveError {
 
 impl From<BasicFailure> for CollectiveError {
     fn from(failure: BasicFailure) -> Self {
-        let (rank, collective, sequence) = (Rank(failure.rank.0), failure.verb.name(), failure.id.sequence);
+        let (rank, collective, sequence) = (Rank(failure.rank.0), failure.collective.name(), failure.id.sequence);
         match failure.cause {
-            Cause::Missing => Self::Missing { rank, collective, sequence },
-            Cause::Corrupt => Self::Corrupt { rank, collective, sequence },
-            Cause::Disagrees => Self::Disagrees { rank, collective, sequence },
+            FailureCause::Missing => Self::Missing { rank, collective, sequence },
+            FailureCause::Corrupt => Self::Corrupt { rank, collective, sequence },
+            FailureCause::Disagrees => Self::Disagrees { rank, collective, sequence },
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Nonblocking collectives. All ranks start the same ones in the same order, interleaved with blocking ones; they end
 //! in any order. Buffers are borrowed until the scope ends.
 
-use unisono_core::collective::Verb;
-use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
+use unisono_core::collective::CollectiveKind;
+use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
@@ -20,7 +20,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     /// [`CollectiveError`] when the collective was not started, as of all the calls below.
     pub fn immediate_barrier(&'scope self) -> Begun<'scope> {
-        self.begin(self.communicator().call_barrier(), Moves)
+        self.begin(self.communicator().call_barrier(), NoReduction)
     }
 
     /// Starts [`broadcast_into`](crate::world::Communicator::broadcast_into).
@@ -35,7 +35,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + 'scope,
     {
-        self.begin(self.communicator().call_broadcast(data.as_view_mut(), root)?, Moves)
+        self.begin(self.communicator().call_broadcast(data.as_view_mut(), root)?, NoReduction)
     }
 
     /// Starts [`gather_into`](crate::world::Communicator::gather_into).
@@ -51,7 +51,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_gather(data.as_view(), into.as_view_mut(), root)?, Moves)
+        self.begin(self.communicator().call_gather(data.as_view(), into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Starts [`scatter_into`](crate::world::Communicator::scatter_into).
@@ -67,7 +67,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_scatter(data.as_view(), into.as_view_mut(), root)?, Moves)
+        self.begin(self.communicator().call_scatter(data.as_view(), into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Starts [`all_gather_into`](crate::world::Communicator::all_gather_into).
@@ -82,7 +82,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_gather(data.as_view(), into.as_view_mut())?, Moves)
+        self.begin(self.communicator().call_all_gather(data.as_view(), into.as_view_mut())?, NoReduction)
     }
 
     /// Starts [`all_to_all_into`](crate::world::Communicator::all_to_all_into).
@@ -97,7 +97,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_to_all(data.as_view(), into.as_view_mut())?, Moves)
+        self.begin(self.communicator().call_all_to_all(data.as_view(), into.as_view_mut())?, NoReduction)
     }
 
     /// Starts [`reduce_into`](crate::world::Communicator::reduce_into).
@@ -186,7 +186,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         O: Operation<T> + 'scope,
     {
         self.combine(
-            self.communicator().call_scan(Verb::Scan, data.as_view(), into.as_view_mut(), &operation)?,
+            self.communicator().call_scan(CollectiveKind::Scan, data.as_view(), into.as_view_mut(), &operation)?,
             operation,
         )
     }
@@ -206,7 +206,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         O: Operation<T> + 'scope,
     {
         self.combine(
-            self.communicator().call_scan(Verb::Exscan, data.as_view(), into.as_view_mut(), &operation)?,
+            self.communicator().call_scan(CollectiveKind::Exscan, data.as_view(), into.as_view_mut(), &operation)?,
             operation,
         )
     }
@@ -219,7 +219,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl Operate + Send + 'scope) -> Begun<'scope> {
+    pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl ReductionOp + Send + 'scope) -> Begun<'scope> {
         let ledger = self.ledger();
         if call.is_alone() {
             self.communicator().copy_alone(call)?;

@@ -1,8 +1,8 @@
 //! In-place collectives (`MPI_IN_PLACE`), whose result replaces the data. All of them but the allreduce use messages,
 //! on one node, too.
 
-use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::slot_collectives::data_executor::Moves;
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked, Lent};
@@ -107,8 +107,8 @@ combining! {
 
 impl Communicator {
     /// A call whose specification says in place on all ranks, also on those that have only one buffer anyway.
-    fn in_place<'b>(plan: Plan, lent: Lent<'b>) -> Call<'b> {
-        Call::new(Plan { in_place: true, ..plan }, lent)
+    fn in_place<'b>(plan: CollectiveSpec, lent: Lent<'b>) -> Call<'b> {
+        Call::new(CollectiveSpec { in_place: true, ..plan }, lent)
     }
 
     /// Elements of a block, where `data` has one for every rank.
@@ -126,7 +126,7 @@ impl Communicator {
     ) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
-        let plan = self.plan::<T>(Verb::Gather, block, root);
+        let plan = self.plan::<T>(CollectiveKind::Gather, block, root);
         Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::given(data) }))
     }
 
@@ -137,17 +137,17 @@ impl Communicator {
     ) -> Checked<'b> {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
-        let plan = self.plan::<T>(Verb::Scatter, block, root);
+        let plan = self.plan::<T>(CollectiveKind::Scatter, block, root);
         Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::taken(data) }))
     }
 
     pub(super) fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
-        let plan = self.plan::<T>(Verb::Allgather, self.block_of(&data)?, Rank(0));
+        let plan = self.plan::<T>(CollectiveKind::Allgather, self.block_of(&data)?, Rank(0));
         Ok(Self::in_place(plan, Lent::both(data)))
     }
 
     pub(super) fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
-        let plan = self.plan::<T>(Verb::Alltoall, self.block_of(&data)?, Rank(0));
+        let plan = self.plan::<T>(CollectiveKind::Alltoall, self.block_of(&data)?, Rank(0));
         Ok(Self::in_place(plan, Lent::both(data)))
     }
 
@@ -158,8 +158,8 @@ impl Communicator {
     {
         let (is_root, count) = (self.rank == self.root(root)?, data.count());
         let lent = if is_root { Lent::both(data) } else { Lent::given(data) };
-        let call = self.reduction(Verb::Reduce, count, root, lent, operation);
-        Ok(Call { plan: Plan { in_place: true, ..call.plan }, ..call })
+        let call = self.reduction(CollectiveKind::Reduce, count, root, lent, operation);
+        Ok(Call { plan: CollectiveSpec { in_place: true, ..call.plan }, ..call })
     }
 
     pub(super) fn call_reduce_scatter_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -168,7 +168,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let block = self.block_of(&data)?;
-        Ok(self.reduction(Verb::ReduceScatter, block, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::ReduceScatter, block, Rank(0), Lent::both(data), operation))
     }
 
     pub(super) fn call_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -177,7 +177,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let count = data.count();
-        Ok(self.reduction(Verb::Scan, count, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::Scan, count, Rank(0), Lent::both(data), operation))
     }
 
     pub(super) fn call_exclusive_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -186,6 +186,6 @@ impl Communicator {
         O: Operation<T>,
     {
         let count = data.count();
-        Ok(self.reduction(Verb::Exscan, count, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::Exscan, count, Rank(0), Lent::both(data), operation))
     }
 }

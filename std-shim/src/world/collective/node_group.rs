@@ -9,18 +9,18 @@ use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use unisono_core::collective::{Basic as _, Cause, Failure, Order, Payload as _, Plan, Turn, Verb};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause, Failure, Order, DataExecutor as _, CollectiveSpec, Poll, CollectiveKind};
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_shmem::barrier::{FlatBarrier, PairBarrier};
-use unisono_shmem::collective_area::Boards;
-use unisono_shmem::host::store_policy::Storing;
-use unisono_shmem::host::wait_strategy::{Here, Look, Rest};
-use unisono_shmem::layout::Waiting;
-use unisono_shmem::reduction_ops::{Element, Operation};
+use unisono_shmem::collective_area::CollectiveAreas;
+use unisono_shmem::host::store_policy::StorePolicy;
+use unisono_shmem::host::wait_strategy::{CurrentCpu, PollScope, BlockingWait};
+use unisono_shmem::layout::WaitMode;
+use unisono_shmem::reduction_ops::{Element, ReduceOperation};
 use unisono_shmem::segment::Site;
-use unisono_shmem::slot_collectives::data_executor::{Buffers, Builtin, Moves, Operate, Refused, Remote as _, read};
-use unisono_shmem::slot_collectives::selection::{Way, fits_room, grain_max};
-use unisono_shmem::slot_collectives::{Flags, Passed};
+use unisono_shmem::slot_collectives::data_executor::{CollectiveBuffers, Builtin, NoReduction, ReductionOp, DataError, RemoteMemory as _, read};
+use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, fits_communicator_slot, grain_max};
+use unisono_shmem::slot_collectives::{SlotCollectives, CallRecord};
 
 use super::CollectiveError;
 use super::context::WORLD;
@@ -57,7 +57,7 @@ pub(super) enum Places<'a> {
 /// A group of ranks on one node.
 pub(in crate::world) struct NodeGroup {
     node: Arc<Node>,
-    boards: Boards,
+    boards: CollectiveAreas,
     /// This rank's number in the group.
     own: u32,
     /// The communicator's context, and its slot if it has one.
@@ -75,19 +75,19 @@ pub(in crate::world) struct NodeGroup {
     /// Whether this rank has written for all others since the last barrier, most likely right after it: it lets them
     /// arrive first in the next one.
     leads: AtomicBool,
-    storing: Storing,
+    storing: StorePolicy,
     state: Lock<State>,
 }
 
 struct State {
-    flags: Flags<'static>,
+    flags: SlotCollectives<'static>,
     sequence: u32,
     grain_max: usize,
     /// Whether the ranks have found out who can read whose memory.
     agreed: bool,
     failed: Option<CollectiveError>,
     /// The collective that was called last.
-    wanted: Verb,
+    wanted: CollectiveKind,
 }
 
 impl NodeGroup {
@@ -96,23 +96,23 @@ impl NodeGroup {
         if size < 2 || node.size() != size {
             return None;
         }
-        Self::of(node.clone(), Boards::of(&node.layout()), (WORLD, None), node.local())
+        Self::of(node.clone(), CollectiveAreas::of(&node.layout()), (WORLD, None), node.local())
     }
 
     /// The group of a communicator whose members have these areas in its slot.
     pub(in crate::world) fn in_room(
         node: Arc<Node>,
-        boards: Boards,
+        boards: CollectiveAreas,
         (context, room): (u32, Room),
         rank: Rank,
     ) -> Option<Self> {
         Self::of(node, boards, (context, Some(room)), rank.0)
     }
 
-    fn of(node: Arc<Node>, boards: Boards, (context, room): (u32, Option<Room>), own: u32) -> Option<Self> {
+    fn of(node: Arc<Node>, boards: CollectiveAreas, (context, room): (u32, Option<Room>), own: u32) -> Option<Self> {
         let segment = node.segment();
         let barrier = FlatBarrier::new(segment, &boards, own)?;
-        let mut flags = Flags::new(segment, boards, own, false, 0)?;
+        let mut flags = SlotCollectives::new(segment, boards, own, false, 0)?;
         flags.set_generation(room.map_or(0, |room| room.generation));
         let state = State {
             flags,
@@ -120,13 +120,13 @@ impl NodeGroup {
             grain_max: grain_max(&boards),
             agreed: false,
             failed: None,
-            wanted: Verb::Barrier,
+            wanted: CollectiveKind::Barrier,
         };
         let way = match node.waiting() {
-            Waiting::Shared => SHARED,
+            WaitMode::Oversubscribed => SHARED,
             // With more than two ranks the last arrival determines the time, wherever the words are.
-            Waiting::Dedicated if room.is_none() && boards.ranks == 2 && node.has_processes() => UNSETTLED,
-            Waiting::Dedicated => SPINNING,
+            WaitMode::Dedicated if room.is_none() && boards.ranks == 2 && node.has_processes() => UNSETTLED,
+            WaitMode::Dedicated => SPINNING,
         };
         // In a slot the words stay in their initial places.
         let pair = barrier.pair().filter(|_| room.is_some()).map(|pair| (barrier, pair));
@@ -142,13 +142,13 @@ impl NodeGroup {
             way: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
             leads: AtomicBool::new(false),
-            storing: Storing::new(),
+            storing: StorePolicy::new(),
             state: Lock::new(state),
         })
     }
 
     /// The areas in which the members publish their calls.
-    pub(in crate::world) const fn boards(&self) -> Boards {
+    pub(in crate::world) const fn boards(&self) -> CollectiveAreas {
         self.boards
     }
 
@@ -228,8 +228,8 @@ impl NodeGroup {
         self.leads.store(false, Ordering::Relaxed);
         let (mut rest, mut from) = (self.node.rest(), 0);
         while !self.barrier.poll_others(epoch, &mut from) {
-            if !rest.lingers(|here| self.is_any_here(here, |rank| self.barrier.has_arrived(rank, epoch) == Some(false)))
-                && rest.rest(None) != Look::Nowhere
+            if !rest.should_spin(|here| self.is_any_here(here, |rank| self.barrier.has_arrived(rank, epoch) == Some(false)))
+                && rest.wait(None) != PollScope::Nothing
             {
                 return false;
             }
@@ -238,8 +238,8 @@ impl NodeGroup {
     }
 
     /// Whether one of these other ranks may need the processor of this rank.
-    fn is_any_here(&self, here: Here<'_>, which: impl Fn(u32) -> bool) -> bool {
-        self.others().any(|rank| here.may_have(self.local(rank)) && which(rank))
+    fn is_any_here(&self, here: CurrentCpu<'_>, which: impl Fn(u32) -> bool) -> bool {
+        self.others().any(|rank| here.may_be_needed_by(self.local(rank)) && which(rank))
     }
 
     #[cold]
@@ -253,25 +253,25 @@ impl NodeGroup {
         let (mut rest, mut waiting) = (self.node.rest(), None);
         let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
         while !barrier.poll(epoch, &mut from) {
-            if rest.lingers(|here| self.is_any_here(here, |rank| is_behind(&rank))) {
+            if rest.should_spin(|here| self.is_any_here(here, |rank| is_behind(&rank))) {
                 continue;
             }
             let missing = barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
-            let look = rest.rest(Some((word, seen)));
-            if look == Look::Nowhere {
+            let look = rest.wait(Some((word, seen)));
+            if look == PollScope::Nothing {
                 continue;
             }
             let subject = self.subject(Means::Barrier, epoch, 0);
             waiting.get_or_insert_with(|| Waits(communicator, subject));
             // Checked before the messages of these ranks are handled, which they sent earlier.
-            let gone = (look == Look::Everywhere)
+            let gone = (look == PollScope::Everything)
                 .then(|| self.gone(|rank| is_behind(&rank), |rank| is_behind(&rank)))
                 .flatten();
             communicator
-                .look_round(look, subject, Verb::Barrier, self.others().filter(is_behind).map(Member))
+                .look_round(look, subject, CollectiveKind::Barrier, self.others().filter(is_behind).map(Member))
                 .map_err(|error| self.fail(communicator, error))?;
-            if look == Look::Everywhere {
+            if look == PollScope::Everything {
                 self.look_for_missing(communicator, barrier, epoch, gone)?;
             }
         }
@@ -295,11 +295,11 @@ impl NodeGroup {
             return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
-            let failure = Failure { rank: Member(rank), cause, id: self.id(epoch), verb: Verb::Barrier };
+            let failure = Failure { rank: Member(rank), cause, id: self.id(epoch), collective: CollectiveKind::Barrier };
             Err(self.fail(communicator, failure.into()))
         };
         if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
-            return failed(rank, Cause::Corrupt);
+            return failed(rank, FailureCause::Corrupt);
         }
         let does_otherwise = |rank: &u32| {
             let is_behind = barrier.has_arrived(*rank, epoch) == Some(false);
@@ -308,9 +308,9 @@ impl NodeGroup {
                 && barrier.has_arrived(*rank, epoch) == Some(false)
         };
         if let Some(rank) = self.others().find(does_otherwise) {
-            return failed(rank, Cause::Disagrees);
+            return failed(rank, FailureCause::Disagrees);
         }
-        gone.map_or(Ok(()), |rank| failed(rank, Cause::Missing))
+        gone.map_or(Ok(()), |rank| failed(rank, FailureCause::Missing))
     }
 
     fn others(&self) -> impl Iterator<Item = u32> {
@@ -319,7 +319,7 @@ impl NodeGroup {
 
     /// The rank on the node of a member.
     fn local(&self, rank: u32) -> u32 {
-        self.boards.seats.get(rank).unwrap_or(u32::MAX)
+        self.boards.members.get(rank).unwrap_or(u32::MAX)
     }
 
     fn standing(&self, rank: u32) -> Standing {
@@ -361,16 +361,16 @@ impl NodeGroup {
     }
 
     /// The ranks that this one waits for: all that are behind, where it needs every rank's part.
-    fn missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Iterator<Item = Member> {
+    fn missing(&self, flags: &SlotCollectives<'_>, plan: &CollectiveSpec) -> impl Iterator<Item = Member> {
         self.others().map(Member).filter(self.is_missing(flags, plan))
     }
 
     /// Whether this rank waits for another one.
-    fn is_missing(&self, flags: &Flags<'_>, plan: &Plan) -> impl Fn(&Member) -> bool {
-        let everyone = match plan.verb {
-            Verb::Gather | Verb::Reduce => plan.rank == plan.root,
-            Verb::Broadcast | Verb::Scatter | Verb::Scan | Verb::Exscan => false,
-            Verb::Barrier | Verb::Allgather | Verb::Alltoall | Verb::Allreduce | Verb::ReduceScatter => true,
+    fn is_missing(&self, flags: &SlotCollectives<'_>, plan: &CollectiveSpec) -> impl Fn(&Member) -> bool {
+        let everyone = match plan.collective {
+            CollectiveKind::Gather | CollectiveKind::Reduce => plan.rank == plan.root,
+            CollectiveKind::Broadcast | CollectiveKind::Scatter | CollectiveKind::Scan | CollectiveKind::Exscan => false,
+            CollectiveKind::Barrier | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter => true,
         };
         let awaited = flags.awaited().map(|awaited| awaited.rank);
         move |rank| awaited == Some(*rank) || everyone && flags.is_behind(*rank)
@@ -389,7 +389,7 @@ impl NodeGroup {
     }
 
     fn processes(&self) -> Processes<'_> {
-        Processes { node: &self.node, seats: &self.boards.seats, storing: &self.storing }
+        Processes { node: &self.node, seats: &self.boards.members, storing: &self.storing }
     }
 
     /// Whether a process whose memory cannot be read is alive all the same: a dying process loses its memory slightly
@@ -406,20 +406,20 @@ impl NodeGroup {
     }
 
     /// Whether a collective uses the collective area: in a slot only if it fits its chunks.
-    pub(super) fn carries(&self, plan: &Plan) -> bool {
-        self.room.is_none() || fits_room(plan, &self.boards)
+    pub(super) fn carries(&self, plan: &CollectiveSpec) -> bool {
+        self.room.is_none() || fits_communicator_slot(plan, &self.boards)
     }
 
     /// Publishes that this rank calls a collective that uses messages, so that a rank that calls another one, in shared
     /// memory, detects it. Returns the record, by which this rank detects the same of the others while it waits.
-    pub(super) fn pass(&self, communicator: &Communicator, plan: &Plan) -> Result<Passed, CollectiveError> {
+    pub(super) fn pass(&self, communicator: &Communicator, plan: &CollectiveSpec) -> Result<CallRecord, CollectiveError> {
         let mut state = self.state.lock();
         self.expect_open(communicator, &state)?;
-        state.wanted = plan.verb;
-        state.flags.force(Some(Way::Elsewhere));
-        let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), Moves);
-        state.flags.force(None);
-        passed.map(|()| state.flags.passed())
+        state.wanted = plan.collective;
+        state.flags.force_algorithm(Some(SlotAlgorithm::External));
+        let passed = self.complete(communicator, &mut state, plan, Places::Both(&mut []), NoReduction);
+        state.flags.force_algorithm(None);
+        passed.map(|()| state.flags.call_record())
     }
 
     /// Whether a collective may start.
@@ -437,19 +437,19 @@ impl NodeGroup {
     pub(super) fn run(
         &self,
         communicator: &Communicator,
-        plan: &Plan,
+        plan: &CollectiveSpec,
         places: Places<'_>,
-        mut operate: impl Operate,
+        mut operate: impl ReductionOp,
     ) -> Result<(), CollectiveError> {
         let mut state = self.state.lock();
         self.expect_open(communicator, &state)?;
         if plan.grain > state.grain_max {
             return Err(CollectiveError::ElementTooLong { most: state.grain_max });
         }
-        state.wanted = plan.verb;
+        state.wanted = plan.collective;
         if !state.agreed {
             // An error names the collective that the user called.
-            let named = |error: CollectiveError| error.of(plan.verb.name());
+            let named = |error: CollectiveError| error.of(plan.collective.name());
             self.agree(communicator, &mut state).map_err(named)?;
         }
         // By reference, so that it is dropped after the lock is released: its drop runs user code.
@@ -462,13 +462,13 @@ impl NodeGroup {
     pub(super) fn broadcast_again(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
         let mut state = self.state.lock();
         let State { flags, sequence, failed, .. } = &mut *state;
-        if !flags.is_short(data.len(), kind, root.0) || failed.is_some() || self.way.load(Ordering::Relaxed) == CLOSED {
+        if !flags.is_small_broadcast(data.len(), kind, root.0) || failed.is_some() || self.way.load(Ordering::Relaxed) == CLOSED {
             return false;
         }
-        let (shows, shared) = (self.own == root.0, self.node.waiting() == Waiting::Shared);
+        let (shows, shared) = (self.own == root.0, self.node.waiting() == WaitMode::Oversubscribed);
         let mut looks = if shows || shared { 1 } else { POLLS };
         let payload = loop {
-            match flags.short_payload() {
+            match flags.small_broadcast_payload() {
                 Some(payload) => break payload,
                 None if looks == 1 => return false,
                 None => looks -= 1,
@@ -478,7 +478,7 @@ impl NodeGroup {
         if if shows { self.storing.write(data, payload) } else { read(payload, data) }.is_none() {
             return false;
         }
-        let published = flags.end_short();
+        let published = flags.end_small_broadcast();
         *sequence = sequence.wrapping_add(1);
         if shared {
             published.into_iter().flatten().for_each(|word| self.node.sleepers().wake(word));
@@ -496,19 +496,19 @@ impl NodeGroup {
             core::hint::black_box(u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(own));
         let shown = [(&raw const nonce).expose_provenance() as u64, nonce].map(u64::to_ne_bytes).concat();
         let mut all = vec![0; 16 * size as usize];
-        let of = |verb, bytes, kind| Plan {
-            verb,
+        let of = |verb, bytes, kind| CollectiveSpec {
+            collective: verb,
             rank: Member(own),
             size,
             root: Member(0),
             bytes,
             grain: 1,
             order: Order::Any,
-            in_place: verb == Verb::Allreduce,
-            kind,
+            in_place: verb == CollectiveKind::Allreduce,
+            reduction_id: kind,
         };
         let places = Places::Apart(&shown, &mut all);
-        self.complete(communicator, state, &of(Verb::Allgather, 16, 0), places, Moves)?;
+        self.complete(communicator, state, &of(CollectiveKind::Allgather, 16, 0), places, NoReduction)?;
         let reads = |(rank, shown): (u32, &[u8])| {
             let (Some((address, nonce)), mut found) = (shown.split_first_chunk::<8>(), [0; 8]) else { return false };
             let address = u64::from_ne_bytes(*address);
@@ -518,8 +518,8 @@ impl NodeGroup {
             pulled.is_ok() && found == nonce
         };
         let mut can = [u8::from((0..size).zip(all.chunks_exact(16)).filter(|(rank, _)| *rank != own).all(reads))];
-        if let Some(least) = Builtin::new(Operation::Min, Element::U8) {
-            let plan = of(Verb::Allreduce, 1, unisono_shmem::reduction_ops::kind(Operation::Min, Element::U8));
+        if let Some(least) = Builtin::new(ReduceOperation::Min, Element::U8) {
+            let plan = of(CollectiveKind::Allreduce, 1, unisono_shmem::reduction_ops::kind(ReduceOperation::Min, Element::U8));
             self.complete(communicator, state, &plan, Places::Both(&mut can), least)?;
         }
         tracing::debug!(single_copy = can[0] == 1, "collectives");
@@ -529,9 +529,9 @@ impl NodeGroup {
     }
 
     /// Records whether this rank was the root of the last broadcast or scatter.
-    fn note_lead(&self, plan: &Plan) {
+    fn note_lead(&self, plan: &CollectiveSpec) {
         if plan.bytes > 0 {
-            let leads = plan.rank == plan.root && matches!(plan.verb, Verb::Broadcast | Verb::Scatter);
+            let leads = plan.rank == plan.root && matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Scatter);
             self.leads.store(leads, Ordering::Relaxed);
         }
     }
@@ -540,11 +540,11 @@ impl NodeGroup {
         &self,
         communicator: &Communicator,
         state: &mut State,
-        plan: &Plan,
+        plan: &CollectiveSpec,
         places: Places<'_>,
-        operate: impl Operate,
+        operate: impl ReductionOp,
     ) -> Result<(), CollectiveError> {
-        let mut part = Part { group: self, communicator, state, verb: plan.verb, ended: None };
+        let mut part = Part { group: self, communicator, state, verb: plan.collective, ended: None };
         let ended = part.take_turns(plan, places, operate);
         part.ended = Some(ended);
         ended
@@ -556,7 +556,7 @@ struct Part<'a> {
     group: &'a NodeGroup,
     communicator: &'a Communicator,
     state: &'a mut State,
-    verb: Verb,
+    verb: CollectiveKind,
     /// `None`: a function of the user's panicked.
     ended: Option<Result<(), CollectiveError>>,
 }
@@ -572,17 +572,17 @@ impl Drop for Part<'_> {
 
 impl Part<'_> {
     #[inline]
-    fn take_turns(&mut self, plan: &Plan, places: Places<'_>, operate: impl Operate) -> Result<(), CollectiveError> {
+    fn take_turns(&mut self, plan: &CollectiveSpec, places: Places<'_>, operate: impl ReductionOp) -> Result<(), CollectiveError> {
         let (group, communicator, state) = (self.group, self.communicator, &mut *self.state);
         let (segment, remote) = (group.node.segment(), group.processes());
         let mut buffers = match places {
-            Places::Apart(input, output) => Buffers::new(segment, input, output, operate, remote),
-            Places::Both(both) => Buffers::in_place(segment, both, operate, remote),
+            Places::Apart(input, output) => CollectiveBuffers::new(segment, input, output, operate, remote),
+            Places::Both(both) => CollectiveBuffers::in_place(segment, both, operate, remote),
         };
         state.sequence = state.sequence.wrapping_add(1);
         let flags = &mut state.flags;
-        let shared = group.node.waiting() == Waiting::Shared;
-        let (mut rest, mut polls, mut waiting): (Option<Rest<'_>>, _, _) = (None, 0, None);
+        let shared = group.node.waiting() == WaitMode::Oversubscribed;
+        let (mut rest, mut polls, mut waiting): (Option<BlockingWait<'_>>, _, _) = (None, 0, None);
         flags.start(group.id(state.sequence), plan);
         loop {
             let turn = flags.poll();
@@ -590,34 +590,34 @@ impl Part<'_> {
                 flags.published().for_each(|word| group.node.sleepers().wake(word));
             }
             match turn {
-                Turn::Do(step, wish) => match buffers.carry_out(wish) {
+                Poll::Request(step, wish) => match buffers.execute(wish) {
                     Ok(()) => {
                         flags.handle_done(step);
                         (rest, polls) = (None, 0);
                     }
-                    Err(Refused::Unreadable(rank)) if group.lives_on(rank.0) => {
+                    Err(DataError::Unreadable(rank)) if group.lives_on(rank.0) => {
                         let id = group.id(state.sequence);
-                        return Err(Failure { rank, cause: Cause::Corrupt, id, verb: plan.verb }.into());
+                        return Err(Failure { rank, cause: FailureCause::Corrupt, id, collective: plan.collective }.into());
                     }
-                    Err(Refused::Unreadable(rank)) => flags.handle_failed(rank),
-                    Err(Refused::Bounds) => return Err(CollectiveError::Corrupted),
+                    Err(DataError::Unreadable(rank)) => flags.handle_failed(rank),
+                    Err(DataError::Bounds) => return Err(CollectiveError::Corrupted),
                 },
-                Turn::Pending if !shared && polls < POLLS => {
+                Poll::Pending if !shared && polls < POLLS => {
                     polls += 1;
                     core::hint::spin_loop();
                 }
-                Turn::Pending => {
+                Poll::Pending => {
                     let rest = rest.get_or_insert_with(|| group.node.rest());
-                    let is_missing_here = |here: Here<'_>| {
+                    let is_missing_here = |here: CurrentCpu<'_>| {
                         let is_missing = group.is_missing(flags, plan);
                         group.is_any_here(here, |rank| is_missing(&Member(rank)))
                     };
-                    if rest.lingers(is_missing_here) {
+                    if rest.should_spin(is_missing_here) {
                         continue;
                     }
                     let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
-                    let look = rest.rest(awaited);
-                    if look == Look::Nowhere {
+                    let look = rest.wait(awaited);
+                    if look == PollScope::Nothing {
                         continue;
                     }
                     let subject = group.subject(Means::Slots, state.sequence, hash(plan));
@@ -627,19 +627,19 @@ impl Part<'_> {
                         let own = awaited.filter(|awaited| awaited.rank.0 == rank);
                         own.is_some_and(|awaited| awaited.word.acquire(Site::Plain) == awaited.seen)
                     };
-                    let gone = (look == Look::Everywhere)
+                    let gone = (look == PollScope::Everything)
                         .then(|| group.gone(|rank| flags.is_behind(Member(rank)), is_awaited))
                         .flatten();
                     communicator.look_round(look, subject, state.wanted, group.missing(flags, plan))?;
-                    if look == Look::Everywhere {
+                    if look == PollScope::Everything {
                         if !group.node.is_intact() || !flags.is_intact() {
                             return Err(CollectiveError::Corrupted);
                         }
                         if let Some(rank) = gone {
                             flags.handle_failed(Member(rank));
-                        } else if let Some(rank) = flags.differing() {
-                            flags.handle_differing(rank);
-                        } else if let Some(rank) = flags.contradicting()
+                        } else if let Some(rank) = flags.differing_rank() {
+                            flags.handle_mismatch(rank);
+                        } else if let Some(rank) = flags.contradicting_rank()
                             // A rank that failed has withdrawn its buffers.
                             && !group.has_retired(rank.0)
                         {
@@ -647,11 +647,11 @@ impl Part<'_> {
                         }
                     }
                 }
-                Turn::Final => {
+                Poll::Complete => {
                     group.note_lead(plan);
                     return Ok(());
                 }
-                Turn::Failed(failure) => return Err(failure.into()),
+                Poll::Failed(failure) => return Err(failure.into()),
             }
         }
     }
@@ -660,10 +660,10 @@ impl Part<'_> {
     fn give_up(&mut self) {
         let Self { group, communicator, verb, .. } = *self;
         let id = group.id(self.state.sequence);
-        let panicked = Failure { rank: Member(group.own), cause: Cause::Missing, id, verb };
+        let panicked = Failure { rank: Member(group.own), cause: FailureCause::Missing, id, collective: verb };
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
         group.retire(communicator, error);
-        self.state.flags.withdraw();
+        self.state.flags.withdraw_buffers();
         // Before the caller gets its buffers back.
         fence(Ordering::SeqCst);
         self.state.failed = Some(error);
@@ -684,16 +684,16 @@ impl Communicator {
     #[cold]
     fn look_round(
         &self,
-        look: Look,
+        look: PollScope,
         subject: Subject,
-        verb: Verb,
+        verb: CollectiveKind,
         awaited: impl Iterator<Item = Member>,
     ) -> Result<(), CollectiveError> {
         let mut process = self.shared.lock();
         let named = |member: Member| self.members.world_rank(Rank(member.0));
         process.show_waiting(subject, verb, awaited.filter_map(named));
         self.shared.progress(&mut process);
-        if look == Look::Everywhere {
+        if look == PollScope::Everything {
             self.shared.tell(&mut process, |process| process.look_near(None));
         }
         let of = process.collectives.contexts.get(self.context);
@@ -702,7 +702,7 @@ impl Communicator {
         }
         if let Some(rank) = process.collectives.watch.other(subject).and_then(|rank| self.members.number(rank)) {
             let id = CollectiveId { context: self.context, sequence: subject.sequence };
-            return Err(Failure { rank: Member(rank.0), cause: Cause::Disagrees, id, verb }.into());
+            return Err(Failure { rank: Member(rank.0), cause: FailureCause::Disagrees, id, collective: verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
     }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::Order;
 use unisono_shmem::reduction_ops;
-use unisono_shmem::slot_collectives::data_executor::{Builtin, Operate};
+use unisono_shmem::slot_collectives::data_executor::{Builtin, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Element;
@@ -22,7 +22,7 @@ pub trait Operation<T> {
 
     /// `None`: the operation is not defined for the type.
     #[doc(hidden)]
-    fn operate(self) -> Option<impl Operate + Send>;
+    fn operate(self) -> Option<impl ReductionOp + Send>;
 }
 
 /// A predefined operation. Integers wrap. Logical and bitwise operations are defined for integers, sums and products
@@ -30,7 +30,7 @@ pub trait Operation<T> {
 /// maximum of a NaN and another value, with or without an index, is one of the two, and may depend on the order in
 /// which ranks are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SystemOperation(reduction_ops::Operation);
+pub struct SystemOperation(reduction_ops::ReduceOperation);
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident $operation:ident;)*) => {
@@ -74,7 +74,7 @@ impl<T: Element> Operation<T> for SystemOperation {
         reduction_ops::kind(self.0, T::ELEMENT)
     }
 
-    fn operate(self) -> Option<impl Operate + Send> {
+    fn operate(self) -> Option<impl ReductionOp + Send> {
         Builtin::new(self.0, T::ELEMENT)
     }
 }
@@ -114,7 +114,7 @@ where
         1 << 16 | (size_of::<T>() as u32) << 1 | u32::from(self.order == Order::Rank)
     }
 
-    fn operate(self) -> Option<impl Operate + Send> {
+    fn operate(self) -> Option<impl ReductionOp + Send> {
         Some(Applied(self))
     }
 }
@@ -135,19 +135,19 @@ impl<T, O: Operation<T>> Operation<T> for Reproducible<O> {
         self.0.kind()
     }
 
-    fn operate(self) -> Option<impl Operate + Send> {
+    fn operate(self) -> Option<impl ReductionOp + Send> {
         self.0.operate()
     }
 }
 
 struct Applied<T, F>(UserOperation<T, F>);
 
-impl<T, F> Operate for Applied<T, F>
+impl<T, F> ReductionOp for Applied<T, F>
 where
     T: FromBytes + IntoBytes + Immutable,
     F: FnMut(&T, &T) -> T,
 {
-    unsafe fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+    unsafe fn combine(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         for at in 0..bytes.checked_div(size_of::<T>()).unwrap_or(0) {
             // SAFETY: element `at` begins within the `bytes` bytes of the left operand that the caller answers for.
             let l = unsafe { left.cast::<T>().add(at) };

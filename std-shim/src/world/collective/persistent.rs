@@ -7,8 +7,8 @@ use core::mem::transmute;
 use core::num::NonZero;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::slot_collectives::data_executor::{Moves, Operate};
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::Call;
@@ -166,7 +166,7 @@ impl<T> Drop for PersistentRequest<'_, T> {
 
 /// A call's specification, and where its buffers are.
 struct Outline {
-    plan: Plan,
+    plan: CollectiveSpec,
     shape: Shape,
     input: (NonZero<usize>, usize),
     output: (NonZero<usize>, usize),
@@ -307,8 +307,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         persistent_reduce_into reduce_into call_reduce(; root);
         persistent_all_reduce_into all_reduce_into call_all_reduce(;);
         persistent_reduce_scatter_block_into reduce_scatter_block_into call_reduce_scatter(;);
-        persistent_scan_into scan_into call_scan(Verb::Scan;);
-        persistent_exclusive_scan_into exclusive_scan_into call_scan(Verb::Exscan;);
+        persistent_scan_into scan_into call_scan(CollectiveKind::Scan;);
+        persistent_exclusive_scan_into exclusive_scan_into call_scan(CollectiveKind::Exscan;);
     }
 
     /// Prepares [`barrier`](crate::world::Communicator::barrier).
@@ -317,7 +317,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`CollectiveError`].
     pub fn persistent_barrier(&'scope self) -> Prepared<'scope, u8> {
         let none = NonNull::from(&mut []);
-        self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(Moves))
+        self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(NoReduction))
     }
 
     /// `data` and `result` are exclusive borrows for 'scope that nothing else uses; the call's buffers are within them,
@@ -327,18 +327,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: NonNull<[T]>,
         result: NonNull<[T]>,
         outline: Outline,
-        operate: Option<impl Operate + Send + 'scope>,
+        operate: Option<impl ReductionOp + Send + 'scope>,
     ) -> Prepared<'scope, T> {
         let (communicator, ledger) = (self.communicator(), self.ledger());
         let Outline { plan, shape, input, output } = outline;
-        let operate: Box<dyn Operate + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
+        let operate: Box<dyn ReductionOp + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 && shape.tables.is_none() {
             communicator.may_begin()?;
-            let copies = !plan.in_place && !matches!(plan.verb, Verb::Barrier | Verb::Broadcast | Verb::Exscan);
+            let copies = !plan.in_place && !matches!(plan.collective, CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
             Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
-            let mut combine = Some(unsafe { transmute::<Box<dyn Operate + Send + 'scope>, Combine>(operate) });
+            let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + 'scope>, Combine>(operate) });
             let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
             let (input, output) = (lies(input, data), lies(output, result));
             let place = communicator.shared.change(|process| {

@@ -4,9 +4,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
 use unisono_core::ids::Rank as Member;
-use unisono_shmem::collective_area::Seats;
-use unisono_shmem::host::store_policy::Storing;
-use unisono_shmem::slot_collectives::data_executor::{Refused, Remote};
+use unisono_shmem::collective_area::Members;
+use unisono_shmem::host::store_policy::StorePolicy;
+use unisono_shmem::slot_collectives::data_executor::{DataError, RemoteMemory};
 
 use crate::node::Node;
 
@@ -14,21 +14,21 @@ use crate::node::Node;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Processes<'a> {
     pub(super) node: &'a Node,
-    pub(super) seats: &'a Seats,
+    pub(super) seats: &'a Members,
     /// The store policy for what this rank publishes.
-    pub(super) storing: &'a Storing,
+    pub(super) storing: &'a StorePolicy,
 }
 
-impl Remote for Processes<'_> {
+impl RemoteMemory for Processes<'_> {
     #[inline]
-    unsafe fn show(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+    unsafe fn copy_to_shared(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller promises that `bytes` bytes are readable at `from` and writable at `into`, and that they
         // are disjoint.
         unsafe { self.storing.copy(from, into, bytes) };
     }
 
-    unsafe fn pull(&mut self, of: Member, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), Refused> {
-        let refused = Refused::Unreadable(of);
+    unsafe fn pull(&mut self, of: Member, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), DataError> {
+        let refused = DataError::Unreadable(of);
         let process = self.seats.get(of.0).and_then(|local| self.node.pid(local));
         let process = process.and_then(|process| i32::try_from(process).ok()).ok_or(refused)?;
         let mut done = 0;

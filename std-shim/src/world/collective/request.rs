@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::mem::transmute;
 use core::ptr::NonNull;
 
-use unisono_shmem::slot_collectives::data_executor::Operate;
+use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::CollectiveError;
 use super::call::Call;
@@ -56,7 +56,7 @@ impl Communicator {
     pub(super) unsafe fn begin(
         &self,
         call: Call<'_>,
-        combine: Box<dyn Operate + Send + '_>,
+        combine: Box<dyn ReductionOp + Send + '_>,
         note: impl FnOnce(&mut Process, u32),
     ) -> Result<u32, CollectiveError> {
         let lent = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
@@ -68,7 +68,7 @@ impl Communicator {
             }
         };
         // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
-        let mut combine = Some(unsafe { transmute::<Box<dyn Operate + Send + '_>, Combine>(combine) });
+        let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + '_>, Combine>(combine) });
         self.shared.change(|process| {
             // SAFETY: the caller promises that what `call` and `combine` borrow stays borrowed until the collective has
             // ended.

@@ -7,8 +7,8 @@
 
 use alloc::sync::Arc;
 
-use unisono_shmem::collective_area::Boards;
-use unisono_shmem::layout::ROOMS;
+use unisono_shmem::collective_area::CollectiveAreas;
+use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 use unisono_shmem::segment::Site;
 
 use crate::node::{Node, Standing};
@@ -44,7 +44,7 @@ enum Place {
 #[derive(Debug)]
 pub(in crate::world) struct Rooms {
     node: Option<Arc<Node>>,
-    places: [Place; ROOMS as usize],
+    places: [Place; COMMUNICATOR_SLOTS as usize],
 }
 
 impl Rooms {
@@ -54,13 +54,13 @@ impl Rooms {
 
     /// Bitmap of the slots that are free here. A rank without shared memory does not restrict the choice.
     pub(in crate::world) fn offer(&mut self) -> u64 {
-        let Some(node) = &self.node else { return (1 << ROOMS) - 1 };
+        let Some(node) = &self.node else { return (1 << COMMUNICATOR_SLOTS) - 1 };
         let mut free = 0;
         for (number, place) in (0..).zip(&mut self.places) {
             let Some(own) = own_board(node, number) else { continue };
             if let Place::Left { generation, members } = place
                 && members.iter().all(|member| has_freed(node, number, *member, *generation))
-                && own.write_first_of(node.segment(), 0, 0).is_some()
+                && own.initialize_rank(node.segment(), 0, 0).is_some()
             {
                 *place = Place::Free;
             }
@@ -93,7 +93,7 @@ impl Rooms {
         for (number, place) in (0..).zip(&mut self.places) {
             if offered >> number & 1 == 1 && *place == Place::Free {
                 *place = Place::Barred;
-                for at in [Boards::retired, Boards::freed] {
+                for at in [CollectiveAreas::retired, CollectiveAreas::freed] {
                     show(node, number, at, EVERY_LIFE);
                 }
             }
@@ -102,7 +102,7 @@ impl Rooms {
 
     /// This rank takes no more part in the collectives of any slot.
     pub(in crate::world) fn retire_from_all(&self) {
-        (0..ROOMS).for_each(|number| self.retire(Room { number, generation: EVERY_LIFE }));
+        (0..COMMUNICATOR_SLOTS).for_each(|number| self.retire(Room { number, generation: EVERY_LIFE }));
     }
 
     /// This rank is done with the communicator of these members, or of some of them.
@@ -118,29 +118,29 @@ impl Rooms {
     }
 
     fn show_freed(&self, room: Room) {
-        self.node.iter().for_each(|node| show(node, room.number, Boards::freed, room.generation));
+        self.node.iter().for_each(|node| show(node, room.number, CollectiveAreas::freed, room.generation));
     }
 
     /// Publishes that this rank takes no more part in the collectives of a slot.
     pub(in crate::world) fn retire(&self, room: Room) {
-        self.node.iter().for_each(|node| show(node, room.number, Boards::retired, room.generation));
+        self.node.iter().for_each(|node| show(node, room.number, CollectiveAreas::retired, room.generation));
     }
 
     /// The areas that members have in a slot, in their order. `None`: one of them is not on this node.
-    pub(in crate::world) fn boards(&self, room: Room, members: &Group) -> Option<(Arc<Node>, Boards)> {
+    pub(in crate::world) fn boards(&self, room: Room, members: &Group) -> Option<(Arc<Node>, CollectiveAreas)> {
         let node = self.node.as_ref()?;
         let locals: Vec<u32> = members.iter().map(|rank: Rank| node.local_of(rank)).collect::<Option<_>>()?;
-        Some((node.clone(), Boards::in_room(&node.layout(), room.number, &locals)?))
+        Some((node.clone(), CollectiveAreas::in_communicator_slot(&node.layout(), room.number, &locals)?))
     }
 }
 
 /// This rank's area of a slot, as for a group of one.
-fn own_board(node: &Node, room: u32) -> Option<Boards> {
-    Boards::in_room(&node.layout(), room, &[node.local()])
+fn own_board(node: &Node, room: u32) -> Option<CollectiveAreas> {
+    CollectiveAreas::in_communicator_slot(&node.layout(), room, &[node.local()])
 }
 
 /// Publishes a generation in a word of this rank's area, unless it already holds all generations.
-fn show(node: &Node, room: u32, at: impl Fn(&Boards, u32) -> usize, generation: u32) {
+fn show(node: &Node, room: u32, at: impl Fn(&CollectiveAreas, u32) -> usize, generation: u32) {
     let word = own_board(node, room).and_then(|own| node.segment().word(at(&own, 0)));
     if let Some(word) = word.filter(|word| word.own() != EVERY_LIFE) {
         word.publish(generation, Site::Plain);
@@ -149,7 +149,7 @@ fn show(node: &Node, room: u32, at: impl Fn(&Boards, u32) -> usize, generation: 
 
 /// Whether a rank of the node has released a generation of a slot, or is not alive.
 fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
-    let board = Boards::in_room(&node.layout(), room, &[local]);
+    let board = CollectiveAreas::in_communicator_slot(&node.layout(), room, &[local]);
     let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));
     freed.is_some_and(|freed| freed == EVERY_LIFE || freed.wrapping_sub(generation).cast_signed() >= 0)
         || node.standing(local) != Standing::Alive

@@ -4,13 +4,13 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Cause, Failure, Turn, Verb};
+use unisono_core::collective::{FailureCause, Failure, Poll, CollectiveKind};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
-use unisono_core::schedule::{Executor, Fold, Layout, Operation, Piece, Place, Schedule as _, Span};
+use unisono_core::schedule::{Executor, Fold, Layout, StepOperation, ByteRange, BlockBuffer, Schedule as _, BlockSpan};
 use unisono_core::span::{Region, Span as Bytes};
-use unisono_shmem::slot_collectives::Passed;
-use unisono_shmem::slot_collectives::data_executor::Operate;
+use unisono_shmem::slot_collectives::CallRecord;
+use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::CollectiveError;
 use super::partition::Tables;
@@ -19,7 +19,7 @@ use super::store::Kept;
 use unisono_memory::region::{Address, Regions};
 
 /// The reduction function, called wherever progress is made.
-pub(in crate::world) type Combine = Box<dyn Operate + Send>;
+pub(in crate::world) type Combine = Box<dyn ReductionOp + Send>;
 
 /// A collective that was prepared or started.
 pub(in crate::world) struct Running {
@@ -41,7 +41,7 @@ pub(in crate::world) struct Running {
     /// Whether it is in the queue of collectives to advance.
     pub(in crate::world) is_listed: bool,
     /// The call that this rank published for it in shared memory, while it waits.
-    pub(in crate::world) passed: Option<Passed>,
+    pub(in crate::world) passed: Option<CallRecord>,
     /// Whether it is persistent; one that failed no longer is.
     pub(in crate::world) is_kept: bool,
     /// How it ended, or that it was not started; `None`: it is under way.
@@ -56,11 +56,11 @@ pub(in crate::world) struct NoSuchPlace;
 
 impl Running {
     /// Executes copies and reductions, and returns the next message operation, or why there is none.
-    pub(in crate::world) fn advance(&mut self, regions: &Regions) -> Result<Turn<Operation>, NoSuchPlace> {
+    pub(in crate::world) fn advance(&mut self, regions: &Regions) -> Result<Poll<StepOperation>, NoSuchPlace> {
         loop {
             let (step, done) = match self.executor.poll() {
-                Turn::Do(step, Operation::Copy { from, into }) => (step, self.copy(from, into, regions)),
-                Turn::Do(step, Operation::Reduce { from, into, fold }) => {
+                Poll::Request(step, StepOperation::Copy { from, into }) => (step, self.copy(from, into, regions)),
+                Poll::Request(step, StepOperation::Reduce { from, into, fold }) => {
                     (step, self.reduce(from, into, fold, regions))
                 }
                 turn => return Ok(turn),
@@ -71,7 +71,7 @@ impl Running {
     }
 
     /// Bytes of a message, and its span if it is contiguous.
-    pub(in crate::world) fn message(&self, span: Span) -> (usize, Option<Bytes>) {
+    pub(in crate::world) fn message(&self, span: BlockSpan) -> (usize, Option<Bytes>) {
         let mut pieces = self.layout.pieces(span);
         let Some(first) = pieces.next() else { return (0, Some(Bytes::default())) };
         match pieces.next() {
@@ -86,7 +86,7 @@ impl Running {
     /// Gathers a message: calls `put` with the address of each part, in order.
     pub(in crate::world) fn gather(
         &self,
-        span: Span,
+        span: BlockSpan,
         regions: &Regions,
         mut put: impl FnMut(Address),
     ) -> Result<(), NoSuchPlace> {
@@ -97,7 +97,7 @@ impl Running {
     }
 
     /// Copies a message's bytes to contiguous memory.
-    pub(in crate::world) fn pack(&self, span: Span, to: Address, regions: &Regions) -> Result<(), NoSuchPlace> {
+    pub(in crate::world) fn pack(&self, span: BlockSpan, to: Address, regions: &Regions) -> Result<(), NoSuchPlace> {
         let mut at = 0;
         self.gather(span, regions, |from| {
             let bytes = from.bytes().min(to.bytes() - at);
@@ -111,7 +111,7 @@ impl Running {
     }
 
     /// Copies a message's bytes from contiguous memory.
-    pub(in crate::world) fn unpack(&self, from: Address, span: Span, regions: &Regions) -> Result<(), NoSuchPlace> {
+    pub(in crate::world) fn unpack(&self, from: Address, span: BlockSpan, regions: &Regions) -> Result<(), NoSuchPlace> {
         let mut at = 0;
         self.gather(span, regions, |to| {
             let bytes = to.bytes().min(from.bytes() - at);
@@ -124,7 +124,7 @@ impl Running {
         })
     }
 
-    fn copy(&self, from: Span, into: Span, regions: &Regions) -> Result<(), NoSuchPlace> {
+    fn copy(&self, from: BlockSpan, into: BlockSpan, regions: &Regions) -> Result<(), NoSuchPlace> {
         for (from, into) in self.layout.pairs(from, into) {
             let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
             // SAFETY: lent to this collective, whose schedule lets nobody else use them now; they may overlap in place.
@@ -133,7 +133,7 @@ impl Running {
         Ok(())
     }
 
-    fn reduce(&mut self, from: Span, into: Span, fold: Fold, regions: &Regions) -> Result<(), NoSuchPlace> {
+    fn reduce(&mut self, from: BlockSpan, into: BlockSpan, fold: Fold, regions: &Regions) -> Result<(), NoSuchPlace> {
         let layout = self.layout;
         for (from, into) in layout.pairs(from, into) {
             let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
@@ -158,29 +158,29 @@ impl Running {
             let AssertUnwindSafe(combine) = { combine };
             // SAFETY: both are valid for so many bytes, and lent to this collective; a schedule combines blocks that are the same
             // or apart.
-            unsafe { combine.operate(left, right, into, bytes) }
+            unsafe { combine.combine(left, right, into, bytes) }
         });
         if let Err(panic) = operated {
             self.panic = Some(panic);
         }
     }
 
-    fn bytes(&self, piece: Piece) -> Option<Bytes> {
-        let region = match piece.place {
-            Place::Input => self.input,
-            Place::Output => self.output,
-            Place::Scratch => self.scratch?.region,
+    fn bytes(&self, piece: ByteRange) -> Option<Bytes> {
+        let region = match piece.buffer {
+            BlockBuffer::Input => self.input,
+            BlockBuffer::Output => self.output,
+            BlockBuffer::Scratch => self.scratch?.region,
         };
         Some(Bytes { region, offset: piece.offset, bytes: u32::try_from(piece.bytes).ok()? })
     }
 
-    fn address(&self, piece: Piece, regions: &Regions) -> Result<Address, NoSuchPlace> {
+    fn address(&self, piece: ByteRange, regions: &Regions) -> Result<Address, NoSuchPlace> {
         self.bytes(piece).and_then(|bytes| regions.address(bytes)).ok_or(NoSuchPlace)
     }
 
     /// The collective's identity.
     pub(in crate::world) fn what(&self) -> What {
-        What { id: self.executor.id(), verb: self.executor.plan().verb() }
+        What { id: self.executor.id(), verb: self.executor.plan().collective() }
     }
 }
 
@@ -188,12 +188,12 @@ impl Running {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct What {
     pub(in crate::world) id: CollectiveId,
-    pub(in crate::world) verb: Verb,
+    pub(in crate::world) verb: CollectiveKind,
 }
 
 impl What {
     /// A failure of this collective.
-    pub(in crate::world) const fn failure(self, rank: Member, cause: Cause) -> Failure {
-        Failure { rank, cause, id: self.id, verb: self.verb }
+    pub(in crate::world) const fn failure(self, rank: Member, cause: FailureCause) -> Failure {
+        Failure { rank, cause, id: self.id, collective: self.verb }
     }
 }

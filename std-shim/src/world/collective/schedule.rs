@@ -3,9 +3,9 @@
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Plan, Verb};
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
 use unisono_core::schedule;
-use unisono_core::schedule::{Cut, Layout, Schedule, Step};
+use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
 
 use super::CollectiveError;
 use super::partition::{BLOCK_MOST, Shape, Table, Tables};
@@ -26,7 +26,7 @@ pub(in crate::world) struct Prepared(Arc<Preparation>);
 
 #[derive(Debug)]
 struct Preparation {
-    plan: Plan,
+    plan: CollectiveSpec,
     varying: bool,
     schedule: schedule::Plan,
     /// The steps, unless there are too many.
@@ -47,8 +47,8 @@ impl Prepared {
 }
 
 impl Schedule for Prepared {
-    fn verb(&self) -> Verb {
-        self.0.plan.verb
+    fn collective(&self) -> CollectiveKind {
+        self.0.plan.collective
     }
 
     fn steps(&self) -> u32 {
@@ -80,7 +80,7 @@ impl Choices {
     }
 
     /// The schedule of a collective.
-    pub(in crate::world) fn schedule(&mut self, plan: &Plan, varying: bool) -> Result<Prepared, CollectiveError> {
+    pub(in crate::world) fn schedule(&mut self, plan: &CollectiveSpec, varying: bool) -> Result<Prepared, CollectiveError> {
         let hash = hash(plan);
         let place = hash as usize % REMEMBERED;
         if let Some(Some(known)) = self.known.get(place)
@@ -96,14 +96,14 @@ impl Choices {
     }
 
     /// Independent of the calling rank, except for the steps.
-    fn prepare(&self, plan: &Plan, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
+    fn prepare(&self, plan: &CollectiveSpec, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
         let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
-        let mut call = choice.call(plan, varying);
-        let whole = if has_blocks(plan.verb) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
+        let mut call = choice.spec(plan, varying);
+        let whole = if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
         call.segments = call.segments.max(if varying { 1 } else { least });
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
-        let (collective, algorithm) = (plan.verb.name(), call.algorithm.name());
+        let (collective, algorithm) = (plan.collective.name(), call.algorithm.name());
         tracing::debug!(
             collective,
             algorithm,
@@ -127,36 +127,36 @@ impl Choices {
 
 /// The layout of a collective's blocks. The caller keeps the tables of `shape` as long as the layout is used.
 pub(in crate::world) fn layout(
-    plan: &Plan,
+    plan: &CollectiveSpec,
     schedule: &schedule::Plan,
     shape: &Shape,
 ) -> Result<Layout<'static>, CollectiveError> {
-    let (blocks, segments) = (schedule.blocks(), schedule.call().segments);
+    let (blocks, segments) = (schedule.blocks(), schedule.spec().segments);
     let (input, output, held) = match &shape.tables {
         None => equal_cuts(plan, blocks),
         Some(tables) => varying_cuts(tables)?,
     };
-    let lies = |cut: Cut<'static>, gaps: Option<Strided>| gaps.map_or(cut, |gaps| cut.of(gaps.vector));
+    let lies = |cut: BlockMap<'static>, gaps: Option<Strided>| gaps.map_or(cut, |gaps| cut.strided(gaps.vector));
     let (input, output) = (lies(input, shape.gaps.input), lies(output, shape.gaps.output));
     Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
 }
 
 /// Block maps of input, output and scratch.
-type Cuts = (Cut<'static>, Cut<'static>, Cut<'static>);
+type Cuts = (BlockMap<'static>, BlockMap<'static>, BlockMap<'static>);
 
-fn equal_cuts(plan: &Plan, blocks: u32) -> Cuts {
-    let (one, all) = (Cut::equal(plan.bytes, 1), Cut::equal(plan.bytes, plan.size));
-    match plan.verb {
-        Verb::Gather | Verb::Allgather => (one, all, all),
-        Verb::Scatter | Verb::ReduceScatter => (all, one, all),
-        Verb::Alltoall => (all, all, all),
-        _ => [Cut::vector(plan.bytes, blocks, plan.grain); 3].into(),
+fn equal_cuts(plan: &CollectiveSpec, blocks: u32) -> Cuts {
+    let (one, all) = (BlockMap::equal(plan.bytes, 1), BlockMap::equal(plan.bytes, plan.size));
+    match plan.collective {
+        CollectiveKind::Gather | CollectiveKind::Allgather => (one, all, all),
+        CollectiveKind::Scatter | CollectiveKind::ReduceScatter => (all, one, all),
+        CollectiveKind::Alltoall => (all, all, all),
+        _ => [BlockMap::vector(plan.bytes, blocks, plan.grain); 3].into(),
     }
 }
 
 fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
     let cut = |table: &Option<Arc<Table>>| match table {
-        None => Cut::equal(tables.own, 1),
+        None => BlockMap::equal(tables.own, 1),
         Some(table) => {
             let [bytes, at] = [&table.bytes, &table.at].map(|list| NonNull::from(&**list));
             // SAFETY: the list belongs to a table that a collective keeps beside its layout as long as that lives, that
@@ -166,8 +166,8 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
             // nobody changes, and that does not move.
             let at = unsafe { at.as_ref() };
             match table.rows {
-                None => Cut::Table { bytes, at },
-                Some((row, stride)) => Cut::Rows { bytes, at, row, stride },
+                None => BlockMap::Table { bytes, at },
+                Some((row, stride)) => BlockMap::Rows { bytes, at, row, stride },
             }
         }
     };
@@ -180,16 +180,16 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
 }
 
 /// Whether each rank has its own block.
-const fn has_blocks(verb: Verb) -> bool {
-    matches!(verb, Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall)
+const fn has_blocks(verb: CollectiveKind) -> bool {
+    matches!(verb, CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall)
 }
 
 /// A hash of everything that ranks must agree on.
-pub(super) fn hash(plan: &Plan) -> u32 {
-    let root = if plan.verb.is_rooted() { plan.root.0 } else { 0 };
-    let flags = (plan.verb as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
+pub(super) fn hash(plan: &CollectiveSpec) -> u32 {
+    let root = if plan.collective.is_rooted() { plan.root.0 } else { 0 };
+    let flags = (plan.collective as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
     let bytes = plan.bytes as u64;
-    let words = [flags, root, bytes as u32, (bytes >> 32) as u32, plan.grain as u32, plan.kind];
+    let words = [flags, root, bytes as u32, (bytes >> 32) as u32, plan.grain as u32, plan.reduction_id];
     words.into_iter().fold(plan.size, mix)
 }
 
@@ -207,8 +207,8 @@ mod tests {
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
 
-    const PLAN: Plan = Plan {
-        verb: Verb::Allreduce,
+    const PLAN: CollectiveSpec = CollectiveSpec {
+        collective: CollectiveKind::Allreduce,
         rank: Rank(0),
         size: 4,
         root: Rank(0),
@@ -216,7 +216,7 @@ mod tests {
         grain: 8,
         order: Order::Any,
         in_place: false,
-        kind: 7,
+        reduction_id: 7,
     };
 
     fn choices() -> Choices {
@@ -225,31 +225,31 @@ mod tests {
 
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: Plan| choices().schedule(&plan, false).expect("a schedule").digest();
+        let digest = |plan: CollectiveSpec| choices().schedule(&plan, false).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
-            assert_eq!(choices.schedule(&Plan { rank, ..PLAN }, false).expect("a schedule").digest(), digest(PLAN));
+            assert_eq!(choices.schedule(&CollectiveSpec { rank, ..PLAN }, false).expect("a schedule").digest(), digest(PLAN));
         }
         let others = [
-            Plan { verb: Verb::Scan, ..PLAN },
-            Plan { bytes: 4104, ..PLAN },
-            Plan { kind: 8, ..PLAN },
-            Plan { in_place: true, ..PLAN },
-            Plan { order: Order::Rank, ..PLAN },
-            Plan { grain: 4, ..PLAN },
+            CollectiveSpec { collective: CollectiveKind::Scan, ..PLAN },
+            CollectiveSpec { bytes: 4104, ..PLAN },
+            CollectiveSpec { reduction_id: 8, ..PLAN },
+            CollectiveSpec { in_place: true, ..PLAN },
+            CollectiveSpec { order: Order::Rank, ..PLAN },
+            CollectiveSpec { grain: 4, ..PLAN },
         ];
         let mut digests: Vec<u32> = others.into_iter().chain([PLAN]).map(digest).collect();
         digests.sort_unstable();
         digests.dedup();
         assert_eq!(digests.len(), 7);
-        let rooted = Plan { verb: Verb::Reduce, ..PLAN };
-        assert_ne!(digest(rooted), digest(Plan { root: Rank(1), ..rooted }));
+        let rooted = CollectiveSpec { collective: CollectiveKind::Reduce, ..PLAN };
+        assert_ne!(digest(rooted), digest(CollectiveSpec { root: Rank(1), ..rooted }));
     }
 
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
-        let plan = Plan { verb: Verb::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
+        let plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
         let prepared = choices().schedule(&plan, false).expect("a schedule");
-        assert!(prepared.schedule().call().segments >= 20);
+        assert!(prepared.schedule().spec().segments >= 20);
     }
 }

@@ -1,13 +1,13 @@
 //! Packing and unpacking of strided bytes.
 
-use unisono_core::schedule::{Blocks, Cut, Layout, Pairs, Place, Span, Vector};
+use unisono_core::schedule::{Blocks, BlockMap, Layout, Pairs, BlockBuffer, BlockSpan, StridedVector};
 
 use super::CollectiveError;
 
 /// Bytes that are arranged in vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct Strided {
-    pub(in crate::world) vector: Vector,
+    pub(in crate::world) vector: StridedVector,
     pub(super) bytes: usize,
 }
 
@@ -26,11 +26,11 @@ impl Gaps {
 
     /// The contiguous pieces of the first `bytes` bytes, in input and output.
     pub(super) fn pairs(self, bytes: usize) -> Pairs<'static> {
-        let one = Cut::equal(bytes, 1);
-        let cut = |gaps: Option<Strided>| gaps.map_or(one, |strided| one.of(strided.vector));
+        let one = BlockMap::equal(bytes, 1);
+        let cut = |gaps: Option<Strided>| gaps.map_or(one, |strided| one.strided(strided.vector));
         let layout = Layout::new(cut(self.input), cut(self.output), one, 1, 1, 1);
-        let span = |place| Span { place, blocks: Blocks::one(0), segment: 0 };
-        layout.pairs(span(Place::Input), span(Place::Output))
+        let span = |place| BlockSpan { buffer: place, blocks: Blocks::one(0), segment: 0 };
+        layout.pairs(span(BlockBuffer::Input), span(BlockBuffer::Output))
     }
 
     /// Copies the first `bytes` bytes of the input to the output.

@@ -4,12 +4,12 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::collective::Cause;
+use unisono_core::collective::FailureCause;
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
-use unisono_core::message::collective_transport::header::{Kind, named};
-use unisono_core::message::collective_transport::{Arrival, Entry, Key, Peer, Pools, Steps};
-use unisono_core::schedule::Operation;
+use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
+use unisono_core::message::collective_transport::{Arrival, Entry, StepKey, CollectivePeer, Pools, CollectiveTransport};
+use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::context::{Context, Contexts, EVERY, Gone, HEARING, Offered};
@@ -41,7 +41,7 @@ const HEADERS: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct Outgoing {
     pub(in crate::world) to: PeerId,
-    pub(in crate::world) head: [u8; unisono_core::wire::MESSAGE_HEAD],
+    pub(in crate::world) head: [u8; unisono_core::wire::MESSAGE_HEADER_ROOM],
     pub(in crate::world) length: usize,
     pub(in crate::world) payload: Option<Bytes>,
     pub(in crate::world) ends: Ends,
@@ -86,7 +86,7 @@ pub(in crate::world) struct Blame {
     pub(in crate::world) peer: PeerId,
     /// The context; [`EVERY`]: the message names none.
     pub(in crate::world) context: u32,
-    pub(in crate::world) cause: Cause,
+    pub(in crate::world) cause: FailureCause,
 }
 
 /// A collective that a peer has started and this rank has not.
@@ -109,7 +109,7 @@ pub(in crate::world) struct Awaited {
 }
 
 /// The context of a message.
-pub(in crate::world) const fn context_of(key: Key) -> u32 {
+pub(in crate::world) const fn context_of(key: StepKey) -> u32 {
     key.context >> 16
 }
 
@@ -130,7 +130,7 @@ pub(in crate::world) enum Leaving {
 
 /// The progress table.
 pub(in crate::world) struct Collectives {
-    pub(in crate::world) steps: Steps<Box<[Peer]>, Box<[Entry]>>,
+    pub(in crate::world) steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     pub(in crate::world) running: Vec<Option<Running>>,
     pub(in crate::world) transfers: Transfers,
     pub(in crate::world) store: Store,
@@ -143,15 +143,15 @@ pub(in crate::world) struct Collectives {
     /// Collectives to be advanced.
     pub(in crate::world) ready: VecDeque<u32>,
     /// Steps that found the transport full.
-    pub(in crate::world) stalled: VecDeque<(u32, StepId, Operation)>,
+    pub(in crate::world) stalled: VecDeque<(u32, StepId, StepOperation)>,
     /// Messages that found the endpoint full.
     pub(in crate::world) outbox: VecDeque<Outgoing>,
     /// Announced messages for which the receiver has granted memory.
-    pub(in crate::world) granted: VecDeque<(u32, PlacementId, ids::Key)>,
+    pub(in crate::world) granted: VecDeque<(u32, PlacementId, ids::RemoteKey)>,
     /// Receives whose messages wait for a grant.
-    pub(in crate::world) grants: VecDeque<(PeerId, u32, Key)>,
+    pub(in crate::world) grants: VecDeque<(PeerId, u32, StepKey)>,
     /// Announcements of ranks of this node.
-    pub(in crate::world) announced: Vec<(PeerId, Key, Announced)>,
+    pub(in crate::world) announced: Vec<(PeerId, StepKey, Announced)>,
     ahead: Vec<Ahead>,
     pub(in crate::world) blames: Vec<Blame>,
     /// Ranks that have just requested a status, and of which context.
@@ -180,13 +180,13 @@ impl Collectives {
         let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
         let slots = (credit * size.saturating_sub(1)) as usize;
         let pools = Pools {
-            peers: (0..size).map(|peer| Peer::new(limit(PeerId(peer)))).collect(),
+            peers: (0..size).map(|peer| CollectivePeer::new(limit(PeerId(peer)))).collect(),
             sends: entries(WAITING),
             receives: entries(WAITING),
             slots: entries(slots),
             headers: entries(HEADERS),
         };
-        let steps = match Steps::new(credit as u8, pools) {
+        let steps = match CollectiveTransport::new(credit as u8, pools) {
             Ok(steps) => steps,
             Err(_) => unreachable!("as many slots as credit"),
         };
@@ -238,12 +238,12 @@ impl Collectives {
             return Verdict::Release;
         }
         self.compare(from, head);
-        let context = named(head).map_or(EVERY, |(_, key)| context_of(key));
+        let context = parse_key(head).map_or(EVERY, |(_, key)| context_of(key));
         self.has_waste |= self.contexts.is_over(context);
         match self.steps.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
                 let to = self.place(user, &mut regions.borrow_mut());
-                let Some(to) = to else { return self.blame(from, context, Cause::Corrupt) };
+                let Some(to) = to else { return self.blame(from, context, FailureCause::Corrupt) };
                 requests.finish(of_message(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
                 Verdict::Place { to, start }
             }
@@ -258,21 +258,21 @@ impl Collectives {
                 }
                 Verdict::Release
             }
-            Arrival::Disagrees { .. } => self.blame(from, context, Cause::Disagrees),
-            Arrival::Nonsense => self.blame(from, context, Cause::Corrupt),
+            Arrival::Disagrees { .. } => self.blame(from, context, FailureCause::Disagrees),
+            Arrival::ProtocolViolation => self.blame(from, context, FailureCause::Corrupt),
             // A receiver that refuses has failed, and reports why when it is asked.
             Arrival::Refused { .. } | Arrival::Nothing => Verdict::Release,
         }
     }
 
-    pub(in crate::world) fn blame(&mut self, peer: PeerId, context: u32, cause: Cause) -> Verdict {
+    pub(in crate::world) fn blame(&mut self, peer: PeerId, context: u32, cause: FailureCause) -> Verdict {
         self.has_news = true;
         self.blames.push(Blame { peer, context, cause });
         Verdict::Release
     }
 
     /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
-    pub(in crate::world) fn note_announced(&mut self, from: PeerId, key: Key, message: Announced) -> bool {
+    pub(in crate::world) fn note_announced(&mut self, from: PeerId, key: StepKey, message: Announced) -> bool {
         self.announced.retain(|(other, of, _)| (*other, *of) != (from, key));
         let so_far = self.announced.iter().filter(|(other, ..)| *other == from).count();
         self.announced.push((from, key, message));
@@ -301,15 +301,15 @@ impl Collectives {
 
     /// Checks that a peer calls the same collective as this rank, by the key of its message.
     fn compare(&mut self, from: PeerId, head: &[u8]) {
-        let Some((Kind::Eager | Kind::Announce, key)) = named(head) else { return };
-        let Key { context, sequence, .. } = key;
+        let Some((TransportKind::Eager | TransportKind::Rts, key)) = parse_key(head) else { return };
+        let StepKey { context, sequence, .. } = key;
         if self.contexts.is_over(context_of(key)) {
             return;
         }
         // A faster peer may already use a communicator that this rank is still making.
         let known = self.contexts.get(context_of(key));
         if known.is_none() && !self.contexts.is_expecting(context_of(key)) {
-            self.blame(from, EVERY, Cause::Corrupt);
+            self.blame(from, EVERY, FailureCause::Corrupt);
             return;
         }
         let last = known.map_or(0, |context| context.last.id.sequence);
@@ -317,7 +317,7 @@ impl Collectives {
             let ahead = Ahead { peer: from, sequence, context };
             if self.ahead.iter().filter(|other| other.peer == from).count() > WAITING + CREDIT as usize {
                 // No correct rank has as many messages in flight.
-                self.blame(from, context_of(key), Cause::Corrupt);
+                self.blame(from, context_of(key), FailureCause::Corrupt);
             } else if !self.ahead.contains(&ahead) {
                 self.ahead.push(ahead);
             }
@@ -325,7 +325,7 @@ impl Collectives {
         }
         let same = |running: &Running| running.executor.id().sequence == sequence && running.context == context;
         if !self.running.iter().flatten().any(same) {
-            self.blame(from, context_of(key), Cause::Disagrees);
+            self.blame(from, context_of(key), FailureCause::Disagrees);
         }
     }
 
@@ -354,7 +354,7 @@ impl Collectives {
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
             if is_this && ahead.context != running.context {
-                blames.push(Blame { peer: ahead.peer, context, cause: Cause::Disagrees });
+                blames.push(Blame { peer: ahead.peer, context, cause: FailureCause::Disagrees });
             }
             !is_this
         });
@@ -427,7 +427,7 @@ impl Collectives {
             return;
         }
         self.dead.push(peer);
-        self.steps.lose(peer, |_| {});
+        self.steps.disconnect(peer, |_| {});
         self.announced.retain(|(from, ..)| *from != peer);
         self.grants.retain(|(to, ..)| *to != peer);
         self.ahead.retain(|ahead| ahead.peer != peer);
@@ -555,7 +555,7 @@ impl Collectives {
             }
             match transfer.holder {
                 Holder::Steps => {
-                    self.steps.forget(i);
+                    self.steps.cancel(i);
                     self.granted.retain(|(user, ..)| *user != i);
                     self.grants.retain(|(_, user, _)| *user != i);
                     self.transfers.take(i);

@@ -1,8 +1,8 @@
 //! Transfers: the messages of active collectives, by number.
 
 use unisono_core::ids::{PeerId, PlacementId, StepId};
-use unisono_core::message::collective_transport::Key;
-use unisono_core::schedule::Span;
+use unisono_core::message::collective_transport::StepKey;
+use unisono_core::schedule::BlockSpan;
 use unisono_core::span::{Region, Span as Bytes};
 
 use super::store::Kept;
@@ -28,8 +28,8 @@ pub(in crate::world) struct Transfer {
     pub(in crate::world) collective: Option<u32>,
     pub(in crate::world) step: StepId,
     pub(in crate::world) peer: PeerId,
-    pub(in crate::world) key: Key,
-    pub(in crate::world) span: Span,
+    pub(in crate::world) key: StepKey,
+    pub(in crate::world) span: BlockSpan,
     pub(in crate::world) bytes: u32,
     pub(in crate::world) is_receive: bool,
     /// Its contiguous span, once that is known.
@@ -87,7 +87,7 @@ impl Transfers {
     }
 
     /// The send with this key to this rank.
-    pub(in crate::world) fn sent(&self, to: PeerId, key: Key) -> Option<u32> {
+    pub(in crate::world) fn sent(&self, to: PeerId, key: StepKey) -> Option<u32> {
         let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
         (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
     }

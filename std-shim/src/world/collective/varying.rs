@@ -1,7 +1,7 @@
 //! Vector collectives (MPI's v-variants), whose blocks differ in length. They use messages, on one node, too.
 
-use unisono_core::collective::{Plan, Verb};
-use unisono_shmem::slot_collectives::data_executor::Moves;
+use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::call::{Call, Checked, Lent};
@@ -28,7 +28,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_gather_varcount(data.as_view(), into, root)?, Moves)
+        self.run(self.call_gather_varcount(data.as_view(), into, root)?, NoReduction)
     }
 
     /// Copies block i of the root's `data` to rank i's `into`, which has its length (`MPI_Scatterv`). Other ranks'
@@ -45,7 +45,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
+        self.run(self.call_scatter_varcount(data, into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Gathers every rank's `data`, of any length, in its block of every rank's `into` (`MPI_Allgatherv`). All ranks
@@ -61,7 +61,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_gather_varcount(data.as_view(), into)?, Moves)
+        self.run(self.call_all_gather_varcount(data.as_view(), into)?, NoReduction)
     }
 
     /// Copies block j of rank i's `data` to block i of rank j's `into`, which has its length (`MPI_Alltoallv`).
@@ -76,7 +76,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        self.run(self.call_all_to_all_varcount(data, into)?, Moves)
+        self.run(self.call_all_to_all_varcount(data, into)?, NoReduction)
     }
 
     /// Reduces block i of every rank's `data` to rank i's `into`, which has its length (`MPI_Reduce_scatter`). All
@@ -106,7 +106,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Gather, 0, self.root(root)?);
+        let plan = self.plan::<T>(CollectiveKind::Gather, 0, self.root(root)?);
         let is_root = self.rank == root;
         if is_root {
             self.fits(&into.table, data.count() * size_of::<T>())?;
@@ -126,7 +126,7 @@ impl Communicator {
     where
         T: IntoBytes + FromBytes + Immutable,
     {
-        let plan = self.plan::<T>(Verb::Scatter, 0, self.root(root)?);
+        let plan = self.plan::<T>(CollectiveKind::Scatter, 0, self.root(root)?);
         let is_root = self.rank == root;
         if is_root {
             self.fits(&data.table, into.count() * size_of::<T>())?;
@@ -142,7 +142,7 @@ impl Communicator {
         T: IntoBytes + FromBytes + Immutable,
     {
         self.fits(&into.table, data.count() * size_of::<T>())?;
-        let plan = Plan { bytes: self.mean(&into.table), ..self.plan::<T>(Verb::Allgather, 0, Rank(0)) };
+        let plan = CollectiveSpec { bytes: self.mean(&into.table), ..self.plan::<T>(CollectiveKind::Allgather, 0, Rank(0)) };
         let tables = Tables { input: None, output: Some(into.table), own: data.count() * size_of::<T>() };
         Ok(Call::varying(plan, Lent::apart(data, into.data.as_view_mut()), tables))
     }
@@ -158,7 +158,7 @@ impl Communicator {
         let own = into.table.bytes.get(self.rank.0 as usize).copied().unwrap_or_default();
         self.fits(&data.table, own)?;
         self.fits(&into.table, own)?;
-        let plan = self.plan::<T>(Verb::Alltoall, 0, Rank(0));
+        let plan = self.plan::<T>(CollectiveKind::Alltoall, 0, Rank(0));
         let tables = Tables { input: Some(data.table.clone()), output: Some(into.table), own: 0 };
         Ok(Call::varying(plan, Lent::apart(data.data.as_view(), into.data.as_view_mut()), tables))
     }
@@ -176,10 +176,10 @@ impl Communicator {
         self.fits(&data.table, into.count() * size_of::<T>())?;
         let (mean, own) = (self.mean(&data.table), into.count() * size_of::<T>());
         let lent = Lent::apart(data.data.as_view(), into);
-        let call = self.reduction(Verb::ReduceScatter, 0, Rank(0), lent, operation);
+        let call = self.reduction(CollectiveKind::ReduceScatter, 0, Rank(0), lent, operation);
         let tables = Tables { input: Some(data.table.clone()), output: None, own };
         Ok(Call {
-            plan: Plan { bytes: mean, ..call.plan },
+            plan: CollectiveSpec { bytes: mean, ..call.plan },
             shape: Shape { tables: Some(tables), ..call.shape },
             ..call
         })
@@ -217,7 +217,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_gather_varcount(data.as_view(), into, root)?, Moves)
+        self.begin(self.communicator().call_gather_varcount(data.as_view(), into, root)?, NoReduction)
     }
 
     /// Starts [`scatter_varcount_into`](Communicator::scatter_varcount_into).
@@ -233,7 +233,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_scatter_varcount(data, into.as_view_mut(), root)?, Moves)
+        self.begin(self.communicator().call_scatter_varcount(data, into.as_view_mut(), root)?, NoReduction)
     }
 
     /// Starts [`all_gather_varcount_into`](Communicator::all_gather_varcount_into).
@@ -248,7 +248,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_gather_varcount(data.as_view(), into)?, Moves)
+        self.begin(self.communicator().call_all_gather_varcount(data.as_view(), into)?, NoReduction)
     }
 
     /// Starts [`all_to_all_varcount_into`](Communicator::all_to_all_varcount_into).
@@ -263,7 +263,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
-        self.begin(self.communicator().call_all_to_all_varcount(data, into)?, Moves)
+        self.begin(self.communicator().call_all_to_all_varcount(data, into)?, NoReduction)
     }
 
     /// Starts [`reduce_scatter_varcount_into`](Communicator::reduce_scatter_varcount_into).

@@ -167,7 +167,7 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
 fn strided<T>(elements: usize, vector: Option<Vector>) -> Option<Strided> {
     let bytes = |elements: usize| elements.saturating_mul(size_of::<T>());
     let Vector { rows, row, stride, extent } = vector.filter(|_| size_of::<T>() != 0)?;
-    let vector = unisono_core::schedule::Vector { row: bytes(row), rows, stride: bytes(stride), extent: bytes(extent) };
+    let vector = unisono_core::schedule::StridedVector { row: bytes(row), rows, stride: bytes(stride), extent: bytes(extent) };
     Some(Strided { vector, bytes: bytes(elements) })
 }
 

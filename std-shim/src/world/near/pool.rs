@@ -55,9 +55,9 @@ unsafe impl Sync for Pool {}
 impl Pool {
     pub(super) fn new(node: Arc<Node>) -> Option<Self> {
         let area = node.layout().pool(node.local())?;
-        let start = node.segment().cells(area.at, area.bytes)?.start();
+        let start = node.segment().shared_bytes(area.offset, area.bytes)?.start();
         let free = Mutex::new(BTreeMap::from([(0, area.bytes)]));
-        Some(Self { start, bytes: area.bytes, at: area.at, free, _node: node })
+        Some(Self { start, bytes: area.bytes, at: area.offset, free, _node: node })
     }
 
     /// The offset of these bytes in the segment, if they are in this pool.

@@ -2,11 +2,11 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{Cause, Plan, Turn};
+use unisono_core::collective::{FailureCause, CollectiveSpec, Poll};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_core::schedule::Executor;
-use unisono_shmem::slot_collectives::Passed;
-use unisono_shmem::slot_collectives::data_executor::Moves;
+use unisono_shmem::slot_collectives::CallRecord;
+use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
 use super::retire::{PATIENCE, Word};
@@ -53,7 +53,7 @@ impl Process {
     pub(in crate::world) unsafe fn prepare_collective(
         &mut self,
         (context, is_kept): (u32, bool),
-        plan: &Plan,
+        plan: &CollectiveSpec,
         shape: Shape,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
@@ -87,7 +87,7 @@ impl Process {
             input,
             output,
             scratch,
-            combine: combine.take().unwrap_or_else(|| Box::new(Moves)),
+            combine: combine.take().unwrap_or_else(|| Box::new(NoReduction)),
             context: id.context << 16 | mix(digest, generation) >> 16,
             since: 0,
             waited: None,
@@ -117,7 +117,7 @@ impl Process {
     }
 
     /// Records the call that this rank published in the collective area for members that expect another transport.
-    pub(in crate::world) fn note_passed(&mut self, collective: u32, passed: Option<Passed>) {
+    pub(in crate::world) fn note_passed(&mut self, collective: u32, passed: Option<CallRecord>) {
         if let Some(running) = self.collectives.get_mut(collective) {
             running.passed = passed;
         }
@@ -134,12 +134,12 @@ impl Process {
                 let (passed, context) = (running.passed?, running.executor.id().context);
                 let of = self.collectives.contexts.get(context)?;
                 let own = of.members.number(self.rank)?;
-                let other = passed.contradicting(segment, of.boards.as_ref()?, Member(own.0))?;
+                let other = passed.contradicting_rank(segment, of.boards.as_ref()?, Member(own.0))?;
                 Some((context, of.members.world_rank(Rank(other.0))?))
             })
             .collect();
         for (context, rank) in others {
-            self.collectives.blame(rank.into(), context, Cause::Disagrees);
+            self.collectives.blame(rank.into(), context, FailureCause::Disagrees);
         }
     }
 
@@ -245,19 +245,19 @@ impl Process {
             let turn = running.advance(self.regions.get_mut());
             let context = running.executor.id().context;
             if running.panic.is_some() {
-                return self.fail_context(now, context, Cause::Missing, self.rank);
+                return self.fail_context(now, context, FailureCause::Missing, self.rank);
             }
             match turn {
-                Ok(Turn::Do(step, operation)) => self.carry_out(now, collective, step, operation),
-                Ok(Turn::Pending) => return,
-                Ok(Turn::Final) => return self.end_collective(collective, Ok(())),
-                Ok(Turn::Failed(failure)) => {
+                Ok(Poll::Request(step, operation)) => self.carry_out(now, collective, step, operation),
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Complete) => return self.end_collective(collective, Ok(())),
+                Ok(Poll::Failed(failure)) => {
                     let of = self.collectives.contexts.get(context);
                     let rank = of
                         .and_then(|of| Some(of.cause(of.members.world_rank(Rank(failure.rank.0))?.into(), self.rank)));
                     return self.fail_context(now, context, failure.cause, rank.unwrap_or(self.rank));
                 }
-                Err(_) => return self.fail_context(now, context, Cause::Corrupt, self.rank),
+                Err(_) => return self.fail_context(now, context, FailureCause::Corrupt, self.rank),
             }
         }
     }
@@ -331,14 +331,14 @@ impl Process {
 
     /// Fails all collectives of a context, those under way and all later ones, and answers the ranks that asked for its
     /// status.
-    pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: Cause, rank: Rank) {
+    pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: FailureCause, rank: Rank) {
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let number = of.number(rank);
         // The notification may concern a collective that has ended here.
         of.failed.get_or_insert(of.last.failure(number, cause).into());
         of.close_boards();
         self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
-        self.retire(now, context, if cause == Cause::Missing { rank } else { self.rank });
+        self.retire(now, context, if cause == FailureCause::Missing { rank } else { self.rank });
     }
 
     /// As [`fail_context`](Self::fail_context), with the error of a collective that did not use messages.
@@ -358,7 +358,7 @@ impl Process {
     /// A context fails because a rank will not do its part.
     pub(super) fn miss(&mut self, now: u64, peer: PeerId, context: u32) {
         let rank = self.collectives.contexts.get(context).map(|of| of.cause(peer, self.rank));
-        self.fail_context(now, context, Cause::Missing, rank.unwrap_or(peer.into()));
+        self.fail_context(now, context, FailureCause::Missing, rank.unwrap_or(peer.into()));
     }
 
     /// Fails all collectives because the job is being aborted.

@@ -1,7 +1,7 @@
 //! Failure detection: deaths that the launcher or the endpoint reports, and what ends when a peer has failed or
 //! finished.
 
-use unisono_core::endpoint::peer::Life;
+use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
 
 use super::Process;
@@ -71,7 +71,7 @@ impl Process {
     fn successor(&self) -> Option<PeerId> {
         let own = self.rank.0;
         let others = (own + 1..self.size).chain(0..own).map(PeerId);
-        others.into_iter().find(|peer| self.endpoint.life(*peer) == Life::Alive)
+        others.into_iter().find(|peer| self.endpoint.peer_state(*peer) == PeerState::Alive)
     }
 
     fn handle_notice(&mut self, now: u64, notice: Notice) {

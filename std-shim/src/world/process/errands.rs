@@ -1,10 +1,10 @@
 //! Deferred work: actions that messages ask for while the endpoint or a ring is borrowed, and that run once it is free.
 
 use unisono_core::endpoint::GrantError;
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::ids::{Key, PeerId, PlacementId, ReceiveId};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::ids::{RemoteKey, PeerId, PlacementId, ReceiveId};
 use unisono_core::message::point_to_point::Action;
-use unisono_shmem::am_header::Place;
+use unisono_shmem::am_header::MessageLocation;
 
 use super::messages::failure;
 use super::{Granted, Process, Use, put};
@@ -51,7 +51,7 @@ impl Process {
 
     fn carry_out_action(&mut self, action: Action) {
         match action {
-            Action::Head { to, head } => self.carry_head(to, &head, None),
+            Action::Header { to, head } => self.carry_head(to, &head, None),
             Action::Eager { to, user, head, done } => {
                 if let Some(parcel) = self.mailbox.parcels.get(user) {
                     parcel.is_over |= done;
@@ -66,7 +66,7 @@ impl Process {
             }
             Action::Sent { user } => self.sent(user, None),
             Action::Pull { receive, user, from, at, .. } => {
-                let near = at.filter(|_| self.is_near(from)).map(Place::of_word);
+                let near = at.filter(|_| self.is_near(from)).map(MessageLocation::from_word);
                 let receiving = self.mailbox.receiving(user).copied();
                 self.mailbox.errands.push_back(match (near, receiving) {
                     (Some(place), Some(Receiving { into, state: State::Met { bytes, .. }, .. })) => {
@@ -114,21 +114,21 @@ impl Process {
     /// Grants memory for a message that cannot be read directly: for all of it, or for the next part.
     fn grant(&mut self, receive: ReceiveId, request: u32, from: PeerId, granted: usize) {
         let Some(&mut Receiving { into, state: State::Met { bytes, .. }, .. }) = self.mailbox.receiving(request) else {
-            return self.mailbox.machine.abandon(receive);
+            return self.mailbox.machine.cancel_pull(receive);
         };
         let whole = into.bytes.min(bytes as usize);
         let again = Errand::Grant { receive, request, from, granted };
         let part = into.part(granted, self.grant_most.min(whole - granted.min(whole)));
         let more = granted + (part.bytes as usize) < whole;
         let (placement, key) = if from == self.rank.into() {
-            (PlacementId(request), Key(0))
+            (PlacementId(request), RemoteKey(0))
         } else if self.is_near(from) {
             let whole = Extent { bytes: whole, ..into };
-            (PlacementId(self.open_placing(from, whole, request)), Key(0))
+            (PlacementId(self.open_placing(from, whole, request)), RemoteKey(0))
         } else if !self.endpoint.can_grant() {
             return self.mailbox.late_grants.push_back(again);
         } else {
-            let key = Key(self.keys.next());
+            let key = RemoteKey(self.keys.next());
             match self.endpoint.grant(from, part, key) {
                 Ok(placement) => {
                     put(&mut self.granted, placement.record() as u32, Granted { placement, to: from, request });
@@ -157,7 +157,7 @@ impl Process {
     }
 
     /// A peer granted memory for a message of this rank, or for its next part.
-    fn place_parcel(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, Key), more: bool) {
+    fn place_parcel(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, RemoteKey), more: bool) {
         let Some(parcel) = self.mailbox.parcels.get(user).filter(|parcel| parcel.to == to) else {
             if !more {
                 self.mailbox.parcels.forget(user);
@@ -185,7 +185,7 @@ impl Process {
                 parcel.is_over |= !more;
                 self.note(operation, Use::Request(of_parcel(user), to));
             }
-            Err(SendError::Full) => {
+            Err(EnqueueError::Full) => {
                 self.mailbox.errands.push_back(Errand::Place { to, parcel: user, placement, key, more });
             }
             Err(error) => self.sent(user, Some(failure(error, to))),

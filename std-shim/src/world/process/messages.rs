@@ -3,14 +3,14 @@
 use core::ptr::NonNull;
 
 use unisono_core::device::Memory as _;
-use unisono_core::endpoint::operation::SendError as Unsent;
-use unisono_core::endpoint::peer::Life;
+use unisono_core::endpoint::operation::EnqueueError as Unsent;
+use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Credit, Head, Leaves, Mode, Outgoing as Message, SendError};
+use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader, SendAction, Mode, Outgoing as Message, SendError};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use unisono_core::span::{Region, Span};
-use unisono_core::wire::MESSAGE_HEAD;
-use unisono_shmem::am_header::{Place, SHORT};
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
+use unisono_shmem::am_header::{MessageLocation, SHORT_BYTES};
 
 use super::{INLINE_MOST, Process, Use};
 use crate::world::collective::store::Kept;
@@ -85,15 +85,15 @@ impl Process {
         let eager = if shared.is_some() { EAGER_SHARED } else { self.mailbox.limit(peer) as usize };
         let standard = mode != Mode::Synchronous;
         if standard
-            && bytes <= SHORT.min(eager)
-            && let Some(credit) = self.mailbox.machine.send_short(peer)
+            && bytes <= SHORT_BYTES.min(eager)
+            && let Some(credit) = self.mailbox.machine.send_inline(peer)
         {
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
         let fits = bytes <= eager || way == Way::Own;
-        let copies = standard && fits && (when == When::AtOnce || way == Way::Far && bytes <= SHORT);
+        let copies = standard && fits && (when == When::AtOnce || way == Way::Far && bytes <= SHORT_BYTES);
         let copy = if copies { self.room_for(bytes, way == Way::Own) } else { None };
         let (owner, payload, region) = match copy {
             Some((owner, payload)) => (owner, payload, None),
@@ -107,10 +107,10 @@ impl Process {
         };
         let at = self.regions.get_mut().address(payload.part(0, 0));
         let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
-        let place = if shared.is_some() && region.is_some() { Place::Shared(at) } else { Place::Private(at) };
+        let place = if shared.is_some() && region.is_some() { MessageLocation::Shared(at) } else { MessageLocation::Private(at) };
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
-            Some(_) => when == When::AtOnce || !self.mailbox.machine.may_leave(peer),
+            Some(_) => when == When::AtOnce || !self.mailbox.machine.can_send(peer),
             None => self.small.are_scarce(bytes),
         };
         let user = self.mailbox.parcels.next();
@@ -122,17 +122,17 @@ impl Process {
             eager: eager as u32,
             at: place.to_word(),
             mode,
-            lent: is_urgent,
+            borrowed: is_urgent,
             user,
         };
         let (mut parcel, from) = (Parcel::new(peer, payload, owner), payload.part(0, bytes));
         let leaving = if way == Way::Far
-            && let Some(left) = self.mailbox.machine.send_behind(&message)
+            && let Some(left) = self.mailbox.machine.send_eager(&message)
         {
             parcel.uses = 1;
             self.mailbox.parcels.put(parcel);
             // Not by `carry`: passing the header on stalls the processor (store forwarding).
-            let head = Head::behind(context, message.tag, left);
+            let head = MessageHeader::for_eager(context, message.tag, left);
             self.post_message(peer, head.as_ref(), Some(from), Ends::Parcel(user));
             bytes
         } else {
@@ -143,11 +143,11 @@ impl Process {
                 }
                 return Err(SendFailure::Failed(self.ended(to).unwrap_or(Failure::PeerFailed(to))));
             };
-            parcel.is_over = matches!(leaves, Leaves::Eager { done: true, .. });
+            parcel.is_over = matches!(leaves, SendAction::Eager { done: true, .. });
             self.mailbox.parcels.put(parcel);
             let (head, leaving) = match &leaves {
-                Leaves::Eager { head, .. } => (head, Some(Payload { start, bytes, from, parcel: user })),
-                Leaves::Head(head) => (head, None),
+                SendAction::Eager { head, .. } => (head, Some(Payload { start, bytes, from, parcel: user })),
+                SendAction::Header(head) => (head, None),
             };
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
             unsafe { self.carry(way, peer, head, leaving) };
@@ -174,7 +174,7 @@ impl Process {
     }
 
     /// Admits a message to the matching machine. `None`: its receiver has failed, or no record could be allocated.
-    fn show(&mut self, message: &Message) -> Option<Leaves> {
+    fn show(&mut self, message: &Message) -> Option<SendAction> {
         loop {
             match self.mailbox.machine.send(message) {
                 Ok(leaves) => return Some(leaves),
@@ -187,7 +187,7 @@ impl Process {
     /// Whether waiting for a header credit of this rank is worthwhile.
     #[inline]
     pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
-        self.mailbox.machine.is_out_of_headers(to.into()) && self.aborted.is_none()
+        self.mailbox.machine.is_out_of_credit(to.into()) && self.aborted.is_none()
     }
 
     /// The route to the rank that a message is sent to.
@@ -202,7 +202,7 @@ impl Process {
             }
             return if neighbour.has_room() { Ok(Way::Near) } else { Err(SendFailure::Full) };
         }
-        if to.0 >= self.size || self.endpoint.life(to.into()) == Life::Unmet {
+        if to.0 >= self.size || self.endpoint.peer_state(to.into()) == PeerState::Unknown {
             return Err(SendFailure::Failed(Failure::UnknownRank(to)));
         }
         match self.ended(to) {
@@ -232,7 +232,7 @@ impl Process {
         &mut self,
         way: Way,
         posting: &Posting,
-        credit: Credit,
+        credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
@@ -244,21 +244,21 @@ impl Process {
                 told.map(|()| None).map_err(SendFailure::Failed)
             }
             Way::Own => {
-                let outcome = self.mailbox.machine.handle_short(peer, context, tag, credit, bytes as u32);
+                let outcome = self.mailbox.machine.handle_inline(peer, context, tag, credit, bytes as u32);
                 let requests = &mut self.requests;
-                let arrival = self.mailbox.follow(peer, outcome, Head::EAGER + bytes, Head::EAGER, requests);
+                let arrival = self.mailbox.follow(peer, outcome, MessageHeader::EAGER + bytes, MessageHeader::EAGER, requests);
                 // SAFETY: the caller promises that `bytes` bytes are valid, which the head states.
                 unsafe { self.deliver_own(&arrival, start) };
                 self.follow_if_needed();
                 Ok(None)
             }
             Way::Far => {
-                let head = Head::short(context, tag, credit);
+                let head = MessageHeader::inline(context, tag, credit);
                 let mut lent = None;
                 if bytes <= INLINE_MOST {
-                    let (mut whole, length) = ([0; MESSAGE_HEAD], Head::EAGER + bytes);
+                    let (mut whole, length) = ([0; MESSAGE_HEADER_ROOM], MessageHeader::EAGER + bytes);
                     whole.iter_mut().zip(head.as_ref()).for_each(|(into, byte)| *into = *byte);
-                    let behind = whole.get_mut(Head::EAGER..length).unwrap_or_default();
+                    let behind = whole.get_mut(MessageHeader::EAGER..length).unwrap_or_default();
                     // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
                     unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
                     self.post_message(peer, whole.get(..length).unwrap_or_default(), None, Ends::Nothing);
@@ -288,7 +288,7 @@ impl Process {
     ///
     /// # Safety
     /// The payload's bytes are valid, and nobody changes them meanwhile.
-    unsafe fn carry(&mut self, way: Way, to: PeerId, head: &Head, payload: Option<Payload>) {
+    unsafe fn carry(&mut self, way: Way, to: PeerId, head: &MessageHeader, payload: Option<Payload>) {
         match way {
             Way::Far => match payload {
                 Some(Payload { from, parcel, .. }) => {
@@ -326,7 +326,7 @@ impl Process {
     }
 
     /// Sends a header of the matching machine to a rank, and the payload of one of its messages.
-    pub(super) fn carry_head(&mut self, to: PeerId, head: &Head, parcel: Option<u32>) {
+    pub(super) fn carry_head(&mut self, to: PeerId, head: &MessageHeader, parcel: Option<u32>) {
         let way = if to == self.rank.into() {
             Way::Own
         } else if self.is_near(to) {
@@ -520,7 +520,7 @@ impl Process {
     /// Whether this rank is reached through the endpoint, and no rank has failed or finished.
     #[inline]
     fn is_present(&self, rank: Rank) -> bool {
-        self.near.is_none() && self.left.is_empty() && self.endpoint.life(rank.into()) == Life::Alive
+        self.near.is_none() && self.left.is_empty() && self.endpoint.peer_state(rank.into()) == PeerState::Alive
     }
 
     /// Why no more messages arrive from this rank.
@@ -557,7 +557,7 @@ impl Process {
     /// Asks the receiver to acknowledge the send that a thread waits for.
     pub(in crate::world) fn ask_for_word(&mut self, what: Doing) {
         if let Doing::Send { to, .. } = what {
-            self.mailbox.machine.flush(to.into());
+            self.mailbox.machine.request_report(to.into());
             self.follow_if_needed();
         }
     }
@@ -621,7 +621,7 @@ pub(super) fn failure(error: Unsent, to: PeerId) -> Failure {
     match error {
         Unsent::UnknownPeer => Failure::UnknownRank(to.into()),
         Unsent::PeerFailed | Unsent::Full => Failure::PeerFailed(to.into()),
-        Unsent::Parted => Failure::Parted(to.into()),
+        Unsent::PeerFinished => Failure::Parted(to.into()),
         Unsent::TooLong => Failure::Refused,
     }
 }

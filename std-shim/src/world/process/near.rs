@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use unisono_core::device::Memory;
 use unisono_core::endpoint::Verdict;
-use unisono_core::endpoint::peer::Life;
+use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::message::collective_transport::Head;
-use unisono_core::message::collective_transport::header::named;
-use unisono_core::message::point_to_point::{Credit, Head as MessageHead, Mode};
+use unisono_core::message::collective_transport::StepHeader;
+use unisono_core::message::collective_transport::header::parse_key;
+use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
 use unisono_core::span::Span;
 use unisono_shmem::am_header::{
-    ABORT, BYE, DONE, EAGER, EAGER_IN, FRAGMENT, GO, HEAD, HEADED, HELLO, KIND, Place, SHORT, STEP, STEP_ANNOUNCE,
-    WORD, parted, private,
+    ABORT, BYE, STEP_FIN, EAGER, EAGER_IN_CONTEXT, FRAGMENT, STEP_CTS, HEADER, EAGER_WITH_HEADER, HELLO, KIND, MessageLocation, SHORT_BYTES, STEP, STEP_RTS,
+    NOTIFICATION, split_immediate, read_array,
 };
 use unisono_shmem::ring::{Entry, INLINE, PutError};
-use unisono_shmem::segment::{Cells, Word};
+use unisono_shmem::segment::{SharedBytes, Word};
 
 use super::{BUDGET, Posting, Process, Sending, put};
 use crate::node::Standing;
@@ -66,7 +66,7 @@ impl Process {
         tag: Tag,
     ) -> Option<usize> {
         let (near, peer) = (self.near.as_mut()?, PeerId::from(source));
-        let sender = self.mailbox.machine.at_once(peer)?;
+        let sender = self.mailbox.machine.inline_receive(peer)?;
         if self.aborted.is_some() || self.has_revoked {
             return None;
         }
@@ -74,7 +74,7 @@ impl Process {
         let neighbour = near.of(peer)?;
         let ahead = neighbour.ahead()?;
         let mut left = polls;
-        while !ahead.has_come() {
+        while !ahead.has_arrived() {
             left -= 1;
             if left == 0 {
                 return None;
@@ -82,12 +82,12 @@ impl Process {
             core::hint::spin_loop();
         }
         let entry = neighbour.look_at(&ahead).ok()??;
-        let [note, name] = entry.note;
+        let [note, name] = entry.header;
         if note & KIND != EAGER || context != Context(0) {
             return self.receive_named(into, context, source, tag);
         }
         let bytes = entry.payload.bytes();
-        if name != tag.0 || bytes > SHORT {
+        if name != tag.0 || bytes > SHORT_BYTES {
             return None;
         }
         // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
@@ -99,8 +99,8 @@ impl Process {
 
     /// Handles an inline message whose credits may let something leave or end.
     #[inline(never)]
-    fn take_at_once(&mut self, peer: PeerId, credit: Credit, bytes: usize) -> Option<usize> {
-        let told = self.mailbox.machine.take_short(peer, credit);
+    fn take_at_once(&mut self, peer: PeerId, credit: HeaderCredit, bytes: usize) -> Option<usize> {
+        let told = self.mailbox.machine.take_inline(peer, credit);
         self.received_at_once(peer, bytes, told)
     }
 
@@ -110,27 +110,27 @@ impl Process {
         let (peer, machine) = (PeerId::from(source), &mut self.mailbox.machine);
         let neighbour = self.near.as_mut()?.of(peer)?;
         let entry = neighbour.look().ok()??;
-        let [note, name] = entry.note;
-        let (bytes, told) = if note & KIND == HEADED {
-            let (payload, head) = parted::<{ MessageHead::EAGER }>(&entry)?;
-            if MessageHead::eager(&head) != Some((context, MessageTag(tag.0))) {
+        let [note, name] = entry.header;
+        let (bytes, told) = if note & KIND == EAGER_WITH_HEADER {
+            let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(&entry)?;
+            if MessageHead::parse_eager(&head) != Some((context, MessageTag(tag.0))) {
                 return None;
             }
-            neighbour.settled.hear(name, &head)?;
+            neighbour.settled.receive(name, &head)?;
             // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
             neighbour.take();
             (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
         } else {
             let payload = of_context(&entry, context)?;
-            if note & KIND != EAGER_IN || name != tag.0 || payload.bytes() > SHORT {
+            if note & KIND != EAGER_IN_CONTEXT || name != tag.0 || payload.bytes() > SHORT_BYTES {
                 return None;
             }
             // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
             unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
             let credit = neighbour.settled.credit(note);
             neighbour.take();
-            (payload.bytes(), machine.take_short(peer, credit))
+            (payload.bytes(), machine.take_inline(peer, credit))
         };
         self.received_at_once(peer, bytes, told)
     }
@@ -165,8 +165,8 @@ impl Process {
             return false;
         }
         let Some((room, settled)) = neighbour.room() else { return false };
-        let Some(credit) = self.mailbox.machine.send_short(to.into()) else { return false };
-        let Some(note) = settled.note(EAGER, credit, tag.0) else {
+        let Some(credit) = self.mailbox.machine.send_inline(to.into()) else { return false };
+        let Some(note) = settled.eager_header(EAGER, credit, tag.0) else {
             return self.put_at_once(bytes, credit, to, tag);
         };
         let put = room.put(note, bytes).is_ok();
@@ -176,7 +176,7 @@ impl Process {
 
     /// Puts a short message whose acknowledgement state needs a full header.
     #[inline(never)]
-    fn put_at_once(&mut self, bytes: &[u8], credit: Credit, to: Rank, tag: Tag) -> bool {
+    fn put_at_once(&mut self, bytes: &[u8], credit: HeaderCredit, to: Rank, tag: Tag) -> bool {
         let posting = Posting { context: Context(0), to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
         // SAFETY: the bytes are borrowed for as long as this runs.
         unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
@@ -189,18 +189,18 @@ impl Process {
     pub(super) unsafe fn put_short(
         &mut self,
         posting: &Posting,
-        credit: Credit,
+        credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
         let Posting { context, to, tag, .. } = *posting;
         let peer = PeerId::from(to);
         let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) else { return Ok(()) };
-        let what = if context == Context(0) { EAGER } else { EAGER_IN };
+        let what = if context == Context(0) { EAGER } else { EAGER_IN_CONTEXT };
         let length = bytes as u32;
-        let put = match neighbour.settled.note(what, credit, tag.0) {
+        let put = match neighbour.settled.eager_header(what, credit, tag.0) {
             // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
-            Some(note) if what == EAGER_IN => unsafe {
+            Some(note) if what == EAGER_IN_CONTEXT => unsafe {
                 neighbour.put_with(note, &context.0.to_le_bytes(), start, length)
             },
             Some(note) if bytes <= INLINE => {
@@ -211,7 +211,7 @@ impl Process {
             Some(note) => unsafe { neighbour.put_piece(note, start, length) },
             // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
             None => unsafe {
-                neighbour.put_eager(&MessageHead::short(context, MessageTag(tag.0), credit), start, length)
+                neighbour.put_eager(&MessageHead::inline(context, MessageTag(tag.0), credit), start, length)
             },
         };
         match put {
@@ -229,7 +229,7 @@ impl Process {
     ///
     /// # Safety
     /// As for [`put_short`](Self::put_short).
-    unsafe fn put_later(&mut self, posting: &Posting, credit: Credit, start: NonNull<u8>, bytes: usize) {
+    unsafe fn put_later(&mut self, posting: &Posting, credit: HeaderCredit, start: NonNull<u8>, bytes: usize) {
         let peer = PeerId::from(posting.to);
         let cell = self.small.take_longer(bytes).map(|(cell, span)| (Owner::Cell(cell), Extent::from(span)));
         let own = || {
@@ -246,7 +246,7 @@ impl Process {
             Parcel { to: peer, payload, owner, uses: 1, is_over: true, failure: None, granted: 0, is_asked: true };
         let parcel = self.mailbox.parcels.put(parcel);
         if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(peer)) {
-            let head = MessageHead::short(posting.context, MessageTag(posting.tag.0), credit);
+            let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
             neighbour.queue(head, from, of_parcel(parcel));
         }
     }
@@ -333,7 +333,7 @@ impl Process {
                 }
             };
             let mut desk = Desk { mailbox, requests, regions, sendings, placings, collectives };
-            match entry.note[0] {
+            match entry.header[0] {
                 HELLO => {
                     let local = neighbour.local;
                     let source = near.source(local, entry.payload);
@@ -343,7 +343,7 @@ impl Process {
                 }
                 BYE | ABORT => {
                     neighbour.take();
-                    let parted = entry.note[0] == BYE;
+                    let parted = entry.header[0] == BYE;
                     let failure = if parted { Failure::Parted(peer.into()) } else { Failure::PeerFailed(peer.into()) };
                     self.lose(peer, failure, !parted);
                     return true;
@@ -462,17 +462,17 @@ impl Process {
         if let Some(neighbour) = self.near.as_ref().and_then(|near| near.at(rank.into())) {
             return neighbour.ended;
         }
-        match self.endpoint.life(rank.into()) {
-            Life::Failed => Some(Failure::PeerFailed(rank)),
-            Life::Parted => Some(Failure::Parted(rank)),
-            Life::Unmet | Life::Alive => None,
+        match self.endpoint.peer_state(rank.into()) {
+            PeerState::Failed => Some(Failure::PeerFailed(rank)),
+            PeerState::Finished => Some(Failure::Parted(rank)),
+            PeerState::Unknown | PeerState::Alive => None,
         }
     }
 
     /// Whether the other ranks know that this process has ended its part.
     pub(in crate::world) fn is_gone(&mut self) -> bool {
         self.progress_near();
-        (self.is_whole() || self.endpoint.is_gone()) && self.near.as_ref().is_none_or(Near::is_flushed)
+        (self.is_whole() || self.endpoint.is_closed()) && self.near.as_ref().is_none_or(Near::is_flushed)
     }
 
     /// Whether this rank is reached through shared memory.
@@ -501,9 +501,9 @@ impl Process {
             // The receive has ended, or there is nothing to copy.
             (None, _) => true,
             _ if into.bytes == 0 => true,
-            (Some(to), Place::Shared(at)) => {
+            (Some(to), MessageLocation::Shared(at)) => {
                 let lies = layout.in_pool(neighbour.local, at, into.bytes);
-                let cells = lies.and_then(|area| segment.cells(area.at + fetched, to.bytes()));
+                let cells = lies.and_then(|area| segment.shared_bytes(area.offset + fetched, to.bytes()));
                 let Some(cells) = cells else {
                     let failure = self.disown(from);
                     let (Fetched::Step { request, .. } | Fetched::Message { request, .. }) = ends;
@@ -514,7 +514,7 @@ impl Process {
                 unsafe { to.start().copy_from(cells.start(), to.bytes()) };
                 true
             }
-            (Some(to), Place::Private(at)) => {
+            (Some(to), MessageLocation::Private(at)) => {
                 // On an oversubscribed node two ranks never copy at the same time.
                 let reads =
                     fetched > 0 || into.bytes >= READ_LEAST && (!spins || neighbour.pace.reads(at, into.bytes as u64));
@@ -538,11 +538,11 @@ impl Process {
         match (ends, copied) {
             (Fetched::Step { sending, request }, true) => {
                 self.mailbox.fill(request, &mut self.requests);
-                self.tell(from, [DONE, sending], &[]);
+                self.tell(from, [STEP_FIN, sending], &[]);
             }
             (Fetched::Step { sending, request }, false) => {
                 let placing = self.open_placing(from, into, request);
-                self.tell(from, [GO, sending], &placing.to_le_bytes());
+                self.tell(from, [STEP_CTS, sending], &placing.to_le_bytes());
             }
             (Fetched::Message { receive, request }, true) => {
                 self.mailbox.arrive(request, &mut self.requests);
@@ -580,36 +580,36 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     fn handle(&mut self, neighbour: &mut Neighbour, entry: &Entry<'_>) -> Result<(), Nonsense> {
-        let ([what, number], from) = (entry.note, neighbour.peer);
+        let ([what, number], from) = (entry.header, neighbour.peer);
         match what & KIND {
             EAGER => self.take_short(neighbour, what, Context(0), Tag(number), entry.payload)?,
-            EAGER_IN => {
-                let (payload, context) = parted(entry).ok_or(Nonsense)?;
+            EAGER_IN_CONTEXT => {
+                let (payload, context) = split_immediate(entry).ok_or(Nonsense)?;
                 self.take_short(neighbour, what, Context(u32::from_le_bytes(context)), Tag(number), payload)?;
             }
-            HEADED => {
-                let (payload, head) = parted::<{ MessageHead::EAGER }>(entry).ok_or(Nonsense)?;
-                neighbour.settled.hear(number, &head).ok_or(Nonsense)?;
+            EAGER_WITH_HEADER => {
+                let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(entry).ok_or(Nonsense)?;
+                neighbour.settled.receive(number, &head).ok_or(Nonsense)?;
                 let bytes = head.len() + payload.bytes();
                 let arrival = self.mailbox.handle(from, &head, bytes, head.len(), self.requests);
                 self.take_in(&arrival, payload)?;
             }
-            HEAD => self.take_head(neighbour, number, entry.payload)?,
+            HEADER => self.take_head(neighbour, number, entry.payload)?,
             FRAGMENT => return self.place(neighbour, number, entry),
             STEP => return self.take_step(from, entry.payload),
-            STEP_ANNOUNCE => return self.announce_step(from, entry.payload),
-            WORD => {
-                let said: [u8; super::retire::WORD] = private(entry.payload).ok_or(Nonsense)?;
+            STEP_RTS => return self.announce_step(from, entry.payload),
+            NOTIFICATION => {
+                let said: [u8; super::retire::WORD] = read_array(entry.payload).ok_or(Nonsense)?;
                 self.collectives.handle_word(from, &said);
             }
-            GO => {
-                let placing = u32::from_le_bytes(private(entry.payload).ok_or(Nonsense)?);
+            STEP_CTS => {
+                let placing = u32::from_le_bytes(read_array(entry.payload).ok_or(Nonsense)?);
                 // One that ended meanwhile needs no fragments.
                 if let Some(sending) = self.sending(from, number) {
                     neighbour.stream(placing, sending.from.into(), sending.request);
                 }
             }
-            DONE => {
+            STEP_FIN => {
                 if let Some(sending) = self.sending(from, number) {
                     self.requests.finish(sending.request, Ok(sent(from)));
                 }
@@ -620,9 +620,9 @@ impl Desk<'_> {
     }
 
     /// Handles an eager message of a collective.
-    fn take_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
-        let (mut head, bytes) = ([0; Head::LONGEST], payload.bytes());
-        let shown = head.get_mut(..bytes.min(Head::LONGEST)).unwrap_or_default();
+    fn take_step(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), Nonsense> {
+        let (mut head, bytes) = ([0; StepHeader::LONGEST], payload.bytes());
+        let shown = head.get_mut(..bytes.min(StepHeader::LONGEST)).unwrap_or_default();
         payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
         let verdict = self.collectives.handle(from, shown, bytes as u32, self.requests, self.regions);
         if let Verdict::Place { to, start } = verdict
@@ -637,13 +637,13 @@ impl Desk<'_> {
 
     /// Handles the announcement of a collective's message that is too long for a ring, and records it until its receive
     /// is posted.
-    fn announce_step(&mut self, from: PeerId, payload: Cells<'_>) -> Result<(), Nonsense> {
+    fn announce_step(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), Nonsense> {
         let length = payload.bytes().checked_sub(Announced::BYTES).ok_or(Nonsense)?;
         let message = payload.part(length, Announced::BYTES).and_then(Announced::of).ok_or(Nonsense)?;
-        let mut head = [0; Head::LONGEST];
+        let mut head = [0; StepHeader::LONGEST];
         let shown = head.get_mut(..length).ok_or(Nonsense)?;
         payload.part(0, length).and_then(|front| front.read(shown)).ok_or(Nonsense)?;
-        let (_, key) = named(shown).ok_or(Nonsense)?;
+        let (_, key) = parse_key(shown).ok_or(Nonsense)?;
         if !self.collectives.note_announced(from, key, message) {
             return Err(Nonsense);
         }
@@ -662,26 +662,26 @@ impl Desk<'_> {
         note: u32,
         context: Context,
         tag: Tag,
-        payload: Cells<'_>,
+        payload: SharedBytes<'_>,
     ) -> Result<(), Nonsense> {
         let (from, bytes, credit) = (neighbour.peer, payload.bytes(), neighbour.settled.credit(note));
-        let outcome = self.mailbox.machine.handle_short(from, context, MessageTag(tag.0), credit, bytes as u32);
+        let outcome = self.mailbox.machine.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
         let arrival = self.mailbox.follow(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
         self.take_in(&arrival, payload)
     }
 
     /// Handles a header without a payload.
-    fn take_head(&mut self, neighbour: &mut Neighbour, check: u32, payload: Cells<'_>) -> Result<(), Nonsense> {
+    fn take_head(&mut self, neighbour: &mut Neighbour, check: u32, payload: SharedBytes<'_>) -> Result<(), Nonsense> {
         let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
         let shown = head.get_mut(..bytes).ok_or(Nonsense)?;
         payload.read(shown).ok_or(Nonsense)?;
-        neighbour.settled.hear(check, shown).ok_or(Nonsense)?;
+        neighbour.settled.receive(check, shown).ok_or(Nonsense)?;
         let arrival = self.mailbox.handle(neighbour.peer, shown, bytes, 0, self.requests);
         self.take_in(&arrival, payload)
     }
 
     /// Copies a payload to its destination.
-    fn take_in(&self, arrival: &Arrival, payload: Cells<'_>) -> Result<(), Nonsense> {
+    fn take_in(&self, arrival: &Arrival, payload: SharedBytes<'_>) -> Result<(), Nonsense> {
         match *arrival {
             Arrival::Nothing => Ok(()),
             Arrival::Place { to, start } => {
@@ -726,7 +726,7 @@ impl Desk<'_> {
 }
 
 /// The payload of an entry that carries this context.
-fn of_context<'a>(entry: &Entry<'a>, context: Context) -> Option<Cells<'a>> {
-    let (payload, found) = parted(entry)?;
+fn of_context<'a>(entry: &Entry<'a>, context: Context) -> Option<SharedBytes<'a>> {
+    let (payload, found) = split_immediate(entry)?;
     (u32::from_le_bytes(found) == context.0).then_some(payload)
 }

@@ -11,7 +11,7 @@
 //! matched are complete, notifies each rank that has asked, after all acknowledgements to that rank: a send that is not
 //! acknowledged by then never will be. Once all that the rank sent has arrived, it also reports that it sends no more.
 
-use unisono_core::collective::Cause;
+use unisono_core::collective::FailureCause;
 use unisono_core::ids::PeerId;
 use unisono_shmem::am_header;
 
@@ -82,7 +82,7 @@ impl Process {
         if !self.is_deaf || self.mailbox.receives() {
             return false;
         }
-        self.mailbox.machine.settle(peer);
+        self.mailbox.machine.report_settled(peer);
         self.follow_messages();
         self.mailbox.errands.is_empty() && self.mailbox.late_grants.is_empty() && self.outbox.is_empty()
     }
@@ -151,7 +151,7 @@ impl Process {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, &said));
         }
-        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([am_header::WORD, 0], &said).is_err()) {
+        if living(&mut self.near, to).is_some_and(|neighbour| neighbour.tell([am_header::NOTIFICATION, 0], &said).is_err()) {
             self.disown(to);
         }
     }
@@ -195,7 +195,7 @@ impl Process {
         let late: Vec<Awaited> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= PATIENCE).collect();
         for Awaited { peer, context, since, .. } in late {
             match self.dead_member(context).filter(|_| now.wrapping_sub(since) >= HOPELESS) {
-                Some(dead) => self.fail_context(now, context, Cause::Missing, dead),
+                Some(dead) => self.fail_context(now, context, FailureCause::Missing, dead),
                 None => self.ask(now, peer, context),
             }
         }

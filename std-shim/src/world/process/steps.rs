@@ -1,16 +1,16 @@
 //! Messages of collectives: how the sends and receives of a schedule travel, by datagrams or rings, and how they end.
 
-use unisono_core::collective::Cause;
+use unisono_core::collective::FailureCause;
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::GrantError;
-use unisono_core::endpoint::operation::SendError as Unsent;
+use unisono_core::endpoint::operation::EnqueueError as Unsent;
 use unisono_core::ids::{self, PeerId, PlacementId, Rank as Member, StepId};
-use unisono_core::message::collective_transport::header::{EAGER_HEAD, Kind, named};
-use unisono_core::message::collective_transport::{Action, Head, Key, Posted, ReceiveError, SendError, Sent};
-use unisono_core::schedule::{Operation, Span};
+use unisono_core::message::collective_transport::header::{EAGER_HEADER, TransportKind, parse_key};
+use unisono_core::message::collective_transport::{TransportAction, StepHeader, StepKey, Posted, ReceiveError, StepSendError, Sent};
+use unisono_core::schedule::{StepOperation, BlockSpan};
 use unisono_core::span::Span as Bytes;
-use unisono_core::wire::MESSAGE_HEAD;
-use unisono_shmem::am_header::{self, Place};
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
+use unisono_shmem::am_header::{self, MessageLocation};
 use unisono_shmem::ring::PutError;
 
 use super::messages::failure;
@@ -23,28 +23,28 @@ use crate::world::request::{Failure, of_message};
 use unisono_bootstrap::Rank;
 
 /// Most payload bytes that fit after a collective's header in the endpoint's own record.
-const SHORT: usize = MESSAGE_HEAD - EAGER_HEAD;
+const SHORT: usize = MESSAGE_HEADER_ROOM - EAGER_HEADER;
 
 impl Process {
-    pub(super) fn carry_out(&mut self, now: u64, collective: u32, step: StepId, operation: Operation) {
+    pub(super) fn carry_out(&mut self, now: u64, collective: u32, step: StepId, operation: StepOperation) {
         match operation {
-            Operation::Send { to, key, from, .. } => self.send_step(now, collective, step, to, key, from, operation),
-            Operation::Receive { of, key, into, .. } => {
+            StepOperation::Send { to, key, from, .. } => self.send_step(now, collective, step, to, key, from, operation),
+            StepOperation::Receive { of, key, into, .. } => {
                 self.receive_step(now, collective, step, of, key, into, operation)
             }
-            Operation::Copy { .. } | Operation::Reduce { .. } => {}
+            StepOperation::Copy { .. } | StepOperation::Reduce { .. } => {}
         }
     }
 
     /// The transfer of a schedule step; `None` if its collective has ended.
-    fn transfer(&self, collective: u32, step: StepId, peer: Member, key: u32, span: Span) -> Option<Transfer> {
+    fn transfer(&self, collective: u32, step: StepId, peer: Member, key: u32, span: BlockSpan) -> Option<Transfer> {
         let running = self.collectives.running.get(collective as usize)?.as_ref()?;
         if running.ended.is_some() {
             return None;
         }
         let (bytes, place) = running.message(span);
         let id = running.executor.id();
-        let key = Key { context: running.context, sequence: id.sequence, step: key };
+        let key = StepKey { context: running.context, sequence: id.sequence, step: key };
         let peer = self.collectives.contexts.get(id.context)?.members.world_rank(Rank(peer.0))?;
         Some(Transfer {
             collective: Some(collective),
@@ -69,8 +69,8 @@ impl Process {
         step: StepId,
         to: Member,
         key: u32,
-        from: Span,
-        operation: Operation,
+        from: BlockSpan,
+        operation: StepOperation,
     ) {
         let Some(transfer) = self.transfer(collective, step, to, key, from) else { return };
         if self.collectives.is_gone(transfer.peer, context_of(transfer.key)) {
@@ -80,13 +80,13 @@ impl Process {
         let message = collectives.transfers.insert(transfer);
         match collectives.steps.send(transfer.peer, transfer.key, transfer.bytes, message) {
             Ok(Sent::Eager(head)) => self.send_eagerly(now, message, &transfer, &head),
-            Ok(Sent::Announced(head)) => self.announce_message(now, message, &transfer, &head),
+            Ok(Sent::Rts(head)) => self.announce_message(now, message, &transfer, &head),
             Err(error) => {
                 collectives.transfers.take(message);
                 match error {
-                    SendError::Full => collectives.stalled.push_back((collective, step, operation)),
-                    SendError::UnknownPeer | SendError::Duplicate => {
-                        collectives.blame(transfer.peer, context_of(transfer.key), Cause::Disagrees);
+                    StepSendError::Full => collectives.stalled.push_back((collective, step, operation)),
+                    StepSendError::UnknownPeer | StepSendError::Duplicate => {
+                        collectives.blame(transfer.peer, context_of(transfer.key), FailureCause::Disagrees);
                     }
                 }
             }
@@ -94,7 +94,7 @@ impl Process {
     }
 
     /// Sends an eager message. Copies short ones, and those that are not contiguous.
-    fn send_eagerly(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
+    fn send_eagerly(&mut self, now: u64, message: u32, transfer: &Transfer, head: &StepHeader) {
         let Some(collective) = transfer.collective else { return };
         if self.is_near(transfer.peer) {
             return self.put_eagerly(message, transfer, head);
@@ -131,7 +131,7 @@ impl Process {
     }
 
     /// As [`send_eagerly`](Self::send_eagerly), through a ring.
-    fn put_eagerly(&mut self, message: u32, transfer: &Transfer, head: &Head) {
+    fn put_eagerly(&mut self, message: u32, transfer: &Transfer, head: &StepHeader) {
         let Some(collective) = transfer.collective else { return };
         let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
         let neighbour = living(&mut self.near, transfer.peer);
@@ -185,13 +185,13 @@ impl Process {
     }
 
     /// Where ranks of this node find these bytes.
-    fn whereabouts(&mut self, from: Bytes) -> Option<Place> {
+    fn whereabouts(&mut self, from: Bytes) -> Option<MessageLocation> {
         if from.bytes == 0 {
-            return Some(Place::Private(0));
+            return Some(MessageLocation::Private(0));
         }
         let address = self.regions.get_mut().address(from)?;
         let shared = self.near.as_ref()?.pool.offset(address.start(), address.bytes());
-        Some(shared.map_or(Place::Private(address.start().addr().get() as u64), Place::Shared))
+        Some(shared.map_or(MessageLocation::Private(address.start().addr().get() as u64), MessageLocation::Shared))
     }
 
     fn hold(&mut self, message: u32, holder: Holder) {
@@ -201,7 +201,7 @@ impl Process {
     }
 
     /// Announces a message to its receiver (RTS).
-    fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &Head) {
+    fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &StepHeader) {
         let Some(place) = self.gathered(message) else { return self.corrupt(transfer.peer, transfer.key) };
         if !self.is_near(transfer.peer) {
             return self.post(now, Outgoing::new(transfer.peer, head.as_ref()));
@@ -225,8 +225,8 @@ impl Process {
         step: StepId,
         of: Member,
         key: u32,
-        into: Span,
-        operation: Operation,
+        into: BlockSpan,
+        operation: StepOperation,
     ) {
         let Some(transfer) = self.transfer(collective, step, of, key, into) else { return };
         let transfer = Transfer { is_receive: true, ..transfer };
@@ -243,7 +243,7 @@ impl Process {
                 let from = kept.and_then(|kept| regions.address(kept.part(transfer.bytes)));
                 let running = collectives.running.get(collective as usize).and_then(Option::as_ref);
                 let unpacked = running.zip(from).map(|(running, from)| running.unpack(from, into, regions));
-                collectives.steps.taken(slot);
+                collectives.steps.release_slot(slot);
                 collectives.transfers.take(message);
                 collectives.has_news = true;
                 match unpacked {
@@ -256,7 +256,7 @@ impl Process {
                 match error {
                     ReceiveError::Full => collectives.stalled.push_back((collective, step, operation)),
                     ReceiveError::UnknownPeer | ReceiveError::Duplicate | ReceiveError::Disagrees { .. } => {
-                        collectives.blame(transfer.peer, context_of(transfer.key), Cause::Disagrees);
+                        collectives.blame(transfer.peer, context_of(transfer.key), FailureCause::Disagrees);
                     }
                 }
             }
@@ -271,23 +271,23 @@ impl Process {
     }
 
     /// Reports a peer that sent an invalid message, or in whose name one was sent.
-    pub(super) fn corrupt(&mut self, peer: PeerId, key: Key) {
-        self.collectives.blame(peer, context_of(key), Cause::Corrupt);
+    pub(super) fn corrupt(&mut self, peer: PeerId, key: StepKey) {
+        self.collectives.blame(peer, context_of(key), FailureCause::Corrupt);
     }
 
-    pub(super) fn act(&mut self, now: u64, action: Action) {
+    pub(super) fn act(&mut self, now: u64, action: TransportAction) {
         match action {
-            Action::Grant { to, user, key, .. } => self.grant_message(now, to, user, key),
-            Action::Send { to, head } => self.tell_step(now, to, &head),
+            TransportAction::Grant { to, user, key, .. } => self.grant_message(now, to, user, key),
+            TransportAction::Send { to, head } => self.tell_step(now, to, &head),
         }
     }
 
     /// Sends a control message of the collective transport, without a payload.
-    fn tell_step(&mut self, now: u64, to: PeerId, head: &Head) {
+    fn tell_step(&mut self, now: u64, to: PeerId, head: &StepHeader) {
         if !self.is_near(to) {
             return self.post(now, Outgoing::new(to, head.as_ref()));
         }
-        let told = if let Some((Kind::Announce | Kind::Again, key)) = named(head.as_ref()) {
+        let told = if let Some((TransportKind::Rts | TransportKind::Reannounce, key)) = parse_key(head.as_ref()) {
             let again = self.collectives.transfers.sent(to, key).map(of_message);
             let is_it = |sending: &Sending| Some(sending.request) == again;
             let found = (0..).zip(&self.sendings).find(|(_, sending)| sending.as_ref().is_some_and(is_it));
@@ -306,7 +306,7 @@ impl Process {
     }
 
     /// The message of a receive was announced: fetches it through shared memory, or grants memory for it (CTS).
-    pub(super) fn grant_message(&mut self, now: u64, to: PeerId, user: u32, key: Key) {
+    pub(super) fn grant_message(&mut self, now: u64, to: PeerId, user: u32, key: StepKey) {
         let Some(place) = self.collectives.place(user, self.regions.get_mut()) else { return };
         if self.is_near(to) {
             let announced = &mut self.collectives.announced;
@@ -316,16 +316,16 @@ impl Process {
                 return self.corrupt(to, key);
             }
             self.hold(user, Holder::Carrier);
-            self.tell_step(now, to, &Head::grant(key, PlacementId::default(), ids::Key(0)));
+            self.tell_step(now, to, &StepHeader::cts(key, PlacementId::default(), ids::RemoteKey(0)));
             let request = of_message(user);
             let ends = Fetched::Step { sending: message.sending, request };
             let errand = Errand::Fetch { from: to, place: message.place, into: place.into(), fetched: 0, ends };
             return self.mailbox.errands.push_back(errand);
         }
-        let one_use = ids::Key(self.keys.next());
+        let one_use = ids::RemoteKey(self.keys.next());
         match self.endpoint.grant(to, place, one_use) {
             Ok(placement) => {
-                self.post(now, Outgoing::new(to, Head::grant(key, placement, one_use).as_ref()));
+                self.post(now, Outgoing::new(to, StepHeader::cts(key, placement, one_use).as_ref()));
                 self.hold(user, Holder::Grant(placement));
                 let granted = Granted { placement, to, request: of_message(user) };
                 put(&mut self.granted, placement.record() as u32, granted);
@@ -340,7 +340,7 @@ impl Process {
     }
 
     /// The receiver granted memory for a message of this rank: transmits its payload.
-    pub(super) fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: ids::Key) {
+    pub(super) fn place_message(&mut self, now: u64, user: u32, placement: PlacementId, key: ids::RemoteKey) {
         let Some(transfer) = self.collectives.transfers.get(user) else { return };
         let (to, Some(from)) = (transfer.peer, transfer.place) else { return };
         match self.endpoint.place(now, to, placement, key, from) {
@@ -410,5 +410,5 @@ pub(super) fn eager_limit(near: Option<&Neighbour>, mtu: u32) -> u32 {
         Some(neighbour) => neighbour.longest(),
         None => mtu.saturating_sub(unisono_core::wire::HEADER as u32),
     };
-    carries.saturating_sub(EAGER_HEAD as u32).min(EAGER_MOST as u32)
+    carries.saturating_sub(EAGER_HEADER as u32).min(EAGER_MOST as u32)
 }

@@ -1,6 +1,6 @@
 //! Hang reports: which ranks this one asks about operations that wait for too long, and how it answers other ranks.
 
-use unisono_core::collective::{Cause, Verb};
+use unisono_core::collective::{FailureCause, CollectiveKind};
 use unisono_core::ids::PeerId;
 use unisono_shmem::am_header;
 
@@ -49,7 +49,7 @@ impl Process {
         if subject.means == Means::Slots {
             self.collectives.watch.note_other(from.into(), subject);
         } else if self.collectives.awaited().any(|awaited| awaited.subject == subject && awaited.peer == from) {
-            self.collectives.blame(from, subject.communicator(), Cause::Disagrees);
+            self.collectives.blame(from, subject.communicator(), FailureCause::Disagrees);
         }
     }
 
@@ -131,7 +131,7 @@ impl Process {
     }
 
     /// Publishes that a thread waits for these ranks in a collective through shared memory.
-    pub(in crate::world) fn show_waiting(&mut self, subject: Subject, verb: Verb, awaited: impl Iterator<Item = Rank>) {
+    pub(in crate::world) fn show_waiting(&mut self, subject: Subject, verb: CollectiveKind, awaited: impl Iterator<Item = Rank>) {
         let now = self.latest;
         self.collectives.watch.show(now, subject, verb, awaited);
     }

@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 use super::words::{Doing, Standing, Subject};
 use super::{Stuck, seconds};
@@ -32,7 +32,7 @@ enum Known {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inquiry {
     subject: Subject,
-    verb: Verb,
+    verb: CollectiveKind,
     since: u64,
     own: Rank,
     size: u32,
@@ -151,7 +151,7 @@ mod tests {
 
     fn inquiry(awaited: &[u32]) -> Inquiry {
         let awaited = awaited.iter().copied().map(Rank).collect();
-        Inquiry::new(&Stuck { subject: SUBJECT, verb: Verb::Allreduce, since: 0, awaited }, Rank(0), 6)
+        Inquiry::new(&Stuck { subject: SUBJECT, verb: CollectiveKind::Allreduce, since: 0, awaited }, Rank(0), 6)
     }
 
     fn entered(awaited: &[u32]) -> Standing {
@@ -185,7 +185,7 @@ mod tests {
     fn all_who_are_missing_are_named_with_what_they_do() {
         let mut inquiry = inquiry(&[1, 2, 3, 1, 9]);
         let doing = |rank| match rank {
-            1 => Doing::Collective { verb: Verb::Scan, communicator: 0, sequence: 8 },
+            1 => Doing::Collective { verb: CollectiveKind::Scan, communicator: 0, sequence: 8 },
             _ => Doing::Receive { source: Some(Rank(4)), tag: None },
         };
         ask(&mut inquiry, |rank| Some(if rank == 2 { Standing::Done } else { Standing::Absent(doing(rank)) }));
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn who_calls_something_else_instead_is_told_apart() {
         let mut inquiry = inquiry(&[1, 2]);
-        let verbs = [Verb::Allreduce, Verb::Barrier];
+        let verbs = [CollectiveKind::Allreduce, CollectiveKind::Barrier];
         let doing = |rank: u32| Doing::Collective { verb: verbs[rank as usize - 1], communicator: 5, sequence: 3 };
         ask(&mut inquiry, |rank| Some(Standing::Absent(doing(rank))));
         let found = inquiry.poll_finding(2 * SETTLED).expect("a finding");
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn as_many_are_asked_as_there_is_room_for() {
         let awaited = (0..200).map(Rank).collect();
-        let stuck = Stuck { subject: SUBJECT, verb: Verb::Reduce, since: 0, awaited };
+        let stuck = Stuck { subject: SUBJECT, verb: CollectiveKind::Reduce, since: 0, awaited };
         assert_eq!(ask(&mut Inquiry::new(&stuck, Rank(0), 300), |_| None).len(), ASKED);
     }
 }

@@ -19,7 +19,7 @@
 
 use core::fmt;
 
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 use crate::world::request::Tag;
 use unisono_bootstrap::Rank;
@@ -88,7 +88,7 @@ pub(in crate::world) enum Doing {
     /// It is in no call that waits.
     Nothing,
     Collective {
-        verb: Verb,
+        verb: CollectiveKind,
         communicator: u32,
         sequence: u32,
     },
@@ -144,7 +144,7 @@ impl Question {
                 (ANSWER, subject, what, verb, words)
             }
         };
-        let verb = verb.map_or(0, |verb: Verb| verb as u8);
+        let verb = verb.map_or(0, |verb: CollectiveKind| verb as u8);
         let first = u32::from_le_bytes([kind, subject.means as u8, what, verb]);
         let [a, b, c, d] = words;
         let mut bytes = [0; WORDS];
@@ -170,7 +170,7 @@ impl Question {
     }
 }
 
-fn answer(standing: Standing) -> (u8, Option<Verb>, [u32; 4]) {
+fn answer(standing: Standing) -> (u8, Option<CollectiveKind>, [u32; 4]) {
     let number = |rank: Option<Rank>| rank.map_or(NOBODY, |rank| rank.0);
     let pattern = |source, tag: Option<Tag>| [number(source), tag.map_or(0, |tag| tag.0), tag.is_some().into(), 0];
     match standing {
@@ -195,7 +195,7 @@ fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Standing> {
         DONE => Standing::Done,
         NOTHING => Standing::Absent(Doing::Nothing),
         COLLECTIVE => {
-            let verb = *Verb::ALL.iter().find(|known| **known as u8 == verb)?;
+            let verb = *CollectiveKind::ALL.iter().find(|known| **known as u8 == verb)?;
             Standing::Absent(Doing::Collective { verb, communicator: a, sequence: b })
         }
         RECEIVE => Standing::Absent(Doing::Receive { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
@@ -238,7 +238,7 @@ mod tests {
         let (four, two) = ([0, 1, 2, 3].map(|rank| Some(Rank(rank))), [Some(Rank(7)), Some(Rank(0)), None, None]);
         let doings = [
             Doing::Nothing,
-            Doing::Collective { verb: Verb::Exscan, communicator: 3, sequence: u32::MAX },
+            Doing::Collective { verb: CollectiveKind::Exscan, communicator: 3, sequence: u32::MAX },
             Doing::Receive { source: None, tag: None },
             Doing::Receive { source: Some(Rank(4)), tag: Some(Tag(0)) },
             Doing::Send { to: Rank(9), tag: Tag(u32::MAX) },

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::registered_memory::Registered;
+use unisono_verbs::registered_memory::RegisteredMemory;
 
 use super::network::Network;
 
@@ -62,7 +62,7 @@ pub struct AdapterAddress {
 
 // SAFETY: addresses are of live regions, which `AdapterMemory` registers before it gives one out, and to whose bytes nobody makes a
 // reference.
-unsafe impl Registered for AdapterAddress {
+unsafe impl RegisteredMemory for AdapterAddress {
     fn start(self) -> NonNull<u8> {
         self.address.start()
     }

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use unisono_udp::fault::{Delayed, Injector};
-use unisono_verbs::queue_memory::{Barrier, Event};
+use unisono_verbs::queue_memory::{Barrier, QueueEvent};
 
 use super::completion::{Completions, Entry};
 use super::datagram::{self, Address, Fault, Frame};
@@ -107,7 +107,7 @@ impl Network {
         self.completions.get_mut(&id).is_some_and(Completions::take_event)
     }
 
-    pub(super) fn note(&mut self, id: usize, event: Event) {
+    pub(super) fn note(&mut self, id: usize, event: QueueEvent) {
         let queue = &mut self.queues[id];
         if let Some(violation) = queue.note(event) {
             let what = format!("{:?}: {violation}", queue.kind);

@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_verbs::queue_memory::{
-    BLOCK, Barrier, Block, Checker, Event, Progress, Record, Seam, UNIT, Unit, Violation, Word,
+    BLOCK, Barrier, Block, Checker, QueueEvent, Progress, Record, QueueAccess, UNIT, Unit, Violation, Word,
 };
 
 use super::network::Network;
@@ -72,8 +72,8 @@ impl QueueMemory {
         self.rung.take()
     }
 
-    pub(super) fn note(&mut self, event: Event) -> Option<Violation> {
-        self.checker.note(event).err()
+    pub(super) fn note(&mut self, event: QueueEvent) -> Option<Violation> {
+        self.checker.check(event).err()
     }
 
     fn ring(&mut self, bytes: &[u8]) {
@@ -101,32 +101,32 @@ impl Shared {
         self.network.borrow_mut().take_event(self.id)
     }
 
-    fn with<R>(&self, event: Event, act: impl FnOnce(&mut QueueMemory) -> R) -> R {
+    fn with<R>(&self, event: QueueEvent, act: impl FnOnce(&mut QueueMemory) -> R) -> R {
         let mut network = self.network.borrow_mut();
         network.note(self.id, event);
         act(network.queue(self.id))
     }
 }
 
-impl Seam for Shared {
+impl QueueAccess for Shared {
     fn bytes(&self) -> usize {
         self.bytes
     }
 
     fn store(&mut self, at: usize, unit: Unit) {
         let at = at & (self.bytes - 1);
-        self.with(Event::Store, |queue| queue.pending.push(Pending::Unit(at, unit)));
+        self.with(QueueEvent::Store, |queue| queue.pending.push(Pending::Unit(at, unit)));
     }
 
     fn store_words(&mut self, at: usize, words: &[Word]) {
         let mask = self.bytes - 1;
         let all = (at..).step_by(size_of::<Word>()).zip(words);
-        self.with(Event::Store, |queue| queue.pending.extend(all.map(|(at, word)| Pending::Word(at & mask, *word))));
+        self.with(QueueEvent::Store, |queue| queue.pending.extend(all.map(|(at, word)| Pending::Word(at & mask, *word))));
     }
 
     fn progress(&mut self, what: Progress) -> u32 {
         let mask = self.bytes - 1;
-        self.with(Event::Progress, |queue| match what {
+        self.with(QueueEvent::Progress, |queue| match what {
             Progress::Owner(at) => queue.bytes[at & mask].into(),
             Progress::Index => 0,
         })
@@ -134,19 +134,19 @@ impl Seam for Shared {
 
     fn load(&mut self, at: usize) -> Block {
         let at = at & (self.bytes - 1);
-        self.with(Event::Load, |queue| queue.bytes[at..at + BLOCK].try_into().expect("a block"))
+        self.with(QueueEvent::Load, |queue| queue.bytes[at..at + BLOCK].try_into().expect("a block"))
     }
 
     fn record(&mut self, record: Record, value: u32) {
-        self.with(Event::Record(record), |queue| queue.pending.push(Pending::Record(record, value)));
+        self.with(QueueEvent::Record(record), |queue| queue.pending.push(Pending::Record(record, value)));
     }
 
     fn doorbell(&mut self, at: usize, value: [u8; 8]) {
-        self.with(Event::Doorbell { at, bytes: 8 }, |queue| queue.ring(&value));
+        self.with(QueueEvent::Doorbell { at, bytes: 8 }, |queue| queue.ring(&value));
     }
 
     fn blue_flame(&mut self, at: usize, block: &Block) {
-        self.with(Event::Doorbell { at, bytes: BLOCK }, |queue| queue.ring(block));
+        self.with(QueueEvent::Doorbell { at, bytes: BLOCK }, |queue| queue.ring(block));
     }
 
     fn barrier(&mut self, barrier: Barrier) {
@@ -154,7 +154,7 @@ impl Seam for Shared {
         if network.is_omitted(self.id, barrier) {
             return;
         }
-        network.note(self.id, Event::Barrier(barrier));
+        network.note(self.id, QueueEvent::Barrier(barrier));
         if barrier == Barrier::Flush {
             network.rung(self.id);
         }

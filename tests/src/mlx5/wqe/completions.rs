@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use unisono_verbs::mlx5::{Completion, Half};
+use unisono_verbs::mlx5::{Completion, QueueSide};
 use unisono_verbs::raw::Failure;
 
 use super::random_requests::Random;
@@ -78,8 +78,8 @@ fn agrees(ours: &Completion, theirs: &Polled, setup: &Setup) -> bool {
         },
         Completion::Failed { qpn, index, half, failure, vendor } => {
             let number = match half {
-                Half::Send => sent(index),
-                Half::Receive => taken(index),
+                QueueSide::Send => sent(index),
+                QueueSide::Receive => taken(index),
             };
             Polled { qpn, number, status: status(failure), vendor: vendor.into(), ..Polled::default() }
         }

@@ -1,11 +1,11 @@
 //! Runs each operation of the queues with each of its barriers omitted in turn: the checker must notice.
 
 use unisono_verbs::mlx5::{
-    BlueFlame, Completion, CompletionQueue, Datagram, Entry, Link, ReceiveQueue, Request, Route, SendQueue, Stride,
+    BlueFlame, Completion, CompletionQueue, Datagram, SendRecord, Link, ReceiveQueue, SendRequest, Route, SendQueue, Stride,
 };
 use unisono_verbs::queue_memory::Violation;
-use unisono_verbs::queue_memory::recorded::Memory;
-use unisono_verbs::raw::{Data, Payload};
+use unisono_verbs::queue_memory::recorded::RecordedMemory;
+use unisono_verbs::raw::{Data, SendPayload};
 
 /// An omitted barrier.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct Deletion {
 }
 
 /// An operation: name, bytes of its queue, and code.
-type Play = (&'static str, usize, fn(Memory) -> Memory);
+type Play = (&'static str, usize, fn(RecordedMemory) -> RecordedMemory);
 
 const PLAYS: [Play; 5] = [
     ("sending by doorbell", 4096, |memory| send(memory, false)),
@@ -36,26 +36,26 @@ const PLAYS: [Play; 5] = [
 pub fn delete_each_barrier() -> Result<Vec<Deletion>, (&'static str, Violation)> {
     let mut deletions = Vec::new();
     for (of, bytes, play) in PLAYS {
-        let whole = play(Memory::new(bytes));
+        let whole = play(RecordedMemory::new(bytes));
         if let Some(violation) = whole.violation() {
             return Err((of, violation));
         }
         let deletion =
-            |barrier| Deletion { of, barrier, noticed: play(Memory::without(bytes, Some(barrier))).violation() };
+            |barrier| Deletion { of, barrier, noticed: play(RecordedMemory::without(bytes, Some(barrier))).violation() };
         deletions.extend((0..whole.barriers()).map(deletion));
     }
     Ok(deletions)
 }
 
-fn send(memory: Memory, takes_entries: bool) -> Memory {
+fn send(memory: RecordedMemory, takes_entries: bool) -> RecordedMemory {
     let link = Link::InfiniBand { lid: 1, path_bits: 0 };
     let to = Datagram::new(&Route { link, service_level: 0, rate: 0, grh: None }, 1, 1);
-    let mut entries = vec![Entry::default(); 64];
+    let mut entries = vec![SendRecord::default(); 64];
     let flame = BlueFlame { bytes: 256, takes_entries, prefers: false };
     let mut queue = SendQueue::new(memory, 7, flame, &mut entries).expect("a size of queues");
     for bytes in [8, 180] {
-        let payload = Payload::Inline(&[&[1; 180][..bytes]]);
-        let request = Request { to: &to, payload, signalled: false, solicited: false, immediate: None };
+        let payload = SendPayload::Inline(&[&[1; 180][..bytes]]);
+        let request = SendRequest { to: &to, payload, signalled: false, solicited: false, immediate: None };
         queue.post(&request, 0).expect("room");
         queue.signal();
         queue.flush();
@@ -63,7 +63,7 @@ fn send(memory: Memory, takes_entries: bool) -> Memory {
     queue.seam().clone()
 }
 
-fn receive(memory: Memory) -> Memory {
+fn receive(memory: RecordedMemory) -> RecordedMemory {
     let mut tags = vec![None; 4];
     let mut queue = ReceiveQueue::new(memory, &mut tags).expect("a size of queues");
     for tag in 0..3 {
@@ -74,20 +74,20 @@ fn receive(memory: Memory) -> Memory {
 }
 
 /// A completion queue with `count` entries that wait.
-fn waiting(mut memory: Memory, count: usize) -> CompletionQueue<Memory> {
+fn waiting(mut memory: RecordedMemory, count: usize) -> CompletionQueue<RecordedMemory> {
     memory.entries.fill(0xf0);
     memory.entries.chunks_mut(64).take(count).for_each(|entry| entry[63] = 0);
     CompletionQueue::new(memory, 1, Stride::Short).expect("a size of queues")
 }
 
-fn take(memory: Memory) -> Memory {
+fn take(memory: RecordedMemory) -> RecordedMemory {
     let mut queue = waiting(memory, 1);
     assert!(matches!(queue.poll(), Some(Completion::Sent { .. })), "one waits");
     assert_eq!(queue.poll(), None);
     queue.seam().clone()
 }
 
-fn arm(memory: Memory) -> Memory {
+fn arm(memory: RecordedMemory) -> RecordedMemory {
     let mut queue = waiting(memory, 0);
     queue.arm(false);
     queue.arm(true);

@@ -1,7 +1,7 @@
 //! Datagrams between the endpoints, and the messages that they carry.
 
 use unisono_core::ids::Incarnation;
-use unisono_core::wire::{HEADER, Header, Kind};
+use unisono_core::wire::{HEADER, Header, DatagramKind};
 
 /// Segments of a window.
 pub const W: usize = 2;
@@ -57,7 +57,7 @@ impl Datagram {
         Header::parse(self.head()).ok()
     }
 
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<DatagramKind> {
         self.header().map(|header| header.kind)
     }
 
@@ -73,7 +73,7 @@ impl Datagram {
     }
 
     pub(super) fn message(&self) -> Option<Message> {
-        let header = self.header().filter(|header| header.kind == Kind::Eager)?;
+        let header = self.header().filter(|header| header.kind == DatagramKind::Eager)?;
         let (rank, message) = Message::parse(self.head().get(HEADER..)?)?;
         (u32::from(rank) == header.rank).then_some(message)
     }

@@ -1,12 +1,12 @@
 //! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
-use unisono_core::device::{HEAD, Lane, Received, Slot, Ticket};
+use unisono_core::device::{HEADER_ROOM, DeviceQueue, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
-use unisono_core::endpoint::peer::{Life, Peer};
+use unisono_core::endpoint::peer::{PeerState, Peer};
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, InUse, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, PoolUsage, Pools, Sender, Verdict};
 use unisono_core::ids::{OperationId, PeerId};
-use unisono_core::window::congestion::Control;
+use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
 
 use super::datagram::{BITS, Datagram, Message, W, incarnation};
@@ -96,16 +96,16 @@ impl Side {
             granularity: 1,
             silence: 8,
             idle: 4,
-            control: Control::Fixed,
-            probe_at: Lane::Polled,
+            control: CongestionControl::Fixed,
+            probe_queue: DeviceQueue::Polled,
         };
         let pools = Pools {
-            peers: [Peer::UNMET; 2],
+            peers: [Peer::UNKNOWN; 2],
             senders: [Sender::FREE; 2],
             receivers: [ReceiveWindow::EMPTY; 2],
             operations: [Operation::FREE; OPERATIONS],
             placements: [],
-            notices: [unisono_core::endpoint::Notice::FREE; NOTICES],
+            control_messages: [unisono_core::endpoint::ControlMessage::FREE; NOTICES],
         };
         Self {
             endpoint: Endpoint::new((), config, pools),
@@ -135,7 +135,7 @@ impl Side {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.endpoint.is_gone()
+        self.endpoint.is_closed()
     }
 
     pub(super) const fn has_postings(&self) -> bool {
@@ -159,8 +159,8 @@ impl Side {
         peer(1 - self.rank)
     }
 
-    pub(super) fn peer_life(&self) -> Life {
-        self.endpoint.life(self.other())
+    pub(super) fn peer_life(&self) -> PeerState {
+        self.endpoint.peer_state(self.other())
     }
 
     /// The other rank's incarnation that this rank believes alive.
@@ -171,11 +171,11 @@ impl Side {
 
     /// Whether nothing is in progress, and every record not needed by a peer is free.
     pub(super) fn is_clean(&self) -> bool {
-        let in_use = InUse { notices: 0, ..self.endpoint.in_use() };
-        let over = !matches!(self.peer_life(), Life::Alive);
+        let in_use = PoolUsage { control_messages: 0, ..self.endpoint.pool_usage() };
+        let over = !matches!(self.peer_life(), PeerState::Alive);
         self.under_way == [None; OPERATIONS]
             && in_use.operations == 0
-            && (!over || in_use == InUse::default() && self.held == [None; HOLDABLE])
+            && (!over || in_use == PoolUsage::default() && self.held == [None; HOLDABLE])
     }
 
     /// Performs a step; `None` when it is impossible.
@@ -188,13 +188,13 @@ impl Side {
             Step::Meet => {
                 let next = incarnation(1 - self.rank, self.told);
                 self.told += 1;
-                self.endpoint.meet((), self.other(), next, 64);
+                self.endpoint.add_peer((), self.other(), next, 64);
             }
             Step::Send => self.send()?,
             Step::Fail => self.endpoint.fail((), self.other()),
             Step::Leave => {
                 self.left = true;
-                self.endpoint.leave();
+                self.endpoint.shutdown();
             }
         }
         self.take_held(seen);
@@ -273,11 +273,11 @@ impl Side {
     fn transmit(&mut self, finish: bool, seen: &mut Vec<Seen>) -> Option<()> {
         let before = self.clone();
         while usize::from(self.tickets) < TOKENS {
-            let mut head = [0; HEAD];
+            let mut head = [0; HEADER_ROOM];
             let Some(transmit) = self.endpoint.poll_transmit((), Ticket(u32::from(self.tickets)), &mut head) else {
                 break;
             };
-            let Some(datagram) = Datagram::of(&head[..usize::from(transmit.head)]) else {
+            let Some(datagram) = Datagram::of(&head[..usize::from(transmit.header_bytes)]) else {
                 seen.push(Seen::Broken("a datagram is longer than any kind is"));
                 break;
             };
@@ -320,7 +320,7 @@ impl core::fmt::Debug for Side {
         write!(to, ", believes {:?} {:?}, sent {sent:?}", self.believes(), self.peer_life())?;
         write!(to, ", under way {:?}", under_way.iter().flatten().collect::<Vec<_>>())?;
         write!(to, ", {} posted {:?}", self.tickets, posted.iter().flatten().collect::<Vec<_>>())?;
-        write!(to, ", held {:?}, {:?}", held.iter().flatten().collect::<Vec<_>>(), self.endpoint.in_use())
+        write!(to, ", held {:?}, {:?}", held.iter().flatten().collect::<Vec<_>>(), self.endpoint.pool_usage())
     }
 }
 
@@ -331,7 +331,7 @@ struct Inbox<'s> {
     seen: &'s mut Vec<Seen>,
 }
 
-impl Above for Inbox<'_> {
+impl Handler for Inbox<'_> {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let rule = match Message::parse(head) {
             Some((rank, message)) if rank == self.from && bytes as usize == Message::BYTES => {
@@ -358,7 +358,7 @@ impl Received for Arrival {
     fn bytes(&self) -> u32 {
         u32::from(self.datagram.length)
     }
-    fn head(&self) -> &[u8] {
+    fn prefix(&self) -> &[u8] {
         self.datagram.head()
     }
     fn is_from(&self, peer: PeerId) -> bool {

@@ -77,13 +77,13 @@ impl Datagram {
     /// The NACK mark affects only when the receiver acknowledges: no sender evaluates it.
     pub(super) fn of<T: Clock, const BITS: u32>(acknowledgement: &Acknowledgement<BITS>, next: Message) -> Self {
         let echo = match acknowledgement.echo {
-            Some(echo) if acknowledgement.answers => Echoed::Probe(echo.count),
-            Some(echo) if T::COUNTS > 0 => {
+            Some(echo) if acknowledgement.answers_probe => Echoed::Probe(echo.count),
+            Some(echo) if T::COUNT_MASK > 0 => {
                 Echoed::Segment(echo.psn.since(acknowledgement.cumulative) as u8, echo.count)
             }
             _ => Echoed::Nothing,
         };
-        let beyond = acknowledgement.beyond.words().next().unwrap_or(0) as u8;
+        let beyond = acknowledgement.selective.words().next().unwrap_or(0) as u8;
         Self::Acknowledge { next, credit: acknowledgement.credit as u8, beyond, echo }
     }
 
@@ -98,9 +98,9 @@ impl Datagram {
         Some(Acknowledgement {
             cumulative,
             credit: u16::from(credit),
-            beyond: Bitmap::from_words([u32::from(beyond)]),
+            selective: Bitmap::from_words([u32::from(beyond)]),
             echo: echoed.map(|(psn, count)| Echo { psn, count, hold: u32::MAX }),
-            answers: matches!(echo, Echoed::Probe(_)),
+            answers_probe: matches!(echo, Echoed::Probe(_)),
             nack: false,
         })
     }

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono_core::ids::{Key, OperationId, PeerId, PlacementId};
+use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
 use unisono_core::span::{Region, Span};
 
 use super::{BOUND_NS, Outcome, WINDOW, damage::Style};
@@ -40,7 +40,7 @@ struct Grant {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     placement: PlacementId,
-    key: Key,
+    key: RemoteKey,
     bytes: u32,
     start: usize,
 }
@@ -135,7 +135,7 @@ impl User {
         let bytes = (choice >> 2).wrapping_mul(0x9e37_79b9) >> 18;
         let region = node.memory.make(bytes as usize + 2 * GUARD);
         node.memory.write(region, 0, &vec![BLANK; bytes as usize + 2 * GUARD]).expect("a region of that size");
-        let key = Key(u64::from(choice).wrapping_mul(0x2545_f491_4f6c_dd1d) | now);
+        let key = RemoteKey(u64::from(choice).wrapping_mul(0x2545_f491_4f6c_dd1d) | now);
         let Ok(placement) = node.endpoint.grant(self.peer, Span { region, offset: GUARD, bytes }, key) else {
             node.memory.retire(region);
             return None;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use unisono_core::device::{
-    Armed, Cause, Device, Fact, HEAD, Lane, Limits, Received, Slot, Ticket, Token, Transmit, Wish,
+    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::wire::Header;
@@ -16,7 +16,7 @@ pub(super) struct Record {
     pub(super) psn: u32,
     /// How often it was sent before, modulo 4.
     pub(super) count: u8,
-    pub(super) cause: Cause,
+    pub(super) cause: TxReason,
     /// Nanoseconds since the clock began: before the call that hands it to the kernel, or when it came out of the
     /// device.
     pub(super) at: u64,
@@ -55,14 +55,14 @@ impl Token for WatchedToken<'_> {
         self.token.ticket()
     }
 
-    fn head(&mut self) -> &mut [u8; HEAD] {
-        self.token.head()
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        self.token.header_room()
     }
 
     fn post(mut self, transmit: &Transmit, payload: Option<Address>) {
-        if let Some(header) = Header::<32>::parse(self.token.head()).ok().filter(|header| header.kind.is_data()) {
+        if let Some(header) = Header::<32>::parse(self.token.header_room()).ok().filter(|header| header.kind.is_data()) {
             let count = header.flags.count();
-            self.sent.push(Record { psn: header.psn, count, cause: transmit.cause, at: 0 });
+            self.sent.push(Record { psn: header.psn, count, cause: transmit.reason, at: 0 });
         }
         self.token.post(transmit, payload);
     }
@@ -77,11 +77,11 @@ impl Device for Watched {
         self.udp.limits()
     }
 
-    fn token(&mut self, lane: Lane) -> Option<WatchedToken<'_>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<WatchedToken<'_>> {
         Some(WatchedToken { token: self.udp.token(lane)?, sent: &mut self.sent })
     }
 
-    fn flush(&mut self, lane: Lane) {
+    fn flush(&mut self, lane: DeviceQueue) {
         let now = self.now();
         for record in self.sent.iter_mut().skip(self.unflushed) {
             record.at = now;
@@ -90,16 +90,16 @@ impl Device for Watched {
         self.udp.flush(lane);
     }
 
-    fn completed(&mut self, lane: Lane) -> Ticket {
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
         self.udp.completed(lane)
     }
 
-    fn receive(&mut self, lane: Lane) -> Option<Datagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
         let datagram = self.udp.receive(lane)?;
-        if let Some(header) = Header::<32>::parse(datagram.head()).ok().filter(|header| header.kind.is_data()) {
+        if let Some(header) = Header::<32>::parse(datagram.prefix()).ok().filter(|header| header.kind.is_data()) {
             let (psn, count) = (header.psn, header.flags.count());
             let at = self.clock.elapsed().as_nanos() as u64;
-            self.arrived.push(Record { psn, count, cause: Cause::First, at });
+            self.arrived.push(Record { psn, count, cause: TxReason::First, at });
         }
         Some(datagram)
     }
@@ -120,16 +120,16 @@ impl Device for Watched {
         self.udp.release(slot);
     }
 
-    fn arm(&mut self, lane: Lane) -> Armed {
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
         self.udp.arm(lane)
     }
 
-    fn ask(&mut self, wish: Wish) {
-        self.udp.ask(wish);
+    fn request_path(&mut self, wish: PathRequest) {
+        self.udp.request_path(wish);
     }
 
-    fn poll_fact(&mut self) -> Option<Fact> {
-        self.udp.poll_fact()
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.udp.poll_event()
     }
 }
 

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::counters::{Counters, Happened};
-use unisono_core::device::{Cause, Device, Lane};
-use unisono_core::endpoint::{Above, Config, Event, Verdict};
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::device::{TxReason, Device, DeviceQueue};
+use unisono_core::endpoint::{Handler, Config, Event, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_memory::region::Regions;
@@ -40,7 +40,7 @@ const BUDGET: u32 = 64;
 #[derive(Clone, Debug, Default)]
 pub struct UdpRepairs {
     /// Nanoseconds from the lost original's departure to a copy's arrival, and why that copy was sent.
-    pub repairs: Vec<(u64, Cause)>,
+    pub repairs: Vec<(u64, TxReason)>,
     /// Losses that were never repaired.
     pub unrepaired: usize,
     /// Nanoseconds of round trips, the peer's hold time excluded.
@@ -59,16 +59,16 @@ struct Inbox {
     counters: Counters,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], _: u32) -> Verdict {
         assert_eq!(head.get(..4), Some(&self.delivered.to_le_bytes()[..]), "in order");
         self.delivered += 1;
         Verdict::Place { to: self.to, start: 4 }
     }
 
-    fn saw(&mut self, what: Happened) {
+    fn record(&mut self, what: Metric) {
         self.counters.count(what);
-        if let Happened::RoundTrip(units) = what {
+        if let Metric::RoundTrip(units) = what {
             self.round_trips_ns.push(u64::from(units) * 64);
         }
     }
@@ -102,7 +102,7 @@ impl End {
         let peer = other(self.rank);
         let path = there.device.udp.local()?;
         self.device.udp.set_path(peer, path, MTU_MAX)?;
-        self.endpoint.meet(self.device.now(), peer, incarnation(peer.0), self.device.limits().mtu);
+        self.endpoint.add_peer(self.device.now(), peer, incarnation(peer.0), self.device.limits().mtu);
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl End {
     fn drive(&mut self) {
         let now = self.device.now();
         let Self { endpoint, device, regions, inbox, .. } = self;
-        drive(now, Lane::Polled, endpoint, device, regions, inbox, BUDGET);
+        make_progress(now, DeviceQueue::Polled, endpoint, device, regions, inbox, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
             self.completed += u32::from(matches!(event, Event::Completed(_, Ok(()))));
         }
@@ -162,7 +162,7 @@ fn run(
 
 /// The repairs of lost originals: of those that `counts` names, by their place in the order of sending.
 fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> UdpRepairs {
-    let firsts: Vec<_> = from.device.sent.iter().filter(|record| record.cause == Cause::First).collect();
+    let firsts: Vec<_> = from.device.sent.iter().filter(|record| record.cause == TxReason::First).collect();
     let base = firsts.first().map_or(0, |record| record.psn);
     let place = |psn: u32| psn.wrapping_sub(base) as usize;
     let mut arrivals = vec![None; firsts.len()];
@@ -171,8 +171,8 @@ fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> Udp
             *first = Some(*record);
         }
     }
-    let resent = from.device.sent.iter().filter(|record| record.cause != Cause::First);
-    let causes: HashMap<(u32, u8), Cause> = resent.map(|record| ((record.psn, record.count), record.cause)).collect();
+    let resent = from.device.sent.iter().filter(|record| record.cause != TxReason::First);
+    let causes: HashMap<(u32, u8), TxReason> = resent.map(|record| ((record.psn, record.count), record.cause)).collect();
     let is_lost = |arrival: &Option<super::recording_device::Record>| arrival.is_none_or(|arrival| arrival.count != 0);
     let lost: Vec<usize> = arrivals.iter().enumerate().filter(|(_, at)| is_lost(at)).map(|(place, _)| place).collect();
     let mut outcome = UdpRepairs {
@@ -185,7 +185,7 @@ fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> Udp
         match (firsts.get(*at), arrivals.get(*at).copied().flatten()) {
             _ if !counts(&lost, i) => {}
             (Some(first), Some(copy)) => {
-                let cause = causes.get(&(copy.psn, copy.count)).copied().unwrap_or(Cause::First);
+                let cause = causes.get(&(copy.psn, copy.count)).copied().unwrap_or(TxReason::First);
                 outcome.repairs.push((copy.at.saturating_sub(first.at), cause));
             }
             _ => outcome.unrepaired += 1,

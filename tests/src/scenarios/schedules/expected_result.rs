@@ -3,9 +3,9 @@
 //! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not
 //! commute, and adds sums. Where an operation must commute, a is 1.
 
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Call, Cut, Layout, Plan};
+use unisono_core::schedule::{Spec, BlockMap, Layout, Plan};
 
 use super::Work;
 
@@ -19,7 +19,7 @@ pub(super) fn compose(left: &[u8], right: &[u8]) -> [u8; GRAIN] {
 }
 
 /// Byte `i` of what rank `rank` contributes.
-fn own(call: &Call, rank: u32, i: usize) -> u8 {
+fn own(call: &Spec, rank: u32, i: usize) -> u8 {
     let value = (rank as usize * 89 + i * 7 + 3) as u8;
     match i % GRAIN {
         0 if call.order == Order::Any => 1,
@@ -43,8 +43,8 @@ impl Table {
         Self { bytes, at, total }
     }
 
-    fn cut(&self) -> Cut<'_> {
-        Cut::Table { bytes: &self.bytes, at: &self.at }
+    fn cut(&self) -> BlockMap<'_> {
+        BlockMap::Table { bytes: &self.bytes, at: &self.at }
     }
 }
 
@@ -64,25 +64,25 @@ pub(super) struct Buffers {
 
 impl Buffers {
     pub(super) fn new(work: &Work, plan: &Plan) -> Self {
-        let Call { verb, rank, root, in_place, .. } = *plan.call();
+        let Spec { collective: verb, rank, root, in_place, .. } = *plan.spec();
         let whole = |of: &dyn Fn(u32) -> usize| Table::new((0..work.call.size).map(of).collect());
         let blocks = || whole(&|b| work.bytes(b, b));
         let one = || Table::new(vec![work.bytes(rank.0, rank.0)]);
         let vector = || Table::new(vec![work.elements * GRAIN]);
         let (input, output, held) = match verb {
-            Verb::Gather | Verb::Allgather => (one(), blocks(), blocks()),
-            Verb::Scatter | Verb::ReduceScatter => (blocks(), one(), blocks()),
-            Verb::Alltoall => {
+            CollectiveKind::Gather | CollectiveKind::Allgather => (one(), blocks(), blocks()),
+            CollectiveKind::Scatter | CollectiveKind::ReduceScatter => (blocks(), one(), blocks()),
+            CollectiveKind::Alltoall => {
                 let outgoing = whole(&|b| work.bytes(rank.0, b));
                 (outgoing.clone(), whole(&|b| work.bytes(b, rank.0)), outgoing)
             }
             _ => (vector(), vector(), vector()),
         };
-        let shared = verb == Verb::Broadcast || (in_place && (!verb.is_rooted() || rank == root));
+        let shared = verb == CollectiveKind::Broadcast || (in_place && (!verb.is_rooted() || rank == root));
         let begin = match (shared, verb) {
             (false, _) => [0, input.total],
-            (true, Verb::Gather | Verb::Allgather) => [output.at[rank.0 as usize], 0],
-            (true, Verb::Scatter) => [0, input.at[rank.0 as usize]],
+            (true, CollectiveKind::Gather | CollectiveKind::Allgather) => [output.at[rank.0 as usize], 0],
+            (true, CollectiveKind::Scatter) => [0, input.at[rank.0 as usize]],
             (true, _) => [0, 0],
         };
         let size = (begin[0] + input.total).max(begin[1] + output.total);
@@ -99,9 +99,9 @@ impl Buffers {
     }
 
     /// The rank's memory before the collective: its contribution, and filler that must be overwritten.
-    pub(super) fn filled(&self, call: &Call) -> Vec<u8> {
+    pub(super) fn filled(&self, call: &Spec) -> Vec<u8> {
         let mut memory = vec![0xee; self.size];
-        if call.verb != Verb::Broadcast || call.rank == call.root {
+        if call.collective != CollectiveKind::Broadcast || call.rank == call.root {
             let input = memory.iter_mut().skip(self.begin[0]).take(self.input.total);
             input.enumerate().for_each(|(i, byte)| *byte = own(call, call.rank.0, i));
         }
@@ -111,7 +111,7 @@ impl Buffers {
 
 impl Work {
     fn has_blocks(&self) -> bool {
-        matches!(self.call.verb, Verb::Gather | Verb::Allgather | Verb::Scatter | Verb::ReduceScatter | Verb::Alltoall)
+        matches!(self.call.collective, CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall)
     }
 
     /// Bytes that rank `of` has for rank `to`, or that block `to` has.
@@ -130,11 +130,11 @@ pub struct Contents {
 impl Contents {
     /// Computes the expected output of each rank.
     pub fn new(work: &Work) -> Self {
-        let Call { verb, size, root, .. } = work.call;
+        let Spec { collective: verb, size, root, .. } = work.call;
         let length = |of: u32| match verb {
-            Verb::Gather | Verb::Allgather => work.bytes(of, of),
-            Verb::Scatter | Verb::ReduceScatter => (0..size).map(|b| work.bytes(b, b)).sum(),
-            Verb::Alltoall => (0..size).map(|b| work.bytes(of, b)).sum(),
+            CollectiveKind::Gather | CollectiveKind::Allgather => work.bytes(of, of),
+            CollectiveKind::Scatter | CollectiveKind::ReduceScatter => (0..size).map(|b| work.bytes(b, b)).sum(),
+            CollectiveKind::Alltoall => (0..size).map(|b| work.bytes(of, b)).sum(),
             _ => work.elements * GRAIN,
         };
         let contribution = |of: u32| -> Vec<u8> { (0..length(of)).map(|i| own(&work.call, of, i)).collect() };
@@ -143,7 +143,7 @@ impl Contents {
         };
         // Block `to` of what rank `of` contributes.
         let part = |of: u32, to: u32| -> Vec<u8> {
-            let bytes = |b| if verb == Verb::Alltoall { work.bytes(of, b) } else { work.bytes(b, b) };
+            let bytes = |b| if verb == CollectiveKind::Alltoall { work.bytes(of, b) } else { work.bytes(b, b) };
             let begin: usize = (0..to).map(bytes).sum();
             (begin..begin + bytes(to)).map(|i| own(&work.call, of, i)).collect()
         };
@@ -157,16 +157,16 @@ impl Contents {
         let all = prefixes.last().cloned().unwrap_or_default();
         let output = |rank: u32| {
             Some(match verb {
-                Verb::Barrier => return None,
-                Verb::Broadcast => contribution(root.0),
-                Verb::Reduce | Verb::Gather if Rank(rank) != root => return None,
-                Verb::Reduce | Verb::Allreduce => all.clone(),
-                Verb::Scan => prefixes[rank as usize].clone(),
-                Verb::Exscan => prefixes[rank.checked_sub(1)? as usize].clone(),
-                Verb::Gather | Verb::Allgather => (0..size).flat_map(contribution).collect(),
-                Verb::Scatter => part(root.0, rank),
-                Verb::Alltoall => (0..size).flat_map(|of| part(of, rank)).collect(),
-                Verb::ReduceScatter => {
+                CollectiveKind::Barrier => return None,
+                CollectiveKind::Broadcast => contribution(root.0),
+                CollectiveKind::Reduce | CollectiveKind::Gather if Rank(rank) != root => return None,
+                CollectiveKind::Reduce | CollectiveKind::Allreduce => all.clone(),
+                CollectiveKind::Scan => prefixes[rank as usize].clone(),
+                CollectiveKind::Exscan => prefixes[rank.checked_sub(1)? as usize].clone(),
+                CollectiveKind::Gather | CollectiveKind::Allgather => (0..size).flat_map(contribution).collect(),
+                CollectiveKind::Scatter => part(root.0, rank),
+                CollectiveKind::Alltoall => (0..size).flat_map(|of| part(of, rank)).collect(),
+                CollectiveKind::ReduceScatter => {
                     let begin: usize = (0..rank).map(|b| work.bytes(b, b)).sum();
                     all[begin..begin + work.bytes(rank, rank)].to_vec()
                 }

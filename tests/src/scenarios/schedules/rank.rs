@@ -3,16 +3,16 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono_core::collective::Turn;
-use unisono_core::device::{Device, Lane};
-use unisono_core::endpoint::operation::SendError;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Verdict};
+use unisono_core::collective::Poll;
+use unisono_core::device::{Device, DeviceQueue};
+use unisono_core::endpoint::operation::EnqueueError;
+use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
 use unisono_core::ids::{self, CollectiveId, Incarnation, OperationId, PeerId, PlacementId, Rank, StepId};
 use unisono_core::message::collective_transport::{
-    Action, Arrival, Entry, Head, InUse, Key, Peer, Pools, Posted, Sent, Steps,
+    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, Sent, CollectiveTransport,
 };
-use unisono_core::progress::drive;
-use unisono_core::schedule::Operation;
+use unisono_core::progress::make_progress;
+use unisono_core::schedule::StepOperation;
 use unisono_core::span::{Region, Span};
 use unisono_memory::records::{Boxed, Sizes};
 
@@ -69,15 +69,15 @@ impl User {
 #[derive(Debug)]
 enum Errand {
     /// A header, and perhaps a send's payload.
-    Message(PeerId, Head, Option<(User, Option<Region>, u32)>),
-    Grant(PeerId, User, Key, u32),
-    Place(PeerId, User, PlacementId, ids::Key),
+    Message(PeerId, StepHeader, Option<(User, Option<Region>, u32)>),
+    Grant(PeerId, User, StepKey, u32),
+    Place(PeerId, User, PlacementId, ids::RemoteKey),
 }
 
 /// The message handler of the endpoint.
 #[derive(Debug)]
 struct Mail {
-    steps: Steps<Box<[Peer]>, Box<[Entry]>>,
+    steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     slots: Region,
     /// Where the payload of each posted receive lands, and each announced send waits.
     receiving: HashMap<User, Region>,
@@ -87,7 +87,7 @@ struct Mail {
     errands: VecDeque<Errand>,
 }
 
-impl Above for Mail {
+impl Handler for Mail {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let placed = |region, offset: usize, start: u16| match bytes - u32::from(start) {
             0 => Verdict::Release,
@@ -135,7 +135,7 @@ pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<Mem
     for member in &mut members {
         for id in ids.iter().filter(|id| **id != member.id) {
             let mtu = network.device(member.id).limits().mtu;
-            member.endpoint.meet(network.now(), (*id).into(), incarnation(*id), mtu);
+            member.endpoint.add_peer(network.now(), (*id).into(), incarnation(*id), mtu);
         }
         network.wake_at(member.id, network.now());
     }
@@ -153,14 +153,14 @@ impl Member {
         let free = |count| vec![Entry::FREE; count].into_boxed_slice();
         let slots = usize::from(CREDIT) * (size - 1);
         let pools = Pools {
-            peers: vec![Peer::new(LIMIT); size].into(),
+            peers: vec![CollectivePeer::new(LIMIT); size].into(),
             sends: free(WINDOW * outstanding),
             receives: free(WINDOW * outstanding),
             slots: free(slots),
             headers: free(HEADERS),
         };
         let mail = Mail {
-            steps: Steps::new(CREDIT, pools).expect("slots for all credit"),
+            steps: CollectiveTransport::new(CREDIT, pools).expect("slots for all credit"),
             slots: memory.make(slots * LIMIT as usize),
             receiving: HashMap::new(),
             sending: HashMap::new(),
@@ -190,19 +190,19 @@ impl Member {
 
     /// Whether nothing of it is left anywhere.
     pub fn is_idle(&self) -> bool {
-        self.mail.steps.in_use() == InUse::default()
+        self.mail.steps.in_use() == RecordUsage::default()
             && self.mail.receiving.is_empty()
             && self.mail.sending.is_empty()
             && self.running.iter().all(Option::is_none)
     }
 
     /// Makes all possible progress. Returns the collectives that it entered and left.
-    pub fn drive(&mut self, lane: Lane, works: &[Work]) -> Vec<Seen> {
+    pub fn drive(&mut self, lane: DeviceQueue, works: &[Work]) -> Vec<Seen> {
         let now = self.network.now();
         let mut device = self.network.device(self.id);
         loop {
             let mut moved = self.work(works);
-            moved |= drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+            moved |= make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
             while let Some(event) = self.endpoint.poll_event(now) {
                 self.handle(event);
                 moved = true;
@@ -212,7 +212,7 @@ impl Member {
             }
         }
         // Acknowledgements that nothing carried leave in the round after.
-        drive(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+        make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
         if let Some(at) = self.endpoint.poll_timeout(now) {
             self.network.wake_at(self.id, at);
         }
@@ -233,8 +233,8 @@ impl Member {
                 self.mail.landed.push(user);
             }
             // They compute nothing, but may be idle for long.
-            Event::Silent(_) => {}
-            Event::Failed(peer) | Event::Parted(peer) => panic!("{peer:?} is gone"),
+            Event::PeerSilent(_) => {}
+            Event::PeerFailed(peer) | Event::PeerFinished(peer) => panic!("{peer:?} is gone"),
         }
     }
 
@@ -255,11 +255,11 @@ impl Member {
         }
         while let Some(action) = self.mail.steps.poll_action() {
             self.mail.errands.push_back(match action {
-                Action::Grant { to, user, key, bytes } => Errand::Grant(to, User(user), key, bytes),
-                Action::Send { to, head } => {
+                TransportAction::Grant { to, user, key, bytes } => Errand::Grant(to, User(user), key, bytes),
+                TransportAction::Send { to, head } => {
                     let kind = head.as_ref().first().copied();
                     self.said.asked +=
-                        u64::from(kind == Some(unisono_core::message::collective_transport::header::Kind::Want as u8));
+                        u64::from(kind == Some(unisono_core::message::collective_transport::header::TransportKind::RtsRequest as u8));
                     Errand::Message(to, head, None)
                 }
             });
@@ -299,26 +299,26 @@ impl Member {
             }
             let Some(running) = &mut self.running[place] else { return moved };
             match running.executor.poll() {
-                Turn::Do(step, operation) => self.begin(place, step, &operation),
-                Turn::Final => {
+                Poll::Request(step, operation) => self.begin(place, step, &operation),
+                Poll::Complete => {
                     let work = running.work;
                     let output = self.running[place].take().map(Running::output);
                     self.seen.push(Seen::Left(work, output.unwrap_or_default()));
                 }
-                Turn::Pending => return moved,
-                Turn::Failed(failure) => panic!("{failure}"),
+                Poll::Pending => return moved,
+                Poll::Failed(failure) => panic!("{failure}"),
             }
             moved = true;
         }
     }
 
-    fn begin(&mut self, place: usize, step: StepId, operation: &Operation) {
+    fn begin(&mut self, place: usize, step: StepId, operation: &StepOperation) {
         let user = User::new(place, step);
         let running = self.running[place].as_mut().expect("it was just polled");
         let CollectiveId { context, sequence } = running.executor.id();
-        let key = |step| Key { context, sequence, step };
+        let key = |step| StepKey { context, sequence, step };
         match *operation {
-            Operation::Send { to, key: step, from, .. } => {
+            StepOperation::Send { to, key: step, from, .. } => {
                 let (to, payload) = (PeerId(to.0), running.gather(from));
                 let bytes = payload.len() as u32;
                 let region = self.memory.make(payload.len());
@@ -328,14 +328,14 @@ impl Member {
                         self.said.eager += 1;
                         self.mail.errands.push_back(Errand::Message(to, head, Some((user, Some(region), bytes))));
                     }
-                    Sent::Announced(head) => {
+                    Sent::Rts(head) => {
                         self.said.announced += 1;
                         self.mail.sending.insert(user, (region, bytes));
                         self.mail.errands.push_back(Errand::Message(to, head, None));
                     }
                 }
             }
-            Operation::Receive { of, key: number, into, .. } => {
+            StepOperation::Receive { of, key: number, into, .. } => {
                 let bytes = running.length(into);
                 match self.mail.steps.receive(PeerId(of.0), key(number), bytes, user.0).expect("lengths agree") {
                     Posted::Waits => {
@@ -344,17 +344,17 @@ impl Member {
                     Posted::Early { slot } => {
                         let span = Span { region: self.mail.slots, offset: slot as usize * LIMIT as usize, bytes };
                         let payload = self.memory.read(span).expect("a slot");
-                        self.mail.steps.taken(slot);
+                        self.mail.steps.release_slot(slot);
                         running.scatter(into, &payload);
                         running.executor.handle_done(step);
                     }
                 }
             }
-            Operation::Copy { from, into } => {
+            StepOperation::Copy { from, into } => {
                 running.combine(from, into, None);
                 running.executor.handle_done(step);
             }
-            Operation::Reduce { from, into, fold } => {
+            StepOperation::Reduce { from, into, fold } => {
                 running.combine(from, into, Some(fold));
                 running.executor.handle_done(step);
             }
@@ -375,19 +375,19 @@ impl Member {
                         }
                         None
                     }
-                    Err(SendError::Full) => Some(Errand::Message(to, head, payload)),
+                    Err(EnqueueError::Full) => Some(Errand::Message(to, head, payload)),
                     Err(why) => panic!("{why:?}"),
                 }
             }
             Errand::Grant(to, user, key, bytes) => {
                 let into = Span { region: self.mail.receiving[&user], offset: 0, bytes };
                 self.keys += 1;
-                let under = ids::Key(self.keys << 8 | u64::from(self.id.0));
+                let under = ids::RemoteKey(self.keys << 8 | u64::from(self.id.0));
                 let Ok(placement) = self.endpoint.grant(to, into, under) else {
                     return Some(Errand::Grant(to, user, key, bytes));
                 };
                 self.granted.insert(placement, user);
-                self.carry_out(Errand::Message(to, Head::grant(key, placement, under), None))
+                self.carry_out(Errand::Message(to, StepHeader::cts(key, placement, under), None))
             }
             Errand::Place(to, user, placement, key) => {
                 let (region, bytes) = self.mail.sending[&user];
@@ -397,7 +397,7 @@ impl Member {
                         self.posted.insert(operation, (user, Some(region)));
                         None
                     }
-                    Err(SendError::Full) => Some(Errand::Place(to, user, placement, key)),
+                    Err(EnqueueError::Full) => Some(Errand::Place(to, user, placement, key)),
                     Err(why) => panic!("{why:?}"),
                 }
             }

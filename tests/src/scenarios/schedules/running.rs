@@ -1,7 +1,7 @@
 //! A running collective of one rank: its executor and its bytes.
 
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{Call, Executor, Fold, Operation, Piece, Place, Plan, Span};
+use unisono_core::schedule::{Spec, Executor, Fold, StepOperation, ByteRange, BlockBuffer, Plan, BlockSpan};
 
 use super::Work;
 use super::expected_result::{Buffers, GRAIN, compose};
@@ -18,34 +18,34 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(work: usize, of: &Work, rank: Rank) -> Self {
-        let plan = Plan::new(Call { rank, ..of.call }).expect("a list of schedules that exist");
+        let plan = Plan::new(Spec { rank, ..of.call }).expect("a list of schedules that exist");
         let buffers = Buffers::new(of, &plan);
         let scratch = vec![0xdd; buffers.layout().scratch_bytes(plan.scratch_blocks())];
-        let memory = buffers.filled(plan.call());
+        let memory = buffers.filled(plan.spec());
         let id = CollectiveId { context: 1, sequence: work as u32 };
         Self { work, executor: Executor::new(id, plan), buffers, memory, scratch }
     }
 
-    fn bytes(&mut self, piece: &Piece) -> &mut [u8] {
-        let (memory, begin) = match piece.place {
-            Place::Input => (&mut self.memory, self.buffers.begin[0]),
-            Place::Output => (&mut self.memory, self.buffers.begin[1]),
-            Place::Scratch => (&mut self.scratch, 0),
+    fn bytes(&mut self, piece: &ByteRange) -> &mut [u8] {
+        let (memory, begin) = match piece.buffer {
+            BlockBuffer::Input => (&mut self.memory, self.buffers.begin[0]),
+            BlockBuffer::Output => (&mut self.memory, self.buffers.begin[1]),
+            BlockBuffer::Scratch => (&mut self.scratch, 0),
         };
         &mut memory[begin + piece.offset..][..piece.bytes]
     }
 
-    pub(super) fn length(&self, span: Span) -> u32 {
+    pub(super) fn length(&self, span: BlockSpan) -> u32 {
         self.buffers.layout().pieces(span).map(|piece| piece.bytes as u32).sum()
     }
 
-    pub(super) fn gather(&mut self, span: Span) -> Vec<u8> {
-        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
+    pub(super) fn gather(&mut self, span: BlockSpan) -> Vec<u8> {
+        let pieces: Vec<ByteRange> = self.buffers.layout().pieces(span).collect();
         pieces.iter().flat_map(|piece| self.bytes(piece).to_vec()).collect()
     }
 
-    pub(super) fn scatter(&mut self, span: Span, mut bytes: &[u8]) {
-        let pieces: Vec<Piece> = self.buffers.layout().pieces(span).collect();
+    pub(super) fn scatter(&mut self, span: BlockSpan, mut bytes: &[u8]) {
+        let pieces: Vec<ByteRange> = self.buffers.layout().pieces(span).collect();
         for piece in &pieces {
             let (now, rest) = bytes.split_at(piece.bytes);
             self.bytes(piece).copy_from_slice(now);
@@ -55,8 +55,8 @@ impl Running {
     }
 
     /// A copy, or with a side a reduction.
-    pub(super) fn combine(&mut self, from: Span, into: Span, fold: Option<Fold>) {
-        let pairs: Vec<(Piece, Piece)> = self.buffers.layout().pairs(from, into).collect();
+    pub(super) fn combine(&mut self, from: BlockSpan, into: BlockSpan, fold: Option<Fold>) {
+        let pairs: Vec<(ByteRange, ByteRange)> = self.buffers.layout().pairs(from, into).collect();
         for (from, into) in &pairs {
             let from = self.bytes(from).to_vec();
             let into = self.bytes(into);
@@ -73,9 +73,9 @@ impl Running {
         }
     }
 
-    pub(super) fn receive_of(&self, step: StepId) -> Span {
+    pub(super) fn receive_of(&self, step: StepId) -> BlockSpan {
         match self.executor.plan().step(step.0).map(|step| step.operation) {
-            Some(Operation::Receive { into, .. }) => into,
+            Some(StepOperation::Receive { into, .. }) => into,
             other => panic!("a receive: {other:?}"),
         }
     }

@@ -1,14 +1,14 @@
 //! Generates the list of collectives.
 
-use unisono_core::collective::{Order, Verb};
+use unisono_core::collective::{Order, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Call, Plan};
+use unisono_core::schedule::{Algorithm, Spec, Plan};
 
 /// A collective and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Work {
     /// The call, equal on all ranks.
-    pub call: Call,
+    pub call: Spec,
     /// Elements of the vector, or of a block; blocks that differ have 0 to 6 elements.
     pub elements: usize,
 }
@@ -33,17 +33,17 @@ pub struct Choice {
 pub fn works(size: u32, choice: Choice) -> Vec<Work> {
     let mut random = fastrand::Rng::with_seed(choice.seed ^ u64::from(size));
     let mut works = Vec::new();
-    for (verb, algorithm) in Verb::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
         for k in 1..=choice.ports {
             // A tree of k + 1 branches on one port as well.
             let ports = if algorithm == Algorithm::Knomial && k > 1 { vec![k, 1] } else { vec![k] };
             let roots = if verb.is_rooted() { size } else { 1 };
             let orders = if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] };
-            let places = if matches!(verb, Verb::Barrier | Verb::Broadcast) { vec![false] } else { vec![false, true] };
+            let places = if matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast) { vec![false] } else { vec![false, true] };
             let blocks =
-                matches!(verb, Verb::Gather | Verb::Scatter | Verb::Allgather | Verb::Alltoall | Verb::ReduceScatter);
+                matches!(verb, CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter);
             let varies = if blocks { vec![false, true] } else { vec![false] };
-            let lengths = if verb == Verb::Barrier { &LENGTHS[..1] } else { &LENGTHS[..] };
+            let lengths = if verb == CollectiveKind::Barrier { &LENGTHS[..1] } else { &LENGTHS[..] };
             for ports in ports {
                 for root in 0..roots {
                     for &order in &orders {
@@ -51,14 +51,14 @@ pub fn works(size: u32, choice: Choice) -> Vec<Work> {
                             for &varying in &varies {
                                 for &elements in lengths {
                                     let segments = 1 + works.len() as u32 % 3;
-                                    let call = Call {
+                                    let call = Spec {
                                         root: Rank(root),
                                         radix: k + 1,
                                         segments,
                                         order,
                                         in_place,
                                         varying,
-                                        ..Call::new(verb, algorithm, size, ports)
+                                        ..Spec::new(verb, algorithm, size, ports)
                                     };
                                     if Plan::new(call).is_ok() {
                                         works.push(Work { call, elements });

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::{Cause, Device, HEAD, Lane, Memory, Received, Token, Transmit};
+use unisono_core::device::{TxReason, Device, HEADER_ROOM, DeviceQueue, Memory, Received, Token, Transmit};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_memory::region::{Address, Regions};
@@ -14,7 +14,7 @@ use unisono_verbs::ud::Ud;
 use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
 use crate::verbs::{Adapter, Outcome, device, introduce};
 
-const _: () = assert!(SHORT as usize == HEAD);
+const _: () = assert!(SHORT as usize == HEADER_ROOM);
 /// Datagrams of a flush at most.
 const CHAIN: u32 = 64;
 /// Silence after which the rest is considered lost.
@@ -28,16 +28,16 @@ fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Ud<Address>; 2]> {
 
 /// Posts one datagram, if an entry is free: a head and what is behind it.
 fn post(device: &mut Ud<Address>, to: u32, head: u8, payload: Option<(Span, Address)>) -> bool {
-    let Some(token) = device.token(Lane::Polled) else { return false };
-    let (to, at, cause) = (PeerId(to), Lane::Polled, Cause::First);
-    let transmit = Transmit { to, at, head, payload: payload.map(|(span, _)| span), solicited: false, cause };
+    let Some(token) = device.token(DeviceQueue::Polled) else { return false };
+    let (to, at, cause) = (PeerId(to), DeviceQueue::Polled, TxReason::First);
+    let transmit = Transmit { to, queue: at, header_bytes: head, payload: payload.map(|(span, _)| span), solicited: false, reason: cause };
     token.post(&transmit, payload.map(|(_, address)| address));
     true
 }
 
 /// Consumes the next datagram, if there is one.
 fn take(device: &mut Ud<Address>) -> bool {
-    let Some(slot) = device.receive(Lane::Polled).map(|datagram| datagram.slot()) else { return false };
+    let Some(slot) = device.receive(DeviceQueue::Polled).map(|datagram| datagram.slot()) else { return false };
     device.release(slot);
     true
 }
@@ -57,8 +57,8 @@ fn wait(device: &mut Ud<Address>) -> Outcome<()> {
 /// Sends one short datagram.
 fn send(device: &mut Ud<Address>, to: u32) {
     while !post(device, to, SHORT as u8, None) {}
-    device.flush(Lane::Polled);
-    device.completed(Lane::Polled);
+    device.flush(DeviceQueue::Polled);
+    device.completed(DeviceQueue::Polled);
 }
 
 /// Microseconds one way, median.
@@ -117,8 +117,8 @@ pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
             while sent < DATAGRAMS && sent - before < CHAIN && post(&mut here, 1, 0, payload) {
                 sent += 1;
             }
-            here.flush(Lane::Polled);
-            here.completed(Lane::Polled);
+            here.flush(DeviceQueue::Polled);
+            here.completed(DeviceQueue::Polled);
         }
         over.store(true, Ordering::Relaxed);
         let (arrived, last) = sink.join().map_err(|_| "the sink panicked")??;

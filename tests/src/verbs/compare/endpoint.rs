@@ -10,7 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use unisono_core::device::{Device as _, Lane};
+use unisono_core::device::{Device as _, DeviceQueue};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
@@ -77,7 +77,7 @@ impl Stream {
         // While the clock stands still and nothing arrives, there is nothing else to do. What follows from an arrival
         // is done in the next round, behind the answer.
         if self.rounds > 0 {
-            let received = end.device.look(Lane::Polled) && end.receive_at(self.now);
+            let received = end.device.poll(DeviceQueue::Polled) && end.receive_at(self.now);
             if received {
                 self.rounds = 1;
             }

@@ -5,7 +5,7 @@ use std::{io, os::unix::process::CommandExt, process::Command};
 
 use serde::Serialize;
 use unisono_shmem::host::file::{FileError, SegmentFile};
-use unisono_shmem::layout::{Layout, Sizes, Waiting};
+use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 
 /// The properties of shared memory, found by creating a segment and using it.
 #[derive(Serialize, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Creates a segment for two ranks, and frees it.
     pub(crate) fn ask() -> Result<Self, FileError> {
-        let made = SegmentFile::create(&Layout::new(Sizes::of_node(2, Waiting::Dedicated))?)?;
+        let made = SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated))?)?;
         let (page_bytes, pages) = (made.pages().bytes(), made.pages().to_string());
         let read = read_by_child();
         Ok(Self {

@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use clap::Args;
 use unisono::environment::{Override, OverrideError, Tuning};
-use unisono_core::collective::Verb;
+use unisono_core::collective::CollectiveKind;
 
 /// The algorithm of each collective over messages. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of
 /// these options; the others are selected automatically.
@@ -50,7 +50,7 @@ pub(crate) struct Overrides {
 
 const ALGORITHM: &str = "ALGORITHM[:k=K,…]";
 
-fn of(verb: Verb) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + Send + Sync + 'static {
+fn of(verb: CollectiveKind) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + Send + Sync + 'static {
     move |text| Override::new(verb, text)
 }
 

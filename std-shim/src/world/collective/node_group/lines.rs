@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::collective::{Cause, Failure, Verb};
+use unisono_core::collective::{FailureCause, Failure, CollectiveKind};
 use unisono_core::ids::Rank as Member;
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::segment::{Site, Word};
@@ -37,7 +37,7 @@ impl NodeGroup {
     pub(super) fn settle(&self, communicator: &Communicator, epoch: u32) -> Result<(), CollectiveError> {
         let (own, home) = (self.own, self.barrier);
         self.meet(communicator, &home, epoch)?;
-        let of = |rank| (0..ROUNDS).flat_map(|_| 0..self.boards.lines()).map(move |line| (rank, line));
+        let of = |rank| (0..ROUNDS).flat_map(|_| 0..self.boards.phase_lines()).map(move |line| (rank, line));
         let mut trials = of(0).chain(of(1)).peekable();
         let (started, mut quickest, mut chosen) = (Instant::now(), Duration::MAX, 0);
         while let Some((rank, line)) = trials.next() {
@@ -64,10 +64,10 @@ impl NodeGroup {
         let other = u32::from(own == 0);
         let theirs = self.said_by(other).wrapping_sub(1);
         let lines = if own == 0 { [chosen, theirs] } else { [theirs, chosen] };
-        let settled = FlatBarrier::on(self.node.segment(), &self.boards, own, lines);
+        let settled = FlatBarrier::on_lines(self.node.segment(), &self.boards, own, lines);
         let Some(settled) = settled.and_then(|settled| Some((settled, settled.pair()?))) else {
             let id = self.id(self.epoch.load(Ordering::Relaxed));
-            let failure = Failure { rank: Member(other), cause: Cause::Corrupt, id, verb: Verb::Barrier };
+            let failure = Failure { rank: Member(other), cause: FailureCause::Corrupt, id, collective: CollectiveKind::Barrier };
             return Err(self.fail(communicator, failure.into()));
         };
         tracing::debug!(?lines, each = ?quickest / (BATCH - 1), "barriers");
@@ -80,7 +80,7 @@ impl NodeGroup {
     /// The barrier with one rank's word on this line, and the other's in its initial place.
     fn with(&self, rank: u32, line: u32) -> FlatBarrier<'static> {
         let lines = if rank == 0 { [line, 0] } else { [0, line] };
-        FlatBarrier::on(self.node.segment(), &self.boards, self.own, lines).unwrap_or(self.barrier)
+        FlatBarrier::on_lines(self.node.segment(), &self.boards, self.own, lines).unwrap_or(self.barrier)
     }
 
     /// As [`meet`](Self::meet), before the words move to their places in `next` or to their initial places.
@@ -101,7 +101,7 @@ impl NodeGroup {
 
     /// The word in which a rank publishes the line of its barrier word, plus one.
     fn saying(&self, rank: u32) -> Option<&'static Word> {
-        self.node.segment().word(self.boards.moves_to(rank))
+        self.node.segment().word(self.boards.next_phase_line(rank))
     }
 
     fn said_by(&self, rank: u32) -> u32 {

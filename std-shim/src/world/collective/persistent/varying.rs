@@ -1,6 +1,6 @@
 //! Persistent vector collectives: block lengths and places are fixed, the contents are new at each start.
 
-use unisono_shmem::slot_collectives::data_executor::Moves;
+use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Outline, Prepared};
@@ -24,7 +24,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let data = data.as_view_mut();
         let outline = Outline::of(self.communicator().call_gather_varcount(data.as_view(), into.reborrow(), root)?);
-        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+        self.keep(data.whole(), into.whole(), outline, Some(NoReduction))
     }
 
     /// Prepares [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into).
@@ -43,7 +43,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mut into = into.as_view_mut();
         let call = self.communicator().call_scatter_varcount(&data.as_partition(), into.as_view_mut(), root)?;
         let outline = Outline::of(call);
-        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+        self.keep(data.whole(), into.whole(), outline, Some(NoReduction))
     }
 
     /// Prepares [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into).
@@ -60,7 +60,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let data = data.as_view_mut();
         let outline = Outline::of(self.communicator().call_all_gather_varcount(data.as_view(), into.reborrow())?);
-        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+        self.keep(data.whole(), into.whole(), outline, Some(NoReduction))
     }
 
     /// Prepares [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into).
@@ -77,7 +77,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let call = self.communicator().call_all_to_all_varcount(&data.as_partition(), into.reborrow())?;
         let outline = Outline::of(call);
-        self.keep(data.whole(), into.whole(), outline, Some(Moves))
+        self.keep(data.whole(), into.whole(), outline, Some(NoReduction))
     }
 
     /// Prepares [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into).

@@ -23,7 +23,7 @@ pub(super) struct Adapter {
 #[cfg(feature = "verbs")]
 pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
     use unisono_memory::region::Address;
-    use unisono_verbs::ud::{Domain, Encapsulation, OpenError, Options, Ud, adapters};
+    use unisono_verbs::ud::{Domain, Encapsulation, OpenError, UdOptions, Ud, adapters};
 
     let open = |name: &String| {
         let domain = Domain::open(Some(name))?;
@@ -34,7 +34,7 @@ pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
             Encapsulation::Infiniband => "InfiniBand",
         };
         let (name, gid, gid_index) = (name.clone(), chosen.gid.to_string(), chosen.index);
-        let options = Options { queues: queues.into(), ..Options::new(1, 0) };
+        let options = UdOptions { queues: queues.into(), ..UdOptions::new(1, 0) };
         let (queues, queues_refused) = match Ud::<Address>::new(&domain, &options) {
             Ok(device) => {
                 let is_unknown = queues == QueuesChoice::Auto && domain.provider().is_none();

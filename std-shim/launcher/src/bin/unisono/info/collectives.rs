@@ -11,12 +11,12 @@ use unisono::environment::{
     tuning::{Carrier, Decision, Reason, VERBS},
 };
 use unisono_bench::Bytes;
-use unisono_core::collective::{Order, Plan, Verb};
+use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Choice, Link};
-use unisono_shmem::collective_area::Boards;
-use unisono_shmem::layout::{Layout, RANKS_MAX, ROOMS, Sizes, Waiting};
-use unisono_shmem::slot_collectives::selection::{Way, way};
+use unisono_core::schedule::{Algorithm, Choice, LinkModel};
+use unisono_shmem::collective_area::CollectiveAreas;
+use unisono_shmem::layout::{SegmentLayout, RANKS_MAX, COMMUNICATOR_SLOTS, SegmentSizes, WaitMode};
+use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, select};
 
 /// The job whose collectives are shown.
 #[derive(Args, Clone, Debug)]
@@ -96,7 +96,7 @@ impl Row {
 enum Means {
     /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
     /// communicator slot in bytes, if there are such slots.
-    Shared(Box<Boards>, bool, Option<usize>),
+    Shared(Box<CollectiveAreas>, bool, Option<usize>),
     Messages(Carrier),
 }
 
@@ -136,7 +136,7 @@ impl Job {
             if self.bytes.is_empty() { BYTES.to_vec() } else { self.bytes.iter().map(|bytes| bytes.0).collect() };
         let mut rows = Vec::new();
         for (verb, collective, _) in VERBS {
-            let bytes = if verb == Verb::Barrier { &[0][..] } else { &bytes };
+            let bytes = if verb == CollectiveKind::Barrier { &[0][..] } else { &bytes };
             for bytes in bytes {
                 let bytes = usize::try_from(*bytes).map_err(Refusal::usage)?;
                 let plan = self.plan(verb, bytes);
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// The call as a World makes it; reductions are of doubles.
-    fn plan(&self, verb: Verb, bytes: usize) -> Plan {
+    fn plan(&self, verb: CollectiveKind, bytes: usize) -> CollectiveSpec {
         let combines = verb.combines();
         let order = match (combines, self.ordered, self.reproducible) {
             (true, true, _) => Order::Rank,
@@ -156,16 +156,16 @@ impl Job {
         };
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
         let grain = if combines { 8 } else { 1 };
-        Plan { verb, rank, size, root, bytes, grain, order, in_place: false, kind: 0 }
+        CollectiveSpec { collective: verb, rank, size, root, bytes, grain, order, in_place: false, reduction_id: 0 }
     }
 
     fn row(
         &self,
         collective: &'static str,
-        plan: &Plan,
+        plan: &CollectiveSpec,
         tuning: &Tuning,
         means: &Means,
-    ) -> Result<Row, unisono_core::schedule::Refused> {
+    ) -> Result<Row, unisono_core::schedule::Unsupported> {
         let row = Row {
             collective,
             ranks: self.ranks,
@@ -182,13 +182,13 @@ impl Job {
         };
         let carrier = match means {
             Means::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
-                let algorithm = match way(plan, boards, *pulls) {
-                    _ if plan.verb == Verb::Barrier => "flat",
-                    Way::Flat | Way::Elsewhere => "flat",
-                    Way::Parallel => "parallel",
-                    Way::Pull => "pull",
+                let algorithm = match select(plan, boards, *pulls) {
+                    _ if plan.collective == CollectiveKind::Barrier => "flat",
+                    SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
+                    SlotAlgorithm::Parallel => "parallel",
+                    SlotAlgorithm::Pull => "pull",
                 };
-                let unused = tuning.get(plan.verb).map(|_| "blocking calls within a node use shared memory".to_owned());
+                let unused = tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
                 return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
             Means::Shared(..) => Carrier::Rings,
@@ -218,10 +218,10 @@ impl Job {
 impl Means {
     fn of_node(ranks: u32) -> Result<Self, Refusal> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let sizes = Sizes::of_node(ranks, Waiting::of(ranks as usize, processors));
-        let layout = Layout::new(sizes).map_err(Refusal::failed)?;
-        let room = Boards::in_room(&layout, 0, &[0]).map(|boards| boards.chunk);
-        Ok(Self::Shared(Box::new(Boards::of(&layout)), memory::can_be_read(), room))
+        let sizes = SegmentSizes::of_node(ranks, WaitMode::of(ranks as usize, processors));
+        let layout = SegmentLayout::new(sizes).map_err(Refusal::failed)?;
+        let room = CollectiveAreas::in_communicator_slot(&layout, 0, &[0]).map(|boards| boards.chunk);
+        Ok(Self::Shared(Box::new(CollectiveAreas::of(&layout)), memory::can_be_read(), room))
     }
 }
 
@@ -232,19 +232,19 @@ fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut im
             writeln!(
                 to,
                 "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
-                if boards.crowded { "share processors" } else { "have a processor each" },
+                if boards.oversubscribed { "share processors" } else { "have a processor each" },
                 if *pulls { "read" } else { "cannot read" }
             )?;
             match room {
                 Some(chunk) => writeln!(
                     to,
-                    "other communicators: shared memory for {ROOMS} per rank, up to a few chunks of {chunk} bytes; else messages"
+                    "other communicators: shared memory for {COMMUNICATOR_SLOTS} per rank, up to a few chunks of {chunk} bytes; else messages"
                 )?,
                 None => writeln!(to, "other communicators: messages")?,
             }
         }
         Means::Messages(carrier) => {
-            let Link { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
+            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
             writeln!(
                 to,
                 "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
