@@ -28,9 +28,9 @@ const MOVES: u32 = 4;
 
 /// A word alone on its cache line and on the adjacent one that is prefetched with it.
 #[repr(align(128))]
-struct Word(AtomicU32);
+struct PaddedWord(AtomicU32);
 
-impl Word {
+impl PaddedWord {
     const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -50,7 +50,7 @@ pub fn round_trip() -> io::Result<f64> {
     if thread::available_parallelism()?.get() == 1 {
         return Err(io::Error::other("the round trip of a cache line needs two processors"));
     }
-    let (there, back) = (Word::new(), Word::new());
+    let (there, back) = (PaddedWord::new(), PaddedWord::new());
     let all = PASSES * BATCHES;
     thread::scope(|scope| {
         let pong = scope.spawn(|| {
@@ -81,14 +81,14 @@ pub fn round_trip() -> io::Result<f64> {
 
 /// The distance of the processors at every measurement.
 #[derive(Default, Debug)]
-pub struct Distances {
+pub struct CacheLineDistances {
     /// Round trips in nanoseconds.
     times: Vec<f64>,
     /// Measurements during which every attempt was disturbed by a move.
     moved: u32,
 }
 
-impl Distances {
+impl CacheLineDistances {
     /// Runs `measure`, and repeats it a few times if the processors were moved meanwhile.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Distances {
     }
 }
 
-impl fmt::Display for Distances {
+impl fmt::Display for CacheLineDistances {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { times, moved } = self;
         let least = times.iter().copied().fold(f64::NAN, f64::min);

@@ -8,15 +8,15 @@ use std::{
     thread,
 };
 
-use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
 
 use crate::{
-    cache_line::Distances,
+    cache_line::CacheLineDistances,
     comparison::{record::Record, verdict::load},
     contenders::{
         hardware_floor::Floor,
         iceoryx2,
-        library::{MPICH_SHM, OPEN_MPI_SHM, Peer, UCX_SHM},
+        library::{Library, MPICH_SHM, OPEN_MPI_SHM, UCX_SHM},
         unisono_command,
     },
 };
@@ -91,7 +91,7 @@ pub fn size(bytes: u32) -> String {
 }
 
 /// The contenders on this host, and their figures.
-pub struct Node {
+pub struct IntraNodeBench {
     /// All figures.
     pub record: Record,
     /// Processors that this process may use.
@@ -101,12 +101,12 @@ pub struct Node {
     as_json: bool,
     round: u32,
     /// Distances of the processors.
-    pub distances: Distances,
-    _awake: Option<Awake>,
+    pub distances: CacheLineDistances,
+    _cpu_latency: Option<CpuLatencyRequest>,
     failures: BTreeMap<(String, &'static str), u32>,
 }
 
-impl Node {
+impl IntraNodeBench {
     /// Builds unisono and installs the others below `place`. Reports a library that cannot be installed, which then has
     /// no figures.
     ///
@@ -131,8 +131,8 @@ impl Node {
             place,
             as_json,
             round: 0,
-            distances: Distances::default(),
-            _awake: Awake::begin(),
+            distances: CacheLineDistances::default(),
+            _cpu_latency: CpuLatencyRequest::begin(),
             failures: BTreeMap::new(),
         })
     }
@@ -180,7 +180,7 @@ impl Node {
     /// Measures a barrier; between two ranks also a bare one.
     pub fn barrier(&mut self, ranks: u32) {
         if ranks == 2 {
-            self.floor(0, |node, floor| node.note(&barrier(2), FLOOR, floor.barrier));
+            self.floor(0, |node, floor| node.record(&barrier(2), FLOOR, floor.barrier));
         }
         let what = barrier(ranks);
         self.ours(&what, ranks, &["barrier"], "time_ns");
@@ -192,8 +192,8 @@ impl Node {
     /// Measures the latency of 8 bytes.
     pub fn latency(&mut self) {
         self.floor(0, |node, floor| {
-            node.note(STEADY, FLOOR, floor.line_rtt / 2.0);
-            node.note(STEADY, RING, floor.ring_rtt / 2.0);
+            node.record(STEADY, FLOOR, floor.line_rtt / 2.0);
+            node.record(STEADY, RING, floor.ring_rtt / 2.0);
         });
         for (what, key) in [(LATENCY, "one_way_ns_p50"), (STEADY, "one_way_ns")] {
             self.ours(what, 2, &["latency", "--bytes", "8"], key);
@@ -208,8 +208,8 @@ impl Node {
     pub fn bandwidth(&mut self, bytes: u32) {
         self.floor(bytes, |node, floor| {
             if let Some(copies) = floor.of(bytes, PLACES) {
-                node.note(&bandwidth(bytes, Buffers::Segment), FLOOR, copies.memcpy);
-                node.note(&bandwidth(bytes, Buffers::Private), FLOOR, copies.private);
+                node.record(&bandwidth(bytes, Buffers::Segment), FLOOR, copies.memcpy);
+                node.record(&bandwidth(bytes, Buffers::Private), FLOOR, copies.private);
             }
         });
         let number = bytes.to_string();
@@ -247,30 +247,30 @@ impl Node {
             return;
         }
         match measure(self) {
-            Ok(figure) => self.note(what, who, figure),
+            Ok(figure) => self.record(what, who, figure),
             Err(error) => {
                 // There may be one from an attempt that does not count.
-                self.record.note(what, who, f64::NAN);
+                self.record.add(what, who, f64::NAN);
                 self.fail(what, who, &error);
             }
         }
     }
 
-    fn peer(&mut self, job: &str, peer: &Peer, ranks: u32, name: &str, sizes: &[u32], what: impl Fn(u32) -> String) {
+    fn peer(&mut self, job: &str, peer: &Library, ranks: u32, name: &str, sizes: &[u32], what: impl Fn(u32) -> String) {
         if self.is_given_up(job, peer.name) || !peer.takes(ranks, self.processors) {
             return;
         }
         let (figures, end) = peer.collective(&self.place, ranks, ranks > self.processors, name, sizes);
         for (bytes, time) in figures {
-            self.note(&what(bytes), peer.name, time);
+            self.record(&what(bytes), peer.name, time);
         }
         if let Err(error) = end {
             self.fail(job, peer.name, &error);
         }
     }
 
-    fn note(&mut self, what: &str, who: &'static str, figure: f64) {
-        self.record.note(what, who, figure);
+    fn record(&mut self, what: &str, who: &'static str, figure: f64) {
+        self.record.add(what, who, figure);
         if self.as_json {
             let object = serde_json::json!({
                 "round": self.round, "bench": what, "contender": who, "figure": figure, "load": load(),
@@ -294,8 +294,8 @@ impl Node {
     }
 }
 
-fn mpis() -> impl Iterator<Item = Peer> {
-    let mut peers: Vec<Peer> = OPEN_MPI_SHM.into();
+fn mpis() -> impl Iterator<Item = Library> {
+    let mut peers: Vec<Library> = OPEN_MPI_SHM.into();
     peers.extend(MPICH_SHM);
     peers.into_iter()
 }

@@ -9,5 +9,5 @@ mod machine;
 mod spec;
 
 pub use buffer::{DataExecutor, Piece, Place};
-pub use machine::{CollectiveMachine, FailureCause, Failure, Poll};
-pub use spec::{Order, CollectiveSpec, CollectiveKind};
+pub use machine::{CollectiveMachine, Failure, FailureCause, Poll};
+pub use spec::{CollectiveKind, CollectiveSpec, Order};

@@ -59,7 +59,7 @@ use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
 use crate::window::receive_window::ReceiveWindow;
 use crate::window::send_window::{PathParameters, SendWindow};
-use crate::wire::{Flags, DatagramKind};
+use crate::wire::{DatagramKind, Flags};
 
 /// What the host does with a datagram. Afterwards it releases the datagram's slot, unless that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -390,7 +390,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     const fn path_parameters(&self) -> PathParameters {
-        PathParameters { granularity: self.config.granularity, max_probe_interval: self.config.silence >> 2, control: self.config.control }
+        PathParameters {
+            granularity: self.config.granularity,
+            max_probe_interval: self.config.silence >> 2,
+            control: self.config.control,
+        }
     }
 
     fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
@@ -401,7 +405,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn queue_control(&mut self, notice: ControlMessage) {
         let used = self.control_count as usize;
         let notices = self.control_messages.as_mut();
-        let same = |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+        let same =
+            |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
         if notices.iter().take(used).any(|other| same(&other)) {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::counters::Metric;
 use crate::device::{Device, DeviceQueue, Memory, Received, Slot, Token};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Handler, PredictedBatch, Endpoint, TxBurst, Verdict};
+use crate::endpoint::{Endpoint, Handler, PredictedBatch, TxBurst, Verdict};
 use crate::time::Time;
 
 /// One round: receives at most `budget` datagrams from the queue, handles completions, device events and timers, and
@@ -54,7 +54,9 @@ where
     let (mut received, mut verdict, mut course) = (false, Verdict::Release, PredictedBatch::NONE);
     for _ in 0..budget {
         let (slot, is_taken) = match &device.receive(lane) {
-            Some(datagram) => (datagram.slot(), endpoint.handle_next(now, datagram, handler, &mut verdict, &mut course)),
+            Some(datagram) => {
+                (datagram.slot(), endpoint.handle_next(now, datagram, handler, &mut verdict, &mut course))
+            }
             None => break,
         };
         carry_out(device, memory, slot, &verdict);

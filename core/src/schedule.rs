@@ -59,12 +59,12 @@ mod radix;
 mod selection;
 mod spec;
 
-use crate::collective::{Order, CollectiveKind};
+use crate::collective::{CollectiveKind, Order};
 use crate::ids::Rank;
 
 pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
-pub use layout::{BlockMap, Layout, Pairs, ByteRange, ByteRanges, StridedVector};
+pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs, StridedVector};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with};
 pub use spec::{Spec, Unsupported};

@@ -34,7 +34,7 @@ mod opening;
 
 pub use acknowledgement::{Acknowledgement, Echo};
 pub use bitmap::Bitmap;
-pub use header::{Flags, Header, DatagramKind, ParseError};
+pub use header::{DatagramKind, Flags, Header, ParseError};
 pub use opening::{Opening, SegmentHeader};
 
 /// The protocol version.

@@ -34,8 +34,8 @@ fn main() {
                 continue;
             }
             let ranks = cores * crowd;
-            let made =
-                SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(ranks, waiting)).expect("fits")).expect("memory");
+            let made = SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(ranks, waiting)).expect("fits"))
+                .expect("memory");
             let children: Vec<_> = (0..ranks)
                 .map(|local| {
                     let file = made.as_fd().try_clone_to_owned().expect("a descriptor");

@@ -220,7 +220,12 @@ mod tests {
 
     #[test]
     fn locations_are_distinguished() {
-        for place in [MessageLocation::Private(0), MessageLocation::Shared(0), MessageLocation::Private(0x7fff_ffff_f000), MessageLocation::Shared(1 << 29)] {
+        for place in [
+            MessageLocation::Private(0),
+            MessageLocation::Shared(0),
+            MessageLocation::Private(0x7fff_ffff_f000),
+            MessageLocation::Shared(1 << 29),
+        ] {
             assert_eq!(MessageLocation::from_word(place.to_word()), place);
         }
         assert_ne!(MessageLocation::Private(5).to_word(), MessageLocation::Shared(5).to_word());

@@ -14,7 +14,7 @@
 //! area for every rank, of which the group's members use the same number. Two generation counters per rank, which only
 //! grow, record which groups a rank has left.
 
-use crate::layout::{SegmentLayout, PAGE, RANKS_MAX, WaitMode};
+use crate::layout::{PAGE, RANKS_MAX, SegmentLayout, WaitMode};
 use crate::segment::{STRIDE, Segment, Site, Word};
 
 /// Bytes of a slot before its payload: the stamp, which is the step's number plus one, and the signature of the
@@ -187,7 +187,11 @@ impl CollectiveAreas {
 
     /// Words in which a rank records what it has pulled from each peer; only where no phase moves.
     const fn pull_words(&self) -> u32 {
-        if cfg!(feature = "std") && self.oversubscribed { (self.bulk.saturating_sub(self.slots_end()) / 4) as u32 } else { 0 }
+        if cfg!(feature = "std") && self.oversubscribed {
+            (self.bulk.saturating_sub(self.slots_end()) / 4) as u32
+        } else {
+            0
+        }
     }
 
     /// Whether there is such a word for each rank of the group.
@@ -264,9 +268,15 @@ mod tests {
 
     fn assert_within(boards: &CollectiveAreas, rank: u32, end: usize) {
         let last = boards.slots - 1;
-        assert!(boards.stamp(rank, last) + SLOT_HEADER + boards.inline <= boards.area(rank) + boards.bulk, "{boards:?}");
+        assert!(
+            boards.stamp(rank, last) + SLOT_HEADER + boards.inline <= boards.area(rank) + boards.bulk,
+            "{boards:?}"
+        );
         assert!(boards.bulk(rank, last) + boards.chunk <= end, "{boards:?}");
-        assert!(boards.phase_lines() >= 8 && boards.phase_on_line(rank, boards.phase_lines()) <= boards.area(rank) + boards.bulk);
+        assert!(
+            boards.phase_lines() >= 8
+                && boards.phase_on_line(rank, boards.phase_lines()) <= boards.area(rank) + boards.bulk
+        );
     }
 
     #[test]
@@ -296,7 +306,11 @@ mod tests {
             assert!(
                 boards.pull_words() >= 64 && boards.pulled_step(0, boards.pull_words()) <= boards.area(0) + boards.bulk
             );
-            assert_eq!(CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS, &some), None, "no such communicator slot");
+            assert_eq!(
+                CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS, &some),
+                None,
+                "no such communicator slot"
+            );
             assert_eq!(CollectiveAreas::in_communicator_slot(&layout, 0, &[0, ranks]), None, "no such rank");
             assert_eq!(CollectiveAreas::in_communicator_slot(&layout, 0, &[]), None);
         }

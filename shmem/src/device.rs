@@ -13,12 +13,14 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+};
 use unisono_core::ids::PeerId;
 
 use crate::layout::SegmentLayout;
 use crate::ring::{Consumer, INLINE, Producer, PutError};
-use crate::segment::{SharedBytes, Segment};
+use crate::segment::{Segment, SharedBytes};
 use crate::user_memory::{self, UserMemory};
 
 /// Bytes of the longest datagram that any layout allows.
@@ -112,7 +114,11 @@ pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
 impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
     /// A device with these rings, one pair for each rank of the node in order, its own included, and these buffers:
     /// [`SPARE`] plus the number of datagrams that can be held.
-    pub fn new(layout: &SegmentLayout, pairs: &'a mut [RingPair<'a>], buffers: &'a mut [DatagramBuffer<BYTES>]) -> Self {
+    pub fn new(
+        layout: &SegmentLayout,
+        pairs: &'a mut [RingPair<'a>],
+        buffers: &'a mut [DatagramBuffer<BYTES>],
+    ) -> Self {
         let bulk = layout.sizes().ring_bulk;
         let mtu = (bulk / MTU_DIVISOR).min(MTU_MAX.min(BYTES) as u32);
         let slots = (bulk / mtu.max(1)).saturating_sub(1).min(layout.sizes().ring_entries);

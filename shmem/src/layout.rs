@@ -136,7 +136,15 @@ impl SegmentSizes {
             _ => 8,
         };
         let communicator_slot = if ranks > 1 && ranks <= 64 { 1 << (20 - share) } else { 0 };
-        Self { ranks, ring_entries, ring_bulk, collective_area: 1 << (24 - share), pool: 1 << (26 - share), communicator_slot, waiting }
+        Self {
+            ranks,
+            ring_entries,
+            ring_bulk,
+            collective_area: 1 << (24 - share),
+            pool: 1 << (26 - share),
+            communicator_slot,
+            waiting,
+        }
     }
 
     /// Bytes of one ring: the consumer's tail, the entries, the bulk.
@@ -151,7 +159,9 @@ impl SegmentLayout {
     /// # Errors
     /// [`LayoutError`].
     pub fn new(sizes: SegmentSizes) -> Result<Self, LayoutError> {
-        let SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, .. } = sizes;
+        let SegmentSizes {
+            ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, ..
+        } = sizes;
         if !(1..=RANKS_MAX).contains(&ranks) {
             return Err(LayoutError::Ranks);
         }
@@ -173,7 +183,16 @@ impl SegmentLayout {
             let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
             let rooms = after(pools, pool as usize, n)?;
             let used = after(rooms, room as usize, n.checked_mul(COMMUNICATOR_SLOTS as usize)?)?;
-            Some(Self { sizes, sleep_words: asleep, collective_areas: boards, rings, pools, communicator_slots: rooms, used, end: used.checked_next_power_of_two()? })
+            Some(Self {
+                sizes,
+                sleep_words: asleep,
+                collective_areas: boards,
+                rings,
+                pools,
+                communicator_slots: rooms,
+                used,
+                end: used.checked_next_power_of_two()?,
+            })
         };
         areas().filter(|layout| layout.end <= isize::MAX as usize).ok_or(LayoutError::TooLarge)
     }
@@ -223,7 +242,8 @@ impl SegmentLayout {
     /// A communicator slot: a collective area for every rank. `None`: there is no such slot.
     pub fn communicator_slot(&self, room: u32) -> Option<Area> {
         let bytes = self.sizes.communicator_slot as usize * self.sizes.ranks as usize;
-        (room < COMMUNICATOR_SLOTS && bytes > 0).then(|| Area { offset: self.communicator_slots + room as usize * bytes, bytes })
+        (room < COMMUNICATOR_SLOTS && bytes > 0)
+            .then(|| Area { offset: self.communicator_slots + room as usize * bytes, bytes })
     }
 
     /// The ring from one rank to another.
@@ -270,7 +290,15 @@ impl SegmentLayout {
             1 => WaitMode::Oversubscribed,
             _ => return Err(LayoutError::Header),
         };
-        let layout = Self::new(SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, waiting })?;
+        let layout = Self::new(SegmentSizes {
+            ranks,
+            ring_entries,
+            ring_bulk,
+            collective_area: board,
+            pool,
+            communicator_slot: room,
+            waiting,
+        })?;
         if layout.header() != found || segment.bytes() != layout.end {
             return Err(LayoutError::Header);
         }
@@ -278,7 +306,15 @@ impl SegmentLayout {
     }
 
     fn header(&self) -> [u32; HEADER] {
-        let SegmentSizes { ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, waiting } = self.sizes;
+        let SegmentSizes {
+            ranks,
+            ring_entries,
+            ring_bulk,
+            collective_area: board,
+            pool,
+            communicator_slot: room,
+            waiting,
+        } = self.sizes;
         let sizes = [ranks, ring_entries, ring_bulk, board, pool, room, u32::from(waiting == WaitMode::Oversubscribed)];
         // FNV-1a over the words.
         let checksum = sizes.iter().fold(0x811c_9dc5_u32, |sum, word| (sum ^ word).wrapping_mul(0x0100_0193));
@@ -303,7 +339,13 @@ mod tests {
 
     fn sizes(ranks: u32) -> SegmentSizes {
         let (board, room) = (PAGE as u32, PAGE as u32);
-        SegmentSizes { collective_area: board, pool: 0, communicator_slot: room, ring_bulk: 64, ..SegmentSizes::of_node(ranks, WaitMode::Oversubscribed) }
+        SegmentSizes {
+            collective_area: board,
+            pool: 0,
+            communicator_slot: room,
+            ring_bulk: 64,
+            ..SegmentSizes::of_node(ranks, WaitMode::Oversubscribed)
+        }
     }
 
     #[test]
@@ -312,7 +354,9 @@ mod tests {
             let layout = SegmentLayout::new(sizes(ranks)).unwrap();
             let mut areas = vec![Area { offset: 0, bytes: HEADER * 4 }, layout.sleep_words()];
             for rank in 0..ranks {
-                areas.extend([layout.rank_slot(rank), layout.collective_area(rank), layout.pool(rank)].into_iter().flatten());
+                areas.extend(
+                    [layout.rank_slot(rank), layout.collective_area(rank), layout.pool(rank)].into_iter().flatten(),
+                );
                 areas.extend((0..ranks).filter_map(|to| layout.ring(rank, to)));
             }
             areas.extend((0..=COMMUNICATOR_SLOTS).filter_map(|room| layout.communicator_slot(room)));
@@ -324,7 +368,10 @@ mod tests {
             let last = areas.last().unwrap();
             assert!(last.offset + last.bytes <= layout.used() && layout.used() <= layout.bytes());
             assert!(layout.bytes().is_power_of_two());
-            assert_eq!((layout.rank_slot(ranks), layout.ring(0, ranks), layout.collective_area(ranks)), (None, None, None));
+            assert_eq!(
+                (layout.rank_slot(ranks), layout.ring(0, ranks), layout.collective_area(ranks)),
+                (None, None, None)
+            );
         }
     }
 

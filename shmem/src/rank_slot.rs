@@ -142,7 +142,10 @@ impl<'a> OwnedSlot<'a> {
     fn write(&self, state: u32) {
         let facts = self.identity(state);
         for (index, word) in self.slot.words.iter().enumerate().rev().filter(|(index, _)| *index != HEARTBEAT) {
-            word.publish(facts.get(index).copied().unwrap_or(integrity_word(self.occupant.incarnation, index)), Site::Plain);
+            word.publish(
+                facts.get(index).copied().unwrap_or(integrity_word(self.occupant.incarnation, index)),
+                Site::Plain,
+            );
         }
     }
 

@@ -17,7 +17,7 @@
 //! a message.
 
 use crate::layout::{Area, SegmentLayout};
-use crate::segment::{SharedBytes, LINE, STRIDE, Segment, Site, Word};
+use crate::segment::{LINE, STRIDE, Segment, SharedBytes, Site, Word};
 
 /// Most bytes of a payload in the entry itself.
 pub const INLINE: usize = 48;
@@ -185,7 +185,12 @@ impl<'a> Producer<'a> {
     /// # Errors
     /// [`PutError`]; then nothing has changed.
     #[inline]
-    pub fn put_piece(&mut self, note: [u32; 2], bytes: u32, fill: impl FnOnce(SharedBytes<'a>)) -> Result<(), PutError> {
+    pub fn put_piece(
+        &mut self,
+        note: [u32; 2],
+        bytes: u32,
+        fill: impl FnOnce(SharedBytes<'a>),
+    ) -> Result<(), PutError> {
         self.put_piece_with_immediate(note, &[], bytes, fill)
     }
 
@@ -232,7 +237,8 @@ impl<'a> Producer<'a> {
     /// # Errors
     /// [`Corrupted`].
     pub fn is_drained(&mut self) -> Result<bool, Corrupted> {
-        self.consumed = read_count(self.parts.consumed, Site::RingSpace, self.consumed, self.next).map_err(|_| Corrupted)?;
+        self.consumed =
+            read_count(self.parts.consumed, Site::RingSpace, self.consumed, self.next).map_err(|_| Corrupted)?;
         Ok(self.consumed == self.next)
     }
 
@@ -482,7 +488,8 @@ impl<'a> Consumer<'a> {
 
     /// Whether the words that this end published are unchanged. If not, the producer may wait for ever.
     pub fn is_intact(&self) -> bool {
-        self.parts.consumed.own() == self.next && self.parts.returned().is_some_and(|given| given.own() == self.returned)
+        self.parts.consumed.own() == self.next
+            && self.parts.returned().is_some_and(|given| given.own() == self.returned)
     }
 
     /// The word that was published last, on which the producer may be waiting.

@@ -95,7 +95,7 @@ impl Site {
     ];
 }
 
-pub use seam::{SharedBytes, Segment, Word};
+pub use seam::{Segment, SharedBytes, Word};
 
 #[cfg(not(loom))]
 mod seam {

@@ -38,13 +38,13 @@ pub mod selection;
 #[cfg(feature = "std")]
 mod small_broadcast;
 
-use unisono_core::collective::{CollectiveMachine, FailureCause, Failure, CollectiveSpec, Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine, CollectiveSpec, Failure, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 
 use crate::collective_area::{CollectiveAreas, SLOTS};
 use crate::segment::{Segment, Site, Word};
 use crate::slot_collectives::data_op::DataOp;
-use crate::slot_collectives::schedule::{SlotSchedule, Item, offers};
+use crate::slot_collectives::schedule::{Item, SlotSchedule, offers};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 #[cfg(feature = "std")]
@@ -355,7 +355,11 @@ impl<'a> SlotCollectives<'a> {
 
     #[cfg_attr(feature = "optimize_for_size", inline(never))]
     fn item_of(&self, takes: bool) -> Option<Item> {
-        if takes { self.schedule.read_item(self.round, self.item) } else { self.schedule.write_item(self.round, self.item) }
+        if takes {
+            self.schedule.read_item(self.round, self.item)
+        } else {
+            self.schedule.write_item(self.round, self.item)
+        }
     }
 
     /// Moves to the next item that is left; after the last one to the first. Returns whether it comes after this one.

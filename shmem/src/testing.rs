@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::collective_area::{CollectiveAreas, SLOT_HEADER, Members};
+use crate::collective_area::{CollectiveAreas, Members, SLOT_HEADER};
 use crate::segment::Segment;
 
 /// Collective areas on the heap: small slots and chunks, so that short payload takes every path.

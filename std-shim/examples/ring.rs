@@ -11,7 +11,7 @@ use std::time::Instant;
 use unisono::{Rank, Tag, World};
 
 const TOKEN: Tag = Tag(1);
-const LAPS: u64 = 100;
+const ROUNDS: u64 = 100;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let world = World::join()?;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let started = Instant::now();
     let mut token = [0_u64];
-    for _ in 0..LAPS {
+    for _ in 0..ROUNDS {
         // One rank has to send first, or all would wait for each other.
         if rank == 0 {
             world.send(&token, next, TOKEN)?;
@@ -35,12 +35,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     if rank == 0 {
         let size = u64::from(size);
-        let expected = LAPS * (size * (size - 1) / 2);
+        let expected = ROUNDS * (size * (size - 1) / 2);
         if token[0] != expected {
             return Err(format!("the token came back as {}, not {expected}", token[0]).into());
         }
-        let hop = started.elapsed() / u32::try_from(LAPS * size)?;
-        println!("{LAPS} rounds of {size} ranks: the token is {expected}, {hop:?} per hop");
+        let hop = started.elapsed() / u32::try_from(ROUNDS * size)?;
+        println!("{ROUNDS} rounds of {size} ranks: the token is {expected}, {hop:?} per hop");
     }
     world.finish()?;
     Ok(())

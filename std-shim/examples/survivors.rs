@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(CollectiveError::Missing { .. } | CollectiveError::Revoked) => {
                 // Releases the ranks that wait for one that has failed here.
                 now.revoke();
-                survivors = Some(go_on(now, &mut sums)?);
+                survivors = Some(recover(now, &mut sums)?);
             }
             Err(error) => return Err(error.into()),
         }
@@ -70,7 +70,7 @@ fn sum(members: &Communicator, round: u64) -> Result<f64, CollectiveError> {
 }
 
 /// Makes a communicator of the live ranks, and truncates the sums to the rounds that all of them have completed.
-fn go_on(broken: &Communicator, sums: &mut Vec<f64>) -> Result<Communicator, AgreeError> {
+fn recover(broken: &Communicator, sums: &mut Vec<f64>) -> Result<Communicator, AgreeError> {
     let mut left = broken.shrink()?;
     loop {
         let mut done = [sums.len() as u64];

@@ -15,10 +15,10 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use unisono_shmem::host::file::{FileError, Mapping, SegmentFile, reopen};
-use unisono_shmem::host::liveness::{LockOwner, LivenessLocks};
+use unisono_shmem::host::liveness::{LivenessLocks, LockOwner};
 use unisono_shmem::host::wait_strategy::{BlockingWait, Sleepers};
-use unisono_shmem::layout::{SegmentLayout, RANKS_MAX, SegmentSizes, WaitMode};
-use unisono_shmem::rank_slot::{Occupancy, OwnedSlot, RankSlot, Occupant};
+use unisono_shmem::layout::{RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::{Occupancy, Occupant, OwnedSlot, RankSlot};
 use unisono_shmem::segment::Segment;
 
 use arrivals::{Arrivals, Patience, Word};
@@ -206,7 +206,8 @@ impl Node {
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
         let wrong = NodeError::Seats { seats, ranks: ranks.len() };
         let (Some(local), true) = (local, seats as usize == ranks.len()) else { return Err(wrong) };
-        let (Some(seat), Some(sleepers)) = (RankSlot::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
+        let (Some(seat), Some(sleepers)) =
+            (RankSlot::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
         else {
             return Err(wrong);
         };
@@ -307,7 +308,10 @@ impl Node {
         let sits = |local| RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
         (0..self.size()).all(|local| match sits(local) {
             Some(
-                Occupancy::Active(sitter) | Occupancy::Retired(sitter) | Occupancy::Left(sitter) | Occupancy::Failed(sitter),
+                Occupancy::Active(sitter)
+                | Occupancy::Retired(sitter)
+                | Occupancy::Left(sitter)
+                | Occupancy::Failed(sitter),
             ) => sitter.process != 0,
             Some(Occupancy::Free | Occupancy::Corrupt) | None => false,
         })

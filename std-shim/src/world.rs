@@ -19,26 +19,26 @@
 //! started it: one lock guards the process state and is held while a call makes progress. Only collectives must be
 //! started by one thread at a time, since all ranks start them in the same order.
 
+mod biased_lock;
+mod bounce_buffers;
 pub mod collective;
 mod communicator;
+mod datagram_transport;
+mod dispatch;
 mod group;
-mod keys;
-mod ledger;
-mod link;
-mod lock;
-mod mail;
-mod mailbox;
-mod multiple;
-mod near;
-mod parcel;
+mod matching_store;
 mod probe;
 mod process;
 mod progress;
+mod random_keys;
 mod request;
+mod scheduler_slice;
 mod scope;
-mod seat;
-mod slice;
-mod small;
+mod scope_loans;
+mod send_request;
+mod shm_transport;
+mod singleton_guard;
+mod wait_many;
 mod watchdog;
 
 use alloc::sync::Arc;
@@ -58,29 +58,29 @@ use unisono_shmem::layout::WaitMode;
 
 pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
 pub use group::{Group, GroupError};
-pub use multiple::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
-pub use near::{AllocateError, Buffer};
 pub use probe::Message;
 pub use request::{Failure, RequestFailed, Status, Tag};
-pub use scope::{Loan, Request, Scope};
+pub use scope::{RecvRequest, Request, Scope};
+pub use shm_transport::{AllocateError, Buffer};
+pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use collective::context::WORLD;
-use link::Link;
-use process::{Process, Silence, named};
-use progress::{Awaits, Shared};
-use seat::Taken;
+use datagram_transport::DatagramTransport;
+use process::{Process, SilencePolicy, message_context};
+use progress::{SharedProcess, WaitFor};
+use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, Rank, fresh_incarnation};
 use unisono_memory::records::Sizes;
 use unisono_udp::{BindError, Tally};
 
 /// How long `finish` waits for the other ranks before it gives up: effectively without limit.
-const FENCE: Duration = Duration::from_secs(24 * 3600);
+const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// Longest time that the shutdown messages to the other ranks take.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Exit code of a Rust program that panicked.
-const PANICKED: i32 = 101;
+const PANIC_EXIT_CODE: i32 = 101;
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -130,10 +130,10 @@ pub enum WorldError {
 pub struct World {
     communicator: Communicator,
     thread: Option<JoinHandle<()>>,
-    tally: Arc<Tally>,
+    udp_counters: Arc<Tally>,
     finished: bool,
     /// Released last, after everything else has shut down.
-    _seat: Taken,
+    _singleton: SingletonGuard,
 }
 
 impl Deref for World {
@@ -164,13 +164,13 @@ impl World {
         if !transport.device.is_built() {
             return Err(WorldError::Device(transport.device));
         }
-        let seat = Taken::take(settings).ok_or(WorldError::Joined)?;
+        let seat = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
         let size = settings.seat.map_or(1, |seat| seat.size);
-        let device = Link::open(settings, local_address(settings))?;
+        let device = DatagramTransport::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer = Offer { incarnation, lanes: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
         let mut membership = Membership::join(&settings.join_options()?, offer)?;
-        compare(offer.digests, membership.table())?;
+        check_digests(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
@@ -182,14 +182,15 @@ impl World {
             config.probe_queue = DeviceQueue::Interrupt;
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
-        let silence = if answered { Silence::Death } else { Silence::Question };
+        let silence = if answered { SilencePolicy::Fail } else { SilencePolicy::AskAgent };
         let endpoint = Endpoint::new(0, config, Sizes::growing(size as usize).pools());
-        let (tally, bells) = (device.tally(), [device.bell(DeviceQueue::Polled), device.bell(DeviceQueue::Interrupt)]);
-        let pool = transport.eager_pool.map_or(mailbox::POOL, EagerPool::bytes);
+        let (tally, bells) =
+            (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
+        let pool = transport.eager_pool.map_or(matching_store::POOL_BYTES, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
-        process.collectives.watch.set_patience(transport.watchdog);
-        let crowded = match &node {
+        process.collectives.wait_registry.set_threshold(transport.watchdog);
+        let oversubscribed = match &node {
             Some(node) => node.waiting() == WaitMode::Oversubscribed,
             None => match settings.tuning.said_sharing() {
                 Some(ranks) => ranks > 1,
@@ -197,26 +198,26 @@ impl World {
             },
         };
         // Set before any message can arrive: the end of the World closes the barriers of these areas.
-        let on_node = node.as_ref().and_then(|node| collective::NodeGroup::new(node, size));
+        let on_node = node.as_ref().and_then(|node| collective::IntraNodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
-            world.way = on_node.as_ref().map(collective::NodeGroup::way);
-            world.boards = on_node.as_ref().map(collective::NodeGroup::boards);
+            world.barrier_mode = on_node.as_ref().map(collective::IntraNodeGroup::barrier_mode);
+            world.areas = on_node.as_ref().map(collective::IntraNodeGroup::areas);
         }
-        let shared = Arc::new(Shared::new(process, bells, crowded && size > 1));
+        let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
         let thread = progress::start(&shared, progress)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
             shared,
             node,
-            on_node,
+            intra_node: on_node,
             context: WORLD,
-            named: named(WORLD, 0),
+            message_context: message_context(WORLD, 0),
             members: Group::all(size),
-            rounds: AtomicU32::new(0),
+            agreement_rounds: AtomicU32::new(0),
             rank,
             size,
         };
-        Ok(Self { communicator, thread, tally, finished: false, _seat: seat })
+        Ok(Self { communicator, thread, udp_counters: tally, finished: false, _singleton: seat })
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.
@@ -230,17 +231,17 @@ impl World {
     }
 
     /// The counters of the UDP device.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn udp_counters(&self) -> &Tally {
+        &self.udp_counters
     }
 
     /// The device that carries messages to a rank: `shm`, or the datagram device.
     pub fn device_to(&self, rank: Rank) -> DeviceChoice {
-        if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.name() }
+        if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.device_choice() }
     }
 
     /// Bytes of the largest datagram, checksum excluded.
-    pub fn datagram(&self) -> usize {
+    pub fn max_datagram_bytes(&self) -> usize {
         self.shared.lock().device.limits().mtu as usize
     }
 
@@ -260,36 +261,37 @@ impl World {
     /// [`Failure::Aborted`] when the job was aborted meanwhile. A rank's failure is reported only by the requests that
     /// it ends.
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.end()
+        self.shut_down()
     }
 
-    fn end(&mut self) -> Result<(), Failure> {
+    fn shut_down(&mut self) -> Result<(), Failure> {
         self.finished = true;
         // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
         if let Some(node) = &self.node {
             node.retire();
         }
-        self.shared.change(Process::retire_at_end);
-        self.shared.until(Awaits::Anyone, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
-        self.shared.change(Process::stand_at_end);
+        self.shared.with_process(Process::close_receives);
+        self.shared
+            .wait_until(WaitFor::AnyRank, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
+        self.shared.with_process(Process::announce_sends_done);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
-        self.shared.tell(&mut process, Process::hear);
+        self.shared.with_wakeup(&mut process, Process::poll_events);
         process.endpoint.shutdown();
-        process.part(false);
+        process.send_bye(false);
         drop(process);
-        self.wait_until_gone();
+        self.wait_until_departed();
         self.stop();
         if let Some(node) = &self.node {
             node.leave();
         }
         if let Some(membership) = self.shared.lock().membership.take() {
-            let left = membership.leave(FAREWELL);
+            let left = membership.leave(SHUTDOWN_TIMEOUT);
             tracing::debug!(?left, "left");
         }
-        let aborted = self.shared.change(|process| {
+        let aborted = self.shared.with_process(|process| {
             let aborted = process.aborted;
             process.close();
             aborted
@@ -307,15 +309,16 @@ impl World {
     /// Waits until all other ranks have reached the fence, and answers them meanwhile.
     fn fence(&self) -> Result<(), AwaitError> {
         let Some(mut membership) = self.shared.lock().membership.take() else { return Ok(()) };
-        let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.bell());
+        let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.waiter());
         let fenced = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let fenced = membership.fence(FENCE);
+                let fenced = membership.fence(FENCE_TIMEOUT);
                 done.store(true, core::sync::atomic::Ordering::Release);
-                bell.ring();
+                bell.wake();
                 fenced
             });
-            self.shared.until(Awaits::Bell, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
+            self.shared
+                .wait_until(WaitFor::Notification, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
             waiting.join().unwrap_or(Err(AwaitError::Aborted))
         });
         self.shared.lock().membership = Some(membership);
@@ -337,16 +340,16 @@ impl Drop for World {
             return;
         }
         if std::thread::panicking() {
-            self.give_up();
+            self.abort();
             self.stop();
-        } else if let Err(error) = self.end() {
+        } else if let Err(error) = self.shut_down() {
             tracing::error!(%error, "the job did not finish cleanly");
         }
     }
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.
-fn compare(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
+fn check_digests(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
     let other = (0..).zip(table).find(|(_, entry)| entry.digests != own);
     other.map_or(Ok(()), |(rank, entry)| {
         let is_tuning = entry.digests.tuning != own.tuning;
@@ -358,12 +361,12 @@ fn compare(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
 /// The address at which the other ranks reach this process: the source address of its route to the rendezvous server.
 fn local_address(settings: &Settings) -> IpAddr {
     let Some(place) = &settings.bootstrap else { return Ipv4Addr::LOCALHOST.into() };
-    let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(reach));
+    let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(source_address));
     reached.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }
 
 /// The source address of datagrams to `there`; sends nothing.
-fn reach(there: SocketAddr) -> Option<IpAddr> {
+fn source_address(there: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { core::net::Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;

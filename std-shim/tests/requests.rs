@@ -10,8 +10,8 @@ use std::thread;
 use job::{EVERY_WAY, data, everywhere, job, job_over};
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{
-    Failure, Loan, Rank, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all, wait_any,
-    wait_some,
+    Failure, Rank, RecvRequest, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all,
+    wait_any, wait_some,
 };
 
 /// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
@@ -41,8 +41,9 @@ fn one_after_the_other_ends_in_the_order_of_the_messages() {
             }
             let mut buffers = vec![vec![0; words]; ORDER.len()];
             world.scope(|scope| {
-                let lend = |(tag, buffer)| scope.lend(buffer, Rank(0), Tag(tag)).expect("started");
-                let mut loans: Vec<(u32, Loan<'_, u32>)> = (0..)
+                let lend =
+                    |(tag, buffer)| scope.immediate_receive_returning(buffer, Rank(0), Tag(tag)).expect("started");
+                let mut loans: Vec<(u32, RecvRequest<'_, u32>)> = (0..)
                     .zip(buffers.iter_mut().map(Vec::as_mut_slice))
                     .map(|(tag, buffer)| (tag, lend((tag, buffer))))
                     .collect();
@@ -174,7 +175,7 @@ fn a_send_that_completes_at_once_is_returned_once_and_a_request_may_be_listed_tw
 type TestOfOne = fn(&[Flipping<'_>; 1]) -> Option<bool>;
 
 /// Returns `[in progress, completed]` by turns.
-struct Flipping<'scope>(Cell<usize>, [Loan<'scope, u32>; 2]);
+struct Flipping<'scope>(Cell<usize>, [RecvRequest<'scope, u32>; 2]);
 
 impl<'scope> AsRef<Request<'scope>> for Flipping<'scope> {
     fn as_ref(&self) -> &Request<'scope> {
@@ -196,8 +197,8 @@ fn an_as_ref_that_changes_is_called_once() {
             for test in tests {
                 let (mut never, mut matched) = ([7_u32], [0_u32]);
                 world.scope(|scope| {
-                    let under_way = scope.lend(&mut never, own, Tag(1)).expect("started");
-                    let ended = scope.lend(&mut matched, own, Tag(2)).expect("started");
+                    let under_way = scope.immediate_receive_returning(&mut never, own, Tag(1)).expect("started");
+                    let ended = scope.immediate_receive_returning(&mut matched, own, Tag(2)).expect("started");
                     world.send(&[5_u32], own, Tag(2)).expect("sent");
                     let one = [Flipping(Cell::new(turn), [under_way, ended])];
                     assert_eq!(test(&one), [None, Some(true)][turn]);
@@ -363,13 +364,13 @@ fn a_receive_is_cancelled_and_its_buffer_posted_again() {
             }
             let mut memory = vec![7; words];
             world.scope(|scope| {
-                let loan = scope.lend(&mut memory, other, Tag(1)).expect("started");
+                let loan = scope.immediate_receive_returning(&mut memory, other, Tag(1)).expect("started");
                 assert!(!loan.is_done() && loan.test().is_none());
                 assert!(loan.cancel() && !loan.cancel() && loan.is_done());
                 assert_eq!(wait_any([&loan]), Ok(None));
                 let (ended, buffer) = loan.wait();
                 assert!(ended == Ok(None) && buffer.iter().all(|word| *word == 7), "as it was");
-                let loan = scope.lend(buffer, other, Tag(1)).expect("started");
+                let loan = scope.immediate_receive_returning(buffer, other, Tag(1)).expect("started");
                 world.send(&[1_u8], other, GO).expect("sent");
                 while !loan.is_done() {}
                 assert!(!loan.cancel(), "it has matched its message");

@@ -89,7 +89,7 @@ fn what_is_shorter_leaves_the_rest_and_what_is_longer_is_an_error() {
                         Err(Failure::Truncated { bytes }) if bytes == words as u64 * 4 + 4
                     ));
                 } else if words * 4 + 4 > world.eager_limit() {
-                    assert_eq!(ended, Err(Failure::TooLongForReceive(other)));
+                    assert_eq!(ended, Err(Failure::RemoteTruncated(other)));
                 } else {
                     assert_eq!(ended.expect("arrives").bytes, words * 4);
                     assert_eq!((&both[..words], both[words]), (&*data(0, words), data(1, words + 1)[words]));
@@ -196,7 +196,7 @@ fn a_rank_at_its_end_ends_it() {
         if world.rank() == Rank(0) {
             let (long, mut got, other) = (data(3, 60_000), [0_u32], Rank(1));
             let failed = world.send_receive_into(&long, other, TAG, &mut got, other, TAG);
-            assert_eq!(failed, Err(Failure::Parted(other)));
+            assert_eq!(failed, Err(Failure::PeerFinished(other)));
         }
         world.finish().expect("all ranks finish");
     });

@@ -11,18 +11,18 @@ use std::time::Instant;
 use job::{data, everywhere, job};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use unisono::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::{Communicator, Failure, Loan, Rank, Request, Scope, Tag, World, wait_any};
+use unisono::{Communicator, Failure, Rank, RecvRequest, Request, Scope, Tag, World, wait_any};
 
 assert_impl_all!(Scope<'static, 'static>: Send, Sync);
 assert_impl_all!(Request<'static>: Send);
-assert_impl_all!(Loan<'static, u32>: Send);
+assert_impl_all!(RecvRequest<'static, u32>: Send);
 assert_impl_all!(CollectiveRequest<'static>: Send);
 assert_impl_all!(PersistentRequest<'static, u32>: Send);
 assert_impl_all!(Communicator: Send, Sync);
 // A request is not waited for concurrently; a buffer may move only to threads that its elements may move to.
 assert_not_impl_any!(Request<'static>: Sync);
 assert_not_impl_any!(CollectiveRequest<'static>: Sync);
-assert_not_impl_any!(Loan<'static, PhantomData<*const u8>>: Send);
+assert_not_impl_any!(RecvRequest<'static, PhantomData<*const u8>>: Send);
 assert_not_impl_any!(PersistentRequest<'static, PhantomData<*const u8>>: Send);
 
 /// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
@@ -38,7 +38,7 @@ fn begin_here_and_wait_there(world: &World, words: usize) {
     let (one, two) = (data(own, words), data(own + 2, words));
     let (mut into, mut lent, mut dropped) = (vec![0; words], vec![0; words], vec![0; words]);
     world.scope(|scope| {
-        let loan = scope.lend(&mut lent, other, Tag(2)).expect("started");
+        let loan = scope.immediate_receive_returning(&mut lent, other, Tag(2)).expect("started");
         let receive = scope.immediate_receive_into(&mut into, other, Tag(1)).expect("started");
         let _ = scope.immediate_receive_into(&mut dropped, other, Tag(3)).expect("started");
         let first = scope.immediate_send(&one, other, Tag(1)).expect("started");
@@ -89,7 +89,7 @@ fn threads_share_a_scope(world: &World) {
                     let scope = if number == 0 { scope } else { scope.on(elsewhere) };
                     let mut buffer = buffer.as_mut_slice();
                     for words in (1..=ROUNDS).map(|round| round * 28) {
-                        let loan = scope.lend(buffer, other, tag).expect("started");
+                        let loan = scope.immediate_receive_returning(buffer, other, tag).expect("started");
                         let send = scope.immediate_send(&sent[..words], other, tag).expect("started");
                         let (status, back) = loan.wait();
                         assert_eq!(status.expect("arrives").expect("a message").bytes, words * 4);

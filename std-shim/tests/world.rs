@@ -137,7 +137,7 @@ fn message_longer_than_its_receive_is_an_error_at_both_ends_or_at_the_receiver()
                 if world.rank() == Rank(0) {
                     let sent = world.send(&data(1, words), Rank(1), TAG);
                     let announced = words * 4 > long;
-                    assert_eq!(sent, if announced { Err(Failure::TooLongForReceive(Rank(1))) } else { Ok(()) });
+                    assert_eq!(sent, if announced { Err(Failure::RemoteTruncated(Rank(1))) } else { Ok(()) });
                 } else {
                     let failed = world.receive_into(&mut [0_u32; 3], Rank(0), TAG);
                     assert_eq!(failed, Err(Failure::Truncated { bytes: words as u64 * 4 }));
@@ -204,7 +204,7 @@ fn buffers_are_returned_and_posted_again() {
             let mut memory = [[0_u32; 500]; 2];
             world.scope(|scope| {
                 let [first, second] = &mut memory;
-                let lend = |buffer| scope.lend(buffer, Rank(0), TAG).expect("started");
+                let lend = |buffer| scope.immediate_receive_returning(buffer, Rank(0), TAG).expect("started");
                 let mut loans = vec![lend(first.as_mut_slice()), lend(second)];
                 for round in 0..ROUNDS {
                     let (status, buffer) = loans.remove(0).wait();
@@ -596,9 +596,9 @@ fn requests_that_wait_for_a_finished_rank_fail() {
                 world.receive_into(&mut word, last, TAG).expect("sent");
             }
             for _ in 0..2 {
-                assert_eq!(world.receive_into(&mut word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+                assert_eq!(world.receive_into(&mut word, left, TAG), Err(Failure::PeerFinished(left)), "{over:?}");
             }
-            assert_eq!(world.synchronous_send(&word, left, TAG), Err(Failure::Parted(left)), "{over:?}");
+            assert_eq!(world.synchronous_send(&word, left, TAG), Err(Failure::PeerFinished(left)), "{over:?}");
             world.finish().expect("a good end");
         });
     }

@@ -43,7 +43,7 @@ impl Form {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Collective {
     /// The kind.
-    pub verb: CollectiveKind,
+    pub kind: CollectiveKind,
     /// The form.
     pub form: Form,
 }
@@ -51,17 +51,21 @@ pub struct Collective {
 impl Collective {
     /// All combinations that exist.
     pub fn all() -> Vec<Self> {
-        let forms = |verb| Form::ALL.map(|(_, form)| Self { verb, form });
+        let forms = |verb| Form::ALL.map(|(_, form)| Self { kind: verb, form });
         CollectiveKind::ALL.into_iter().flat_map(forms).filter(|one| one.exists()).collect()
     }
 
     const fn exists(self) -> bool {
         match self.form {
             Form::Blocking | Form::Immediate | Form::Persistent => true,
-            Form::InPlace => !matches!(self.verb, CollectiveKind::Barrier | CollectiveKind::Broadcast),
+            Form::InPlace => !matches!(self.kind, CollectiveKind::Barrier | CollectiveKind::Broadcast),
             Form::Varying => matches!(
-                self.verb,
-                CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter
+                self.kind,
+                CollectiveKind::Gather
+                    | CollectiveKind::Scatter
+                    | CollectiveKind::Allgather
+                    | CollectiveKind::Alltoall
+                    | CollectiveKind::ReduceScatter
             ),
         }
     }
@@ -75,20 +79,20 @@ impl Collective {
 impl fmt::Display for Collective {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = Form::ALL.iter().find(|(_, form)| *form == self.form).map_or("", |(name, _)| name);
-        write!(to, "{}:{form}", self.verb.name())
+        write!(to, "{}:{form}", self.kind.name())
     }
 }
 
 /// Why a round failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum RoundError {
     /// It failed.
     Failed(CollectiveError),
     /// Wrong data, of this rank where they are one rank's alone.
     Wrong(Option<u32>),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RoundError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(error) => error.fmt(to),
@@ -98,7 +102,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl From<CollectiveError> for Trouble {
+impl From<CollectiveError> for RoundError {
     fn from(error: CollectiveError) -> Self {
         Self::Failed(error)
     }

@@ -41,19 +41,19 @@ pub use self::{
     on_shmem::ShmemFixture,
     on_sim::SimFixture,
     on_udp::UdpFixture,
-    store::Store,
-    violation::Breach,
+    store::TestMemory,
+    violation::ContractViolation,
 };
 #[cfg(feature = "verbs")]
 pub use on_ud::UdFixture;
-use test_bench::Bench;
+use test_bench::TestBench;
 
 /// The devices under test and their environment.
 pub trait Fixture {
     /// The device.
     type Device: Device;
     /// Its memory.
-    type Memory: Store<Address = <Self::Device as Device>::Address>;
+    type Memory: TestMemory<Address = <Self::Device as Device>::Address>;
 
     /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for
     /// all of them. Called once.
@@ -74,7 +74,7 @@ pub enum Outcome {
     /// The case does not apply, for this reason.
     Skipped(&'static str),
     /// The promise was broken.
-    Broken(Breach),
+    Broken(ContractViolation),
 }
 
 /// A case and its outcome.
@@ -97,7 +97,7 @@ enum Needs {
 struct Case<F: Fixture> {
     name: &'static str,
     needs: Needs,
-    run: fn(&mut Bench<F>) -> Result<(), Breach>,
+    run: fn(&mut TestBench<F>) -> Result<(), ContractViolation>,
 }
 
 /// Names each function as its case.
@@ -136,7 +136,7 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
 /// Runs every case, each on a fixture of its own.
 pub fn examine<F: Fixture>(make: impl Fn() -> F) -> Vec<Finding> {
     let examine = |case: Case<F>| {
-        let mut bench = Bench::new(make());
+        let mut bench = TestBench::new(make());
         let outcome = match case.needs {
             Needs::FaultlessLink | Needs::Interrupts if bench.is_faulty() => Outcome::Skipped("the link is faulty"),
             Needs::Interrupts if !bench.limits().interrupts => Outcome::Skipped("there is no interrupt lane"),

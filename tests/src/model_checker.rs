@@ -49,7 +49,7 @@ pub trait Model {
 
 /// Which state is expanded next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
+pub enum SearchOrder {
     /// The oldest: paths to failures are shortest.
     #[default]
     Breadth,
@@ -61,7 +61,7 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explorer {
     /// Which state is expanded next.
-    pub order: Order,
+    pub order: SearchOrder,
     /// A run that finds more states stops and fails.
     pub most_states: u32,
 }
@@ -69,7 +69,7 @@ pub struct Explorer {
 impl Default for Explorer {
     /// Breadth first, up to 3 × 10⁷ states.
     fn default() -> Self {
-        Self { order: Order::Breadth, most_states: 30_000_000 }
+        Self { order: SearchOrder::Breadth, most_states: 30_000_000 }
     }
 }
 
@@ -98,7 +98,7 @@ pub enum Answer {
 
 /// An exploration.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Report {
+pub struct ExplorationReport {
     /// The result.
     pub answer: Answer,
     /// States found.
@@ -115,7 +115,7 @@ pub struct Report {
     pub complete: bool,
 }
 
-impl Report {
+impl ExplorationReport {
     /// Whether everything was explored and nothing found.
     pub fn holds(&self) -> bool {
         self.answer == Answer::Holds && self.complete
@@ -129,7 +129,7 @@ struct Origin {
     action: u16,
 }
 
-struct Waiting<S> {
+struct PendingState<S> {
     index: u32,
     depth: u32,
     state: S,
@@ -143,12 +143,12 @@ struct Exploration<'m, M: Model> {
     ordinals: Vec<u16>,
     finished: Vec<u32>,
     transitions: Vec<[u32; 2]>,
-    waiting: VecDeque<Waiting<M::State>>,
+    waiting: VecDeque<PendingState<M::State>>,
     depth: u32,
 }
 
 /// Why an exploration ended early.
-enum End {
+enum EarlyEnd {
     Violated { rule: &'static str, index: u32 },
     Capped,
 }
@@ -158,7 +158,7 @@ impl Explorer {
     ///
     /// # Panics
     /// When the model turns out not to be deterministic.
-    pub fn explore<M: Model>(self, model: &M) -> Report {
+    pub fn explore<M: Model>(self, model: &M) -> ExplorationReport {
         reset_peak();
         let start = Instant::now();
         let mut exploration = Exploration {
@@ -177,15 +177,15 @@ impl Explorer {
         let (depth, transitions) = (exploration.depth, exploration.transitions.len() as u64);
         let (answer, complete) = exploration.answer(end);
         let seconds = start.elapsed().as_secs_f64();
-        Report { answer, states, transitions, depth, seconds, peak_bytes: peak(), complete }
+        ExplorationReport { answer, states, transitions, depth, seconds, peak_bytes: peak(), complete }
     }
 }
 
 impl<M: Model> Exploration<'_, M> {
-    fn run(&mut self) -> Result<(), End> {
+    fn run(&mut self) -> Result<(), EarlyEnd> {
         self.visit(self.model.initial(), Origin { state: 0, action: 0 }, 0)?;
         let mut actions = Vec::new();
-        while let Some(Waiting { index, depth, state }) = self.take() {
+        while let Some(PendingState { index, depth, state }) = self.take() {
             actions.clear();
             self.model.actions(&state, &mut actions);
             for (ordinal, action) in actions.iter().enumerate() {
@@ -200,15 +200,15 @@ impl<M: Model> Exploration<'_, M> {
         Ok(())
     }
 
-    fn take(&mut self) -> Option<Waiting<M::State>> {
+    fn take(&mut self) -> Option<PendingState<M::State>> {
         match self.explorer.order {
-            Order::Breadth => self.waiting.pop_front(),
-            Order::Depth => self.waiting.pop_back(),
+            SearchOrder::Breadth => self.waiting.pop_front(),
+            SearchOrder::Depth => self.waiting.pop_back(),
         }
     }
 
     /// The index of a state, which waits to be expanded if it is new.
-    fn visit(&mut self, state: M::State, origin: Origin, depth: u32) -> Result<u32, End> {
+    fn visit(&mut self, state: M::State, origin: Origin, depth: u32) -> Result<u32, EarlyEnd> {
         let (index, new) = self.visited.insert(Fingerprint::of(&state));
         if !new {
             return Ok(index);
@@ -217,23 +217,23 @@ impl<M: Model> Exploration<'_, M> {
         self.ordinals.push(origin.action);
         self.depth = self.depth.max(depth);
         if let Some(rule) = self.model.violation(&state) {
-            return Err(End::Violated { rule, index });
+            return Err(EarlyEnd::Violated { rule, index });
         }
         if self.visited.len() > self.explorer.most_states {
-            return Err(End::Capped);
+            return Err(EarlyEnd::Capped);
         }
         if self.model.finished(&state) {
             self.finished.push(index);
         }
-        self.waiting.push_back(Waiting { index, depth, state });
+        self.waiting.push_back(PendingState { index, depth, state });
         Ok(index)
     }
 
     /// The answer, and whether every state was visited.
-    fn answer(self, end: Result<(), End>) -> (Answer, bool) {
+    fn answer(self, end: Result<(), EarlyEnd>) -> (Answer, bool) {
         match end {
-            Err(End::Capped) => (Answer::Capped, false),
-            Err(End::Violated { rule, index }) => (Answer::Violated { rule, trace: self.trace(index) }, false),
+            Err(EarlyEnd::Capped) => (Answer::Capped, false),
+            Err(EarlyEnd::Violated { rule, index }) => (Answer::Violated { rule, trace: self.trace(index) }, false),
             Ok(()) => (self.stuck().unwrap_or(Answer::Holds), true),
         }
     }
@@ -258,7 +258,7 @@ impl<M: Model> Exploration<'_, M> {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ExplorationReport {
     /// One line of figures; the trace of a failure follows.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { answer, states, transitions, depth, seconds, peak_bytes, complete } = self;

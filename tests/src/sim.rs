@@ -46,13 +46,13 @@ mod tests;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::{TxReason, DeviceQueue};
+use unisono_core::device::{DeviceQueue, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_udp::fault::Faults;
 
 pub use self::{
     config::{CHECKSUM, Completion, Config, Link},
-    counts::{Counts, Dropped},
+    counts::{DatagramCounts, Dropped},
     device::{SimDevice, SimReceived, SimToken},
     memory::{SimAddress, SimMemory},
 };
@@ -84,7 +84,7 @@ pub struct Step {
 
 /// An event of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sight {
+pub enum DatagramFate {
     /// It was flushed.
     Sent,
     /// It reached a receive slot.
@@ -95,11 +95,11 @@ pub enum Sight {
 
 /// A datagram at one point of its way.
 #[derive(Clone, Copy, Debug)]
-pub struct Sighting<'a> {
+pub struct DatagramTrace<'a> {
     /// The time, in nanoseconds.
     pub at: u64,
     /// What happened.
-    pub what: Sight,
+    pub what: DatagramFate,
     /// Its sender, as its address says.
     pub from: NodeId,
     /// Its receiver.
@@ -114,7 +114,7 @@ pub struct Sighting<'a> {
 
 /// A datagram that leaves, for [`Network::tamper`].
 #[derive(Debug)]
-pub struct Passing<'a> {
+pub struct OutgoingDatagram<'a> {
     /// The time, in nanoseconds.
     pub at: u64,
     /// Its sender.
@@ -129,7 +129,7 @@ pub struct Passing<'a> {
 
 /// Decision about a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum TamperVerdict {
     /// It is forwarded.
     Pass,
     /// It is lost.
@@ -225,7 +225,7 @@ impl Network {
     }
 
     /// Undoes a [`cut`](Self::cut).
-    pub fn mend(&self, from: NodeId, to: NodeId) {
+    pub fn restore(&self, from: NodeId, to: NodeId) {
         self.fabric.borrow_mut().cuts.remove(&(from.0, to.0));
     }
 
@@ -240,7 +240,7 @@ impl Network {
     }
 
     /// Undoes all cuts.
-    pub fn mend_all(&self) {
+    pub fn restore_all(&self) {
         self.fabric.borrow_mut().cuts.clear();
     }
 
@@ -274,17 +274,17 @@ impl Network {
     }
 
     /// Shows every datagram when it is sent, delivered or dropped. `watch` must not use the network.
-    pub fn watch(&self, watch: impl FnMut(&Sighting<'_>) + 'static) {
+    pub fn watch(&self, watch: impl FnMut(&DatagramTrace<'_>) + 'static) {
         self.fabric.borrow_mut().watch = Some(Box::new(watch));
     }
 
     /// Lets the harness change or take each datagram as it leaves. `tamper` must not use the network.
-    pub fn tamper(&self, tamper: impl FnMut(&mut Passing<'_>) -> Verdict + 'static) {
+    pub fn tamper(&self, tamper: impl FnMut(&mut OutgoingDatagram<'_>) -> TamperVerdict + 'static) {
         self.fabric.borrow_mut().tamper = Some(Box::new(tamper));
     }
 
     /// Counts of all datagrams.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> DatagramCounts {
         self.fabric.borrow().counts
     }
 

@@ -16,17 +16,17 @@ use std::time::Instant;
 
 use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
-use unisono_core::endpoint::{Handler, Config, Event, Verdict};
+use unisono_core::endpoint::{Config, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::{make_progress, receive, transmit};
 use unisono_memory::records::{ProcessEndpoint, Sizes, grow};
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::ud::{Domain, UdOptions, Path, QueueChoice, Ud};
+use unisono_verbs::ud::{Domain, Path, QueueChoice, Ud, UdOptions};
 
 pub use address_handles::{Handles, handles};
-pub use buffer_release::lending;
-pub use compare::{Contender, Measure, interval, median, stir};
-pub use failed_creation::half_made;
+pub use buffer_release::buffer_release;
+pub use compare::{Contender, Measure, interval, median, wake_processors};
+pub use failed_creation::failed_creation;
 pub use faults::{link_failure, overrun, queue_failure, removal};
 pub use groups::multicast;
 pub use scale::{Footprint, footprint};
@@ -63,18 +63,18 @@ pub fn device(adapter: Adapter<'_>, peers: u32) -> Outcome<Ud<Address>> {
 }
 
 /// Connects all devices as peers 0, 1, …, each with an address handle.
-pub fn introduce(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
+pub fn connect_devices(devices: &mut [&mut Ud<Address>]) -> Outcome<()> {
     let paths: Vec<_> = devices.iter().map(|device| device.local()).collect();
     for device in devices {
         for (peer, path) in (0..).map(PeerId).zip(&paths) {
-            know(device, peer, *path)?;
+            add_path(device, peer, *path)?;
         }
     }
     Ok(())
 }
 
 /// Sets a peer's path, and waits for its address handle.
-fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
+fn add_path(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
     let mtu = device.limits().mtu;
     device.set_path(peer, path, mtu)?;
     device.request_path(PathRequest::Resolve(peer));
@@ -85,14 +85,14 @@ fn know(device: &mut Ud<Address>, peer: PeerId, path: Path) -> Outcome<()> {
 
 /// A handler that only counts messages.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct MessageCounter {
     /// Counters.
     pub counters: Counters,
     /// Eager messages.
     pub messages: u32,
 }
 
-impl Handler for Counted {
+impl Handler for MessageCounter {
     fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
         self.messages += 1;
         Verdict::Release
@@ -105,7 +105,7 @@ impl Handler for Counted {
 }
 
 /// An endpoint with its device and memory.
-pub struct End {
+pub struct VerbsEnd {
     clock: Instant,
     /// The endpoint.
     pub endpoint: ProcessEndpoint,
@@ -114,10 +114,10 @@ pub struct End {
     /// Regions registered with the adapter.
     pub regions: Regions,
     /// The message handler.
-    pub above: Counted,
+    pub counter: MessageCounter,
 }
 
-impl End {
+impl VerbsEnd {
     /// The end of `rank` among `size`, on an adapter. All ends share a clock.
     pub fn new(rank: u32, size: u32, adapter: Adapter<'_>, clock: Instant) -> Outcome<Self> {
         let device = device(adapter, size)?;
@@ -128,7 +128,7 @@ impl End {
             // SAFETY: one thread uses the table, and frees nothing that a posting may name.
             regions: unsafe { Regions::of(device.domain().clone()) },
             device,
-            above: Counted::default(),
+            counter: MessageCounter::default(),
         })
     }
 
@@ -136,21 +136,21 @@ impl End {
     pub fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Self; 2]> {
         let clock = Instant::now();
         let [mut here, mut there] = [Self::new(0, 2, adapters[0], clock)?, Self::new(1, 2, adapters[1], clock)?];
-        introduce(&mut [&mut here.device, &mut there.device])?;
-        here.meet(1);
-        there.meet(0);
+        connect_devices(&mut [&mut here.device, &mut there.device])?;
+        here.add_peer(1);
+        there.add_peer(0);
         Ok([here, there])
     }
 
     /// Connects the peer of that rank.
-    fn know(&mut self, rank: u32, path: Path) -> Outcome<()> {
-        know(&mut self.device, PeerId(rank), path)?;
-        self.meet(rank);
+    fn connect(&mut self, rank: u32, path: Path) -> Outcome<()> {
+        add_path(&mut self.device, PeerId(rank), path)?;
+        self.add_peer(rank);
         Ok(())
     }
 
     /// Adds the peer of that rank, whose path the device has, to the endpoint.
-    fn meet(&mut self, rank: u32) {
+    fn add_peer(&mut self, rank: u32) {
         let (now, mtu) = (self.now(), self.device.limits().mtu);
         self.endpoint.add_peer(now, PeerId(rank), incarnation(rank), mtu);
     }
@@ -168,20 +168,20 @@ impl End {
 
     /// As [`drive`](Self::drive), at that time.
     pub fn drive_at(&mut self, now: u64) -> bool {
-        let Self { endpoint, device, regions, above, .. } = self;
+        let Self { endpoint, device, regions, counter: above, .. } = self;
         grow(endpoint, now);
         make_progress(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET)
     }
 
     /// Handles arrivals. Returns whether there were any.
     pub fn receive_at(&mut self, now: u64) -> bool {
-        let Self { endpoint, device, regions, above, .. } = self;
+        let Self { endpoint, device, regions, counter: above, .. } = self;
         receive(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET)
     }
 
     /// Transmits pending datagrams.
     pub fn transmit_at(&mut self, now: u64) {
-        let Self { endpoint, device, regions, above, .. } = self;
+        let Self { endpoint, device, regions, counter: above, .. } = self;
         transmit(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET);
     }
 

@@ -7,20 +7,24 @@ use std::thread::{Builder, JoinHandle};
 use proptest::prelude::*;
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::messages::{Ended, MessageError, Messages, Mode, Request, SLOT, Status, Store};
-use unisono_node::self_check::messages::{self, Desk};
-use unisono_shmem::am_header::{self, EAGER, FRAGMENT, HEADER, EAGER_WITH_HEADER, HELLO, STEP, STEP_RTS, NOTIFICATION};
-use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes, WaitMode};
-use unisono_shmem::rank_slot::{RankSlot, Occupant};
+use unisono_node::messages::{Completed, MessageError, MessageStorage, Messages, Mode, Request, SLOT, Status};
+use unisono_node::self_check::messages::{self, ExchangeBuffers};
+use unisono_shmem::am_header::{self, EAGER, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, NOTIFICATION, STEP, STEP_RTS};
+use unisono_shmem::layout::{PAGE, SegmentLayout, SegmentSizes, WaitMode};
+use unisono_shmem::rank_slot::{Occupant, RankSlot};
 use unisono_shmem::ring::Producer;
 use unisono_shmem::segment::{Segment, Site};
 
 const REQUESTS: usize = 64;
-type Memory = Store<'static, 4, 4200, REQUESTS, 8>;
+type Memory = MessageStorage<'static, 4, 4200, REQUESTS, 8>;
 
 /// A segment that lives as long as the tests.
 fn segment(ranks: u32) -> (Segment<'static>, SegmentLayout) {
-    let sizes = SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ..SegmentSizes::of_node(ranks, WaitMode::Dedicated) };
+    let sizes = SegmentSizes {
+        collective_area: PAGE as u32,
+        pool: PAGE as u32,
+        ..SegmentSizes::of_node(ranks, WaitMode::Dedicated)
+    };
     let layout = SegmentLayout::new(sizes).expect("sizes that fit");
     let memory = Vec::leak(vec![0_u64; layout.bytes() / 8]);
     // SAFETY: it is never freed, and used through segments alone.
@@ -30,7 +34,8 @@ fn segment(ranks: u32) -> (Segment<'static>, SegmentLayout) {
 }
 
 fn join(segment: Segment<'static>, local: u32) -> Member<'static> {
-    Member::join(segment, local, Occupant { rank: local, incarnation: 77 + local, process: 0 }).expect("a free rank slot")
+    Member::join(segment, local, Occupant { rank: local, incarnation: 77 + local, process: 0 })
+        .expect("a free rank slot")
 }
 
 /// A thread with room for a store, which is built on the stack here.
@@ -39,12 +44,12 @@ fn roomy<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHa
 }
 
 fn node(member: Member<'static>) -> Messages<'static> {
-    Messages::new(member, Box::leak(Box::<Memory>::default()).lend()).expect("the storage is large enough")
+    Messages::new(member, Box::leak(Box::<Memory>::default()).slices()).expect("the storage is large enough")
 }
 
-fn desk(quarry: &'static [u8]) -> Desk<'static> {
+fn exchange_buffers(quarry: &'static [u8]) -> ExchangeBuffers<'static> {
     let posted = [(); messages::POSTED].map(|()| memory(messages::POSTED_LONGEST));
-    Desk { quarry, into: memory(messages::LONGEST), posted }
+    ExchangeBuffers { pattern: quarry, into: memory(messages::LONGEST), posted }
 }
 
 fn memory(bytes: usize) -> &'static mut [u8] {
@@ -80,11 +85,11 @@ impl Pair {
     }
 
     fn sent(&mut self, request: Request) -> Option<Result<(), MessageError>> {
-        self.0[0].take(request).map(|ended| ended.result.map(drop))
+        self.0[0].take_completed(request).map(|ended| ended.result.map(drop))
     }
 
     fn received(&mut self, request: Request) -> Option<(Result<Status, MessageError>, &'static [u8])> {
-        self.0[1].take(request).map(|Ended { result, buffer }| (result, &*buffer))
+        self.0[1].take_completed(request).map(|Completed { result, buffer }| (result, &*buffer))
     }
 }
 
@@ -96,15 +101,15 @@ fn with_room(body: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn letters_among_three_nodes_come_as_sent() {
+fn messages_among_three_nodes_arrive_as_sent() {
     let (segment, _) = segment(3);
-    let quarry = memory(messages::QUARRY);
-    messages::dig(quarry);
+    let quarry = memory(messages::PATTERN_BYTES);
+    messages::fill_pattern(quarry);
     let quarry: &'static [u8] = quarry;
     let members = [0, 1, 2].map(|local| join(segment, local));
     let ends = members.map(|member| {
         roomy(move || {
-            let (mut messages, mut desk) = (node(member), desk(quarry));
+            let (mut messages, mut desk) = (node(member), exchange_buffers(quarry));
             let mut group = Group::new(member).expect("a collective area");
             let come: Result<u32, _> = (0..130)
                 .map(|burst| {
@@ -169,8 +174,7 @@ fn a_short_receive_reports_the_length_and_so_does_an_announced_send() {
             let (result, _) = pair.received(receive).expect("it has ended");
             assert_eq!(result, Err(MessageError::Truncated { bytes: bytes as u64 }));
             let sent = pair.sent(send);
-            let expected =
-                if bytes > am_header::EAGER_LIMIT { Err(MessageError::TooLongForReceive(1)) } else { Ok(()) };
+            let expected = if bytes > am_header::EAGER_LIMIT { Err(MessageError::RemoteTruncated(1)) } else { Ok(()) };
             assert_eq!(sent, Some(expected), "{bytes} bytes");
         }
     });
@@ -200,7 +204,7 @@ fn a_synchronous_send_ends_with_its_receive_and_a_cancelled_receive_matches_noth
                 Some((Ok(bytes), pattern(bytes, 2)))
             );
             assert_eq!(pair.sent(send), Some(Ok(())));
-            assert_eq!(pair.0[0].take(send).map(|ended| ended.result), Some(Err(MessageError::NoRequest)));
+            assert_eq!(pair.0[0].take_completed(send).map(|ended| ended.result), Some(Err(MessageError::NoRequest)));
         }
     });
 }
@@ -215,7 +219,7 @@ fn a_node_sends_to_itself() {
             one.send(pattern(bytes, 3), 0, 5, Mode::Synchronous, &mut || {}).expect("it takes part");
             // Its last fragments are in the ring.
             while one.poll() {}
-            let ended = one.take(receive).expect("it is matched");
+            let ended = one.take_completed(receive).expect("it is matched");
             assert_eq!((ended.result, &*ended.buffer), (Ok(Status { source: 0, tag: 5, bytes }), pattern(bytes, 3)));
         }
     });
@@ -224,7 +228,7 @@ fn a_node_sends_to_itself() {
 #[test]
 fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
     with_room(|| {
-        for (leaves, expected) in [(false, MessageError::Failed(0)), (true, MessageError::Parted(0))] {
+        for (leaves, expected) in [(false, MessageError::Failed(0)), (true, MessageError::PeerFinished(0))] {
             let mut pair = Pair::new();
             let seat = {
                 let member = *pair.0[0].member();
@@ -248,7 +252,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
             for _ in 0..5000 {
                 other.poll();
             }
-            let mut result = |request: Request| other.take(request).map(|ended| ended.result);
+            let mut result = |request: Request| other.take_completed(request).map(|ended| ended.result);
             assert_eq!(result(late), Some(Err(expected)));
             assert_eq!(result(anyone), Some(Err(expected)));
             assert_eq!(result(coming), Some(Err(expected)));
@@ -265,7 +269,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
 }
 
 #[test]
-fn whose_seat_is_overwritten_gives_up() {
+fn node_aborts_when_its_rank_slot_is_overwritten() {
     with_room(|| {
         let mut pair = Pair::new();
         let receive = pair.receive(10, None, None);
@@ -302,8 +306,15 @@ fn other_entries_of_processes_are_skipped() {
 
 /// Arbitrary ring entries, valid or not.
 fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
-    let kinds =
-        prop_oneof![Just(HEADER), Just(EAGER_WITH_HEADER), Just(FRAGMENT), Just(EAGER), Just(1_u32), 0..16_u32, any::<u32>(),];
+    let kinds = prop_oneof![
+        Just(HEADER),
+        Just(EAGER_WITH_HEADER),
+        Just(FRAGMENT),
+        Just(EAGER),
+        Just(1_u32),
+        0..16_u32,
+        any::<u32>(),
+    ];
     (kinds, prop_oneof![0..4_u32, any::<u32>()], prop::collection::vec(any::<u8>(), 0..64), any::<bool>())
 }
 
@@ -335,12 +346,12 @@ proptest! {
             let into = memory(20_000);
             let mut serve = || _ = honest.poll();
             let received = messages.receive(into, Some(2), Some(3), &mut serve);
-            while honest.take(sent).is_none() {
+            while honest.take_completed(sent).is_none() {
                 messages.poll();
                 honest.poll();
             }
             let alive = messages.is_alive(1);
-            (received, *into == *pattern(20_000, 7), alive, messages.take(waiting).is_some(), messages.take(towards).is_some())
+            (received, *into == *pattern(20_000, 7), alive, messages.take_completed(waiting).is_some(), messages.take_completed(towards).is_some())
         }).join();
         let (received, whole, alive, receive_ended, send_ended) = outcome.expect("no panic");
         prop_assert_eq!(received, Ok(Status { source: 2, tag: 3, bytes: 20_000 }));

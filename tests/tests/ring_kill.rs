@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
-use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes, WaitMode};
+use unisono_shmem::layout::{PAGE, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::ring::{Consumer, INLINE, Producer, PutError};
 
 const ROUNDS: u64 = 100;
@@ -25,7 +25,11 @@ fn main() {
         return play(part, number);
     }
     for (name, part, survive) in [
-        ("survivor_takes_whole_messages_only", "put", survive_producer as fn(&Mapping, &SegmentLayout, Child, u64) -> u64),
+        (
+            "survivor_takes_whole_messages_only",
+            "put",
+            survive_producer as fn(&Mapping, &SegmentLayout, Child, u64) -> u64,
+        ),
         ("survivor_puts_until_the_ring_is_full", "take", survive_consumer),
     ] {
         let messages: u64 = (0..ROUNDS).map(|round| survive_one(part, round, survive)).sum();
@@ -35,7 +39,8 @@ fn main() {
 }
 
 fn survive_one(part: &str, round: u64, survive: fn(&Mapping, &SegmentLayout, Child, u64) -> u64) -> u64 {
-    let small = SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
+    let small =
+        SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
     let layout = SegmentLayout::new(SegmentSizes { ring_entries: 16, ring_bulk: 1 << 13, ..small }).expect("a layout");
     let file = SegmentFile::create(&layout).expect("memory");
     rustix::io::fcntl_setfd(file.as_fd(), rustix::io::FdFlags::empty()).expect("a descriptor to hand over");

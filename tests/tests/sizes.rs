@@ -4,7 +4,7 @@ use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Endpoint, ControlMessage, Sender};
+use unisono_core::endpoint::{ControlMessage, Endpoint, Sender};
 use unisono_core::time::{Micros, Nanos};
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_core::wire::{HEADER, SEGMENT_HEADER};

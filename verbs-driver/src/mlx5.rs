@@ -27,10 +27,10 @@ mod receive_queue;
 mod segment;
 mod send_queue;
 
-pub use completion::{ReceiveCompletion, Completion, QueueSide};
+pub use completion::{Completion, QueueSide, ReceiveCompletion};
 pub use completion_queue::{CQE, CompletionQueue, Stride};
 pub use path::Mlx5Path;
 pub use queue_pair::Mlx5Queues;
 pub use receive_queue::ReceiveQueue;
 pub use segment::{Datagram, Grh, Link, Route, source_port};
-pub use send_queue::{BlueFlame, SendRecord, Immediate, PAYLOAD_MAX, PostError, SendRequest, SendQueue};
+pub use send_queue::{BlueFlame, Immediate, PAYLOAD_MAX, PostError, SendQueue, SendRecord, SendRequest};

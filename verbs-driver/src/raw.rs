@@ -8,7 +8,7 @@ mod device;
 mod receive_buffers;
 mod source;
 
-pub use device::{Counts, INLINE_MAX, RawOptions, Raw, RawDatagram, RawToken, Slabs};
+pub use device::{Counts, INLINE_MAX, Raw, RawDatagram, RawOptions, RawToken, Slabs};
 pub use receive_buffers::ReceiveBuffer;
 pub use source::{GRH, Origin, PeerPath, Source};
 

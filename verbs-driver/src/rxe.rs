@@ -24,6 +24,6 @@ mod syscall_doorbell;
 mod wqe;
 
 pub use path::{RxePath, RxeRoute};
-pub use queue_pair::{RxeQueues, QueueShapes};
+pub use queue_pair::{QueueShapes, RxeQueues};
 pub use syscall_doorbell::{DoorbellCall, SyscallDoorbell};
 pub use wqe::{CQE, RECEIVE_WQE, SEND_WQE, send_room};

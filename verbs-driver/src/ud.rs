@@ -45,7 +45,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Slot, Ticket, PathRequest};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
 use unisono_core::ids::PeerId;
 
 use address_table::{AddressTable, Resolved};
@@ -130,9 +130,19 @@ impl LaneQueues {
         let mut pool = ReceivePool::new(domain, base, slots, holdable)?;
         let mut queue = Queue::new(domain, (by, lane), depth, options.key())?;
         pool.post_all(&mut queue);
-        let bell = ArrivalWaiter::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
+        let bell =
+            ArrivalWaiter::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
-        Ok(Self { memberships: Vec::new(), queue: Some(queue), ring, pool, waiter: bell, number, inline, is_reported: false })
+        Ok(Self {
+            memberships: Vec::new(),
+            queue: Some(queue),
+            ring,
+            pool,
+            waiter: bell,
+            number,
+            inline,
+            is_reported: false,
+        })
     }
 
     /// Restarts a failed queue pair under its own number. Returns whether it did.

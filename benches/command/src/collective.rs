@@ -43,7 +43,7 @@ pub(crate) enum Name {
 
 /// The median of batches of barriers, in nanoseconds per barrier.
 pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
-    let each = if world.is_crowded() { 100 } else { 1000 };
+    let each = if world.is_oversubscribed() { 100 } else { 1000 };
     let batch = || -> Result<f64, CollectiveError> {
         let started = Instant::now();
         for _ in 0..each {

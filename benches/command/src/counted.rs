@@ -47,7 +47,7 @@ pub(super) fn counted(world: &World) -> Value {
         "bytes_accepted": bytes_accepted,
         "datagram_bytes": spread(&sizes),
         "round_trip_64ns": spread(&round_trips),
-        "device": of_device(world.tally()),
+        "device": of_device(world.udp_counters()),
     })
 }
 

@@ -42,7 +42,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         counters.sent_for(TxReason::ResentNack),
         counters.sent_for(TxReason::ResentProbe),
         counters.duplicates,
-        world.tally().bad_checksum.get(),
+        world.udp_counters().bad_checksum.get(),
         counters.dropped_for(DropReason::Malformed) + counters.dropped_for(DropReason::Refused),
         u64::from(right),
     ];

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use unisono::{Failure, Loan, Rank, Request, Scope, Tag, World};
+use unisono::{Failure, Rank, RecvRequest, Request, Scope, Tag, World};
 
 /// Where the sender's data lies.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64,
                 laps -= 1;
             }
             while let Some(mark) = free.pop() {
-                let mark = scope.lend(mark, Rank(1), ARRIVED)?;
+                let mark = scope.immediate_receive_returning(mark, Rank(1), ARRIVED)?;
                 let mut sends = send_window(scope, data, flow, if last { LAST } else { DATA })?;
                 if flow.reuse == Reuse::Window {
                     wait_for(core::mem::take(&mut sends))?;
@@ -140,8 +140,8 @@ fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failur
     let mut parts = data.chunks_mut(bytes.max(1));
     let mut places: Vec<&mut [u8]> = (0..window * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
     world.scope(|scope| {
-        let post = |place| scope.lend(place, Rank(0), None);
-        let mut under_way: VecDeque<Loan<'_, u8>> = places.drain(..).map(post).collect::<Result<_, _>>()?;
+        let post = |place| scope.immediate_receive_returning(place, Rank(0), None);
+        let mut under_way: VecDeque<RecvRequest<'_, u8>> = places.drain(..).map(post).collect::<Result<_, _>>()?;
         world.send(&[1_u8], Rank(0), ARRIVED)?;
         let mut last = false;
         while !under_way.is_empty() {
@@ -159,7 +159,7 @@ fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failur
     })
 }
 
-fn returned<'scope>(loan: Loan<'scope, u8>) -> Result<&'scope mut [u8], Failure> {
+fn returned<'scope>(loan: RecvRequest<'scope, u8>) -> Result<&'scope mut [u8], Failure> {
     let (status, place) = loan.wait();
     status.map(|_| place)
 }

@@ -58,7 +58,7 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
     world.receive_into(&mut hash_received, to, REPORT)?;
     let after = world.counters();
     let sent = |count: &dyn Fn(&Counters) -> u64| count(&after) - count(&before);
-    let segment = world.datagram() - SEGMENT_HEADER;
+    let segment = world.max_datagram_bytes() - SEGMENT_HEADER;
     Ok(Transfer {
         bytes,
         time,

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
-use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Constraints, algorithms, choose_with};
 
@@ -92,7 +92,17 @@ impl Options {
     /// The call that `unisono bench collective` makes.
     const fn plan(&self, verb: CollectiveKind, bytes: usize) -> CollectiveSpec {
         let (rank, root, size) = (Rank(0), Rank(0), self.ranks);
-        CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
+        CollectiveSpec {
+            collective: verb,
+            rank,
+            size,
+            root,
+            bytes,
+            grain: 8,
+            order: Order::Any,
+            in_place: false,
+            reduction_id: 0,
+        }
     }
 
     /// Measures an algorithm in a job of its own: nanoseconds per call.
@@ -183,8 +193,12 @@ mod tests {
         let options = Options { ranks: 6, nodes: None, carrier: None, most: Bytes(300), rounds: 1 };
         let mut all = options.candidates().expect("candidates");
         for carrier in Carrier::ALL {
-            let count = |verb: CollectiveKind| all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count();
-            assert_eq!((count(CollectiveKind::Barrier), count(CollectiveKind::Gather), count(CollectiveKind::Exscan)), (4, 4, 4));
+            let count =
+                |verb: CollectiveKind| all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count();
+            assert_eq!(
+                (count(CollectiveKind::Barrier), count(CollectiveKind::Gather), count(CollectiveKind::Exscan)),
+                (4, 4, 4)
+            );
         }
         let only = Options { carrier: Some(Carried::Rings), ..options }.candidates().expect("candidates");
         assert_eq!(2 * only.len(), all.len());

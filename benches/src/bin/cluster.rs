@@ -10,12 +10,12 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode, thread};
 
 use clap::Parser;
-use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
 
 use unisono_benches::{
     comparison::record::Record,
     comparison::table::{self, Cell},
-    comparison::verdict::{Bar, Verdict, load},
+    comparison::verdict::{Bar, ComparisonVerdict, load},
     contenders::library::NETWORK,
     contenders::unisono_command,
     intra_node::{self, OURS},
@@ -51,7 +51,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for peer in [&NETWORK[0], &NETWORK[1]] {
         peer.prepare(&place)?;
     }
-    let _awake = Awake::begin();
+    let _awake = CpuLatencyRequest::begin();
     let crowded = ranks > u32::try_from(thread::available_parallelism()?.get())?;
     let wanted: Vec<&'static str> =
         COLLECTIVES.into_iter().filter(|name| names.is_empty() || names.iter().any(|one| one == name)).collect();
@@ -64,7 +64,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 let what = intra_node::collective(name, ranks, bytes);
                 let benchmark = ["collective", name, "--bytes", &bytes.to_string()];
                 match unisono_command::among(&binary, "udp", ranks, crowded, &benchmark, "time_ns") {
-                    Ok(time) => record.note(&what, OURS, time),
+                    Ok(time) => record.add(&what, OURS, time),
                     Err(error) => {
                         all_met = false;
                         eprintln!("{OURS}: no figure of {what}: {error}");
@@ -77,7 +77,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 }
                 let (figures, end) = peer.collective(&place, ranks, crowded, name, &SIZES);
                 for (bytes, time) in figures {
-                    record.note(&intra_node::collective(name, ranks, bytes), peer.name, time);
+                    record.add(&intra_node::collective(name, ranks, bytes), peer.name, time);
                 }
                 if end.is_err() {
                     eprintln!("{}: does not finish all sizes of {name}", peer.name);
@@ -93,7 +93,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let compared = cells.iter().filter(|cell| cell.ratio.is_finite());
     if let Some(Cell { name, bytes, ours, theirs, ratio, .. }) = compared.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
         let name = format!("least cell, {}: times as fast", intra_node::collective(name, ranks, *bytes));
-        let verdict = Verdict { name, unit: "ns", ours: *ours, theirs: *theirs, ratio: *ratio, bar: Bar::Least(1.0) };
+        let verdict =
+            ComparisonVerdict { name, unit: "ns", ours: *ours, theirs: *theirs, ratio: *ratio, bar: Bar::Least(1.0) };
         verdict.print(json);
         all_met &= verdict.is_met();
     }

@@ -13,7 +13,7 @@ use clap::Parser;
 use unisono_benches::callgrind::instructions_in;
 use unisono_benches::fixtures::null_device::{NullDevice, NullMemory};
 use unisono_core::device::{Device, DeviceQueue};
-use unisono_core::endpoint::{Handler, Config, Verdict};
+use unisono_core::endpoint::{Config, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
@@ -104,11 +104,11 @@ fn work(idle: u32, exchanges: u32) -> Result<(), Box<dyn Error>> {
             now += 2_000;
             for peer in &mut peers {
                 peer.poll(now);
-                peer.device.deal(&mut [&mut observed.device]);
+                peer.device.deliver_among(&mut [&mut observed.device]);
             }
             poll_of_the_observed(&mut observed, now);
             let mut devices: Vec<&mut NullDevice> = peers.iter_mut().map(|peer| &mut peer.device).collect();
-            observed.device.deal(&mut devices);
+            observed.device.deliver_among(&mut devices);
         }
         if observed.above.0 != u64::from((exchange + 1) * ACTIVE)
             || peers.iter().any(|peer| peer.above.0 != u64::from(exchange) + 1)

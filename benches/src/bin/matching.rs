@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use unisono_benches::callgrind::instructions_in;
-use unisono_benches::fixtures::message_pair::Pair;
+use unisono_benches::fixtures::message_pair::MessagePair;
 use unisono_core::ids::PeerId;
-use unisono_core::message::matching::{self, RecordData, Full, Unexpected, Matching, PostedReceive};
+use unisono_core::message::matching::{self, Full, Matching, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 use unisono_tests::harness::report::{Limit, Report};
 
@@ -151,7 +151,7 @@ fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Ful
 
 /// The counted function between two machines.
 #[inline(never)]
-fn meet_the_observed_pair(pair: &mut Pair, case: Case, n: u32, sends_first: bool) {
+fn meet_the_observed_pair(pair: &mut MessagePair, case: Case, n: u32, sends_first: bool) {
     if sends_first {
         pair.send_then_receive(n, |i| case.turn(i, n));
     } else {
@@ -163,10 +163,10 @@ fn meet_the_observed_pair(pair: &mut Pair, case: Case, n: u32, sends_first: bool
 fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     let sum = u64::from(n) * u64::from(n - 1) / 2;
     if let Some(sends_first) = case.admitted() {
-        let mut pair = Pair::new(MANY, headers).ok_or("the storage is large enough")?;
+        let mut pair = MessagePair::new(MANY, headers).ok_or("the storage is large enough")?;
         for turn in 1..=u64::from(MANY / n) {
             meet_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
-            let (met, found) = pair.met().ok_or("the machines contradict each other")?;
+            let (met, found) = pair.matched().ok_or("the machines contradict each other")?;
             // In order, buffered headers are consumed before any is fetched.
             let finds = n > u32::from(headers) && matches!(case, Case::AdmittedReversed | Case::AdmittedShuffled);
             if met != turn * sum || (found > 0) != finds {

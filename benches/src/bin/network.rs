@@ -11,14 +11,14 @@ use std::{io, process::ExitCode};
 use clap::Parser;
 
 use unisono_benches::{
-    cache_line::Distances,
-    comparison::verdict::{Bar, Verdict, load},
+    cache_line::CacheLineDistances,
+    comparison::verdict::{Bar, ComparisonVerdict, load},
     contenders::unisono_command,
     fixtures::thread_pair::{bare_rate, bare_round_trip, device_rate, device_round_trip, median},
 };
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::wire::HEADER;
-use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
 
 /// Bytes of a datagram before and behind the payload of a message: header, message's head, checksum.
 const OVERHEAD: u32 = (HEADER + MessageHeader::EAGER) as u32 + 4;
@@ -43,7 +43,7 @@ struct Options {
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { pairs, time, json: as_json } = Options::parse();
     let binary = unisono_command::binary()?;
-    let _awake = Awake::begin();
+    let _awake = CpuLatencyRequest::begin();
     let mut all_met = true;
     if !as_json {
         println!("{pairs} interleaved pairs of {} ms, load average {}", time.as_millis(), load());
@@ -90,14 +90,14 @@ fn compare(
     bare: impl Fn() -> io::Result<f64>,
     as_json: bool,
 ) -> io::Result<bool> {
-    let (mut of_ours, mut of_bare, mut distances) = (Vec::new(), Vec::new(), Distances::default());
+    let (mut of_ours, mut of_bare, mut distances) = (Vec::new(), Vec::new(), CacheLineDistances::default());
     for _ in 0..pairs {
         let (bare, ours) = distances.measure(|| Ok((bare()?, ours()?)))?;
         of_bare.push(bare);
         of_ours.push(ours);
     }
     let ratio = median(of_ours.iter().zip(&of_bare).map(|(ours, bare)| ours / bare).collect());
-    let verdict = Verdict { name, unit, ours: median(of_ours), theirs: median(of_bare), ratio, bar };
+    let verdict = ComparisonVerdict { name, unit, ours: median(of_ours), theirs: median(of_bare), ratio, bar };
     verdict.print(as_json);
     if !as_json {
         println!("{distances}");

@@ -12,9 +12,9 @@ use clap::{Parser, ValueEnum};
 use unisono_benches::{
     comparison::record::{Better, middle, ratio},
     comparison::table::{self, Cell},
-    comparison::verdict::{Bar, Verdict, load},
+    comparison::verdict::{Bar, ComparisonVerdict, load},
     contenders::iceoryx2,
-    intra_node::{self, Buffers, FLOOR, LATENCY, MPICH, MPIS, Node, OPEN_MPI, OURS, RING, STEADY, UCX},
+    intra_node::{self, Buffers, FLOOR, IntraNodeBench, LATENCY, MPICH, MPIS, OPEN_MPI, OURS, RING, STEADY, UCX},
 };
 
 const BARRIERS: [u32; 4] = [2, 4, 8, 16];
@@ -24,7 +24,7 @@ const RANKS: [u32; 3] = [2, 4, 8];
 const SIZES: [u32; 5] = [8, 256, 4 << 10, 64 << 10, 1 << 20];
 
 /// Ranks per processor.
-const CROWDS: [u32; 4] = [1, 2, 4, 8];
+const RANKS_PER_PROCESSOR: [u32; 4] = [1, 2, 4, 8];
 
 /// Measures unisono inside a host against the machine and other libraries.
 #[derive(Parser, Debug)]
@@ -62,15 +62,15 @@ enum What {
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Options { what, rounds, place, json: as_json } = Options::parse();
     let wanted = |one| what == one || (what == What::All && one != What::Waiting);
-    let mut node = Node::new(&place, as_json)?;
-    let crowds = CROWDS.map(|each| each * node.processors);
+    let mut node = IntraNodeBench::new(&place, as_json)?;
+    let crowds = RANKS_PER_PROCESSOR.map(|each| each * node.processors);
     for _ in 0..rounds {
         node.begin_round();
         if wanted(What::Barrier) {
             BARRIERS.into_iter().try_for_each(|ranks| node.measure(|node| node.barrier(ranks)))?;
         }
         if wanted(What::Latency) {
-            node.measure(Node::latency)?;
+            node.measure(IntraNodeBench::latency)?;
         }
         if wanted(What::Bandwidth) {
             STREAMS.into_iter().try_for_each(|bytes| node.measure(|node| node.bandwidth(bytes)))?;
@@ -112,7 +112,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 /// Compares the recorded figures.
 struct Judge<'n> {
-    node: &'n Node,
+    node: &'n IntraNodeBench,
     as_json: bool,
     all_met: bool,
 }
@@ -125,13 +125,13 @@ impl Judge<'_> {
             Better::Less => "ns",
             Better::More => "B/s",
         };
-        self.tell(format!("{what}: {label}"), unit, [&ours, &theirs], ratio(&ours, &theirs, better), bar);
+        self.print_verdict(format!("{what}: {label}"), unit, [&ours, &theirs], ratio(&ours, &theirs, better), bar);
     }
 
     /// Prints a comparison. Without a figure on both sides only our lack of one counts as a failure.
-    fn tell(&mut self, name: String, unit: &'static str, [ours, theirs]: [&[f64]; 2], ratio: f64, bar: Bar) {
+    fn print_verdict(&mut self, name: String, unit: &'static str, [ours, theirs]: [&[f64]; 2], ratio: f64, bar: Bar) {
         let (ours, theirs) = (middle(ours), middle(theirs));
-        let verdict = Verdict { name, unit, ours, theirs, ratio, bar };
+        let verdict = ComparisonVerdict { name, unit, ours, theirs, ratio, bar };
         if ratio.is_finite() {
             verdict.print(self.as_json);
             self.all_met &= verdict.is_met();
@@ -143,7 +143,7 @@ impl Judge<'_> {
 
     fn barrier(&mut self) {
         let what = intra_node::barrier(2);
-        self.above(FLOOR, &what, "a bare barrier", Bar::Most(1.2));
+        self.compare_with_floor(FLOOR, &what, "a bare barrier", Bar::Most(1.2));
         for ranks in BARRIERS {
             let what = intra_node::barrier(ranks);
             let bars = if ranks == 2 { [1.5, 3.0] } else { [1.2, 1.2] }.map(Bar::Least);
@@ -154,15 +154,15 @@ impl Judge<'_> {
     }
 
     /// Prints the ratio of our time to that of the hardware.
-    fn above(&mut self, floor: &'static str, what: &str, label: &str, bar: Bar) {
+    fn compare_with_floor(&mut self, floor: &'static str, what: &str, label: &str, bar: Bar) {
         let [ours, floor] = [OURS, floor].map(|who| self.node.record.best(what, &[who], Better::Less));
         let times = ratio(&floor, &ours, Better::Less);
-        self.tell(format!("{what}: of {label}"), "ns", [&ours, &floor], times, bar);
+        self.print_verdict(format!("{what}: of {label}"), "ns", [&ours, &floor], times, bar);
     }
 
     fn latency(&mut self) {
-        self.above(FLOOR, STEADY, "half a line's round trip", Bar::Most(1.5));
-        self.above(RING, STEADY, "the raw ring's (issue 5, bar 7)", Bar::Most(1.3));
+        self.compare_with_floor(FLOOR, STEADY, "half a line's round trip", Bar::Most(1.5));
+        self.compare_with_floor(RING, STEADY, "the raw ring's (issue 5, bar 7)", Bar::Most(1.3));
         let faster = Bar::Least(1.0);
         let rivals: [(&str, &[&'static str], Bar); 4] = [
             ("Open MPI", &OPEN_MPI, faster),
@@ -204,7 +204,7 @@ impl Judge<'_> {
             let Some(cell) = cells.get(index) else { break };
             let what = intra_node::collective(cell.name, cell.ranks, cell.bytes);
             let name = format!("{label} cell, {what}: times as fast");
-            self.tell(name, "ns", [&[cell.ours], &[cell.theirs]], cell.ratio, Bar::Least(bar));
+            self.print_verdict(name, "ns", [&[cell.ours], &[cell.theirs]], cell.ratio, Bar::Least(bar));
         }
     }
 

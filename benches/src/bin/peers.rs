@@ -7,11 +7,11 @@ use core::error::Error;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
 
 use unisono_benches::{
-    comparison::verdict::{Bar, Verdict, load},
-    contenders::library::{LIBFABRIC_TCP, OPEN_MPI_TCP, Peer, RELIABLE_DATAGRAMS, UCX_TCP},
+    comparison::verdict::{Bar, ComparisonVerdict, load},
+    contenders::library::{LIBFABRIC_TCP, Library, OPEN_MPI_TCP, RELIABLE_DATAGRAMS, UCX_TCP},
     contenders::unisono_command,
 };
 
@@ -35,7 +35,7 @@ struct Options {
 
 /// A library, and the bars against it.
 struct Rival {
-    peer: Peer,
+    peer: Library,
     latency: Bar,
     bandwidth: Bar,
 }
@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for rival in &rivals {
         rival.peer.prepare(&place)?;
     }
-    let _awake = Awake::begin();
+    let _awake = CpuLatencyRequest::begin();
     if !json {
         println!("best of {runs} interleaved runs, load average {}", load());
     }
@@ -71,9 +71,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     let mut all_met = true;
-    let mut tell = |what, unit, peer: &Peer, ours: f64, theirs: f64, bar| {
+    let mut tell = |what, unit, peer: &Library, ours: f64, theirs: f64, bar| {
         let name = format!("{what}, {}", peer.name);
-        let verdict = Verdict { name, unit, ours, theirs, ratio: ours / theirs, bar };
+        let verdict = ComparisonVerdict { name, unit, ours, theirs, ratio: ours / theirs, bar };
         verdict.print(json);
         all_met &= verdict.is_met();
     };

@@ -10,7 +10,7 @@ use std::{env, io, time::Instant};
 use unisono_benches::{
     contenders::bare_udp::Bare,
     fixtures::thread_pair::{BATCH, bare_rate, bare_round_trip, device_rate, device_round_trip, median},
-    fixtures::udp_pair::Side,
+    fixtures::udp_pair::UdpEnd,
 };
 
 /// Median nanoseconds per datagram to send and to receive a batch, in turns on one thread: no loss, no empty calls.
@@ -51,7 +51,7 @@ fn compare_turns(
         }
         _ => turns(bare_time, || from.send(address), || to.receive()),
     };
-    let [mut from, mut to] = Side::pair(bytes, gso)?;
+    let [mut from, mut to] = UdpEnd::pair(bytes, gso)?;
     let device = turns(time, || from.send(batch), || to.receive());
     let [(send, receive), (bare_send, bare_receive)] = [(device[0], device[1]), (bare[0], bare[1])];
     let count = to.received();

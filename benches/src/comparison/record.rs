@@ -49,7 +49,7 @@ impl Record {
     }
 
     /// Records a figure of the contender `who` for the quantity `what` in this round.
-    pub fn note(&mut self, what: &str, who: &'static str, figure: f64) {
+    pub fn add(&mut self, what: &str, who: &'static str, figure: f64) {
         let figures = self.figures.entry((what.to_string(), who)).or_default();
         figures.resize(self.rounds.max(1), f64::NAN);
         if let Some(last) = figures.last_mut() {
@@ -88,7 +88,7 @@ mod tests {
         for round in rounds {
             record.begin_round();
             for (who, figure) in ["a", "b"].into_iter().zip(round) {
-                figure.iter().for_each(|figure| record.note("time", who, *figure));
+                figure.iter().for_each(|figure| record.add("time", who, *figure));
             }
         }
         record

@@ -15,7 +15,7 @@ pub enum Bar {
 
 /// A comparison of two medians or bests, and its ratio.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct ComparisonVerdict {
     /// The compared quantity.
     pub name: String,
     /// Unit of both figures.
@@ -31,7 +31,7 @@ pub struct Verdict {
     pub bar: Bar,
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     /// Whether the ratio satisfies the bar.
     pub fn is_met(&self) -> bool {
         match self.bar {

@@ -26,7 +26,7 @@ const THROTTLE: [(&str, &str); 3] = [
 
 /// A library and a way to run it.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer {
+pub struct Library {
     /// As in the tables.
     pub name: &'static str,
     package: Package,
@@ -44,12 +44,12 @@ struct Package {
     name: &'static str,
     version: &'static str,
     bound: &'static [&'static str],
-    crowded: &'static [&'static str],
+    oversubscribed: &'static [&'static str],
 }
 
-const MPICH: Peer = Peer {
+const MPICH: Library = Library {
     name: "",
-    package: Package { name: "mpich", version: "5.0.2", bound: &["-bind-to", "core"], crowded: &[] },
+    package: Package { name: "mpich", version: "5.0.2", bound: &["-bind-to", "core"], oversubscribed: &[] },
     options: &[],
     environment: &[],
     crowds: true,
@@ -60,13 +60,21 @@ const OPEN_MPI: Package = Package {
     name: "openmpi",
     version: "5.0.11",
     bound: &["--allow-run-as-root", "--bind-to", "core"],
-    crowded: &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
+    oversubscribed: &[
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "mpi_yield_when_idle",
+        "1",
+    ],
 };
 
 /// Open MPI over shared memory: as it is, and with the collectives that are written for that.
-pub const OPEN_MPI_SHM: [Peer; 2] = [
-    Peer { name: "Open MPI sm", options: &["--mca", "pml", "ob1", "--mca", "btl", "sm,self"], ..OPEN_MPI_TCP },
-    Peer {
+pub const OPEN_MPI_SHM: [Library; 2] = [
+    Library { name: "Open MPI sm", options: &["--mca", "pml", "ob1", "--mca", "btl", "sm,self"], ..OPEN_MPI_TCP },
+    Library {
         name: "Open MPI sm, coll sm",
         options: &[
             "--mca",
@@ -88,50 +96,50 @@ pub const OPEN_MPI_SHM: [Peer; 2] = [
 
 /// MPICH over shared memory: as it is, which takes minutes per collective when the ranks outnumber the processors, and
 /// with ranks that yield to each other.
-pub const MPICH_SHM: [Peer; 2] =
-    [Peer { name: "MPICH", crowds: false, ..MPICH }, Peer { name: "MPICH, throttled", throttled: true, ..MPICH }];
+pub const MPICH_SHM: [Library; 2] =
+    [Library { name: "MPICH", crowds: false, ..MPICH }, Library { name: "MPICH, throttled", throttled: true, ..MPICH }];
 
 /// UCX over shared memory.
-pub const UCX_SHM: Peer = Peer {
+pub const UCX_SHM: Library = Library {
     name: "UCX posix",
     environment: &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "posix,cma,self")],
     ..MPICH
 };
 
 /// libfabric's reliable datagrams.
-pub const RELIABLE_DATAGRAMS: Peer = Peer {
+pub const RELIABLE_DATAGRAMS: Library = Library {
     name: "libfabric udp;ofi_rxd",
     environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "udp;ofi_rxd")],
     ..MPICH
 };
 
 /// libfabric over TCP.
-pub const LIBFABRIC_TCP: Peer = Peer {
+pub const LIBFABRIC_TCP: Library = Library {
     name: "libfabric tcp",
     environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "tcp")],
     ..MPICH
 };
 
 /// UCX over TCP.
-pub const UCX_TCP: Peer = Peer {
+pub const UCX_TCP: Library = Library {
     name: "UCX tcp",
     environment: &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "tcp,self")],
     ..MPICH
 };
 
 /// All of these at more ranks than processors: as they are, and with ranks that yield to each other. The best counts.
-pub const NETWORK: [Peer; 7] = [
+pub const NETWORK: [Library; 7] = [
     OPEN_MPI_TCP,
     LIBFABRIC_TCP,
-    Peer { name: "libfabric tcp, throttled", throttled: true, ..LIBFABRIC_TCP },
+    Library { name: "libfabric tcp, throttled", throttled: true, ..LIBFABRIC_TCP },
     UCX_TCP,
-    Peer { name: "UCX tcp, throttled", throttled: true, ..UCX_TCP },
+    Library { name: "UCX tcp, throttled", throttled: true, ..UCX_TCP },
     RELIABLE_DATAGRAMS,
-    Peer { name: "libfabric udp;ofi_rxd, throttled", throttled: true, ..RELIABLE_DATAGRAMS },
+    Library { name: "libfabric udp;ofi_rxd, throttled", throttled: true, ..RELIABLE_DATAGRAMS },
 ];
 
 /// Open MPI over TCP.
-pub const OPEN_MPI_TCP: Peer = Peer {
+pub const OPEN_MPI_TCP: Library = Library {
     name: "Open MPI tcp",
     package: OPEN_MPI,
     options: &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
@@ -140,7 +148,7 @@ pub const OPEN_MPI_TCP: Peer = Peer {
     throttled: false,
 };
 
-impl Peer {
+impl Library {
     /// Installs it below `place` if missing, and compiles its benchmarks.
     ///
     /// # Errors
@@ -181,11 +189,11 @@ impl Peer {
         &self,
         place: &Path,
         ranks: u32,
-        crowded: bool,
+        oversubscribed: bool,
         name: &str,
         sizes: &[u32],
     ) -> (Vec<(u32, f64)>, io::Result<()>) {
-        let mut command = self.command(place, ranks, crowded, "collective");
+        let mut command = self.command(place, ranks, oversubscribed, "collective");
         command.arg(name).args(sizes.iter().map(u32::to_string));
         let output = match command.stdin(Stdio::null()).stderr(Stdio::piped()).output() {
             Ok(output) => output,
@@ -201,11 +209,11 @@ impl Peer {
         (figures, end)
     }
 
-    fn command(&self, place: &Path, ranks: u32, crowded: bool, program: &str) -> Command {
+    fn command(&self, place: &Path, ranks: u32, oversubscribed: bool, program: &str) -> Command {
         let home = self.home(place);
         let mut command = Command::new("timeout");
         command.args([GRACE, LIMIT]).arg(home.join("bin/mpiexec")).args(["-n", &ranks.to_string()]);
-        command.args(if crowded { self.package.crowded } else { self.package.bound }).args(self.options);
+        command.args(if oversubscribed { self.package.oversubscribed } else { self.package.bound }).args(self.options);
         command.arg(home.join(program)).envs(self.environment.iter().copied());
         command.envs(THROTTLE.into_iter().filter(|_| self.throttled));
         command

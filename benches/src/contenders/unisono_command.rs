@@ -35,15 +35,22 @@ pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -
 
 /// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless
 /// they are `crowded`.
-pub fn within_node(binary: &Path, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
-    among(binary, "shm", ranks, crowded, benchmark, key)
+pub fn within_node(binary: &Path, ranks: u32, oversubscribed: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
+    among(binary, "shm", ranks, oversubscribed, benchmark, key)
 }
 
 /// As [`within_node`], over any device.
-pub fn among(binary: &Path, device: &str, ranks: u32, crowded: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
+pub fn among(
+    binary: &Path,
+    device: &str,
+    ranks: u32,
+    oversubscribed: bool,
+    benchmark: &[&str],
+    key: &str,
+) -> io::Result<f64> {
     let mut launcher = limited(binary.as_os_str());
     launcher.args(["run", "-n", &ranks.to_string(), "--device", device]);
-    if !crowded {
+    if !oversubscribed {
         launcher.arg("--pin");
     }
     job(launcher, binary, benchmark, device, key)

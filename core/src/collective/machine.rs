@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{CollectiveSpec, CollectiveKind};
+use super::{CollectiveKind, CollectiveSpec};
 use crate::ids::{CollectiveId, Rank, StepId};
 
 /// How a rank failed.

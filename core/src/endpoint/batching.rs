@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Handler, Config, PredictedBatch, Endpoint, Pools, TxBurst, Sender, Verdict};
+use super::{Config, Endpoint, Handler, Pools, PredictedBatch, Sender, TxBurst, Verdict};
 use crate::counters::{Counters, Metric};
-use crate::device::{TxReason, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
+use crate::device::{HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit, TxReason};
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
 use crate::endpoint::storage::Arrays;
-use crate::ids::{Incarnation, RemoteKey, PeerId, PlacementId, first_psn};
+use crate::ids::{Incarnation, PeerId, PlacementId, RemoteKey, first_psn};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Nanos;
 use crate::window::receive_window::ReceiveWindow;
-use crate::wire::{Acknowledgement, Flags, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, DatagramKind, Flags, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// Segments of a window, unless a test says otherwise.
 const WINDOW: usize = 32;
@@ -370,7 +370,11 @@ fn piggybacked_ack_is_processed_after_the_reply() {
         let is_put_off = both.ask(rank, |_, side| side.node.deferred_ack.from != NONE);
         both.send(rank, 4);
         let answer = both.ask(rank, |now, side| side.transmit(now));
-        assert_eq!(both.ask(rank, |_, side| side.node.deferred_ack.from != NONE), is_put_off, "while the reply is sent");
+        assert_eq!(
+            both.ask(rank, |_, side| side.node.deferred_ack.from != NONE),
+            is_put_off,
+            "while the reply is sent"
+        );
         both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
         both.ask(rank, |now, side| side.node.handle_completed(now, side.ticket));
         assert!(both.ask(rank, |_, side| side.node.deferred_ack.from == NONE));

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Event, Now, SILENT};
 use crate::endpoint::operation::Operation;
-use crate::endpoint::peer::{EVENT_PENDING, EVENT_IS_FINISHED};
+use crate::endpoint::peer::{EVENT_IS_FINISHED, EVENT_PENDING};
 use crate::endpoint::placement::PlacementState;
 use crate::endpoint::storage::Storage;
 use crate::ids::{OperationId, PeerId, PlacementId};

@@ -3,7 +3,7 @@
 pub(super) mod credit_pool;
 
 use super::{Endpoint, Now};
-use crate::endpoint::peer::{CREDIT_WAIT, USED, BACKLOGGED};
+use crate::endpoint::peer::{BACKLOGGED, CREDIT_WAIT, USED};
 use crate::endpoint::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::Flags;
@@ -55,7 +55,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline]
     pub(super) fn top_up_credit(&mut self, to: u32) {
         let half = self.credit.share(W as u32) >> 1;
-        if self.peers.as_ref().get(to as usize).is_some_and(|peer| peer.has(BACKLOGGED) && u32::from(peer.granted) < half) {
+        if self
+            .peers
+            .as_ref()
+            .get(to as usize)
+            .is_some_and(|peer| peer.has(BACKLOGGED) && u32::from(peer.granted) < half)
+        {
             self.grant_credit(to);
         }
     }

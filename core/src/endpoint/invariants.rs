@@ -1,7 +1,7 @@
 //! Invariants of the endpoint between any two calls: checked by tests, absent from release builds.
 
 use super::{Endpoint, ORPHANED};
-use crate::endpoint::peer::{NO_WINDOW, BACKLOGGED, WINDOW_WAIT};
+use crate::endpoint::peer::{BACKLOGGED, NO_WINDOW, WINDOW_WAIT};
 use crate::endpoint::placement::PlacementState;
 use crate::endpoint::storage::Storage;
 use crate::list::NONE;

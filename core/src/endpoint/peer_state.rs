@@ -1,16 +1,18 @@
 //! Changes of a peer's state: announced, replaced, reset, failed.
 
-use super::{Endpoint, ControlMessage, Now, ORPHANED};
-use crate::counters::{Metric, DropReason};
+use super::{ControlMessage, Endpoint, Now, ORPHANED};
+use crate::counters::{DropReason, Metric};
 use crate::device::DeviceEvent;
 use crate::endpoint::operation::OperationError;
-use crate::endpoint::peer::{PeerState, EVENT_PENDING, NO_WINDOW, EVENT_IS_FINISHED, Peer, BACKLOGGED, WATCHED, WINDOW_WAIT};
+use crate::endpoint::peer::{
+    BACKLOGGED, EVENT_IS_FINISHED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WATCHED, WINDOW_WAIT,
+};
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
 use crate::list::NONE;
 use crate::time::Time;
 use crate::window::receive_window::Early;
-use crate::wire::{Flags, HEADER, Header, DatagramKind};
+use crate::wire::{DatagramKind, Flags, HEADER, Header};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Adds a peer, or replaces its incarnation; `mtu` is the largest datagram, checksum excluded, that both ends and
@@ -89,7 +91,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Handles a datagram that names another incarnation of its sender or of this process.
-    pub(super) fn handle_stale_incarnation(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), DropReason> {
+    pub(super) fn handle_stale_incarnation(
+        &mut self,
+        now: Now<S, W, BITS>,
+        header: &Header<BITS>,
+    ) -> Result<(), DropReason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);

@@ -1,6 +1,6 @@
 //! Placements: granted memory that a peer writes by segments in any order.
 
-use crate::ids::{Incarnation, RemoteKey, PlacementId};
+use crate::ids::{Incarnation, PlacementId, RemoteKey};
 use crate::list::NONE;
 use crate::span::Span;
 

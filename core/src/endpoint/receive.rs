@@ -5,11 +5,11 @@ mod placement_rx;
 mod reorder;
 
 use super::receive::placement_rx::CountsTowards;
-use super::{Handler, Endpoint, Now, Verdict};
-use crate::counters::{Metric, DropReason};
+use super::{Endpoint, Handler, Now, Verdict};
+use crate::counters::{DropReason, Metric};
 use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
-use crate::endpoint::peer::{ACK_LISTED, PeerState, NO_WINDOW, CONTACTED, USED, BACKLOGGED};
+use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn};
 use crate::span::Span;
@@ -17,7 +17,7 @@ use crate::time::{Time, units};
 use crate::window::receive_state::ArrivalOrder;
 use crate::window::receive_window::Early;
 use crate::window::send_window::SegmentRef;
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, DatagramKind, ParseError};
+use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, ParseError};
 
 impl From<ParseError> for DropReason {
     fn from(error: ParseError) -> Self {
@@ -89,7 +89,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         // A late datagram must not return credit that was granted after it was sent.
         let late = peer.receive_state.next().is_after(header.psn());
         let contradicts = Psn::new(header.acknowledged) != peer.send_next();
-        if S::Time::DETECT_MISBEHAVIOUR && header.kind == DatagramKind::Probe && peer.sender() == NO_WINDOW && contradicts {
+        if S::Time::DETECT_MISBEHAVIOUR
+            && header.kind == DatagramKind::Probe
+            && peer.sender() == NO_WINDOW
+            && contradicts
+        {
             // The probe is late, or the peer lacks segments that were released long ago: a send window keeps count of
             // that.
             if let Some(sender) = self.take_sender(now, from, false) {
@@ -134,7 +138,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             DatagramKind::Abort => self.fail(now, PeerId(from)),
             DatagramKind::PeerDown => self.handle_peer_down(now, header),
             DatagramKind::Refuse => self.handle_refusal(now, header),
-            DatagramKind::Eager | DatagramKind::Open | DatagramKind::Segment | DatagramKind::Nop | DatagramKind::Acknowledge | DatagramKind::Reset => {
+            DatagramKind::Eager
+            | DatagramKind::Open
+            | DatagramKind::Segment
+            | DatagramKind::Nop
+            | DatagramKind::Acknowledge
+            | DatagramKind::Reset => {
                 return Err(DropReason::Malformed);
             }
         }
@@ -264,7 +273,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.receive_state.record(arrived, header.psn(), header.flags.count());
-        if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.receive_state.unacknowledged()) >= quarter {
+        if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.receive_state.unacknowledged()) >= quarter
+        {
             peer.receive_state.ack_immediately();
         }
         peer.set(USED);

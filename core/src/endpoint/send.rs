@@ -1,11 +1,11 @@
 //! Commands: send, place, grant, withdraw.
 
 use super::{Endpoint, Now, READY};
-use crate::endpoint::operation::{Operation, EnqueueError, OperationKind};
-use crate::endpoint::peer::{PeerState, EVENT_PENDING, NO_WINDOW, Peer, CONTACTED, WINDOW_WAIT};
+use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
+use crate::endpoint::peer::{CONTACTED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WINDOW_WAIT};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
 use crate::endpoint::storage::Storage;
-use crate::ids::{RemoteKey, OperationId, PeerId, PlacementId};
+use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use crate::list::NONE;
 use crate::span::Span;
 use crate::time::Time;

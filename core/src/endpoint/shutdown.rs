@@ -1,13 +1,13 @@
 //! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
-use super::{Endpoint, Shutdown, Now, ORPHANED};
-use crate::device::{TxReason, HEADER_ROOM, DeviceQueue, Transmit};
+use super::{Endpoint, Now, ORPHANED, Shutdown};
+use crate::device::{DeviceQueue, HEADER_ROOM, Transmit, TxReason};
 use crate::endpoint::peer::{BYE_SENT, CONTACTED};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::wire::{HEADER, DatagramKind};
+use crate::wire::{DatagramKind, HEADER};
 
 /// Ranks examined per call.
 const STRIDE: u32 = 64;
@@ -39,7 +39,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) const fn is_aborting(&self) -> bool {
         matches!(
             self.shutdown,
-            Shutdown::SendingBye { kind: DatagramKind::Abort, .. } | Shutdown::Lingering { kind: DatagramKind::Abort, .. } | Shutdown::Closed
+            Shutdown::SendingBye { kind: DatagramKind::Abort, .. }
+                | Shutdown::Lingering { kind: DatagramKind::Abort, .. }
+                | Shutdown::Closed
         )
     }
 
@@ -107,8 +109,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             missing |= peer.is_alive() && peer.has(BYE_SENT);
             peer.unset(BYE_SENT);
         }
-        self.shutdown =
-            if missing && round < BYE_ROUNDS { Shutdown::SendingBye { kind, rank: 0, round } } else { Shutdown::Closed };
+        self.shutdown = if missing && round < BYE_ROUNDS {
+            Shutdown::SendingBye { kind, rank: 0, round }
+        } else {
+            Shutdown::Closed
+        };
     }
 
     /// Whether everything that was to be sent is acknowledged.
@@ -116,7 +121,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let idle = |sender: &super::Sender<S::Time, W, BITS>| sender.window.is_acknowledged();
         self.window_waiters.is_empty()
             && self.senders.as_ref().iter().all(|sender| {
-                sender.peer == NONE || sender.flags & ORPHANED != 0 || idle(sender) && self.queued(sender.peer).is_none()
+                sender.peer == NONE
+                    || sender.flags & ORPHANED != 0
+                    || idle(sender) && self.queued(sender.peer).is_none()
             })
     }
 }

@@ -4,16 +4,16 @@
 pub(super) mod tx_burst;
 mod tx_completion;
 
-use super::{Config, Endpoint, Shutdown, Now, POSTING, TIMELY_ACK, READY, Sender};
-use crate::device::{TxReason, HEADER_ROOM, DeviceQueue, Ticket, Transmit};
+use super::{Config, Endpoint, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
+use crate::device::{DeviceQueue, HEADER_ROOM, Ticket, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::{ACK_LISTED, PeerState, Peer};
+use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::List;
 use crate::span::Span;
 use crate::time::Time;
-use crate::wire::{Acknowledgement, Flags, HEADER, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
 pub(super) const BURST: u8 = 16;
@@ -24,7 +24,12 @@ const RTT_SAMPLE_BACKOFF: u32 = 16;
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Builds the next datagram, to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be
     /// sent.
-    pub fn poll_transmit(&mut self, now: Now<S, W, BITS>, ticket: Ticket, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+    pub fn poll_transmit(
+        &mut self,
+        now: Now<S, W, BITS>,
+        ticket: Ticket,
+        head: &mut [u8; HEADER_ROOM],
+    ) -> Option<Transmit> {
         self.poll_first(now, ticket, head, &mut false)
     }
 
@@ -232,7 +237,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             header.flags |= Flags::DRAINED;
         }
         header.emit(head);
-        Some(Transmit { queue: at, solicited: at == DeviceQueue::Interrupt, ..control(PeerId(to), HEADER as u8, TxReason::Probe) })
+        Some(Transmit {
+            queue: at,
+            solicited: at == DeviceQueue::Interrupt,
+            ..control(PeerId(to), HEADER as u8, TxReason::Probe)
+        })
     }
 
     /// Ends a round of receiving and sending: acknowledgements that were delayed for long enough are due in the next

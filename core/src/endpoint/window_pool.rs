@@ -1,12 +1,12 @@
 //! The pool of send windows: which peer gets one, and which returns one.
 
-use super::{Endpoint, ControlMessage, Now, ORPHANED, READY, Sender};
-use crate::endpoint::peer::{WATCH_EPOCH, NO_WINDOW, CONTACTED, WATCHED, WINDOW_WAIT};
+use super::{ControlMessage, Endpoint, Now, ORPHANED, READY, Sender};
+use crate::endpoint::peer::{CONTACTED, NO_WINDOW, WATCH_EPOCH, WATCHED, WINDOW_WAIT};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::wire::{Flags, DatagramKind};
+use crate::wire::{DatagramKind, Flags};
 
 /// Windows examined in one search for an idle one.
 const STRIDE: u32 = 64;

@@ -45,7 +45,7 @@ use table::{EntryState, Table};
 
 pub use header::StepHeader;
 pub use peer::CollectivePeer;
-pub use responses::{TransportAction, Arrival, RecordUsage, Posted, ReceiveError, StepSendError, Sent, TooFewSlots};
+pub use responses::{Arrival, Posted, ReceiveError, RecordUsage, Sent, StepSendError, TooFewSlots, TransportAction};
 pub use table::Entry;
 
 /// The identity of a message: unique between two ranks in one direction, while either may still refer to it.
@@ -190,7 +190,12 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
                 }
                 EntryState::Granting => {
                     self.receives.remove(i);
-                    return Some(TransportAction::Grant { to, user: receive.user, key: receive.key, bytes: receive.bytes });
+                    return Some(TransportAction::Grant {
+                        to,
+                        user: receive.user,
+                        key: receive.key,
+                        bytes: receive.bytes,
+                    });
                 }
                 EntryState::Refusing => {
                     self.receives.remove(i);

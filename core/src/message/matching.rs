@@ -19,7 +19,7 @@ use core::fmt::Debug;
 use core::hash::Hash;
 
 use super::envelope::{ANY_TAG, Envelope, PATTERNS, Pattern};
-use super::queues::{QueueKey, QueueLink, Queued, QueueTable};
+use super::queues::{QueueKey, QueueLink, QueueTable, Queued};
 use crate::ids::{MessageId, PeerId, ReceiveId};
 use crate::list::{List, NONE};
 use crate::pool::Pool;
@@ -117,7 +117,9 @@ impl<M: RecordData> Unexpected<M> {
 impl<R> Queued for PostedReceive<R> {
     fn key(&self, class: u8) -> QueueKey {
         match class {
-            NEEDS_REQUEST => QueueKey { class, context: 0, peer: self.pattern.source.map_or(NONE, |source| source.0), tag: 0 },
+            NEEDS_REQUEST => {
+                QueueKey { class, context: 0, peer: self.pattern.source.map_or(NONE, |source| source.0), tag: 0 }
+            }
             ANYWHERE => QueueKey { class, context: 0, peer: 0, tag: 0 },
             _ => self.pattern.key(),
         }
@@ -289,7 +291,8 @@ impl<S: MatchingStorage<R, M>, R: RecordData, M: RecordData> Matching<S, R, M> {
             return false;
         }
         posted.waits = false;
-        let (class, anywhere, unasked) = (posted.pattern.class(), posted.pattern.source.is_none(), posted.needs_request);
+        let (class, anywhere, unasked) =
+            (posted.pattern.class(), posted.pattern.source.is_none(), posted.needs_request);
         self.posted.remove(receives, receive.record, class);
         if anywhere {
             self.posted.remove(receives, receive.record, ANYWHERE);

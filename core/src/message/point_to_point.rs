@@ -50,17 +50,17 @@ use core::marker::PhantomData;
 use super::envelope::{Envelope, Tag};
 use super::matching::{self, Matching};
 use super::queues::QueueTable;
-use crate::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
+use crate::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
 use crate::list::{List, NONE};
 use crate::pool::Pool;
 
 pub use disconnect::Cancelled;
-pub use header::{HeaderCredit, MessageHeader, KINDS};
+pub use header::{HeaderCredit, KINDS, MessageHeader};
 pub use inline::InlineReceive;
 pub use peer::MessagePeer;
 pub use probe::Reservation;
 pub use receive::{MessageBody, ReceiveBody};
-pub use send::{SendAction, EagerSend, Mode, Outgoing, SendRecord, SendError};
+pub use send::{EagerSend, Mode, Outgoing, SendAction, SendError, SendRecord};
 
 use header::{Flags, MessageKind};
 use probe::PendingProbe;

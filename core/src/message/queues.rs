@@ -172,7 +172,12 @@ impl<B: Pool<u32>, const CLASSES: u8> QueueTable<B, CLASSES> {
     /// Removes the first record with that key, if `may` accepts it: equals [`first`](Self::first) and
     /// [`remove`](Self::remove).
     #[inline]
-    pub(super) fn pop_if<R: Queued>(&mut self, records: &mut [R], key: &QueueKey, may: impl Fn(&R) -> bool) -> Option<u32> {
+    pub(super) fn pop_if<R: Queued>(
+        &mut self,
+        records: &mut [R],
+        key: &QueueKey,
+        may: impl Fn(&R) -> bool,
+    ) -> Option<u32> {
         let bucket = self.bucket(key);
         let (first, before) = self.find(records, key, bucket)?;
         let record = records.get_mut(first as usize).filter(|record| may(record))?;

@@ -3,20 +3,23 @@
 use super::algorithm::alltoall_exchange::AlltoallExchange;
 use super::algorithm::copy::{Copy, RootTransfer, Side};
 use super::algorithm::direct::{self, Peers, Rooted};
-use super::algorithm::exchange::{Exchange, Split, Accumulator, ExchangeData};
-use super::algorithm::fold::{FoldOut, FoldIn, FoldInData, FoldOutData, OwnTarget};
+use super::algorithm::exchange::{Accumulator, Exchange, ExchangeData, Split};
+use super::algorithm::fold::{FoldIn, FoldInData, FoldOut, FoldOutData, OwnTarget};
 use super::algorithm::scan::{Chain, Doubling, Prefix};
-use super::algorithm::tree::{Down, TreeData, Reduction, Tree, Up};
+use super::algorithm::tree::{Down, Reduction, Tree, TreeData, Up};
 use super::algorithm::{bruck, ring};
 use super::groups::Groups;
 use super::plan::PhaseKind;
 use super::spec::base;
-use super::{Algorithm, Blocks, Spec, Order, BlockBuffer, Plan, Unsupported, BlockSpan, CollectiveKind};
+use super::{Algorithm, BlockBuffer, BlockSpan, Blocks, CollectiveKind, Order, Plan, Spec, Unsupported};
 
 impl Plan {
     /// The schedule of a group of one rank.
     pub(super) fn alone(&mut self) {
-        let silent = matches!(self.spec.collective, CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
+        let silent = matches!(
+            self.spec.collective,
+            CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan
+        );
         if !silent && !self.spec.in_place {
             self.copy(BlockBuffer::Input, Blocks::one(0), BlockBuffer::Output, Blocks::one(0));
         }
@@ -118,7 +121,9 @@ impl Plan {
                 self.push_early(PhaseKind::Up(Up { tree, load: TreeData::Nothing }));
                 self.push(PhaseKind::Down(Down { tree, load: TreeData::Nothing }));
             }
-            Algorithm::Dissemination => self.push_early(PhaseKind::Dissemination(bruck::Dissemination(self.rounds_of()))),
+            Algorithm::Dissemination => {
+                self.push_early(PhaseKind::Dissemination(bruck::Dissemination(self.rounds_of())))
+            }
             Algorithm::Doubling | Algorithm::StandardExchange => {
                 self.push_early(self.fold_in(FoldInData::Nothing));
                 self.push_early(self.exchange(ExchangeData::Nothing));
@@ -201,7 +206,12 @@ impl Plan {
         match self.spec.algorithm {
             Algorithm::Knomial => {
                 let tree = self.tree(0);
-                self.push_early(PhaseKind::TreeReduction(Reduction { tree, blocks: 1, into: BlockBuffer::Output, in_place }));
+                self.push_early(PhaseKind::TreeReduction(Reduction {
+                    tree,
+                    blocks: 1,
+                    into: BlockBuffer::Output,
+                    in_place,
+                }));
                 self.push(PhaseKind::Down(Down { tree, load: TreeData::Vector { blocks: 1 } }));
             }
             Algorithm::Doubling | Algorithm::StandardExchange => {
@@ -221,7 +231,11 @@ impl Plan {
             Algorithm::Ring => {
                 let ring = self.ring();
                 self.blocks = self.spec.size;
-                self.push_early(PhaseKind::RingReduction(ring::Reduction { ring, into: BlockBuffer::Output, in_place }));
+                self.push_early(PhaseKind::RingReduction(ring::Reduction {
+                    ring,
+                    into: BlockBuffer::Output,
+                    in_place,
+                }));
                 self.push(self.ring_allgather(ring::OwnBlock::Made));
             }
             _ => return Err(Unsupported::Unavailable),
@@ -243,7 +257,10 @@ impl Plan {
             let own = if in_place { OwnTarget::Held(BlockBuffer::Scratch) } else { OwnTarget::Output };
             self.scatter_result(BlockBuffer::Scratch, false, own)?;
         }
-        let (from, into) = (BlockSpan::new(BlockBuffer::Scratch, Blocks::one(rank)), BlockSpan::new(BlockBuffer::Output, Blocks::one(0)));
+        let (from, into) = (
+            BlockSpan::new(BlockBuffer::Scratch, Blocks::one(rank)),
+            BlockSpan::new(BlockBuffer::Output, Blocks::one(0)),
+        );
         let copy = Copy { from, into, scratch: rank.wrapping_add(1) };
         if in_place {
             self.last = Some(copy);
@@ -260,7 +277,11 @@ impl Plan {
         match self.spec.algorithm {
             Algorithm::Knomial => {
                 let (tree, load) = (self.tree(root), TreeData::Own { in_place });
-                self.push_early(if gather { PhaseKind::Up(Up { tree, load }) } else { PhaseKind::Down(Down { tree, load }) });
+                self.push_early(if gather {
+                    PhaseKind::Up(Up { tree, load })
+                } else {
+                    PhaseKind::Down(Down { tree, load })
+                });
             }
             Algorithm::Direct => {
                 self.push_early(PhaseKind::Rooted(Rooted { peers: self.peers(), root, gather, in_place }));

@@ -1,7 +1,7 @@
 //! The executor of one rank's schedule: hands out steps whose dependencies are complete, and tracks completion.
 
-use super::{StepOperation, Plan, Step};
-use crate::collective::{FailureCause, Failure, Poll, CollectiveKind};
+use super::{Plan, Step, StepOperation};
+use crate::collective::{CollectiveKind, Failure, FailureCause, Poll};
 use crate::ids::{CollectiveId, Rank, StepId};
 
 /// The most steps in progress, counted from the first incomplete one.
@@ -55,7 +55,17 @@ pub struct Executor<S = Plan> {
 impl<S: Schedule> Executor<S> {
     /// An execution without begun steps.
     pub const fn new(id: CollectiveId, plan: S) -> Self {
-        Self { plan, id, base: 0, begun: 0, done: 0, from: 0, computed: 0, dependencies: [0; WINDOW as usize], failure: None }
+        Self {
+            plan,
+            id,
+            base: 0,
+            begun: 0,
+            done: 0,
+            from: 0,
+            computed: 0,
+            dependencies: [0; WINDOW as usize],
+            failure: None,
+        }
     }
 
     /// Restarts the same schedule as another collective. Dependencies stay computed if all of them fit.

@@ -112,7 +112,9 @@ impl BlockMap<'_> {
     /// The vector layout of the buffer's bytes, of each block or of the whole buffer.
     const fn vector_of(&self) -> Option<(StridedVector, Whose)> {
         match *self {
-            Self::Rows { row, stride, .. } => Some((StridedVector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block)),
+            Self::Rows { row, stride, .. } => {
+                Some((StridedVector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block))
+            }
             Self::Vector { vector, .. } => Some((vector, Whose::All)),
             Self::Uniform { .. } | Self::Table { .. } => None,
         }
@@ -179,7 +181,14 @@ impl<'m> Layout<'m> {
     /// A layout with the given input and output; scratch holds blocks of the collective's whole buffer `held`, which
     /// has `blocks` of them ([`Plan::blocks`](super::Plan::blocks)); segments are cut between elements of `grain`
     /// bytes.
-    pub fn new(input: BlockMap<'m>, output: BlockMap<'m>, held: BlockMap<'m>, blocks: u32, grain: usize, segments: u32) -> Self {
+    pub fn new(
+        input: BlockMap<'m>,
+        output: BlockMap<'m>,
+        held: BlockMap<'m>,
+        blocks: u32,
+        grain: usize,
+        segments: u32,
+    ) -> Self {
         Self { input, output, held, blocks, pitch: held.largest(), grain, segments }
     }
 
@@ -210,7 +219,9 @@ impl<'m> Layout<'m> {
         match place {
             BlockBuffer::Input => self.input.block(b),
             BlockBuffer::Output => self.output.block(b),
-            BlockBuffer::Scratch => (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1),
+            BlockBuffer::Scratch => {
+                (self.pitch.saturating_mul(b as usize), self.held.block(remainder(b, self.blocks)).1)
+            }
         }
     }
 
@@ -351,8 +362,8 @@ impl Iterator for Pairs<'_> {
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::{BlockMap, Layout, ByteRange, StridedVector};
-    use crate::schedule::{Blocks, BlockBuffer, BlockSpan};
+    use super::{BlockMap, ByteRange, Layout, StridedVector};
+    use crate::schedule::{BlockBuffer, BlockSpan, Blocks};
     use alloc::vec::Vec;
 
     fn pieces(layout: &Layout<'_>, place: BlockBuffer, blocks: Blocks, segment: u32) -> Vec<(usize, usize)> {
@@ -376,7 +387,9 @@ mod tests {
         for (total, blocks, grain, segments) in [(44, 3, 4, 3), (7, 5, 1, 2), (0, 2, 8, 3), (24, 1, 8, 5)] {
             let layout = Layout::vector(total, blocks, grain, segments);
             let mut seen = alloc::vec![0; total];
-            for (at, bytes) in (0..segments).flat_map(|s| pieces(&layout, BlockBuffer::Output, Blocks::range(0, blocks), s)) {
+            for (at, bytes) in
+                (0..segments).flat_map(|s| pieces(&layout, BlockBuffer::Output, Blocks::range(0, blocks), s))
+            {
                 assert!(at % grain == 0, "a segment of {total} begins within an element: {at}");
                 seen[at..at + bytes].iter_mut().for_each(|byte| *byte += 1);
             }

@@ -4,13 +4,13 @@ use super::algorithm::alltoall_exchange::AlltoallExchange;
 use super::algorithm::copy::{Copy, RootTransfer};
 use super::algorithm::direct::{self, Rooted};
 use super::algorithm::exchange::Exchange;
-use super::algorithm::fold::{FoldOut, FoldIn};
+use super::algorithm::fold::{FoldIn, FoldOut};
 use super::algorithm::scan::{Chain, Doubling};
 use super::algorithm::tree::{Down, Reduction, Up};
 use super::algorithm::{bruck, ring};
 use super::radix::{quotient, remainder};
 use super::spec::{check, check_step_count};
-use super::{Spec, Phase, Unsupported, Step, dependencies};
+use super::{Phase, Spec, Step, Unsupported, dependencies};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum PhaseKind {
@@ -93,8 +93,16 @@ impl Plan {
     /// See [`Refused`]. All ranks of a group get the same result.
     pub fn new(call: Spec) -> Result<Self, Unsupported> {
         check(&call)?;
-        let mut plan =
-            Self { spec: call, phases: [None; PHASES], last: None, blocks: 1, steps: 0, keys: 0, early: 0, early_messages: 0 };
+        let mut plan = Self {
+            spec: call,
+            phases: [None; PHASES],
+            last: None,
+            blocks: 1,
+            steps: 0,
+            keys: 0,
+            early: 0,
+            early_messages: 0,
+        };
         if call.size == 1 {
             plan.alone();
         } else {
@@ -145,7 +153,10 @@ impl Plan {
             }
             let step = part.step(left);
             let earlier = if part.waits(left) { dependencies::steps(before.wrapping_add(left), 0, before) } else { 0 };
-            return Some(Step { operation: step.operation.placed(segment, keys), dependencies: step.dependencies | earlier });
+            return Some(Step {
+                operation: step.operation.placed(segment, keys),
+                dependencies: step.dependencies | earlier,
+            });
         }
         None
     }

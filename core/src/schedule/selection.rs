@@ -18,7 +18,7 @@ mod cost;
 
 use super::radix::Radix;
 use super::spec::{check, check_step_count};
-use super::{Algorithm, Spec, Plan, Unsupported, CollectiveKind};
+use super::{Algorithm, CollectiveKind, Plan, Spec, Unsupported};
 use crate::collective;
 use cost::{Cost, Load};
 
@@ -76,7 +76,12 @@ impl Choice {
     ///
     /// # Errors
     /// Those of [`Plan::new`].
-    pub fn time_ps(&self, plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel) -> Result<u64, Unsupported> {
+    pub fn time_ps(
+        &self,
+        plan: &collective::CollectiveSpec,
+        varying: bool,
+        link: &LinkModel,
+    ) -> Result<u64, Unsupported> {
         let call = self.spec(plan, varying);
         check(&call).and_then(|()| check_step_count(&call))?;
         Ok(time(&Cost::of(&call), plan, self.segments, link))
@@ -126,7 +131,12 @@ pub fn choose(plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel
 ///
 /// # Errors
 /// [`Plan::new`] would reject every such choice: the same on all ranks.
-pub fn choose_with(plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel, given: &Constraints) -> Result<Choice, Unsupported> {
+pub fn choose_with(
+    plan: &collective::CollectiveSpec,
+    varying: bool,
+    link: &LinkModel,
+    given: &Constraints,
+) -> Result<Choice, Unsupported> {
     let ports = given.ports.or(given.radix.map(|radix| radix.saturating_sub(1)));
     let useful = match ports {
         Some(ports) if !(1..=Plan::PORTS).contains(&ports) => return Err(Unsupported::Ports),
@@ -144,7 +154,8 @@ fn fastest(
     given: &Constraints,
     useful: u32,
 ) -> Result<(u64, Choice), Unsupported> {
-    let private = varying && matches!(plan.collective, CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall);
+    let private = varying
+        && matches!(plan.collective, CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall);
     let plan = &collective::CollectiveSpec { bytes: if private { 0 } else { plan.bytes }, ..*plan };
     let mut best = Err(Unsupported::Unavailable);
     let mut rounds = u32::MAX;
@@ -244,8 +255,13 @@ const fn port_bit(ports: u8) -> u32 {
 const fn fallback(verb: CollectiveKind) -> Choice {
     let algorithm = match verb {
         CollectiveKind::Barrier | CollectiveKind::Scan | CollectiveKind::Exscan => Algorithm::Dissemination,
-        CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter => Algorithm::Knomial,
-        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall => Algorithm::Direct,
+        CollectiveKind::Broadcast
+        | CollectiveKind::Reduce
+        | CollectiveKind::Allreduce
+        | CollectiveKind::ReduceScatter => Algorithm::Knomial,
+        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall => {
+            Algorithm::Direct
+        }
     };
     Choice { algorithm, ports: 1, radix: 2, segments: 1 }
 }

@@ -2,7 +2,7 @@
 
 use super::groups::Groups;
 use super::radix::Radix;
-use super::{Algorithm, Order, Plan, Rank, CollectiveKind};
+use super::{Algorithm, CollectiveKind, Order, Plan, Rank};
 use core::fmt;
 
 /// The specification of a schedule; only `rank` differs between the ranks of a group.
@@ -137,7 +137,8 @@ pub(super) fn check(call: &Spec) -> Result<(), Unsupported> {
         return Err(Unsupported::TooLong);
     }
     let exact = Groups::new(base(call), call.size, call.rank.0).exact();
-    let reduces = matches!(call.collective, CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter);
+    let reduces =
+        matches!(call.collective, CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter);
     let shuffles = match call.algorithm {
         Ring => true,
         Halving => call.collective != CollectiveKind::Allreduce && !exact,

@@ -47,7 +47,14 @@ impl<T: Time> Congestion<T> {
     }
 
     /// Handles a measured round trip, in units of 64 ns.
-    pub fn handle_round_trip(&mut self, now: T::Instant, units: u32, rtt: &Rtt, control: &CongestionControl, full: u16) {
+    pub fn handle_round_trip(
+        &mut self,
+        now: T::Instant,
+        units: u32,
+        rtt: &Rtt,
+        control: &CongestionControl,
+        full: u16,
+    ) {
         let CongestionControl::Delay { target } = *control else { return };
         let full = u32::from(full) << 8;
         let window = if self.window == 0 { full } else { self.window };

@@ -16,7 +16,7 @@ mod timer;
 
 pub(crate) use burst::Burst;
 
-use crate::device::{TxReason, Ticket};
+use crate::device::{Ticket, TxReason};
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::window::congestion::{Congestion, CongestionControl};
@@ -300,7 +300,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Adds a new segment to the window; it is posted with `ticket`. `None` without room.
-    pub fn push(&mut self, now: T::Instant, piece: SegmentRef, ticket: Ticket, pace: &PathParameters) -> Option<Segment<BITS>> {
+    pub fn push(
+        &mut self,
+        now: T::Instant,
+        piece: SegmentRef,
+        ticket: Ticket,
+        pace: &PathParameters,
+    ) -> Option<Segment<BITS>> {
         if !self.has_room() {
             return None;
         }
@@ -313,7 +319,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     #[inline]
     pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, ticket: Ticket) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));
-        *self.entries.get_mut(usize::from(i))? = Entry { reference: piece, stamp, ticket, state: POSTED, ..Entry::FREE };
+        *self.entries.get_mut(usize::from(i))? =
+            Entry { reference: piece, stamp, ticket, state: POSTED, ..Entry::FREE };
         self.append(i);
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;

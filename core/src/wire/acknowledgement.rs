@@ -3,7 +3,7 @@
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Flags, HEADER, Header, DatagramKind, ParseError};
+use super::{DatagramKind, Flags, HEADER, Header, ParseError};
 use crate::ids::Psn;
 use crate::wire::Bitmap;
 

@@ -4,7 +4,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{HEADER, MESSAGE_HEADER_ROOM, ParseError, SEGMENT_HEADER};
-use crate::ids::{RemoteKey, PlacementId};
+use crate::ids::{PlacementId, RemoteKey};
 
 /// The content of a placement's opening datagram, after the header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,7 +39,11 @@ impl Opening {
         if length as usize != head.len() {
             return Err(ParseError::Malformed);
         }
-        Ok(Self { placement: PlacementId(wire.placement.get()), key: RemoteKey(wire.key.get()), bytes: wire.bytes.get() })
+        Ok(Self {
+            placement: PlacementId(wire.placement.get()),
+            key: RemoteKey(wire.key.get()),
+            bytes: wire.bytes.get(),
+        })
     }
 
     /// Its bytes after the header.

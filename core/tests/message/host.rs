@@ -3,11 +3,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use unisono_core::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
 use unisono_core::message::matching::{self, Full};
 use unisono_core::message::point_to_point::{
-    Action, PointToPoint, Config, HeaderCredit, MessageHeader, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveBody, ReceiveResult, SendRecord,
-    SendError, Status,
+    Action, Config, HeaderCredit, Matched, MessageHeader, Mode, Outcome, Outgoing, PayloadStore, PointToPoint,
+    ReceiveBody, ReceiveResult, SendAction, SendError, SendRecord, Status,
 };
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
@@ -190,8 +190,9 @@ impl Job {
                 } else {
                     let placement = PlacementId(user);
                     if message.is_multiple_of(3) {
-                        let (to, head) =
-                            machine.grant_part(receive, placement, RemoteKey(message as u64)).expect("it is being pulled");
+                        let (to, head) = machine
+                            .grant_part(receive, placement, RemoteKey(message as u64))
+                            .expect("it is being pulled");
                         self.carry(rank, to, head.as_ref(), None);
                     }
                     let machine = &mut self.ranks[rank].machine;
@@ -249,7 +250,13 @@ impl Job {
             Some((context, tag)) => {
                 let freed = u16::from_le_bytes([head[2], head[3]]);
                 let settled = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-                machine.handle_inline(peer, context, tag, HeaderCredit { freed, settled }, bytes as u32 - head.len() as u32)
+                machine.handle_inline(
+                    peer,
+                    context,
+                    tag,
+                    HeaderCredit { freed, settled },
+                    bytes as u32 - head.len() as u32,
+                )
             }
             // On even ranks an expected message is tried first, which must change nothing if no receive matches.
             None if to.is_multiple_of(2) => {
@@ -362,7 +369,12 @@ impl Job {
             && let Some(credit) = self.ranks[rank].machine.send_inline(outgoing.to)
         {
             self.sent[message] = true;
-            self.carry(rank, outgoing.to, MessageHeader::inline(envelope.context, envelope.tag, credit).as_ref(), Some(message));
+            self.carry(
+                rank,
+                outgoing.to,
+                MessageHeader::inline(envelope.context, envelope.tag, credit).as_ref(),
+                Some(message),
+            );
             self.end(message, false);
             return true;
         }
@@ -511,6 +523,8 @@ fn lend_sends(rank: &mut Rank) -> bool {
 fn lend_receives(rank: &mut Rank) -> bool {
     rank.records[0] += 1;
     let receives = rank.records[0];
-    rank.machine
-        .grow_receives(vec![matching::PostedReceive::<ReceiveBody>::default(); receives].into(), vec![0; receives * 4 + 8].into())
+    rank.machine.grow_receives(
+        vec![matching::PostedReceive::<ReceiveBody>::default(); receives].into(),
+        vec![0; receives * 4 + 8].into(),
+    )
 }

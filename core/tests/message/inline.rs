@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Action, PointToPoint, Config, HeaderCredit, MessageHeader, Outcome};
+use unisono_core::message::point_to_point::{Action, Config, HeaderCredit, MessageHeader, Outcome, PointToPoint};
 
 use crate::storage::{Boxes, Sizes, machine};
 

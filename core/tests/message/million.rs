@@ -2,9 +2,9 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
+use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
 use unisono_core::message::point_to_point::{
-    Action, PointToPoint, Config, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveResult,
+    Action, Config, Matched, Mode, Outcome, Outgoing, PayloadStore, PointToPoint, ReceiveResult, SendAction,
 };
 use unisono_core::message::{Context, Pattern, Tag};
 
@@ -115,7 +115,8 @@ impl Pair {
             }
             Action::Sent { .. } => self.done += 1,
             Action::Pull { receive, user, .. } => {
-                let (_, head) = self.machines[rank].grant(receive, PlacementId(user), RemoteKey(0)).expect("it is pulled");
+                let (_, head) =
+                    self.machines[rank].grant(receive, PlacementId(user), RemoteKey(0)).expect("it is pulled");
                 self.towards[other].push_back((head.as_ref().to_vec(), None));
             }
         }
@@ -130,7 +131,9 @@ impl Pair {
                 self.arrived[user] = self.pool[slot as usize].take();
                 self.machines[RECEIVER].release(message);
             }
-            ReceiveResult::Matched(Matched::Unexpected { .. } | Matched::Truncated(_)) => panic!("none is short or too long"),
+            ReceiveResult::Matched(Matched::Unexpected { .. } | Matched::Truncated(_)) => {
+                panic!("none is short or too long")
+            }
             ReceiveResult::Posted(_) | ReceiveResult::Matched(Matched::Pending(_)) => {}
         }
         self.settle();

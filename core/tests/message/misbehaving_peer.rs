@@ -1,9 +1,9 @@
 //! Headers that no correct peer sends, between calls in any order: nothing panics, hangs, or leaks a record.
 
 use proptest::prelude::*;
-use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
+use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
 use unisono_core::message::point_to_point::{
-    Action, Config, HeaderCredit, MessageHeader, SendAction, Cancelled, Matched, Mode, Outcome, Outgoing, ReceiveResult,
+    Action, Cancelled, Config, HeaderCredit, Matched, MessageHeader, Mode, Outcome, Outgoing, ReceiveResult, SendAction,
 };
 use unisono_core::message::{Context, Pattern, Tag};
 
@@ -157,14 +157,14 @@ fn impossible_credit_completes_nothing() {
     macro_rules! lost_with {
         ($machine:expr) => {{
             let mut lost = Vec::new();
-            $machine.lose(other, true, |one| lost.push(one));
+            $machine.disconnect(other, true, |one| lost.push(one));
             lost
         }};
     }
     macro_rules! head_of {
         ($machine:expr) => {
             match $machine.poll_action() {
-                Some(Action::Head { head, .. }) => head.as_ref().to_vec(),
+                Some(Action::Header { head, .. }) => head.as_ref().to_vec(),
                 action => panic!("{action:?}"),
             }
         };
@@ -184,7 +184,10 @@ fn impossible_credit_completes_nothing() {
     let Ok(SendAction::Header(head)) = sender.send(&long) else { panic!("it leaves") };
     let announcement = head.as_ref().to_vec();
     assert!(matches!(receiver.receive(wanted, 9, user), Ok(ReceiveResult::Posted(_))));
-    assert_eq!(receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32), Outcome::ProtocolViolation);
+    assert_eq!(
+        receiver.handle(other, &lie(announcement.clone()), announcement.len() as u32),
+        Outcome::ProtocolViolation
+    );
     assert_eq!(lost_with!(receiver), [Cancelled::Receive(user)], "a message that is too long");
 
     let mut receiver = fresh();

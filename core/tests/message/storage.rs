@@ -1,7 +1,9 @@
 //! A point-to-point machine with boxed records.
 
-use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
-use unisono_core::message::point_to_point::{self, PointToPoint, Config, Pools, MessageBody, MessagePeer, ReceiveBody, SendRecord};
+use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
+use unisono_core::message::point_to_point::{
+    self, Config, MessageBody, MessagePeer, PointToPoint, Pools, ReceiveBody, SendRecord,
+};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Boxes;

@@ -3,9 +3,9 @@
 
 use crate::group::{Group, calls};
 use crate::verify::{match_messages, verify};
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Spec, StepOperation, Plan, Unsupported, BlockSpan};
+use unisono_core::schedule::{Algorithm, BlockSpan, Plan, Spec, StepOperation, Unsupported};
 
 /// Checks that every segment's steps are those of the first, in their own part of each block and with their own keys.
 fn segments_repeat(one: &Group, group: &Group) {
@@ -17,7 +17,8 @@ fn segments_repeat(one: &Group, group: &Group) {
         assert_eq!(first.len() * group.call.segments as usize, steps.len());
         for (segment, part) in (0..).zip(steps.chunks(first.len().max(1))) {
             for (a, b) in first.iter().zip(part) {
-                let (a, b) = ((a.dependencies, alike(a.operation, Some(segment))), (b.dependencies, alike(b.operation, None)));
+                let (a, b) =
+                    ((a.dependencies, alike(a.operation, Some(segment))), (b.dependencies, alike(b.operation, None)));
                 assert_eq!(a, b);
             }
         }
@@ -76,7 +77,9 @@ fn every_schedule_of_14_to_17_ranks_gives_what_its_verb_means() {
 #[test]
 fn schedules_of_larger_groups_give_what_their_verbs_mean() {
     for (size, ports) in [(27, 2), (31, 4), (33, 16), (48, 3), (61, 1)] {
-        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in
+            CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+        {
             let call = Spec { root: Rank(size / 3), ..Spec::new(verb, algorithm, size, ports) };
             match Group::new(call) {
                 // The race detector has a limited number of cells.
@@ -117,7 +120,8 @@ fn schedules_that_do_not_exist_are_refused_for_their_reason() {
     let alltoall = Spec { collective: CollectiveKind::Alltoall, algorithm: Algorithm::StandardExchange, ..base };
     assert_eq!(refused(alltoall), Some(Unsupported::Power));
     assert_eq!(refused(Spec { size: 9, ..alltoall }), None);
-    let scattered = Spec { collective: CollectiveKind::ReduceScatter, algorithm: Algorithm::Halving, order: Order::Rank, ..base };
+    let scattered =
+        Spec { collective: CollectiveKind::ReduceScatter, algorithm: Algorithm::Halving, order: Order::Rank, ..base };
     assert_eq!(refused(scattered), Some(Unsupported::Order));
     assert_eq!(refused(Spec { size: 9, ..scattered }), None);
 }
@@ -156,7 +160,9 @@ fn schedule_steps_are_the_same_in_any_order() {
 #[test]
 fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
     for (size, ports) in [(1000, 1), (1024, 3), (1025, 16), (2187, 2)] {
-        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in
+            CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+        {
             let call = Spec { root: Rank(size / 3), segments: 2, ..Spec::new(verb, algorithm, size, ports) };
             for rank in [0, size / 3, size / 2 + 1, size - 1] {
                 let Ok(plan) = Plan::new(Spec { rank: Rank(rank), ..call }) else { continue };
@@ -182,7 +188,9 @@ fn schedule_messages_of_thousands_of_ranks_have_two_halves() {
 /// The largest groups: nothing overflows, and a step costs as little as in a small one.
 #[test]
 fn schedules_of_a_million_ranks_have_steps() {
-    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in
+        CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+    {
         for (size, ports) in [(1 << 20, 1), (999_983, 16), (1 << 20, 3)] {
             let call = Spec { root: Rank(size / 2), ..Spec::new(verb, algorithm, size, ports) };
             for rank in [0, 1, size / 2, size - 1] {

@@ -3,7 +3,7 @@
 use crate::group::{Group, calls};
 use crate::verify::run_until;
 use unisono_core::collective::CollectiveKind;
-use unisono_core::schedule::{Algorithm, Spec, StepOperation, BlockBuffer, Step};
+use unisono_core::schedule::{Algorithm, BlockBuffer, Spec, Step, StepOperation};
 
 /// Messages and blocks that others send to `rank` while it does nothing.
 fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
@@ -25,7 +25,9 @@ fn scratch(steps: &[Step]) -> u32 {
 fn depends_on_itself(call: &Spec) -> bool {
     match call.collective {
         CollectiveKind::Barrier => call.algorithm == Algorithm::Dissemination,
-        CollectiveKind::Broadcast | CollectiveKind::Allgather => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
+        CollectiveKind::Broadcast | CollectiveKind::Allgather => {
+            matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring)
+        }
         CollectiveKind::Alltoall => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Pairwise),
         _ => false,
     }

@@ -5,9 +5,9 @@
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order, Poll};
 use unisono_core::ids::{Rank, StepId};
-use unisono_core::schedule::{Spec, BlockMap, Fold, Layout, StepOperation, ByteRange, BlockBuffer, Plan, BlockSpan};
+use unisono_core::schedule::{BlockBuffer, BlockMap, BlockSpan, ByteRange, Fold, Layout, Plan, Spec, StepOperation};
 
 const GRAIN: usize = 2;
 
@@ -175,7 +175,10 @@ fn tables(call: &Spec, rank: u32, unit: usize) -> Tables {
     };
     let held = match call.collective {
         CollectiveKind::Alltoall => whole(&|b| length(rank, b)),
-        CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter => blocks(),
+        CollectiveKind::Gather
+        | CollectiveKind::Allgather
+        | CollectiveKind::Scatter
+        | CollectiveKind::ReduceScatter => blocks(),
         _ => Table::new(vec![unit * GRAIN]),
     };
     Tables { input, output, held }
@@ -251,13 +254,15 @@ fn check(call: Spec, unit: usize) {
     for (rank, (plan, table)) in (0..).zip(group.plans.iter().zip(&tables)) {
         let cuts = (table.input.cut(), table.output.cut(), table.held.cut());
         let layout = match call.collective {
-            CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall => {
-                Layout::new(cuts.0, cuts.1, cuts.2, blocks, GRAIN, call.segments)
-            }
+            CollectiveKind::Gather
+            | CollectiveKind::Allgather
+            | CollectiveKind::Scatter
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Alltoall => Layout::new(cuts.0, cuts.1, cuts.2, blocks, GRAIN, call.segments),
             _ => Layout::vector(unit * GRAIN, blocks, GRAIN, call.segments),
         };
-        let shared =
-            call.collective == CollectiveKind::Broadcast || (call.in_place && (!call.collective.is_rooted() || Rank(rank) == call.root));
+        let shared = call.collective == CollectiveKind::Broadcast
+            || (call.in_place && (!call.collective.is_rooted() || Rank(rank) == call.root));
         let (input, output) = match (shared, call.collective) {
             (false, _) => (0, table.input.total()),
             (true, CollectiveKind::Gather | CollectiveKind::Allgather) => (table.output.at[rank as usize], 0),

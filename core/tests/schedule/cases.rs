@@ -8,7 +8,7 @@ use crate::memory::Value;
 use crate::verify::{After, run_until};
 use core::fmt::Write;
 use unisono_core::collective::CollectiveKind;
-use unisono_core::schedule::{Algorithm, Spec, StepOperation, BlockBuffer, Step};
+use unisono_core::schedule::{Algorithm, BlockBuffer, Spec, Step, StepOperation};
 
 const CASES: &str = include_str!("cases.txt");
 
@@ -113,7 +113,11 @@ fn signals(group: &Group) -> String {
 fn parse(line: &str) -> Group {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |i: usize| words[i].parse().unwrap_or_else(|_| panic!("a number in {line:?}"));
-    let verb = [("allgather", CollectiveKind::Allgather), ("alltoall", CollectiveKind::Alltoall), ("barrier", CollectiveKind::Barrier)];
+    let verb = [
+        ("allgather", CollectiveKind::Allgather),
+        ("alltoall", CollectiveKind::Alltoall),
+        ("barrier", CollectiveKind::Barrier),
+    ];
     let algorithm = [
         ("standard-exchange", Algorithm::StandardExchange),
         ("doubling", Algorithm::Doubling),

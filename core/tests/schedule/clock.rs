@@ -5,7 +5,7 @@
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, CollectiveSpec, Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order, Poll};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, LinkModel, StepOperation, algorithms, choose};
 
@@ -120,7 +120,14 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
 /// The simulated time of a choice, and the model's.
 fn times(choice: Choice, plan: &CollectiveSpec, link: &LinkModel) -> Option<(u64, u64)> {
     let group = Group::new(choice.spec(plan, false)).ok()?;
-    let vector = matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan);
+    let vector = matches!(
+        plan.collective,
+        CollectiveKind::Broadcast
+            | CollectiveKind::Reduce
+            | CollectiveKind::Allreduce
+            | CollectiveKind::Scan
+            | CollectiveKind::Exscan
+    );
     let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
     let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
     Some((run(&group, block as u64, link.sharing.into()), choice.time_ps(plan, false, link).expect("not refused")))
@@ -132,7 +139,17 @@ fn schedules_take_the_time_that_choices_say() {
     for (verb, size) in CollectiveKind::ALL.into_iter().flat_map(|verb| [2, 4, 5, 9, 16].map(|size| (verb, size))) {
         for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { vec![0, 2000, 1 << 20] } {
             let (rank, root) = (Rank(0), Rank(0));
-            let plan = CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 };
+            let plan = CollectiveSpec {
+                collective: verb,
+                rank,
+                size,
+                root,
+                bytes,
+                grain: 1,
+                order: Order::Any,
+                in_place: false,
+                reduction_id: 0,
+            };
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for (ports, segments) in [1, 2, 3, 15].into_iter().flat_map(|k| [(k, 1), (k, 8)]) {
@@ -159,7 +176,17 @@ fn schedules_that_share_processors_are_chosen_by_their_work() {
         let link = LinkModel { sharing, ..LINK };
         for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { vec![8, 1 << 18] } {
             let (rank, root) = (Rank(0), Rank(0));
-            let plan = CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 };
+            let plan = CollectiveSpec {
+                collective: verb,
+                rank,
+                size,
+                root,
+                bytes,
+                grain: 1,
+                order: Order::Any,
+                in_place: false,
+                reduction_id: 0,
+            };
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for ports in [1, 2, 3] {

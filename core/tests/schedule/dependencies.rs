@@ -2,7 +2,7 @@
 //! concurrent step writes.
 
 use crate::memory::Buffers;
-use unisono_core::schedule::{StepOperation, BlockSpan, Step};
+use unisono_core::schedule::{BlockSpan, Step, StepOperation};
 
 /// For each step, which of the 64 before it are complete whenever it begins: bit b stands for step i − 1 − b. Older
 /// ones are complete.
@@ -88,7 +88,9 @@ fn touched(buffers: &Buffers, operation: &StepOperation) -> Result<Touched, Stri
         }
     };
     let mut overlays = Cells::default();
-    if let StepOperation::Receive { into, .. } | StepOperation::Copy { into, .. } | StepOperation::Reduce { into, .. } = operation {
+    if let StepOperation::Receive { into, .. } | StepOperation::Copy { into, .. } | StepOperation::Reduce { into, .. } =
+        operation
+    {
         buffers.overlaid(into.buffer).for_each(|cell| overlays.insert(cell));
     }
     Ok(Touched { segment, reads, writes, overlays })

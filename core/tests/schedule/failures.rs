@@ -1,9 +1,9 @@
 //! Failed ranks, and completions of steps that are not in progress.
 
 use crate::group::{Group, Listed, calls};
-use unisono_core::collective::{FailureCause, Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{Algorithm, Spec, Executor, StepOperation, Plan, Step};
+use unisono_core::schedule::{Algorithm, Executor, Plan, Spec, Step, StepOperation};
 
 const ID: CollectiveId = CollectiveId { context: 2, sequence: 9 };
 
@@ -43,8 +43,12 @@ fn schedule_fails_with_a_rank_that_it_still_needs_and_with_no_other() {
                 let needs = |(i, step): (u32, &Step)| partner(step) == Some(gone) && !done.contains(&i);
                 let needed = (0..).zip(steps).any(needs);
                 match executor.poll() {
-                    Poll::Failed(failure) => assert!(needed && failure.rank == gone && failure.cause == FailureCause::Missing),
-                    turn => assert!(!needed && !matches!(turn, Poll::Request(..)), "{call:?}: {turn:?} without {gone:?}"),
+                    Poll::Failed(failure) => {
+                        assert!(needed && failure.rank == gone && failure.cause == FailureCause::Missing)
+                    }
+                    turn => {
+                        assert!(!needed && !matches!(turn, Poll::Request(..)), "{call:?}: {turn:?} without {gone:?}")
+                    }
                 }
             }
         }
@@ -103,8 +107,10 @@ fn schedule_can_be_run_again() {
 
 #[test]
 fn schedule_reports_the_awaited_rank_and_the_first_failure() {
-    let mut executor =
-        Executor::new(ID, Plan::new(Spec::new(CollectiveKind::Broadcast, Algorithm::Knomial, 4, 1)).expect("a schedule"));
+    let mut executor = Executor::new(
+        ID,
+        Plan::new(Spec::new(CollectiveKind::Broadcast, Algorithm::Knomial, 4, 1)).expect("a schedule"),
+    );
     assert_eq!(executor.awaited(), None);
     let Poll::Request(_, StepOperation::Send { to, .. }) = executor.poll() else { panic!("the root sends") };
     assert_eq!(executor.awaited(), Some(to));
@@ -116,5 +122,8 @@ fn schedule_reports_the_awaited_rank_and_the_first_failure() {
     executor.handle_failed(Rank(1));
     executor.handle_failed(Rank(2));
     let Poll::Failed(failure) = executor.poll() else { panic!("it failed") };
-    assert_eq!((failure.rank, failure.cause, failure.id, failure.collective), (to, FailureCause::Disagrees, ID, CollectiveKind::Broadcast));
+    assert_eq!(
+        (failure.rank, failure.cause, failure.id, failure.collective),
+        (to, FailureCause::Disagrees, ID, CollectiveKind::Broadcast)
+    );
 }

@@ -1,8 +1,8 @@
 //! All ranks' schedules of one collective, and the list of all specifications.
 
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::{CollectiveId, Rank};
-use unisono_core::schedule::{Algorithm, Spec, Executor, Plan, Unsupported, Schedule, Step};
+use unisono_core::schedule::{Algorithm, Executor, Plan, Schedule, Spec, Step, Unsupported};
 
 pub(crate) struct Group {
     pub(crate) call: Spec,
@@ -64,7 +64,9 @@ fn places(verb: CollectiveKind) -> bool {
 pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Spec> {
     let mut all = Vec::new();
     for size in sizes {
-        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in
+            CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+        {
             for k in ports {
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {

@@ -6,9 +6,9 @@
 use crate::group::Group;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
-use unisono_core::collective::{Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Poll};
 use unisono_core::ids::{Rank, StepId};
-use unisono_core::schedule::{Algorithm, Spec, StepOperation, Plan};
+use unisono_core::schedule::{Algorithm, Plan, Spec, StepOperation};
 
 /// t_s, in units of l_m·τ: larger than any number of blocks here, so that a time splits into startups and blocks.
 const STARTUP: u64 = 1 << 20;
@@ -132,7 +132,9 @@ fn direct_schedules_cost_what_equation_2_says() {
         (2..=17_u32).chain([31, 32, 33, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports)))
     {
         let rounds = u64::from((size - 1).div_ceil(u32::from(ports)));
-        for verb in [CollectiveKind::Gather, CollectiveKind::Scatter, CollectiveKind::Allgather, CollectiveKind::Alltoall] {
+        for verb in
+            [CollectiveKind::Gather, CollectiveKind::Scatter, CollectiveKind::Allgather, CollectiveKind::Alltoall]
+        {
             let got = cost(&group(verb, Algorithm::Direct, size, ports));
             assert_eq!(got, Cost { startups: rounds, blocks: rounds }, "{verb:?} of {size} on {ports} ports");
         }
@@ -156,7 +158,9 @@ fn bruck_schedules_take_the_fewest_rounds_and_blocks_at_any_size() {
 #[test]
 fn schedules_take_the_rounds_that_they_say() {
     for (size, ports) in (2..=20).chain([27, 31, 48, 64]).flat_map(|size| (1..=4).map(move |ports| (size, ports))) {
-        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in
+            CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+        {
             let call = Spec::new(verb, algorithm, size, ports);
             for root in if verb.is_rooted() { vec![0, size / 2] } else { vec![0] } {
                 let Ok(group) = Group::new(Spec { root: Rank(root), ..call }) else { continue };
@@ -182,7 +186,8 @@ fn schedules_take_the_rounds_that_they_say() {
 #[test]
 fn trees_of_schedules_on_one_port_take_at_most_the_rounds_that_they_say() {
     for (size, radix) in (2..=64).flat_map(|size| (3..=5).map(move |radix| (size, radix))) {
-        for verb in [CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Gather, CollectiveKind::Barrier] {
+        for verb in [CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Gather, CollectiveKind::Barrier]
+        {
             let call = Spec { radix, ..Spec::new(verb, Algorithm::Knomial, size, 1) };
             let group = Group::new(call).expect("not refused");
             let (took, says) = (time(&group, 1, 0), u64::from(group.plans[0].rounds()));
@@ -236,8 +241,8 @@ fn segments_of_schedules_are_pipelined() {
         assert_eq!(time(&chain, 1, 0), u64::from(size - 1 + segments - 1), "a chain of {size}, {segments} segments");
         // The root of a binomial tree sends all the time; the last segment's path down is hidden except for its last
         // hop.
-        let tree =
-            Group::new(Spec { collective: CollectiveKind::Broadcast, algorithm: Algorithm::Knomial, ..call }).expect("not refused");
+        let tree = Group::new(Spec { collective: CollectiveKind::Broadcast, algorithm: Algorithm::Knomial, ..call })
+            .expect("not refused");
         let children = log_up(size, 1);
         assert!(time(&tree, 1, 0) < u64::from(segments) * children + children, "a tree of {size}, {segments} segments");
     }

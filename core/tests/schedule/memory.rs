@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Spec, Fold, BlockBuffer, Plan, BlockSpan};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, Fold, Plan, Spec};
 
 /// A block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -69,7 +69,9 @@ impl Buffers {
             CollectiveKind::Barrier => (0, 0),
             CollectiveKind::Broadcast => (0, blocks),
             CollectiveKind::Reduce => (blocks, if root { blocks } else { 0 }),
-            CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan | CollectiveKind::Alltoall => (blocks, blocks),
+            CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan | CollectiveKind::Alltoall => {
+                (blocks, blocks)
+            }
             CollectiveKind::Gather => (1, if root { blocks } else { 0 }),
             CollectiveKind::Scatter => (if root { blocks } else { 0 }, 1),
             CollectiveKind::Allgather => (1, blocks),
@@ -99,7 +101,15 @@ impl Buffers {
             (true, CollectiveKind::Scatter, BlockBuffer::Output) => self.output + self.scratch + self.rank,
             (true, CollectiveKind::ReduceScatter, BlockBuffer::Output) if self.input == 1 => self.output + self.scratch,
             (true, CollectiveKind::Gather | CollectiveKind::Allgather, BlockBuffer::Input) => self.rank,
-            (true, CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan | CollectiveKind::Alltoall, BlockBuffer::Input) => block,
+            (
+                true,
+                CollectiveKind::Reduce
+                | CollectiveKind::Allreduce
+                | CollectiveKind::Scan
+                | CollectiveKind::Exscan
+                | CollectiveKind::Alltoall,
+                BlockBuffer::Input,
+            ) => block,
             _ => at + block,
         })
     }
@@ -116,7 +126,8 @@ impl Buffers {
 
     /// Whether the buffer may be written.
     pub(crate) fn writable(&self, place: BlockBuffer) -> bool {
-        place != BlockBuffer::Input || (self.shared && !matches!(self.verb, CollectiveKind::Scatter | CollectiveKind::ReduceScatter))
+        place != BlockBuffer::Input
+            || (self.shared && !matches!(self.verb, CollectiveKind::Scatter | CollectiveKind::ReduceScatter))
     }
 
     /// What determines a block's size if sizes vary: the rank that it belongs to.
@@ -184,7 +195,13 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn reduce(&mut self, all: &mut Combined, from: BlockSpan, into: BlockSpan, fold: Fold) -> Result<(), String> {
+    pub(crate) fn reduce(
+        &mut self,
+        all: &mut Combined,
+        from: BlockSpan,
+        into: BlockSpan,
+        fold: Fold,
+    ) -> Result<(), String> {
         let pairs = self.load(from)?.into_iter().zip(self.load(into)?);
         let values: Vec<Value> = pairs
             .map(|(from, into)| match fold {

@@ -3,9 +3,9 @@
 use crate::group::Group;
 use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Blocks, Spec, Fold, StepOperation, BlockBuffer, BlockSpan, Step};
+use unisono_core::schedule::{Algorithm, BlockBuffer, BlockSpan, Blocks, Fold, Spec, Step, StepOperation};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Mutant {
@@ -65,12 +65,18 @@ fn mutate(step: &Step, mutant: Mutant, size: u32) -> Option<Step> {
             wrong.dependencies &= wrong.dependencies.wrapping_sub(1);
             step.dependencies != 0
         }
-        (Mutant::Shifted, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => shift(span),
-        (Mutant::Shifted, StepOperation::Copy { into: span, .. } | StepOperation::Reduce { into: span, .. }) => shift(span),
+        (Mutant::Shifted, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => {
+            shift(span)
+        }
+        (Mutant::Shifted, StepOperation::Copy { into: span, .. } | StepOperation::Reduce { into: span, .. }) => {
+            shift(span)
+        }
         (Mutant::Shorter, StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. }) => {
             shorten(from) && shorten(into)
         }
-        (Mutant::Shorter, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => shorten(span),
+        (Mutant::Shorter, StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. }) => {
+            shorten(span)
+        }
         (Mutant::OtherPeer, StepOperation::Send { to: peer, .. } | StepOperation::Receive { of: peer, .. }) => {
             *peer = Rank((peer.0 + 1) % size);
             true
@@ -122,7 +128,9 @@ fn count(group: &Group, counts: &mut BTreeMap<Mutant, Count>) {
 
 #[test]
 fn every_mutant_of_a_schedule_is_noticed() {
-    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in
+        CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+    {
         let mut counts = BTreeMap::new();
         for (size, ports, in_place) in [(7, 2, false), (5, 2, true), (4, 1, false), (9, 2, false)] {
             let call = Spec { root: Rank(2), order: Order::Rank, in_place, ..Spec::new(verb, algorithm, size, ports) };

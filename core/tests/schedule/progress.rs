@@ -4,9 +4,9 @@ use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
-use unisono_core::collective::{Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Poll};
 use unisono_core::ids::StepId;
-use unisono_core::schedule::{Algorithm, Spec, Executor, StepOperation, Step};
+use unisono_core::schedule::{Algorithm, Executor, Spec, Step, StepOperation};
 
 /// xorshift.
 struct Random(u64);

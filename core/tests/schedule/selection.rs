@@ -1,6 +1,6 @@
 //! Selection: always a valid schedule, the same on all ranks, and the fastest by the model.
 
-use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{self, Algorithm, Choice, Constraints, LinkModel, Unsupported, choose, choose_with};
 
@@ -14,7 +14,17 @@ const LINKS: [LinkModel; 4] = [
 ];
 
 fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
-    CollectiveSpec { collective: verb, rank: Rank(0), size, root: Rank(0), bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
+    CollectiveSpec {
+        collective: verb,
+        rank: Rank(0),
+        size,
+        root: Rank(0),
+        bytes,
+        grain: 8,
+        order: Order::Any,
+        in_place: false,
+        reduction_id: 0,
+    }
 }
 
 fn chosen(verb: CollectiveKind, size: u32, bytes: usize) -> Choice {
@@ -31,7 +41,11 @@ fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
                         let plan = CollectiveSpec { order, root: Rank(root), ..plan(verb, size, bytes) };
                         let first = choose(&plan, varying, link);
                         for rank in [size / 2, size - 1] {
-                            assert_eq!(first, choose(&CollectiveSpec { rank: Rank(rank), ..plan }, varying, link), "{plan:?}");
+                            assert_eq!(
+                                first,
+                                choose(&CollectiveSpec { rank: Rank(rank), ..plan }, varying, link),
+                                "{plan:?}"
+                            );
                         }
                         for rank in 0..size {
                             let call = first.spec(&CollectiveSpec { rank: Rank(rank), ..plan }, varying);
@@ -85,7 +99,10 @@ fn schedules_of_short_data_have_few_rounds_and_of_long_data_few_bytes() {
         assert_ne!(chosen(CollectiveKind::Reduce, size, 1 << 22).algorithm, Algorithm::Knomial);
         assert_eq!(chosen(CollectiveKind::Alltoall, size, 8).algorithm, Algorithm::Bruck);
         assert_eq!(chosen(CollectiveKind::Alltoall, size, 1 << 20).algorithm, Algorithm::Direct);
-        assert!(matches!(chosen(CollectiveKind::Allreduce, size, 1 << 22).algorithm, Algorithm::Halving | Algorithm::Ring));
+        assert!(matches!(
+            chosen(CollectiveKind::Allreduce, size, 1 << 22).algorithm,
+            Algorithm::Halving | Algorithm::Ring
+        ));
         assert!(!matches!(chosen(CollectiveKind::Allreduce, size, 8).algorithm, Algorithm::Halving | Algorithm::Ring));
         assert!(matches!(chosen(CollectiveKind::Gather, size, 8).algorithm, Algorithm::Knomial));
     }
@@ -100,7 +117,8 @@ fn schedules_run_in_segments_where_that_is_quicker() {
     let whole = Choice { segments: 1, ..scan };
     let time = |choice: Choice| choice.time_ps(&prefix, false, &LINKS[0]).expect("not refused");
     assert!(time(whole) > time(scan) + time(scan) / 4);
-    let along_a_tree = choose(&CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
+    let along_a_tree =
+        choose(&CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Reduce, 20, 1 << 22) }, false, &LINKS[0]);
     assert_eq!((along_a_tree.algorithm, along_a_tree.segments), (Algorithm::Knomial, 1));
     assert_eq!(
         choose(&CollectiveSpec { grain: 1 << 22, ..prefix }, false, &LINKS[0]).segments,
@@ -131,7 +149,9 @@ fn schedule_choices_are_the_quickest_by_the_model() {
 
 #[test]
 fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
-    for (verb, algorithm) in CollectiveKind::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm))) {
+    for (verb, algorithm) in
+        CollectiveKind::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm)))
+    {
         let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1 };
         let made = schedule::Plan::new(choice.spec(&plan(verb, 8, 64), false));
         assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");

@@ -4,9 +4,9 @@ use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
 use crate::memory::{Combined, Memory, Value};
 use std::collections::HashMap;
-use unisono_core::collective::{Order, Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order, Poll};
 use unisono_core::ids::StepId;
-use unisono_core::schedule::{Spec, StepOperation, BlockBuffer, Plan, Step};
+use unisono_core::schedule::{BlockBuffer, Plan, Spec, Step, StepOperation};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
 
@@ -108,7 +108,8 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     // Receives that wait for their message.
     let mut waiting: Vec<Vec<(StepId, StepOperation)>> = vec![Vec::new(); size];
     // Only signals are checked for the ranks that have entered.
-    let signals = matches!(group.call.collective, CollectiveKind::Barrier | CollectiveKind::Reduce | CollectiveKind::Broadcast);
+    let signals =
+        matches!(group.call.collective, CollectiveKind::Barrier | CollectiveKind::Reduce | CollectiveKind::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // The ranks known by each receive.
     let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
@@ -152,7 +153,9 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                         let values = memory.load(from)?;
                         memory.store(into, &values)?;
                     }
-                    StepOperation::Reduce { from, into, fold } => memory.reduce(&mut after.combined, from, into, fold)?,
+                    StepOperation::Reduce { from, into, fold } => {
+                        memory.reduce(&mut after.combined, from, into, fold)?
+                    }
                 }
                 executor.handle_done(step);
                 moved = true;
@@ -256,7 +259,8 @@ fn dependencies_of_a_schedule_are_transitive_and_end_after_64_steps() {
             segment: 0,
         },
     };
-    let steps: Vec<Step> = (0..70).map(|i| Step { operation: signal, dependencies: u64::from(i % 2 == 1) << 1 }).collect();
+    let steps: Vec<Step> =
+        (0..70).map(|i| Step { operation: signal, dependencies: u64::from(i % 2 == 1) << 1 }).collect();
     let promised = promised(&steps);
     assert!(is_before(&promised, 1, 7) && !is_before(&promised, 2, 7) && !is_before(&promised, 1, 6));
     assert!(is_before(&promised, 4, 69) && is_before(&promised, 3, 68) && !is_before(&promised, 6, 69));

@@ -4,10 +4,10 @@ use smoltcp::wire::{EthernetAddress, Ipv4Address, Ipv4Cidr};
 use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
-use crate::frame::Name;
+use crate::frame::LinkAddress;
 
 /// A probed peer may have moved to another adapter: each n-th probe is replaced by an ARP request.
-const DOUBT: u8 = 4;
+const PROBES_PER_ARP: u8 = 4;
 
 /// Smallest MTU: bytes of UDP payload.
 pub const MTU_MIN: u32 = 576;
@@ -26,8 +26,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    pub(crate) const fn name(&self) -> Name {
-        Name { hardware: self.hardware, address: self.address.address(), port: self.port }
+    pub(crate) const fn address_on_link(&self) -> LinkAddress {
+        LinkAddress { hardware: self.hardware, address: self.address.address(), port: self.port }
     }
 }
 
@@ -57,24 +57,24 @@ pub enum PathError {
 
 /// The entry of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Neighbour {
+pub struct AddressEntry {
     path: Path,
     /// Address whose adapter its frames go to: its own, or the gateway's.
     next_hop: Ipv4Address,
     hardware: Option<EthernetAddress>,
     /// A path request waits for its resolution.
-    wished: bool,
+    awaited: bool,
     /// Probes sent since the last ARP request.
     probes: u8,
 }
 
-impl Neighbour {
+impl AddressEntry {
     /// A peer without a path.
     pub const UNKNOWN: Self = Self {
         path: Path { address: Ipv4Address::UNSPECIFIED, ports: [0; 2], mtu: 0 },
         next_hop: Ipv4Address::UNSPECIFIED,
         hardware: None,
-        wished: false,
+        awaited: false,
         probes: 0,
     };
 }
@@ -83,7 +83,7 @@ impl Neighbour {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
     /// Resolved: link address and largest UDP payload in bytes, trailer included.
-    Found(Name, u32),
+    Found(LinkAddress, u32),
     /// The adapter of this address has to be resolved first.
     Unresolved(Ipv4Address),
     /// The peer has no path.
@@ -92,10 +92,10 @@ pub(crate) enum Route {
 
 /// All peers, by rank.
 #[derive(Debug)]
-pub(crate) struct Neighbours<'a>(pub(crate) &'a mut [Neighbour]);
+pub(crate) struct AddressTable<'a>(pub(crate) &'a mut [AddressEntry]);
 
-impl Neighbours<'_> {
-    fn get(&self, peer: PeerId) -> Option<&Neighbour> {
+impl AddressTable<'_> {
+    fn get(&self, peer: PeerId) -> Option<&AddressEntry> {
         self.0.get(usize::try_from(peer.0).ok()?).filter(|neighbour| neighbour.path.mtu > 0)
     }
 
@@ -112,33 +112,33 @@ impl Neighbours<'_> {
         let next_hop = if own.address.contains_addr(&path.address) { Some(path.address) } else { own.gateway };
         let next_hop = next_hop.ok_or(PathError::Unreachable)?;
         let hardware = neighbour.hardware.filter(|_| neighbour.next_hop == next_hop);
-        *neighbour = Neighbour { path, next_hop, hardware, wished: neighbour.wished, probes: 0 };
+        *neighbour = AddressEntry { path, next_hop, hardware, awaited: neighbour.awaited, probes: 0 };
         Ok(())
     }
 
     pub(crate) fn route(&self, peer: PeerId, lane: DeviceQueue) -> Route {
-        let Some(Neighbour { path, next_hop, hardware, .. }) = self.get(peer) else { return Route::None };
+        let Some(AddressEntry { path, next_hop, hardware, .. }) = self.get(peer) else { return Route::None };
         let [polled, interrupt] = path.ports;
         let port = match lane {
             DeviceQueue::Polled => polled,
             DeviceQueue::Interrupt => interrupt,
         };
         match *hardware {
-            Some(hardware) => Route::Found(Name { hardware, address: path.address, port }, path.mtu),
+            Some(hardware) => Route::Found(LinkAddress { hardware, address: path.address, port }, path.mtu),
             None => Route::Unresolved(*next_hop),
         }
     }
 
     /// Whether the peer sends from this address.
-    pub(crate) fn is(&self, peer: PeerId, (address, port): (Ipv4Address, u16)) -> bool {
+    pub(crate) fn is_source(&self, peer: PeerId, (address, port): (Ipv4Address, u16)) -> bool {
         self.get(peer).is_some_and(|found| found.path.address == address && found.path.ports.contains(&port))
     }
 
     /// The address to resolve by ARP instead of sending a probe to the peer, if its turn has come.
-    pub(crate) fn doubt(&mut self, peer: PeerId) -> Option<Ipv4Address> {
+    pub(crate) fn arp_instead_of_probe(&mut self, peer: PeerId) -> Option<Ipv4Address> {
         let neighbour = usize::try_from(peer.0).ok().and_then(|rank| self.0.get_mut(rank))?;
         neighbour.probes = neighbour.probes.saturating_add(1);
-        if neighbour.probes < DOUBT || neighbour.path.mtu == 0 {
+        if neighbour.probes < PROBES_PER_ARP || neighbour.path.mtu == 0 {
             return None;
         }
         neighbour.probes = 0;
@@ -146,9 +146,9 @@ impl Neighbours<'_> {
     }
 
     /// Sets whether a path request waits for the peer's resolution.
-    pub(crate) fn wish(&mut self, peer: PeerId, wished: bool) {
+    pub(crate) fn set_awaited(&mut self, peer: PeerId, awaited: bool) {
         if let Some(neighbour) = usize::try_from(peer.0).ok().and_then(|rank| self.0.get_mut(rank)) {
-            neighbour.wished = wished;
+            neighbour.awaited = awaited;
         }
     }
 
@@ -162,7 +162,7 @@ impl Neighbours<'_> {
         for (rank, neighbour) in (0..).zip(self.0.iter_mut()) {
             if neighbour.path.mtu > 0 && neighbour.next_hop == address {
                 neighbour.hardware = Some(hardware);
-                if core::mem::take(&mut neighbour.wished) {
+                if core::mem::take(&mut neighbour.awaited) {
                     found(PeerId(rank), neighbour.path.mtu);
                 }
             }

@@ -15,14 +15,15 @@ use smoltcp::phy::{self, ChecksumCapabilities, RxToken as _, TxToken as _};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, Ipv4Address};
 use unisono_core::device::{
-    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest,
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+    TxReason,
 };
 use unisono_core::ids::PeerId;
 use unisono_shmem::user_memory::{self, UserMemory};
 
-use crate::address_table::{Interface, MTU_MIN, Neighbour, Neighbours, Path, PathError, Route};
+use crate::address_table::{AddressEntry, AddressTable, Interface, MTU_MIN, Path, PathError, Route};
 use crate::crc::TRAILER;
-use crate::frame::{self, AROUND, ARP, Content, HEADERS};
+use crate::frame::{self, ARP, FRAME_OVERHEAD, FrameContent, HEADERS};
 
 /// Bytes of the longest UDP payload on an ordinary Ethernet.
 pub const MTU: usize = 1472;
@@ -33,9 +34,9 @@ const SLOTS: u32 = 256;
 /// Shortest useful timeout.
 const GRANULARITY_NS: u32 = 250_000;
 /// Events that wait to be polled; more are dropped.
-const FACTS: usize = 16;
+const EVENTS: usize = 16;
 /// Frames that one call handles.
-const LOOKS: usize = 64;
+const FRAMES_PER_CALL: usize = 64;
 
 /// A datagram in private memory: a UDP payload of at most `BYTES` bytes.
 #[derive(Clone, Copy)]
@@ -64,9 +65,9 @@ impl<const BYTES: usize> fmt::Debug for Buffer<BYTES> {
 
 /// Counters of dropped datagrams and frames.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Losses {
+pub struct DropCounts {
     /// Posted to an unknown peer, or too long.
-    pub astray: u32,
+    pub unknown_peer: u32,
     /// Posted before the peer's adapter was resolved, or resolved again.
     pub unresolved: u32,
     /// Received frames for another address or protocol.
@@ -92,14 +93,14 @@ pub enum InterfaceError {
 #[derive(Debug)]
 struct State<'a> {
     own: Interface,
-    neighbours: Neighbours<'a>,
+    addresses: AddressTable<'a>,
     checksums: ChecksumCapabilities,
     head: [u8; HEADER_ROOM],
     posted: Ticket,
-    facts: [Option<DeviceEvent>; FACTS],
+    events: [Option<DeviceEvent>; EVENTS],
     /// Of UDP payload, trailer included.
     mtu: u32,
-    losses: Losses,
+    drop_counts: DropCounts,
 }
 
 /// A [`Device`] over an adapter. `A` addresses user memory; UDP payloads have at most `BYTES` bytes.
@@ -116,7 +117,7 @@ pub struct EthernetDevice<'a, P, A, const BYTES: usize = MTU> {
 }
 
 /// Outcome of handling a frame.
-enum Look {
+enum FrameOutcome {
     Datagram,
     /// An ARP request to answer.
     Answer(Ipv4Address, EthernetAddress),
@@ -132,7 +133,7 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
     pub fn new(
         phy: P,
         own: Interface,
-        neighbours: &'a mut [Neighbour],
+        neighbours: &'a mut [AddressEntry],
         buffers: &'a mut [Buffer<BYTES>],
     ) -> Result<Self, InterfaceError> {
         let capabilities = phy.capabilities();
@@ -152,13 +153,13 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
         let slots = capabilities.max_burst_size.and_then(|burst| u32::try_from(burst).ok()).unwrap_or(SLOTS);
         let state = State {
             own,
-            neighbours: Neighbours(neighbours),
+            addresses: AddressTable(neighbours),
             checksums: capabilities.checksum,
             head: [0; HEADER_ROOM],
             posted: Ticket::default(),
-            facts: [None; FACTS],
+            events: [None; EVENTS],
             mtu,
-            losses: Losses::default(),
+            drop_counts: DropCounts::default(),
         };
         Ok(Self { phy, state, buffers, waiting: None, slots, now: Instant::ZERO, memory: PhantomData })
     }
@@ -169,7 +170,7 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
     /// [`PathError`]; nothing has changed.
     pub fn set_path(&mut self, peer: PeerId, path: Path) -> Result<(), PathError> {
         let path = Path { mtu: path.mtu.min(self.state.mtu), ..path };
-        self.state.neighbours.set(&self.state.own, peer, path)
+        self.state.addresses.set(&self.state.own, peer, path)
     }
 
     /// Sets the time that is passed to the adapter.
@@ -183,8 +184,8 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
     }
 
     /// Counters of drops.
-    pub const fn losses(&self) -> Losses {
-        self.state.losses
+    pub const fn drop_counts(&self) -> DropCounts {
+        self.state.drop_counts
     }
 
     /// The adapter.
@@ -193,17 +194,17 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
     }
 
     /// The next datagram, in its buffer. Answers ARP requests before it.
-    fn look(&mut self) -> Option<Slot> {
-        for _ in 0..LOOKS {
+    fn next_datagram(&mut self) -> Option<Slot> {
+        for _ in 0..FRAMES_PER_CALL {
             let (index, buffer) = (0..).zip(self.buffers.iter_mut()).find(|(_, buffer)| !buffer.taken)?;
             let (arrival, answer) = self.phy.receive(self.now)?;
             let state = &mut self.state;
-            match arrival.consume(|frame| state.take(frame, buffer)) {
-                Look::Datagram => return Some(Slot(index)),
-                Look::Answer(address, hardware) => {
-                    answer.consume(ARP, |frame| state.own.name().answer(address, hardware, frame));
+            match arrival.consume(|frame| state.handle_frame(frame, buffer)) {
+                FrameOutcome::Datagram => return Some(Slot(index)),
+                FrameOutcome::Answer(address, hardware) => {
+                    answer.consume(ARP, |frame| state.own.address_on_link().write_arp_reply(address, hardware, frame));
                 }
-                Look::Nothing => {}
+                FrameOutcome::Nothing => {}
             }
         }
         None
@@ -211,45 +212,47 @@ impl<'a, P: phy::Device, A, const BYTES: usize> EthernetDevice<'a, P, A, BYTES> 
 }
 
 impl State<'_> {
-    fn take<const BYTES: usize>(&mut self, frame: &[u8], buffer: &mut Buffer<BYTES>) -> Look {
-        match self.own.name().read(frame, &self.checksums) {
-            Content::Datagram { from, payload } => {
+    fn handle_frame<const BYTES: usize>(&mut self, frame: &[u8], buffer: &mut Buffer<BYTES>) -> FrameOutcome {
+        match self.own.address_on_link().read(frame, &self.checksums) {
+            FrameContent::Datagram { from, payload } => {
                 let Some(place) = buffer.bytes.get_mut(..payload.len()) else {
-                    self.losses.malformed = self.losses.malformed.saturating_add(1);
-                    return Look::Nothing;
+                    self.drop_counts.malformed = self.drop_counts.malformed.saturating_add(1);
+                    return FrameOutcome::Nothing;
                 };
                 place.copy_from_slice(payload);
                 // Computed over the private copy, which nobody else can write.
-                let Some(length) = frame::unseal(place).and_then(|bytes| u16::try_from(bytes).ok()) else {
-                    self.losses.corrupt = self.losses.corrupt.saturating_add(1);
-                    return Look::Nothing;
+                let Some(length) = frame::check_crc(place).and_then(|bytes| u16::try_from(bytes).ok()) else {
+                    self.drop_counts.corrupt = self.drop_counts.corrupt.saturating_add(1);
+                    return FrameOutcome::Nothing;
                 };
                 (buffer.from, buffer.length, buffer.taken) = (from, length, true);
-                Look::Datagram
+                FrameOutcome::Datagram
             }
-            Content::Whereabouts { address, hardware, asks } => {
-                let Self { neighbours, facts, .. } = self;
-                neighbours.learn(address, hardware, |peer, mtu| tell(facts, DeviceEvent::Path { peer, mtu: datagram(mtu) }));
-                if asks { Look::Answer(address, hardware) } else { Look::Nothing }
+            FrameContent::Arp { address, hardware, asks } => {
+                let Self { addresses: neighbours, events: facts, .. } = self;
+                neighbours.learn(address, hardware, |peer, mtu| {
+                    push_event(facts, DeviceEvent::Path { peer, mtu: datagram_bytes(mtu) })
+                });
+                if asks { FrameOutcome::Answer(address, hardware) } else { FrameOutcome::Nothing }
             }
-            Content::Foreign => {
-                self.losses.foreign = self.losses.foreign.saturating_add(1);
-                Look::Nothing
+            FrameContent::Foreign => {
+                self.drop_counts.foreign = self.drop_counts.foreign.saturating_add(1);
+                FrameOutcome::Nothing
             }
-            Content::Malformed => {
-                self.losses.malformed = self.losses.malformed.saturating_add(1);
-                Look::Nothing
+            FrameContent::Malformed => {
+                self.drop_counts.malformed = self.drop_counts.malformed.saturating_add(1);
+                FrameOutcome::Nothing
             }
         }
     }
 }
 
 /// Largest datagram in a UDP payload of `mtu` bytes.
-const fn datagram(mtu: u32) -> u32 {
+const fn datagram_bytes(mtu: u32) -> u32 {
     mtu.saturating_sub(TRAILER as u32)
 }
 
-fn tell(facts: &mut [Option<DeviceEvent>], fact: DeviceEvent) {
+fn push_event(facts: &mut [Option<DeviceEvent>], fact: DeviceEvent) {
     if let Some(place) = facts.iter_mut().find(|place| place.is_none()) {
         *place = Some(fact);
     }
@@ -282,13 +285,14 @@ impl<P: phy::Device, A: UserMemory> Token for EthernetToken<'_, '_, P, A> {
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let (state, frame) = (self.state, self.frame);
         state.posted = state.posted.next();
-        let own = state.own.name();
+        let own = state.own.address_on_link();
         let head = state.head.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
         let bytes = head.len().saturating_add(payload.map_or(0, UserMemory::bytes));
-        let doubted = (transmit.reason == TxReason::Probe).then(|| state.neighbours.doubt(transmit.to)).flatten();
-        match doubted.map_or_else(|| state.neighbours.route(transmit.to, transmit.queue), Route::Unresolved) {
-            Route::Found(to, mtu) if u32::try_from(bytes).is_ok_and(|bytes| bytes <= datagram(mtu)) => {
-                let (whole, sealed) = (bytes.saturating_add(AROUND), bytes.saturating_add(TRAILER));
+        let doubted =
+            (transmit.reason == TxReason::Probe).then(|| state.addresses.arp_instead_of_probe(transmit.to)).flatten();
+        match doubted.map_or_else(|| state.addresses.route(transmit.to, transmit.queue), Route::Unresolved) {
+            Route::Found(to, mtu) if u32::try_from(bytes).is_ok_and(|bytes| bytes <= datagram_bytes(mtu)) => {
+                let (whole, sealed) = (bytes.saturating_add(FRAME_OVERHEAD), bytes.saturating_add(TRAILER));
                 frame.consume(whole, |frame| {
                     own.write(&to, frame, sealed, &state.checksums, |place| {
                         let (front, rest) = place.split_at_mut_checked(head.len()).unwrap_or_default();
@@ -296,15 +300,17 @@ impl<P: phy::Device, A: UserMemory> Token for EthernetToken<'_, '_, P, A> {
                         if let Some(payload) = payload {
                             user_memory::copy_to_private(payload, rest);
                         }
-                        frame::seal(place);
+                        frame::append_crc(place);
                     });
                 });
             }
             Route::Unresolved(address) => {
-                state.losses.unresolved = state.losses.unresolved.saturating_add(1);
-                frame.consume(ARP, |frame| own.ask(address, frame));
+                state.drop_counts.unresolved = state.drop_counts.unresolved.saturating_add(1);
+                frame.consume(ARP, |frame| own.write_arp_request(address, frame));
             }
-            Route::Found(..) | Route::None => state.losses.astray = state.losses.astray.saturating_add(1),
+            Route::Found(..) | Route::None => {
+                state.drop_counts.unknown_peer = state.drop_counts.unknown_peer.saturating_add(1)
+            }
         }
     }
 }
@@ -315,7 +321,7 @@ pub struct EthernetDatagram<'b> {
     slot: Slot,
     from: (Ipv4Address, u16),
     contents: &'b [u8],
-    neighbours: &'b Neighbours<'b>,
+    addresses: &'b AddressTable<'b>,
 }
 
 impl Received for EthernetDatagram<'_> {
@@ -332,7 +338,7 @@ impl Received for EthernetDatagram<'_> {
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
-        self.neighbours.is(peer, self.from)
+        self.addresses.is_source(peer, self.from)
     }
 
     fn age_ns(&self) -> Option<u32> {
@@ -354,7 +360,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
     fn limits(&self) -> Limits {
         let holdable = self.buffers.len().saturating_sub(SPARE);
         Limits {
-            mtu: datagram(self.state.mtu),
+            mtu: datagram_bytes(self.state.mtu),
             receive_slots: self.slots,
             holdable: u32::try_from(holdable).unwrap_or(u32::MAX),
             granularity_ns: GRANULARITY_NS,
@@ -383,7 +389,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
         if lane != DeviceQueue::Polled {
             return None;
         }
-        let slot = self.waiting.take().or_else(|| self.look())?;
+        let slot = self.waiting.take().or_else(|| self.next_datagram())?;
         Some(self.held(slot))
     }
 
@@ -404,7 +410,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
             slot,
             from: buffer.map_or((Ipv4Address::UNSPECIFIED, 0), |buffer| buffer.from),
             contents: buffer.map_or(&[], Buffer::contents),
-            neighbours: &self.state.neighbours,
+            addresses: &self.state.addresses,
         }
     }
 
@@ -417,7 +423,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
     /// Adapters raise no event for an arrival: a waiting caller polls again.
     fn arm(&mut self, lane: DeviceQueue) -> Armed {
         if lane == DeviceQueue::Polled {
-            self.waiting = self.waiting.or_else(|| self.look());
+            self.waiting = self.waiting.or_else(|| self.next_datagram());
         }
         if lane == DeviceQueue::Polled && self.waiting.is_some() { Armed::Pending } else { Armed::Armed }
     }
@@ -427,28 +433,28 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
             PathRequest::Resolve(peer) => (peer, true),
             PathRequest::Forget(peer) => (peer, false),
         };
-        self.state.neighbours.wish(peer, wished);
+        self.state.addresses.set_awaited(peer, wished);
         if !wished {
             return;
         }
-        match self.state.neighbours.route(peer, DeviceQueue::Polled) {
+        match self.state.addresses.route(peer, DeviceQueue::Polled) {
             Route::Found(_, mtu) => {
-                self.state.neighbours.wish(peer, false);
-                tell(&mut self.state.facts, DeviceEvent::Path { peer, mtu: datagram(mtu) });
+                self.state.addresses.set_awaited(peer, false);
+                push_event(&mut self.state.events, DeviceEvent::Path { peer, mtu: datagram_bytes(mtu) });
             }
             Route::Unresolved(address) => {
-                let own = self.state.own.name();
+                let own = self.state.own.address_on_link();
                 if let Some(frame) = self.phy.transmit(self.now) {
-                    frame.consume(ARP, |frame| own.ask(address, frame));
+                    frame.consume(ARP, |frame| own.write_arp_request(address, frame));
                 }
             }
-            Route::None => tell(&mut self.state.facts, DeviceEvent::NoPath(peer)),
+            Route::None => push_event(&mut self.state.events, DeviceEvent::NoPath(peer)),
         }
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        let fact = self.state.facts.first_mut()?.take()?;
-        self.state.facts.rotate_left(1);
+        let fact = self.state.events.first_mut()?.take()?;
+        self.state.events.rotate_left(1);
         Some(fact)
     }
 }

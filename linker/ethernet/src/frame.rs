@@ -13,7 +13,7 @@ pub(crate) const ETHERNET: usize = 14;
 /// Bytes of the headers of IPv4, without options, and UDP.
 pub const HEADERS: usize = 28;
 /// Bytes of a frame around those of a datagram.
-pub(crate) const AROUND: usize = ETHERNET + HEADERS + TRAILER;
+pub(crate) const FRAME_OVERHEAD: usize = ETHERNET + HEADERS + TRAILER;
 /// Bytes of an ARP frame.
 pub(crate) const ARP: usize = ETHERNET + 28;
 /// Time to live that IANA recommends.
@@ -21,7 +21,7 @@ const HOP_LIMIT: u8 = 64;
 
 /// The addresses of a process on the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Name {
+pub struct LinkAddress {
     /// Hardware address of the adapter.
     pub hardware: EthernetAddress,
     /// IPv4 address of the host.
@@ -32,7 +32,7 @@ pub struct Name {
 
 /// Content of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Content<'f> {
+pub enum FrameContent<'f> {
     /// A UDP payload, trailer included, not checked yet.
     Datagram {
         /// Sender's address and port, as the headers state them.
@@ -41,7 +41,7 @@ pub enum Content<'f> {
         payload: &'f [u8],
     },
     /// An ARP packet: the sender's addresses, and whether it requests ours.
-    Whereabouts {
+    Arp {
         /// The sender's IPv4 address.
         address: Ipv4Address,
         /// The sender's hardware address.
@@ -55,13 +55,13 @@ pub enum Content<'f> {
     Malformed,
 }
 
-impl Name {
+impl LinkAddress {
     /// Parses a frame. Checks every length and, as `checksums` configures, every checksum but the trailer.
-    pub fn read<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Content<'f> {
-        self.parse(frame, checksums).unwrap_or(Content::Malformed)
+    pub fn read<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> FrameContent<'f> {
+        self.parse(frame, checksums).unwrap_or(FrameContent::Malformed)
     }
 
-    fn parse<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Option<Content<'f>> {
+    fn parse<'f>(&self, frame: &'f [u8], checksums: &ChecksumCapabilities) -> Option<FrameContent<'f>> {
         let frame = EthernetFrame::new_checked(frame).ok()?;
         let (to, kind) = (frame.dst_addr(), frame.ethertype());
         match kind {
@@ -78,7 +78,7 @@ impl Name {
                     return None;
                 };
                 let asks = operation == ArpOperation::Request && target == self.address;
-                hardware.is_unicast().then_some(Content::Whereabouts { address, hardware, asks })
+                hardware.is_unicast().then_some(FrameContent::Arp { address, hardware, asks })
             }
             EthernetProtocol::Ipv4 if to == self.hardware => {
                 let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
@@ -87,16 +87,16 @@ impl Name {
                     return None;
                 }
                 if ip.dst_addr != self.address || ip.next_header != IpProtocol::Udp {
-                    return Some(Content::Foreign);
+                    return Some(FrameContent::Foreign);
                 }
                 let packet = UdpPacket::new_checked(packet.payload()).ok()?;
                 let udp = UdpRepr::parse(&packet, &ip.src_addr.into(), &ip.dst_addr.into(), checksums).ok()?;
                 if udp.dst_port != self.port {
-                    return Some(Content::Foreign);
+                    return Some(FrameContent::Foreign);
                 }
-                Some(Content::Datagram { from: (ip.src_addr, udp.src_port), payload: packet.payload() })
+                Some(FrameContent::Datagram { from: (ip.src_addr, udp.src_port), payload: packet.payload() })
             }
-            _ => Some(Content::Foreign),
+            _ => Some(FrameContent::Foreign),
         }
     }
 
@@ -130,16 +130,16 @@ impl Name {
     }
 
     /// Writes a broadcast ARP request for an address.
-    pub(crate) fn ask(&self, address: Ipv4Address, frame: &mut [u8]) {
-        self.arp(ArpOperation::Request, EthernetAddress::BROADCAST, EthernetAddress::default(), address, frame);
+    pub(crate) fn write_arp_request(&self, address: Ipv4Address, frame: &mut [u8]) {
+        self.write_arp(ArpOperation::Request, EthernetAddress::BROADCAST, EthernetAddress::default(), address, frame);
     }
 
     /// Writes an ARP reply with our hardware address.
-    pub fn answer(&self, address: Ipv4Address, hardware: EthernetAddress, frame: &mut [u8]) {
-        self.arp(ArpOperation::Reply, hardware, hardware, address, frame);
+    pub fn write_arp_reply(&self, address: Ipv4Address, hardware: EthernetAddress, frame: &mut [u8]) {
+        self.write_arp(ArpOperation::Reply, hardware, hardware, address, frame);
     }
 
-    fn arp(
+    fn write_arp(
         &self,
         operation: ArpOperation,
         to: EthernetAddress,
@@ -177,14 +177,14 @@ impl Name {
 const IPV4: usize = 20;
 
 /// Writes the CRC-32C of the payload into its last four bytes.
-pub fn seal(payload: &mut [u8]) {
+pub fn append_crc(payload: &mut [u8]) {
     if let Some((rest, trailer)) = payload.split_last_chunk_mut() {
         *trailer = crc::of(rest);
     }
 }
 
 /// Bytes of a datagram before its trailer, if the CRC-32C is correct.
-pub fn unseal(payload: &[u8]) -> Option<usize> {
+pub fn check_crc(payload: &[u8]) -> Option<usize> {
     let (rest, trailer) = payload.split_last_chunk()?;
     (*trailer == crc::of(rest)).then_some(rest.len())
 }

@@ -10,8 +10,8 @@ use crc::{CRC_64_NVME, Crc, Digest};
 use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::{Device, DeviceQueue, Memory};
 use unisono_core::endpoint::storage::Storage;
-use unisono_core::endpoint::{Handler, Endpoint, Event, Verdict};
-use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
+use unisono_core::endpoint::{Endpoint, Event, Handler, Verdict};
+use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::{Region, Span};
 use unisono_core::time::Time;
@@ -27,7 +27,7 @@ const BUDGET: u32 = 16;
 const BLOCK: usize = 2000;
 const _: () = assert!(BLOCK.is_multiple_of(8) && (PIECE as usize).is_multiple_of(BLOCK));
 /// Silence events of a peer before the transfer aborts: the peer may still be starting.
-const SILENCES: u32 = 10;
+const MAX_SILENCES: u32 = 10;
 
 static NVME: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_NVME);
 
@@ -41,13 +41,13 @@ const fn word(rank: u32, i: u64) -> u64 {
 
 /// The grant of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Offer {
+struct PieceGrant {
     piece: u32,
     placement: PlacementId,
     key: RemoteKey,
 }
 
-impl Offer {
+impl PieceGrant {
     const BYTES: usize = 16;
 
     fn emit(self) -> [u8; Self::BYTES] {
@@ -74,7 +74,7 @@ impl Offer {
 /// Messages from the peer.
 struct Inbox {
     peer: PeerId,
-    offers: [Option<Offer>; PIECES],
+    grants: [Option<PieceGrant>; PIECES],
     /// Malformed messages.
     wrong: u32,
     counters: Counters,
@@ -82,8 +82,8 @@ struct Inbox {
 
 impl Handler for Inbox {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
-        let offer = Offer::parse(head).filter(|_| from == self.peer && bytes == Offer::BYTES as u32);
-        match offer.and_then(|offer| Some((self.offers.get_mut(place(offer.piece))?, offer))) {
+        let offer = PieceGrant::parse(head).filter(|_| from == self.peer && bytes == PieceGrant::BYTES as u32);
+        match offer.and_then(|offer| Some((self.grants.get_mut(piece_offset(offer.piece))?, offer))) {
             Some((empty @ None, offer)) => *empty = Some(offer),
             _ => self.wrong = self.wrong.saturating_add(1),
         }
@@ -96,7 +96,7 @@ impl Handler for Inbox {
 }
 
 /// Offset of a piece.
-const fn place(piece: u32) -> usize {
+const fn piece_offset(piece: u32) -> usize {
     piece as usize % PIECES
 }
 
@@ -106,8 +106,8 @@ enum Sink {
     /// No grant.
     Idle,
     /// Granted, not announced yet.
-    Untold(Offer),
-    Told(PlacementId),
+    Granted(PieceGrant),
+    Announced(PlacementId),
     Arrived,
 }
 
@@ -119,9 +119,9 @@ pub enum TransferError {
     /// The peer was silent for too long.
     Silent,
     /// The peer sent a malformed message, or too few bytes.
-    Wrong,
+    Corrupt,
     /// The endpoint refused a grant.
-    Refused,
+    NoGrant,
 }
 
 /// One end of a transfer.
@@ -162,7 +162,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         let rank = endpoint.config().rank.0;
         Self {
             endpoint,
-            inbox: Inbox { peer, offers: [None; PIECES], wrong: 0, counters: Counters::default() },
+            inbox: Inbox { peer, grants: [None; PIECES], wrong: 0, counters: Counters::default() },
             rank,
             bytes,
             sources: sources.map(|region| (region, None)),
@@ -186,7 +186,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
     }
 
     /// Whether everything is sent, received and acknowledged.
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.endpoint.is_closed()
     }
 
@@ -209,7 +209,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         D::Address: UserMemory,
     {
         if !self.leaving {
-            self.offer(now)?;
+            self.announce_grants(now)?;
             self.send(now, memory)?;
             self.hash(memory);
             let [sent, _, hashed] = self.next;
@@ -218,11 +218,12 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
                 self.endpoint.shutdown();
             }
         }
-        let moved = make_progress(now, DeviceQueue::Polled, &mut self.endpoint, device, memory, &mut self.inbox, BUDGET);
+        let moved =
+            make_progress(now, DeviceQueue::Polled, &mut self.endpoint, device, memory, &mut self.inbox, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
             self.handle(event)?;
         }
-        if self.inbox.wrong > 0 { Err(TransferError::Wrong) } else { Ok(moved) }
+        if self.inbox.wrong > 0 { Err(TransferError::Corrupt) } else { Ok(moved) }
     }
 
     fn handle(&mut self, event: Event) -> Result<(), TransferError> {
@@ -236,42 +237,42 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
                 Ok(())
             }
             Event::Delivered(placement, bytes) => {
-                let sink = (0_u32..).zip(&mut self.sinks).find(|(_, (_, sink))| *sink == Sink::Told(placement));
-                let Some((index, (_, sink))) = sink else { return Err(TransferError::Wrong) };
+                let sink = (0_u32..).zip(&mut self.sinks).find(|(_, (_, sink))| *sink == Sink::Announced(placement));
+                let Some((index, (_, sink))) = sink else { return Err(TransferError::Corrupt) };
                 *sink = Sink::Arrived;
                 // The piece at this index, counted from the next one to hash.
                 let [.., hashed] = self.next;
-                let ahead = place(index.wrapping_sub(hashed)) as u32;
-                if bytes == self.length(hashed.saturating_add(ahead)) { Ok(()) } else { Err(TransferError::Wrong) }
+                let ahead = piece_offset(index.wrapping_sub(hashed)) as u32;
+                if bytes == self.length(hashed.saturating_add(ahead)) { Ok(()) } else { Err(TransferError::Corrupt) }
             }
             // A peer that has received everything may leave first.
             Event::PeerFinished(_) if self.leaving || self.pending == 0 => Ok(()),
             Event::PeerSilent(_) => {
                 self.silences = self.silences.saturating_add(1);
-                if self.silences < SILENCES { Ok(()) } else { Err(TransferError::Silent) }
+                if self.silences < MAX_SILENCES { Ok(()) } else { Err(TransferError::Silent) }
             }
             Event::Completed(_, Err(_)) | Event::PeerFailed(_) | Event::PeerFinished(_) => Err(TransferError::Failed),
         }
     }
 
     /// Grants free memory and announces the grants.
-    fn offer(&mut self, now: Now<S, W>) -> Result<(), TransferError> {
+    fn announce_grants(&mut self, now: Now<S, W>) -> Result<(), TransferError> {
         let [_, offered, _] = self.next;
         let bytes = self.length(offered);
-        if let Some((region, sink @ Sink::Idle)) = self.sinks.get_mut(place(offered)).filter(|_| bytes > 0) {
+        if let Some((region, sink @ Sink::Idle)) = self.sinks.get_mut(piece_offset(offered)).filter(|_| bytes > 0) {
             // A guessable key suffices: nobody else is on this wire.
             let key = RemoteKey(word(self.rank, u64::from(offered) | 1 << 39));
             let to = Span { region: *region, offset: 0, bytes };
-            let granted = self.endpoint.grant(self.inbox.peer, to, key).map_err(|_| TransferError::Refused)?;
-            *sink = Sink::Untold(Offer { piece: offered, placement: granted, key });
+            let granted = self.endpoint.grant(self.inbox.peer, to, key).map_err(|_| TransferError::NoGrant)?;
+            *sink = Sink::Granted(PieceGrant { piece: offered, placement: granted, key });
             let [_, offered, _] = &mut self.next;
             *offered = offered.saturating_add(1);
         }
         for (_, sink) in &mut self.sinks {
-            if let Sink::Untold(offer) = *sink
+            if let Sink::Granted(offer) = *sink
                 && self.endpoint.send(now, self.inbox.peer, &offer.emit(), None).is_ok()
             {
-                *sink = Sink::Told(offer.placement);
+                *sink = Sink::Announced(offer.placement);
                 self.pending = self.pending.saturating_add(1);
             }
         }
@@ -282,11 +283,11 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
     fn send<M: Memory<Address: UserMemory>>(&mut self, now: Now<S, W>, memory: &M) -> Result<(), TransferError> {
         let [next, ..] = self.next;
         let bytes = self.length(next);
-        let offer = self.inbox.offers.get(place(next)).copied().flatten();
-        let Some((region, None)) = self.sources.get(place(next)).copied() else { return Ok(()) };
+        let offer = self.inbox.grants.get(piece_offset(next)).copied().flatten();
+        let Some((region, None)) = self.sources.get(piece_offset(next)).copied() else { return Ok(()) };
         let Some(offer) = offer.filter(|_| bytes > 0 && self.endpoint.has_room()) else { return Ok(()) };
         if offer.piece != next {
-            return Err(TransferError::Wrong);
+            return Err(TransferError::Corrupt);
         }
         let [sent, _] = &mut self.hashes;
         let mut block = [0; BLOCK];
@@ -306,7 +307,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
         let placed = self.endpoint.place(now, self.inbox.peer, offer.placement, offer.key, from);
         let operation = placed.map_err(|_| TransferError::Failed)?;
         if let (Some((_, source)), Some(offer)) =
-            (self.sources.get_mut(place(next)), self.inbox.offers.get_mut(place(next)))
+            (self.sources.get_mut(piece_offset(next)), self.inbox.grants.get_mut(piece_offset(next)))
         {
             (*source, *offer) = (Some(operation), None);
         }
@@ -320,7 +321,7 @@ impl<S: Storage<W, 32>, const W: usize> Transfer<S, W> {
     fn hash<M: Memory<Address: UserMemory>>(&mut self, memory: &M) {
         let [.., next] = self.next;
         let bytes = self.length(next);
-        let Some((region, sink @ Sink::Arrived)) = self.sinks.get_mut(place(next)) else { return };
+        let Some((region, sink @ Sink::Arrived)) = self.sinks.get_mut(piece_offset(next)) else { return };
         *sink = Sink::Idle;
         let ([_, got], mut block) = (&mut self.hashes, [0; BLOCK]);
         for span in blocks(*region, bytes) {

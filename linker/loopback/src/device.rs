@@ -3,7 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use heapless::Deque;
-use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+};
 use unisono_core::ids::PeerId;
 
 use crate::regions::Bytes;
@@ -17,7 +19,7 @@ pub const HOLDABLE: usize = 16;
 /// Entries of the send ring.
 pub const RING: usize = 32;
 /// Events that wait to be polled; more are dropped.
-const FACTS: usize = 4;
+const EVENTS: usize = 4;
 const CELLS: usize = RECEIVE_SLOTS + HOLDABLE;
 
 /// State of a cell.
@@ -47,7 +49,7 @@ struct Posting<'m> {
 
 /// One end: a send ring, cells for arrivals, one queue.
 #[derive(Debug)]
-pub struct End<'m> {
+pub struct LoopbackDevice<'m> {
     rank: PeerId,
     /// Ranks of the job.
     size: u32,
@@ -58,10 +60,10 @@ pub struct End<'m> {
     cells: [Cell; CELLS],
     arrivals: Deque<Slot, RECEIVE_SLOTS>,
     overrun: u32,
-    facts: Deque<DeviceEvent, FACTS>,
+    events: Deque<DeviceEvent, EVENTS>,
 }
 
-impl<'m> End<'m> {
+impl<'m> LoopbackDevice<'m> {
     /// An end of a job without ranks, until [`attach`](Self::attach). All zeros, so that a static end takes no room in
     /// the stored image.
     pub const fn new() -> Self {
@@ -75,7 +77,7 @@ impl<'m> End<'m> {
             cells: [const { Cell { state: State::Free, from: PeerId(0), bytes: 0, data: [0; MTU] } }; CELLS],
             arrivals: Deque::new(),
             overrun: 0,
-            facts: Deque::new(),
+            events: Deque::new(),
         }
     }
 
@@ -135,7 +137,7 @@ impl<'m> End<'m> {
     }
 }
 
-impl Default for End<'_> {
+impl Default for LoopbackDevice<'_> {
     fn default() -> Self {
         Self::new()
     }
@@ -143,11 +145,11 @@ impl Default for End<'_> {
 
 /// A free entry of the send ring.
 #[derive(Debug)]
-pub struct Entry<'a, 'm> {
-    end: &'a mut End<'m>,
+pub struct LoopbackToken<'a, 'm> {
+    end: &'a mut LoopbackDevice<'m>,
 }
 
-impl<'m> Token for Entry<'_, 'm> {
+impl<'m> Token for LoopbackToken<'_, 'm> {
     type Address = Bytes<'m>;
 
     fn ticket(&self) -> Ticket {
@@ -168,12 +170,12 @@ impl<'m> Token for Entry<'_, 'm> {
 
 /// A datagram in its cell.
 #[derive(Debug)]
-pub struct Arrival<'a> {
+pub struct LoopbackDatagram<'a> {
     slot: Slot,
     cell: Option<&'a Cell>,
 }
 
-impl Received for Arrival<'_> {
+impl Received for LoopbackDatagram<'_> {
     fn slot(&self) -> Slot {
         self.slot
     }
@@ -196,14 +198,14 @@ impl Received for Arrival<'_> {
     }
 }
 
-impl<'m> Device for End<'m> {
+impl<'m> Device for LoopbackDevice<'m> {
     type Address = Bytes<'m>;
     type Token<'a>
-        = Entry<'a, 'm>
+        = LoopbackToken<'a, 'm>
     where
         Self: 'a;
     type Received<'a>
-        = Arrival<'a>
+        = LoopbackDatagram<'a>
     where
         Self: 'a;
 
@@ -218,8 +220,8 @@ impl<'m> Device for End<'m> {
         }
     }
 
-    fn token(&mut self, lane: DeviceQueue) -> Option<Entry<'_, 'm>> {
-        (lane == DeviceQueue::Polled && !self.postings.is_full()).then_some(Entry { end: self })
+    fn token(&mut self, lane: DeviceQueue) -> Option<LoopbackToken<'_, 'm>> {
+        (lane == DeviceQueue::Polled && !self.postings.is_full()).then_some(LoopbackToken { end: self })
     }
 
     /// No effect: [`Wire::carry`](crate::wire::Wire::carry) fetches the postings.
@@ -229,7 +231,7 @@ impl<'m> Device for End<'m> {
         if lane == DeviceQueue::Polled { self.carried } else { Ticket::default() }
     }
 
-    fn receive(&mut self, lane: DeviceQueue) -> Option<Arrival<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<LoopbackDatagram<'_>> {
         let slot = if lane == DeviceQueue::Polled { self.arrivals.pop_front()? } else { return None };
         Some(self.held(slot))
     }
@@ -249,8 +251,8 @@ impl<'m> Device for End<'m> {
         }
     }
 
-    fn held(&self, slot: Slot) -> Arrival<'_> {
-        Arrival { slot, cell: self.cell(slot) }
+    fn held(&self, slot: Slot) -> LoopbackDatagram<'_> {
+        LoopbackDatagram { slot, cell: self.cell(slot) }
     }
 
     fn release(&mut self, slot: Slot) {
@@ -269,11 +271,11 @@ impl<'m> Device for End<'m> {
         if let PathRequest::Resolve(peer) = wish {
             let known = peer.0 < self.size;
             let fact = if known { DeviceEvent::Path { peer, mtu: MTU as u32 } } else { DeviceEvent::NoPath(peer) };
-            let _ = self.facts.push_back(fact);
+            let _ = self.events.push_back(fact);
         }
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.facts.pop_front()
+        self.events.pop_front()
     }
 }

@@ -3,18 +3,18 @@
 use unisono_core::device::TxReason;
 
 use crate::node::{BULK, MESSAGES, Node};
-use crate::wire::{Fates, Wire};
+use crate::wire::{FaultCounts, Wire};
 
 /// A clock in microseconds.
 pub trait Clock {
     /// The time in microseconds; wraps.
     fn now(&mut self) -> u32;
     /// Lets the processor sleep for at most `micros` microseconds.
-    fn rest(&mut self, micros: u32);
+    fn sleep(&mut self, micros: u32);
 }
 
 /// Time limit of an exchange in microseconds.
-const LONGEST: u32 = 60_000_000;
+const TIMEOUT_MICROS: u32 = 60_000_000;
 
 /// Messages and placed bytes of both nodes.
 const ALL_MESSAGES: u32 = 2 * MESSAGES;
@@ -26,9 +26,9 @@ pub struct Outcome {
     /// Duration in microseconds.
     pub micros: u32,
     /// Microseconds of these that the processor slept.
-    pub rested: u32,
+    pub idle_micros: u32,
     /// How often it slept.
-    pub rests: u32,
+    pub idle_periods: u32,
     /// Both nodes have left within the limit.
     pub ended: bool,
     /// Messages that arrived in their order.
@@ -42,7 +42,7 @@ pub struct Outcome {
     /// Failed operations and other events that should not be.
     pub failures: u32,
     /// Counts of injected faults.
-    pub fates: Fates,
+    pub faults: FaultCounts,
     /// Data datagrams posted, resends included.
     pub data_sent: u32,
     /// Data resent after a NACK.
@@ -58,7 +58,7 @@ impl Outcome {
     pub const fn is_proven(&self) -> bool {
         let whole = self.ended && self.delivered == ALL_MESSAGES && self.placed == ALL_PLACED;
         let clean = self.misordered == 0 && self.wrong == 0 && self.failures == 0;
-        whole && clean && self.fates.dropped > 0 && self.resent_nack > 0
+        whole && clean && self.faults.dropped > 0 && self.resent_nack > 0
     }
 }
 
@@ -66,18 +66,18 @@ impl Outcome {
 pub fn run(clock: &mut impl Clock, [a, b]: [&mut Node<'_, '_>; 2], [there, back]: [&mut Wire; 2]) -> Outcome {
     let started = clock.now();
     let mut outcome = Outcome::default();
-    while outcome.micros < LONGEST && !outcome.ended {
+    while outcome.micros < TIMEOUT_MICROS && !outcome.ended {
         let mut moved = a.step(clock.now());
         moved |= there.carry(a.device(), b.device());
         moved |= b.step(clock.now());
         moved |= back.carry(b.device(), a.device());
-        outcome.ended = a.is_gone() && b.is_gone();
+        outcome.ended = a.has_left() && b.has_left();
         let now = clock.now();
-        let rest = a.rest(now).unwrap_or(LONGEST).min(b.rest(now).unwrap_or(LONGEST));
+        let rest = a.idle_time(now).unwrap_or(TIMEOUT_MICROS).min(b.idle_time(now).unwrap_or(TIMEOUT_MICROS));
         if !moved && !outcome.ended && rest > 0 {
-            clock.rest(rest);
-            outcome.rested = outcome.rested.saturating_add(clock.now().wrapping_sub(now));
-            outcome.rests = outcome.rests.saturating_add(1);
+            clock.sleep(rest);
+            outcome.idle_micros = outcome.idle_micros.saturating_add(clock.now().wrapping_sub(now));
+            outcome.idle_periods = outcome.idle_periods.saturating_add(1);
         }
         outcome.micros = clock.now().wrapping_sub(started);
     }
@@ -94,7 +94,7 @@ pub fn run(clock: &mut impl Clock, [a, b]: [&mut Node<'_, '_>; 2], [there, back]
         add(&mut outcome.resent_probe, sent(TxReason::ResentProbe));
         add(&mut outcome.spurious, count(counters.spurious));
     }
-    outcome.fates = there.fates().with(back.fates());
+    outcome.faults = there.counts().with(back.counts());
     outcome
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use core::sync::atomic::AtomicU8;
 
     use super::{ALL_MESSAGES, ALL_PLACED, Clock, Outcome, run};
-    use crate::device::End;
+    use crate::device::LoopbackDevice;
     use crate::node::{BULK, Node, SOURCE, STREAM};
     use crate::wire::{Faults, Wire};
 
@@ -129,7 +129,7 @@ mod tests {
             self.now
         }
 
-        fn rest(&mut self, micros: u32) {
+        fn sleep(&mut self, micros: u32) {
             self.now = self.now.wrapping_add(micros);
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let source = [const { [const { AtomicU8::new(0) }; SOURCE] }; 2];
         let inbox = [const { [const { AtomicU8::new(0) }; STREAM] }; 2];
         let bulk = [const { [const { AtomicU8::new(0) }; BULK] }; 2];
-        let [mut near, mut far] = [End::new(), End::new()];
+        let [mut near, mut far] = [LoopbackDevice::new(), LoopbackDevice::new()];
         let mut nodes = [
             Node::new(0, 0, &mut near, &source[0], &inbox[0], &bulk[0]),
             Node::new(0, 1, &mut far, &source[1], &inbox[1], &bulk[1]),
@@ -161,7 +161,7 @@ mod tests {
         for seed in 1..20 {
             let outcome = exchange(Faults { dropped: 13, duplicated: 13, overtaken: 13 }, seed * 77, 20);
             assert!(outcome.is_proven(), "seed {seed}: {outcome:?}");
-            assert!(outcome.rests > 0 && outcome.rested < outcome.micros, "seed {seed}: {outcome:?}");
+            assert!(outcome.idle_periods > 0 && outcome.idle_micros < outcome.micros, "seed {seed}: {outcome:?}");
         }
     }
 

@@ -5,18 +5,18 @@
 
 use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::Device;
-use unisono_core::endpoint::operation::{Operation, EnqueueError};
+use unisono_core::endpoint::operation::{EnqueueError, Operation};
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Pools, Sender, Verdict};
-use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Pools, Sender, Verdict};
+use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::{Region, Span};
 use unisono_core::time::{Micros, Time as _};
 use unisono_core::window::receive_window::ReceiveWindow;
 
-use crate::device::{End, MTU};
+use crate::device::{LoopbackDevice, MTU};
 use crate::pattern;
 use crate::regions::{Bytes, Regions};
 
@@ -46,13 +46,13 @@ type Core = Endpoint<Arrays<Micros, PEERS, WINDOWS, OPERATIONS, PLACEMENTS, NOTI
 
 /// Header of a message: its number, and the sender's grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Head {
+struct MessageHeader {
     number: u32,
     placement: PlacementId,
     key: RemoteKey,
 }
 
-impl Head {
+impl MessageHeader {
     const BYTES: u16 = 16;
 
     fn emit(self) -> [u8; Self::BYTES as usize] {
@@ -89,8 +89,8 @@ struct Inbox {
 
 impl Handler for Inbox {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
-        let whole = bytes == PIECE.saturating_add(Head::BYTES.into());
-        let Some(head) = Head::parse(head).filter(|head| whole && head.number == self.delivered) else {
+        let whole = bytes == PIECE.saturating_add(MessageHeader::BYTES.into());
+        let Some(head) = MessageHeader::parse(head).filter(|head| whole && head.number == self.delivered) else {
             self.misordered = self.misordered.saturating_add(1);
             return Verdict::Release;
         };
@@ -98,7 +98,7 @@ impl Handler for Inbox {
             self.granted = Some((head.placement, head.key));
         }
         self.delivered = self.delivered.saturating_add(1);
-        Verdict::Place { to: piece(self.region, head.number), start: Head::BYTES }
+        Verdict::Place { to: message_span(self.region, head.number), start: MessageHeader::BYTES }
     }
 
     fn record(&mut self, what: Metric) {
@@ -107,7 +107,7 @@ impl Handler for Inbox {
 }
 
 /// The place of a message's payload, in the sender's source and in the receiver's inbox.
-fn piece(region: Region, number: u32) -> Span {
+fn message_span(region: Region, number: u32) -> Span {
     let offset = usize::try_from(number.wrapping_mul(PIECE)).unwrap_or(usize::MAX);
     Span { region, offset, bytes: PIECE }
 }
@@ -129,12 +129,12 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Node<'d, 'm> {
     endpoint: Core,
-    device: &'d mut End<'m>,
+    device: &'d mut LoopbackDevice<'m>,
     memory: Regions<'m, REGIONS>,
     /// Source, inbox and bulk memory.
     bytes: [Bytes<'m>; REGIONS],
     source: Region,
-    above: Inbox,
+    inbox: Inbox,
     progress: Progress,
     peer: PeerId,
     grant: (PlacementId, RemoteKey),
@@ -146,7 +146,7 @@ impl<'d, 'm> Node<'d, 'm> {
     pub fn new(
         now: u32,
         rank: u32,
-        device: &'d mut End<'m>,
+        device: &'d mut LoopbackDevice<'m>,
         source: Bytes<'m>,
         inbox: Bytes<'m>,
         bulk: Bytes<'m>,
@@ -178,7 +178,7 @@ impl<'d, 'm> Node<'d, 'm> {
             memory,
             bytes: [source, inbox, bulk],
             source: from,
-            above: Inbox { region: into, delivered: 0, misordered: 0, granted: None, counters: Counters::default() },
+            inbox: Inbox { region: into, delivered: 0, misordered: 0, granted: None, counters: Counters::default() },
             progress,
             peer,
             grant: (granted.unwrap_or_default(), key),
@@ -186,7 +186,7 @@ impl<'d, 'm> Node<'d, 'm> {
     }
 
     /// The device at this node's end of the wire.
-    pub fn device(&mut self) -> &mut End<'m> {
+    pub fn device(&mut self) -> &mut LoopbackDevice<'m> {
         self.device
     }
 
@@ -197,16 +197,16 @@ impl<'d, 'm> Node<'d, 'm> {
 
     /// Counters of its endpoint.
     pub const fn counters(&self) -> &Counters {
-        &self.above.counters
+        &self.inbox.counters
     }
 
     /// Messages that arrived in their order, and those that did not.
     pub const fn delivered(&self) -> (u32, u32) {
-        (self.above.delivered, self.above.misordered)
+        (self.inbox.delivered, self.inbox.misordered)
     }
 
     /// Whether it has left.
-    pub fn is_gone(&self) -> bool {
+    pub fn has_left(&self) -> bool {
         self.endpoint.is_closed()
     }
 
@@ -219,7 +219,7 @@ impl<'d, 'm> Node<'d, 'm> {
     }
 
     /// Microseconds until its next timeout. `None`: no timer runs.
-    pub fn rest(&self, now: u32) -> Option<u32> {
+    pub fn idle_time(&self, now: u32) -> Option<u32> {
         let at = self.endpoint.poll_timeout(now)?;
         Some(if Micros::is_due(now, at) { 0 } else { at.wrapping_sub(now) })
     }
@@ -228,8 +228,16 @@ impl<'d, 'm> Node<'d, 'm> {
     /// moved.
     pub fn step(&mut self, now: u32) -> bool {
         self.submit(now);
-        let Self { endpoint, device, memory, above, .. } = self;
-        let mut moved = make_progress(now, unisono_core::device::DeviceQueue::Polled, endpoint, &mut **device, memory, above, BUDGET);
+        let Self { endpoint, device, memory, inbox: above, .. } = self;
+        let mut moved = make_progress(
+            now,
+            unisono_core::device::DeviceQueue::Polled,
+            endpoint,
+            &mut **device,
+            memory,
+            above,
+            BUDGET,
+        );
         while let Some(event) = self.endpoint.poll_event(now) {
             moved = true;
             match event {
@@ -249,17 +257,17 @@ impl<'d, 'm> Node<'d, 'm> {
     fn submit(&mut self, now: u32) {
         let (placement, key) = self.grant;
         while self.progress.sent < MESSAGES {
-            let head = Head { number: self.progress.sent, placement, key }.emit();
-            match self.endpoint.send(now, self.peer, &head, Some(piece(self.source, self.progress.sent))) {
+            let head = MessageHeader { number: self.progress.sent, placement, key }.emit();
+            match self.endpoint.send(now, self.peer, &head, Some(message_span(self.source, self.progress.sent))) {
                 Ok(_) => self.progress.sent = self.progress.sent.saturating_add(1),
                 Err(EnqueueError::Full) => break,
                 Err(_) => return self.fail(),
             }
         }
-        if let Some((placement, key)) = self.above.granted {
+        if let Some((placement, key)) = self.inbox.granted {
             let from = Span { region: self.source, offset: STREAM, bytes: BULK as u32 };
             match self.endpoint.place(now, self.peer, placement, key, from) {
-                Ok(_) => self.above.granted = None,
+                Ok(_) => self.inbox.granted = None,
                 Err(EnqueueError::Full) => {}
                 Err(_) => self.fail(),
             }
@@ -267,7 +275,7 @@ impl<'d, 'm> Node<'d, 'm> {
         // Everything of ours is acknowledged and everything of the peer's is here.
         if self.progress.completed == MESSAGES + 1
             && self.progress.placed == BULK as u32
-            && self.above.delivered == MESSAGES
+            && self.inbox.delivered == MESSAGES
         {
             self.endpoint.shutdown();
         }

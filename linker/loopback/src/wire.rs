@@ -1,6 +1,6 @@
 //! The wire: carries datagrams between two ends and drops, duplicates or reorders some.
 
-use crate::device::{End, MTU};
+use crate::device::{LoopbackDevice, MTU};
 
 /// Faults to inject, each as the average number of datagrams out of 256.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +15,11 @@ pub struct Faults {
 
 /// Counts of carried datagrams and injected faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Fates {
+pub struct FaultCounts {
     /// Fetched from a send ring.
     pub taken: u32,
     /// Addressed to an unknown rank.
-    pub astray: u32,
+    pub unknown_peer: u32,
     /// Never arrived.
     pub dropped: u32,
     /// Arrived twice.
@@ -28,12 +28,12 @@ pub struct Fates {
     pub overtaken: u32,
 }
 
-impl Fates {
+impl FaultCounts {
     /// The sums of two directions.
     pub const fn with(self, other: Self) -> Self {
         Self {
             taken: self.taken.wrapping_add(other.taken),
-            astray: self.astray.wrapping_add(other.astray),
+            unknown_peer: self.unknown_peer.wrapping_add(other.unknown_peer),
             dropped: self.dropped.wrapping_add(other.dropped),
             duplicated: self.duplicated.wrapping_add(other.duplicated),
             overtaken: self.overtaken.wrapping_add(other.overtaken),
@@ -45,7 +45,7 @@ impl Fates {
 #[derive(Debug)]
 pub struct Wire {
     faults: Faults,
-    fates: Fates,
+    counts: FaultCounts,
     dice: u32,
     datagram: [u8; MTU],
     late: [u8; MTU],
@@ -55,17 +55,17 @@ pub struct Wire {
 impl Wire {
     /// A wire with these faults. The seed is odd or made odd.
     pub const fn new(faults: Faults, seed: u32) -> Self {
-        let fates = Fates { taken: 0, astray: 0, dropped: 0, duplicated: 0, overtaken: 0 };
-        Self { faults, fates, dice: seed | 1, datagram: [0; MTU], late: [0; MTU], late_bytes: None }
+        let counts = FaultCounts { taken: 0, unknown_peer: 0, dropped: 0, duplicated: 0, overtaken: 0 };
+        Self { faults, counts, dice: seed | 1, datagram: [0; MTU], late: [0; MTU], late_bytes: None }
     }
 
     /// Counts of carried datagrams and injected faults.
-    pub const fn fates(&self) -> Fates {
-        self.fates
+    pub const fn counts(&self) -> FaultCounts {
+        self.counts
     }
 
     /// 0..=255, by Marsaglia's xorshift (2003) with the triple 13, 17, 5.
-    fn throw(&mut self) -> u8 {
+    fn random_byte(&mut self) -> u8 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 17;
         self.dice ^= self.dice << 5;
@@ -73,29 +73,29 @@ impl Wire {
     }
 
     /// Moves every posting of `from` to `to`, at most one send ring. Returns whether anything moved.
-    pub fn carry(&mut self, from: &mut End<'_>, to: &mut End<'_>) -> bool {
+    pub fn carry(&mut self, from: &mut LoopbackDevice<'_>, to: &mut LoopbackDevice<'_>) -> bool {
         let mut moved = false;
         while let Some((rank, bytes)) = from.depart(&mut self.datagram) {
             moved = true;
-            self.fates.taken = self.fates.taken.wrapping_add(1);
+            self.counts.taken = self.counts.taken.wrapping_add(1);
             if rank != to.rank() {
-                self.fates.astray = self.fates.astray.wrapping_add(1);
+                self.counts.unknown_peer = self.counts.unknown_peer.wrapping_add(1);
                 continue;
             }
-            let (drop, double, delay) = (self.throw(), self.throw(), self.throw());
+            let (drop, double, delay) = (self.random_byte(), self.random_byte(), self.random_byte());
             if drop < self.faults.dropped {
-                self.fates.dropped = self.fates.dropped.wrapping_add(1);
+                self.counts.dropped = self.counts.dropped.wrapping_add(1);
                 continue;
             }
             if delay < self.faults.overtaken && self.late_bytes.is_none() {
-                self.fates.overtaken = self.fates.overtaken.wrapping_add(1);
+                self.counts.overtaken = self.counts.overtaken.wrapping_add(1);
                 self.late = self.datagram;
                 self.late_bytes = Some(bytes);
                 continue;
             }
             to.arrive(from.rank(), &self.datagram, bytes);
             if double < self.faults.duplicated {
-                self.fates.duplicated = self.fates.duplicated.wrapping_add(1);
+                self.counts.duplicated = self.counts.duplicated.wrapping_add(1);
                 to.arrive(from.rank(), &self.datagram, bytes);
             }
             if let Some(bytes) = self.late_bytes.take() {
@@ -111,23 +111,23 @@ mod tests {
     use core::sync::atomic::AtomicU8;
     use core::sync::atomic::Ordering::Relaxed;
 
-    use unisono_core::device::{TxReason, Device, DeviceQueue, Received, Ticket, Token, Transmit};
+    use unisono_core::device::{Device, DeviceQueue, Received, Ticket, Token, Transmit, TxReason};
     use unisono_core::ids::PeerId;
 
-    use super::{Fates, Faults, Wire};
-    use crate::device::{End, HOLDABLE, MTU, RECEIVE_SLOTS, RING};
+    use super::{FaultCounts, Faults, Wire};
+    use crate::device::{HOLDABLE, LoopbackDevice, MTU, RECEIVE_SLOTS, RING};
     use crate::regions::Bytes;
 
     const CLEAN: Faults = Faults { dropped: 0, duplicated: 0, overtaken: 0 };
 
-    fn ends<'m>() -> (End<'m>, End<'m>) {
-        let (mut near, mut far) = (End::new(), End::new());
+    fn ends<'m>() -> (LoopbackDevice<'m>, LoopbackDevice<'m>) {
+        let (mut near, mut far) = (LoopbackDevice::new(), LoopbackDevice::new());
         near.attach(PeerId(0), 2);
         far.attach(PeerId(1), 2);
         (near, far)
     }
 
-    fn post<'m>(end: &mut End<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
+    fn post<'m>(end: &mut LoopbackDevice<'m>, mark: u8, payload: Option<Bytes<'m>>) -> Option<Ticket> {
         let mut token = end.token(DeviceQueue::Polled)?;
         let ticket = token.ticket();
         token.header_room().fill(mark);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// The first byte of every arrival, each released at once.
-    fn marks(end: &mut End<'_>) -> impl Iterator<Item = u8> {
+    fn marks(end: &mut LoopbackDevice<'_>) -> impl Iterator<Item = u8> {
         core::iter::from_fn(move || {
             let arrival = end.receive(DeviceQueue::Polled)?;
             let (slot, mark) = (arrival.slot(), arrival.prefix().first().copied());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_has_no_token() {
-        let mut near = End::new();
+        let mut near = LoopbackDevice::new();
         assert!((0..RING).all(|_| post(&mut near, 0, None).is_some()));
         assert!(near.token(DeviceQueue::Polled).is_none());
     }
@@ -226,7 +226,7 @@ mod tests {
                 last = mark;
             }
         }
-        let Fates { taken, astray, dropped, duplicated, overtaken } = wire.fates();
+        let FaultCounts { taken, unknown_peer: astray, dropped, duplicated, overtaken } = wire.counts();
         assert_eq!(astray, 0);
         assert_eq!(taken, 2000);
         assert!([dropped, duplicated, overtaken].iter().all(|count| (150..350).contains(count)));

@@ -2,32 +2,36 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveMachine as _, FailureCause, Failure, Order, DataExecutor as _, CollectiveSpec, Poll, CollectiveKind};
+use unisono_core::collective::{
+    CollectiveKind, CollectiveMachine as _, CollectiveSpec, DataExecutor as _, Failure, FailureCause, Order, Poll,
+};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
 use unisono_shmem::slot_collectives::SlotCollectives;
-use unisono_shmem::slot_collectives::data_executor::{CollectiveBuffers, Builtin, ReductionOp, DataError, NoRemoteMemory};
+use unisono_shmem::slot_collectives::data_executor::{
+    Builtin, CollectiveBuffers, DataError, NoRemoteMemory, ReductionOp,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Idle;
 use crate::member::Member;
 
 /// Idle polls between two checks whether the awaited ranks still take part.
-const POLLS: u32 = 256;
+const POLLS_PER_CHECK: u32 = 256;
 
 /// An element type with its reduction operations: only those of the types that an image uses are linked.
-pub trait Number: FromBytes + IntoBytes {
+pub trait ReduceElement: FromBytes + IntoBytes {
     /// Its name.
     const ELEMENT: Element;
 }
 
-impl Number for i32 {
+impl ReduceElement for i32 {
     const ELEMENT: Element = Element::I32;
 }
 
-impl Number for f32 {
+impl ReduceElement for f32 {
     const ELEMENT: Element = Element::F32;
 }
 
@@ -82,11 +86,13 @@ impl<'a> Group<'a> {
         let (mut from, mut polls) = (0, 0_u32);
         while !self.barrier.poll(epoch, &mut from) {
             polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(POLLS)
+            if polls.is_multiple_of(POLLS_PER_CHECK)
                 && let Some((rank, _, _)) = self.barrier.missing(epoch, from)
             {
                 let id = CollectiveId { context: 0, sequence: epoch };
-                let failed = |cause| GroupError::Rank(Failure { rank: Rank(rank), cause, id, collective: CollectiveKind::Barrier });
+                let failed = |cause| {
+                    GroupError::Rank(Failure { rank: Rank(rank), cause, id, collective: CollectiveKind::Barrier })
+                };
                 // A rank that violated the protocol, or left without arriving.
                 match self.barrier.has_arrived(rank, epoch) {
                     None => return Err(self.fail(failed(FailureCause::Corrupt))),
@@ -111,13 +117,22 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// [`GroupError`].
-    pub fn broadcast<T: Number>(&mut self, data: &mut [T], root: u32, idle: &mut impl Idle) -> Result<(), GroupError> {
+    pub fn broadcast<T: ReduceElement>(
+        &mut self,
+        data: &mut [T],
+        root: u32,
+        idle: &mut impl Idle,
+    ) -> Result<(), GroupError> {
         if root >= self.member.size() {
             return Err(GroupError::Undefined);
         }
-        let plan = CollectiveSpec { root: Rank(root), ..self.plan(CollectiveKind::Broadcast, size_of_val(data), size_of::<T>() as u32) };
-        self.agree(idle)?;
-        let buffers = CollectiveBuffers::in_place(self.member.segment(), data.as_mut_bytes(), Combine(None), NoRemoteMemory);
+        let plan = CollectiveSpec {
+            root: Rank(root),
+            ..self.plan(CollectiveKind::Broadcast, size_of_val(data), size_of::<T>() as u32)
+        };
+        self.agree_on_memory_access(idle)?;
+        let buffers =
+            CollectiveBuffers::in_place(self.member.segment(), data.as_mut_bytes(), Combine(None), NoRemoteMemory);
         self.complete(&plan, buffers, idle)
     }
 
@@ -125,14 +140,14 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// [`GroupError`].
-    pub fn all_reduce<T: Number>(
+    pub fn all_reduce<T: ReduceElement>(
         &mut self,
         data: &mut [T],
         operation: ReduceOperation,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
         let combine = Builtin::new(operation, T::ELEMENT).ok_or(GroupError::Undefined)?;
-        self.agree(idle)?;
+        self.agree_on_memory_access(idle)?;
         self.reduce(data.as_mut_bytes(), combine, kind(operation, T::ELEMENT), idle)
     }
 
@@ -143,8 +158,13 @@ impl<'a> Group<'a> {
         kind: u32,
         idle: &mut impl Idle,
     ) -> Result<(), GroupError> {
-        let plan = CollectiveSpec { grain: operation.grain(), in_place: true, ..self.plan(CollectiveKind::Allreduce, data.len(), kind) };
-        let buffers = CollectiveBuffers::in_place(self.member.segment(), data, Combine(Some(operation)), NoRemoteMemory);
+        let plan = CollectiveSpec {
+            grain: operation.grain(),
+            in_place: true,
+            ..self.plan(CollectiveKind::Allreduce, data.len(), kind)
+        };
+        let buffers =
+            CollectiveBuffers::in_place(self.member.segment(), data, Combine(Some(operation)), NoRemoteMemory);
         self.complete(&plan, buffers, idle)
     }
 
@@ -165,7 +185,7 @@ impl<'a> Group<'a> {
     /// The first collective other than a barrier finds out which ranks can read each other's memory: every rank
     /// publishes 16 bytes, then whether it could read those of all others. A node reads no memory of others, so no rank
     /// does.
-    fn agree(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
+    fn agree_on_memory_access(&mut self, idle: &mut impl Idle) -> Result<(), GroupError> {
         if self.agreed {
             return self.failed.map_or(Ok(()), Err);
         }
@@ -193,14 +213,16 @@ impl<'a> Group<'a> {
                 Poll::Request(step, wish) => match buffers.execute(wish) {
                     Ok(()) => self.flags.handle_done(step),
                     // The published words for cross-memory access have no place here.
-                    Err(DataError::Bounds) if plan.collective == CollectiveKind::Allgather => self.flags.handle_done(step),
+                    Err(DataError::Bounds) if plan.collective == CollectiveKind::Allgather => {
+                        self.flags.handle_done(step)
+                    }
                     Err(DataError::Bounds) => return Err(self.fail(GroupError::Corrupted)),
                     Err(DataError::Unreadable(rank)) => self.flags.handle_failed(rank),
                 },
                 Poll::Pending => {
                     polls = polls.wrapping_add(1);
-                    if polls.is_multiple_of(POLLS) {
-                        self.look()?;
+                    if polls.is_multiple_of(POLLS_PER_CHECK) {
+                        self.check_peers()?;
                     }
                     idle.idle();
                 }
@@ -211,7 +233,7 @@ impl<'a> Group<'a> {
     }
 
     /// Checks that this rank's words are intact and that the awaited ranks still take part.
-    fn look(&mut self) -> Result<(), GroupError> {
+    fn check_peers(&mut self) -> Result<(), GroupError> {
         if !self.member.is_intact() || !self.flags.is_intact() {
             return Err(self.fail(GroupError::Corrupted));
         }

@@ -1,7 +1,7 @@
 //! A rank's membership: its slot in the segment, and the state of the other ranks.
 
-use unisono_shmem::layout::{SegmentLayout, LayoutError};
-use unisono_shmem::rank_slot::{Occupancy, OwnedSlot, RankSlot, Occupant};
+use unisono_shmem::layout::{LayoutError, SegmentLayout};
+use unisono_shmem::rank_slot::{Occupancy, Occupant, OwnedSlot, RankSlot};
 use unisono_shmem::segment::{Segment, Word};
 
 /// Why a rank could not join.
@@ -10,7 +10,7 @@ pub enum JoinError {
     /// The memory holds no valid segment.
     Layout(LayoutError),
     /// The segment has no rank slot of this number.
-    NoSeat,
+    NoRankSlot,
     /// The slot is or was occupied.
     Taken,
 }
@@ -32,7 +32,10 @@ impl<'a> Member<'a> {
     /// [`JoinError`].
     pub fn join(segment: Segment<'a>, local: u32, sitter: Occupant) -> Result<Self, JoinError> {
         let layout = SegmentLayout::read_header(segment).map_err(JoinError::Layout)?;
-        let own = RankSlot::of(segment, &layout, local).ok_or(JoinError::NoSeat)?.claim(sitter).ok_or(JoinError::Taken)?;
+        let own = RankSlot::of(segment, &layout, local)
+            .ok_or(JoinError::NoRankSlot)?
+            .claim(sitter)
+            .ok_or(JoinError::Taken)?;
         Ok(Self { segment, layout, local, own })
     }
 
@@ -57,7 +60,7 @@ impl<'a> Member<'a> {
     }
 
     /// The heartbeat word, to be counted up while this rank runs.
-    pub const fn heart(&self) -> &'a Word {
+    pub const fn heartbeat(&self) -> &'a Word {
         self.own.heartbeat_word()
     }
 

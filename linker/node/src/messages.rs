@@ -26,7 +26,9 @@ mod storage;
 mod transmit;
 
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{self, PointToPoint, Config, SendAction, Matched, Outgoing, ReceiveResult, SendError};
+use unisono_core::message::point_to_point::{
+    self, Config, Matched, Outgoing, PointToPoint, ReceiveResult, SendAction, SendError,
+};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_shmem::am_header::{self, MessageLocation};
 use unisono_shmem::rank_slot::Occupancy;
@@ -34,18 +36,18 @@ use unisono_shmem::rank_slot::Occupancy;
 use crate::Idle;
 use crate::member::Member;
 pub use channel::Channel;
-use request::{Buffer, Held, Requests, Stage};
-pub use request::{Ended, Request};
+use request::{CallerBuffer, RequestBuffer, RequestState, Requests};
+pub use request::{Completed, Request};
 use storage::Records;
-pub use storage::{Lent, SLOT, Store};
-use transmit::Queue;
+pub use storage::{MessageStorage, SLOT, StorageSlices};
+use transmit::HeaderQueue;
 pub use unisono_core::message::point_to_point::Mode;
 
 /// Rounds between two checks whether the other ranks still take part.
-const LOOKS: u32 = 1024;
+const ROUNDS_PER_CHECK: u32 = 1024;
 
 /// Rounds that move something between two calls of `idle`.
-const IDLES: u32 = 64;
+const ROUNDS_PER_IDLE: u32 = 64;
 /// Context of the World communicator, the only one that a node takes part in.
 const CONTEXT: Context = Context(0);
 
@@ -66,9 +68,9 @@ pub enum MessageError {
     /// This rank has failed. A receive from any source reports it once if none waited when the rank failed.
     Failed(u32),
     /// This rank has left.
-    Parted(u32),
+    PeerFinished(u32),
     /// This rank violated the protocol; its ring is ignored from now on.
-    Corrupted(u32),
+    ProtocolViolation(u32),
     /// The words of this node were overwritten: its state cannot be trusted.
     Overwritten,
     /// The message is longer than the buffer, which may hold its beginning.
@@ -77,7 +79,7 @@ pub enum MessageError {
         bytes: u64,
     },
     /// The message was longer than the buffer of its receive on this rank.
-    TooLongForReceive(u32),
+    RemoteTruncated(u32),
     /// There is no such rank.
     UnknownRank(u32),
     /// Every record or queue entry is in use: call `poll` first. From a waiting call: every record is one of the
@@ -94,8 +96,8 @@ pub struct Messages<'a> {
     machine: PointToPoint<Records<'a>>,
     channels: &'a mut [Channel<'a>],
     requests: Requests<'a>,
-    queue: Queue<'a>,
-    shorts: &'a mut [[u8; am_header::SHORT_BYTES]],
+    queue: HeaderQueue<'a>,
+    short_payloads: &'a mut [[u8; am_header::SHORT_BYTES]],
     slots: &'a mut [[u8; SLOT]],
     rounds: u32,
     /// What this node wrote was overwritten.
@@ -105,8 +107,20 @@ pub struct Messages<'a> {
 impl<'a> Messages<'a> {
     /// Connects to all ranks of the node, which must have joined: see [`Member::is_complete`]. `None`: the storage is
     /// too small for the number of ranks, or the segment is too short.
-    pub fn new(member: Member<'a>, lent: Lent<'a>) -> Option<Self> {
-        let Lent { receives, messages, sends, peers, slots, buckets, shorts, pool, channels, requests, queue } = lent;
+    pub fn new(member: Member<'a>, storage: StorageSlices<'a>) -> Option<Self> {
+        let StorageSlices {
+            receives,
+            messages,
+            sends,
+            peers,
+            slots,
+            buckets,
+            short_payloads: shorts,
+            pool,
+            channels,
+            requests,
+            queue,
+        } = storage;
         let ranks = usize::try_from(member.size()).ok()?;
         let channels = Channel::open(channels, &member)?;
         let Some(Occupancy::Active(sitter)) = member.occupant(member.local()) else { return None };
@@ -127,8 +141,8 @@ impl<'a> Messages<'a> {
             machine,
             channels,
             requests: Requests(requests),
-            queue: Queue::new(queue),
-            shorts,
+            queue: HeaderQueue::new(queue),
+            short_payloads: shorts,
             slots: pool,
             rounds: 0,
             overwritten: false,
@@ -154,12 +168,12 @@ impl<'a> Messages<'a> {
     ) -> Result<(), MessageError> {
         self.expect_free()?;
         let request = loop {
-            match self.begin_send(Buffer::Caller, payload.len(), to, tag, mode) {
-                Err(MessageError::Full) => self.rest(&mut Held::Nothing, idle),
+            match self.begin_send(RequestBuffer::Caller, payload.len(), to, tag, mode) {
+                Err(MessageError::Full) => self.progress_or_idle(&mut CallerBuffer::Nothing, idle),
                 begun => break begun?,
             }
         };
-        self.wait(request, &mut Held::Read(request, payload), idle).map(|_| ())
+        self.wait(request, &mut CallerBuffer::Read(request, payload), idle).map(|_| ())
     }
 
     /// Receives a message. `None`: from any source, or with any tag.
@@ -174,14 +188,14 @@ impl<'a> Messages<'a> {
         idle: &mut impl Idle,
     ) -> Result<Status, MessageError> {
         let room = into.len();
-        let request = self.requests.take_free(Buffer::Caller).ok_or(MessageError::Full)?;
-        let mut held = Held::Write(request, into);
+        let request = self.requests.take_free(RequestBuffer::Caller).ok_or(MessageError::Full)?;
+        let mut held = CallerBuffer::Write(request, into);
         while let Err(error) = self.begin_receive(request, room, source, tag, &mut held) {
             if error != MessageError::Full {
                 self.requests.free(request);
                 return Err(error);
             }
-            self.rest(&mut held, idle);
+            self.progress_or_idle(&mut held, idle);
         }
         self.wait(request, &mut held, idle)
     }
@@ -191,8 +205,8 @@ impl<'a> Messages<'a> {
     /// # Errors
     /// [`MessageError`]; then nothing was sent.
     pub fn start_send(&mut self, payload: &'a [u8], to: u32, tag: u32, mode: Mode) -> Result<Request, MessageError> {
-        let request = self.begin_send(Buffer::Read(payload), payload.len(), to, tag, mode)?;
-        self.flush(&mut Held::Nothing);
+        let request = self.begin_send(RequestBuffer::Read(payload), payload.len(), to, tag, mode)?;
+        self.flush(&mut CallerBuffer::Nothing);
         Ok(request)
     }
 
@@ -207,35 +221,37 @@ impl<'a> Messages<'a> {
         tag: Option<u32>,
     ) -> Result<Request, (MessageError, &'a mut [u8])> {
         let room = into.len();
-        let Some(request) = self.requests.take_free(Buffer::Nothing) else { return Err((MessageError::Full, into)) };
+        let Some(request) = self.requests.take_free(RequestBuffer::Nothing) else {
+            return Err((MessageError::Full, into));
+        };
         if let Some(record) = self.requests.get(request) {
-            record.buffer = Buffer::Write(into);
+            record.buffer = RequestBuffer::Write(into);
         }
-        match self.begin_receive(request, room, source, tag, &mut Held::Nothing) {
+        match self.begin_receive(request, room, source, tag, &mut CallerBuffer::Nothing) {
             Ok(()) => Ok(request),
-            Err(error) => Err((error, self.requests.free(request).room())),
+            Err(error) => Err((error, self.requests.free(request).into_receive_buffer())),
         }
     }
 
     /// Handles arrivals and sends queued messages. Returns whether anything moved.
     pub fn poll(&mut self) -> bool {
-        self.progress(&mut Held::Nothing)
+        self.progress(&mut CallerBuffer::Nothing)
     }
 
     /// The result of a completed request, and its buffer. `None`: it has not completed.
-    pub fn take(&mut self, request: Request) -> Option<Ended<'a>> {
+    pub fn take_completed(&mut self, request: Request) -> Option<Completed<'a>> {
         let Some(record) = self.requests.get(request) else {
-            return Some(Ended { result: Err(MessageError::NoRequest), buffer: &mut [] });
+            return Some(Completed { result: Err(MessageError::NoRequest), buffer: &mut [] });
         };
-        let Stage::Ended(result) = record.stage else { return None };
-        Some(Ended { result, buffer: self.requests.free(request).room() })
+        let RequestState::Ended(result) = record.state else { return None };
+        Some(Completed { result, buffer: self.requests.free(request).into_receive_buffer() })
     }
 
     /// Cancels a receive that is not matched, and returns its buffer. `None`: it is matched, complete, or no receive.
     pub fn cancel(&mut self, request: Request) -> Option<&'a mut [u8]> {
-        let Stage::Waiting(id) = self.requests.get(request)?.stage else { return None };
+        let RequestState::Waiting(id) = self.requests.get(request)?.state else { return None };
         self.machine.cancel(id)?;
-        Some(self.requests.free(request).room())
+        Some(self.requests.free(request).into_receive_buffer())
     }
 
     /// The message that such a receive would match now. If only its sender holds the message's header, a repeated call
@@ -244,10 +260,10 @@ impl<'a> Messages<'a> {
     /// # Errors
     /// [`MessageError`]: no message can arrive from there.
     pub fn probe(&mut self, source: Option<u32>, tag: Option<u32>) -> Result<Option<Status>, MessageError> {
-        self.progress(&mut Held::Nothing);
+        self.progress(&mut CallerBuffer::Nothing);
         match self.machine.probe(self.pattern(source, tag)?) {
-            Some(status) => Ok(Some(told(&status))),
-            None => self.hopeless(source).map_or(Ok(None), Err),
+            Some(status) => Ok(Some(status_of(&status))),
+            None => self.receive_error(source).map_or(Ok(None), Err),
         }
     }
 
@@ -262,10 +278,10 @@ impl<'a> Messages<'a> {
         for place in 0..self.channels.len() {
             while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
                 let is_said = self.machine.has_no_action() && self.queue.is_empty() && !self.requests.has_streams();
-                if is_said && channel.say_bye() {
+                if is_said && channel.send_bye() {
                     break;
                 }
-                self.rest(&mut Held::Nothing, idle);
+                self.progress_or_idle(&mut CallerBuffer::Nothing, idle);
             }
         }
         self.member.leave();
@@ -288,26 +304,26 @@ impl<'a> Messages<'a> {
     }
 
     /// The error of a receive that no message can match any more.
-    fn hopeless(&mut self, source: Option<u32>) -> Option<MessageError> {
+    fn receive_error(&mut self, source: Option<u32>) -> Option<MessageError> {
         if self.overwritten {
             return Some(MessageError::Overwritten);
         }
         if let Some(rank) = source {
             let place = usize::try_from(rank).ok()?;
             let channel = self.channels.get_mut(place)?;
-            channel.ended.inspect(|_| channel.is_untold = false)
+            channel.ended.inspect(|_| channel.failure_is_unreported = false)
         } else {
-            let untold = self.channels.iter_mut().find(|channel| channel.is_untold);
+            let untold = self.channels.iter_mut().find(|channel| channel.failure_is_unreported);
             if let Some(channel) = untold {
-                channel.is_untold = false;
+                channel.failure_is_unreported = false;
                 return channel.ended;
             }
-            let all = self.others_have_ended();
+            let all = self.all_peers_ended();
             self.channels.iter().rev().find_map(|channel| channel.ended).filter(|_| all)
         }
     }
 
-    fn others_have_ended(&self) -> bool {
+    fn all_peers_ended(&self) -> bool {
         let own = self.member.local();
         (0..).zip(self.channels.iter()).all(|(rank, channel)| rank == own || channel.ended.is_some())
     }
@@ -315,7 +331,7 @@ impl<'a> Messages<'a> {
     /// Submits a message. The buffer in [`Held`] has to be passed to every later round.
     fn begin_send(
         &mut self,
-        buffer: Buffer<'a>,
+        buffer: RequestBuffer<'a>,
         bytes: usize,
         to: u32,
         tag: u32,
@@ -351,12 +367,12 @@ impl<'a> Messages<'a> {
             }
         })?;
         if let Some(record) = self.requests.get(request) {
-            (record.stage, record.peer, record.bytes) = (Stage::Sending, to, bytes);
+            (record.state, record.peer, record.bytes) = (RequestState::Sending, to, bytes);
             record.is_over = matches!(leaves, SendAction::Eager { done: true, .. });
         }
         match leaves {
-            SendAction::Eager { head, .. } => self.put_later(to, head, Some(request)),
-            SendAction::Header(head) => self.put_later(to, head, None),
+            SendAction::Eager { head, .. } => self.enqueue_header(to, head, Some(request)),
+            SendAction::Header(head) => self.enqueue_header(to, head, None),
         }
         Ok(request)
     }
@@ -367,82 +383,89 @@ impl<'a> Messages<'a> {
         room: usize,
         source: Option<u32>,
         tag: Option<u32>,
-        held: &mut Held<'_>,
+        held: &mut CallerBuffer<'_>,
     ) -> Result<(), MessageError> {
         let pattern = self.pattern(source, tag)?;
         let stage = match self.machine.receive(pattern, room as u64, request.index) {
             Err(_) => return Err(MessageError::Full),
-            Ok(ReceiveResult::Posted(id)) => match self.hopeless(source) {
+            Ok(ReceiveResult::Posted(id)) => match self.receive_error(source) {
                 Some(error) => {
                     self.machine.cancel(id);
                     return Err(error);
                 }
-                None => Stage::Waiting(id),
+                None => RequestState::Waiting(id),
             },
             Ok(ReceiveResult::Matched(Matched::Unexpected { message, place, status })) => {
-                let kept = receive::kept(self.shorts, self.slots, place);
+                let kept = receive::buffered_payload(self.short_payloads, self.slots, place);
                 let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
-                if let Some(into) = self.requests.room(request, held)
+                if let Some(into) = self.requests.receive_buffer(request, held)
                     && let Some(kept) = kept.get(..bytes.min(into.len()))
                     && let Some(into) = into.get_mut(..kept.len())
                 {
                     into.copy_from_slice(kept);
                 }
                 self.machine.release(message);
-                Stage::Ended(receive::ended(&status, room))
+                RequestState::Ended(receive::receive_result(&status, room))
             }
-            Ok(ReceiveResult::Matched(Matched::Pending(status))) => Stage::Coming(told(&status)),
-            Ok(ReceiveResult::Matched(Matched::Truncated(status))) => Stage::Ended(receive::ended(&status, room)),
+            Ok(ReceiveResult::Matched(Matched::Pending(status))) => RequestState::AwaitingPayload(status_of(&status)),
+            Ok(ReceiveResult::Matched(Matched::Truncated(status))) => {
+                RequestState::Ended(receive::receive_result(&status, room))
+            }
         };
         if let Some(record) = self.requests.get(request) {
-            if let Stage::Coming(status) = stage {
+            if let RequestState::AwaitingPayload(status) = stage {
                 (record.peer, record.bytes) = (status.source, status.bytes);
             } else {
                 record.peer = source.unwrap_or(u32::MAX);
             }
-            record.stage = stage;
+            record.state = stage;
             record.room = room;
         }
         Ok(())
     }
 
-    fn wait(&mut self, request: Request, held: &mut Held<'_>, idle: &mut impl Idle) -> Result<Status, MessageError> {
+    fn wait(
+        &mut self,
+        request: Request,
+        held: &mut CallerBuffer<'_>,
+        idle: &mut impl Idle,
+    ) -> Result<Status, MessageError> {
         loop {
-            if let Some(Ended { result, .. }) = self.take(request) {
+            if let Some(Completed { result, .. }) = self.take_completed(request) {
                 return result;
             }
-            self.rest(held, idle);
+            self.progress_or_idle(held, idle);
         }
     }
 
     /// One round of progress, then the caller's idle work if nothing moved, and regularly otherwise: the heartbeat
     /// depends on it.
-    fn rest(&mut self, held: &mut Held<'_>, idle: &mut impl Idle) {
-        if !self.progress(held) || self.rounds.is_multiple_of(IDLES) {
+    fn progress_or_idle(&mut self, held: &mut CallerBuffer<'_>, idle: &mut impl Idle) {
+        if !self.progress(held) || self.rounds.is_multiple_of(ROUNDS_PER_IDLE) {
             idle.idle();
         }
     }
 
-    fn progress(&mut self, held: &mut Held<'_>) -> bool {
+    fn progress(&mut self, held: &mut CallerBuffer<'_>) -> bool {
         let mut moved = false;
         for place in 0..self.channels.len() {
-            moved |= self.listen(place, held);
+            moved |= self.receive_from(place, held);
         }
-        moved |= self.act(held);
+        moved |= self.run_actions(held);
         moved |= self.flush(held);
         self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(LOOKS) {
-            self.look(held);
+        if self.rounds.is_multiple_of(ROUNDS_PER_CHECK) {
+            self.check_peers(held);
         }
         moved
     }
 
     /// Checks that this node's words are intact and that the other ranks take part.
-    fn look(&mut self, held: &mut Held<'_>) {
+    fn check_peers(&mut self, held: &mut CallerBuffer<'_>) {
         for (rank, place) in (0..self.member.size()).zip(0..) {
             let living = self.channels.get_mut(place).filter(|channel| channel.ended.is_none());
             if living.is_some_and(|channel| !channel.outward.is_tail_plausible()) {
-                self.disown(rank);
+                self.protocol_failure(rank);
             }
         }
         let living = self.channels.iter_mut().filter(|channel| channel.ended.is_none());
@@ -451,24 +474,24 @@ impl<'a> Messages<'a> {
             self.overwritten = true;
             self.member.fail();
             for place in 0..self.channels.len() {
-                self.lose(place, MessageError::Overwritten);
+                self.end_peer(place, MessageError::Overwritten);
             }
         }
         let own = self.member.local();
         for (rank, place) in (0..self.member.size()).zip(0..).filter(|(rank, _)| *rank != own) {
             let error = match self.member.occupant(rank) {
                 Some(Occupancy::Active(_) | Occupancy::Retired(_)) => continue,
-                Some(Occupancy::Left(_)) => MessageError::Parted(rank),
+                Some(Occupancy::Left(_)) => MessageError::PeerFinished(rank),
                 Some(Occupancy::Failed(_)) => MessageError::Failed(rank),
-                Some(Occupancy::Free | Occupancy::Corrupt) | None => MessageError::Corrupted(rank),
+                Some(Occupancy::Free | Occupancy::Corrupt) | None => MessageError::ProtocolViolation(rank),
             };
-            self.bury(place, error, held);
+            self.mark_failed(place, error, held);
         }
     }
 }
 
 /// The public status of a message.
-fn told(status: &point_to_point::Status) -> Status {
+fn status_of(status: &point_to_point::Status) -> Status {
     let point_to_point::Status { envelope, bytes } = *status;
     Status { source: envelope.source.0, tag: envelope.tag.0, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }

@@ -20,12 +20,12 @@ pub enum ReceiveError {
 
 /// The rings to and from one rank.
 #[derive(Debug)]
-pub struct Mailbox<'a> {
+pub struct RawRing<'a> {
     outward: Producer<'a>,
     inward: Consumer<'a>,
 }
 
-impl<'a> Mailbox<'a> {
+impl<'a> RawRing<'a> {
     /// To and from the rank with this number. `None`: there is none.
     pub fn new(member: &Member<'a>, peer: u32) -> Option<Self> {
         let (segment, layout, own) = (member.segment(), member.layout(), member.local());

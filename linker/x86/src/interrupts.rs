@@ -150,7 +150,7 @@ pub(crate) fn set_rate(hz: u32) {
 }
 
 /// Counts up this heartbeat word a thousand times a second, until the image ends.
-pub fn show_life(heart: &'static Word) {
+pub fn start_heartbeat(heart: &'static Word) {
     BEAT.store(heart.atomic().as_ptr(), Relaxed);
     register(TIMER).write(PERIODIC | u32::from(TIMER_VECTOR));
     register(INITIAL).write(RATE.load(Relaxed).wrapping_div(BEATS_HZ).max(1000));

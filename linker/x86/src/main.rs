@@ -30,7 +30,7 @@ fn node_main(arguments: CommandLine) -> u8 {
             return exit::FAILED;
         }
     };
-    interrupts::show_life(member.heart());
+    interrupts::start_heartbeat(member.heartbeat());
     while !member.is_complete() {
         core::hint::spin_loop();
     }

@@ -52,7 +52,7 @@ unsafe impl Sync for Pool {}
 static POOL: Pool =
     Pool { pages: UnsafeCell::new([[0; PAGE_SIZE]; PAGES]), frames: UnsafeCell::new([[0; BYTES]; QUEUE + SENDING]) };
 /// Pages that are allocated.
-static GIVEN: AtomicUsize = AtomicUsize::new(0);
+static PAGES_ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
 
 /// Memory for the queues: pages of the pool, which are never freed.
@@ -65,11 +65,11 @@ unsafe impl Hal for Pages {
     /// No page is allocated twice; all are zero, as boot.s left them. Without a free page: address 0, which the driver
     /// treats as a failure.
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        let first = GIVEN.load(Relaxed);
+        let first = PAGES_ALLOCATED.load(Relaxed);
         let start = POOL.pages.get().cast::<[u8; PAGE_SIZE]>().wrapping_add(first).cast();
         match (first.checked_add(pages), NonNull::new(start)) {
             (Some(end), Some(start)) if end <= PAGES => {
-                GIVEN.store(end, Relaxed);
+                PAGES_ALLOCATED.store(end, Relaxed);
                 (start.addr().get() as PhysAddr, start)
             }
             _ => (0, NonNull::dangling()),
@@ -98,9 +98,9 @@ unsafe impl Hal for Pages {
 
 /// The frame of each descriptor.
 #[derive(Debug)]
-struct Owners([Option<u16>; QUEUE]);
+struct FrameTable([Option<u16>; QUEUE]);
 
-impl Owners {
+impl FrameTable {
     fn set(&mut self, descriptor: u16, frame: u16) {
         if let Some(owner) = self.0.get_mut(usize::from(descriptor)) {
             *owner = Some(frame);
@@ -120,28 +120,28 @@ impl Owners {
 }
 
 /// The adapter and the frames.
-pub struct Network {
+pub struct VirtioNet {
     driver: Driver,
-    receiving: Owners,
-    sending: Owners,
+    receiving: FrameTable,
+    sending: FrameTable,
     /// Free transmit frames.
     free: Vec<u16, SENDING>,
     /// The frame that was returned last: goes back to the adapter with the next call.
-    lent: Option<u16>,
+    handed_out: Option<u16>,
     overlong: u32,
 }
 
-impl core::fmt::Debug for Network {
+impl core::fmt::Debug for VirtioNet {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         to.debug_struct("Network")
             .field("free", &self.free.len())
-            .field("handed_out", &self.lent)
+            .field("handed_out", &self.handed_out)
             .finish_non_exhaustive()
     }
 }
 
 /// The adapter that the emulator was given, ready. `None`: none, it does not work, or it was found before.
-pub fn find() -> Option<Network> {
+pub fn find() -> Option<VirtioNet> {
     let function = pci::find(|info| info.vendor_id == VENDOR && DEVICES.contains(&info.device_id))?;
     // All are mapped, so that none of its registers is missing later.
     for (physical, bytes) in pci::memories(function) {
@@ -151,13 +151,14 @@ pub fn find() -> Option<Network> {
     let transport = PciTransport::new::<Pages, _>(&mut pci::devices(), function).ok()?;
     let mut driver = Driver::new(transport).ok()?;
     driver.disable_interrupts();
-    let none = || Owners([None; QUEUE]);
-    let mut network = Network { driver, receiving: none(), sending: none(), free: Vec::new(), lent: None, overlong: 0 };
+    let none = || FrameTable([None; QUEUE]);
+    let mut network =
+        VirtioNet { driver, receiving: none(), sending: none(), free: Vec::new(), handed_out: None, overlong: 0 };
     for frame in (QUEUE..).take(SENDING) {
         network.free.push(u16::try_from(frame).ok()?).ok()?;
     }
     for frame in 0..QUEUE {
-        network.give(u16::try_from(frame).ok()?);
+        network.post_receive(u16::try_from(frame).ok()?);
     }
     Some(network)
 }
@@ -168,7 +169,7 @@ fn frame(index: u16) -> NonNull<Frame> {
     NonNull::new(POOL.frames.get().cast::<Frame>().wrapping_add(index)).unwrap_or(NonNull::dangling())
 }
 
-impl Network {
+impl VirtioNet {
     /// The hardware address.
     pub fn hardware(&self) -> EthernetAddress {
         EthernetAddress(self.driver.mac_address())
@@ -180,7 +181,7 @@ impl Network {
     }
 
     /// Gives the adapter a frame to write to.
-    fn give(&mut self, index: u16) {
+    fn post_receive(&mut self, index: u16) {
         // SAFETY: the frame is ours, and nobody has a reference to it.
         let memory = unsafe { frame(index).as_mut() };
         // SAFETY: the reference ends here, and no other is made before the adapter gives it back.
@@ -190,7 +191,7 @@ impl Network {
     }
 
     /// The oldest frame that the adapter has written to, and its bytes.
-    fn take(&mut self) -> Option<(u16, usize, usize)> {
+    fn next_received(&mut self) -> Option<(u16, usize, usize)> {
         let descriptor = self.driver.poll_receive()?;
         let index = self.receiving.get(descriptor)?;
         // SAFETY: the adapter is done with it, and nobody else has a reference to it.
@@ -241,9 +242,9 @@ impl Network {
 
 /// A received frame.
 #[derive(Debug)]
-pub struct Arrived<'a>(&'a [u8]);
+pub struct ReceivedFrame<'a>(&'a [u8]);
 
-impl phy::RxToken for Arrived<'_> {
+impl phy::RxToken for ReceivedFrame<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
         read(self.0)
     }
@@ -251,39 +252,39 @@ impl phy::RxToken for Arrived<'_> {
 
 /// A frame to send.
 #[derive(Debug)]
-pub struct Free<'a>(&'a mut Network);
+pub struct TransmitFrame<'a>(&'a mut VirtioNet);
 
-impl phy::TxToken for Free<'_> {
+impl phy::TxToken for TransmitFrame<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, write: F) -> R {
         self.0.send(bytes, write)
     }
 }
 
-impl phy::Device for Network {
-    type RxToken<'a> = Arrived<'a>;
-    type TxToken<'a> = Free<'a>;
+impl phy::Device for VirtioNet {
+    type RxToken<'a> = ReceivedFrame<'a>;
+    type TxToken<'a> = TransmitFrame<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Free<'_>)> {
-        if let Some(index) = self.lent.take() {
-            self.give(index);
+    fn receive(&mut self, _: Instant) -> Option<(ReceivedFrame<'_>, TransmitFrame<'_>)> {
+        if let Some(index) = self.handed_out.take() {
+            self.post_receive(index);
         }
         self.reclaim();
         if self.free.is_empty() {
             return None;
         }
-        let (index, start, bytes) = self.take()?;
-        self.lent = Some(index);
+        let (index, start, bytes) = self.next_received()?;
+        self.handed_out = Some(index);
         // SAFETY: it is ours until the next call, for which this borrow has to end; sending touches other frames.
         let memory: &Frame = unsafe { frame(index).as_ref() };
         let end = start.saturating_add(bytes).min(BYTES);
-        Some((Arrived(memory.get(start..end).unwrap_or_default()), Free(self)))
+        Some((ReceivedFrame(memory.get(start..end).unwrap_or_default()), TransmitFrame(self)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Free<'_>> {
+    fn transmit(&mut self, _: Instant) -> Option<TransmitFrame<'_>> {
         if self.free.is_empty() {
             self.reclaim();
         }
-        (!self.free.is_empty()).then_some(Free(self))
+        (!self.free.is_empty()).then_some(TransmitFrame(self))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

@@ -5,9 +5,9 @@ mod messages;
 
 use unisono_node::group::{Group, GroupError};
 use unisono_node::member::Member;
-use unisono_node::raw_ring::{Mailbox, ReceiveError};
+use unisono_node::raw_ring::{RawRing, ReceiveError};
 use unisono_node::self_check::collectives;
-use unisono_node::self_check::messages::Trouble as ExchangeTrouble;
+use unisono_node::self_check::messages::ExchangeError as ExchangeTrouble;
 use unisono_shmem::reduction_ops::ReduceOperation;
 use unisono_shmem::ring::PutError;
 use unisono_x86::boot::CommandLine;
@@ -15,11 +15,11 @@ use unisono_x86::{clock, say};
 
 /// Why a program failed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum ProgramError {
     /// No program has this name.
     NoProgram,
     /// The segment is too short, or there is no such rank.
-    NoPlace,
+    NoGroup,
     /// A collective failed.
     #[expect(dead_code, reason = "read by Debug")]
     Group(GroupError),
@@ -37,14 +37,14 @@ pub(crate) enum Trouble {
     Wrong(&'static str, u32),
 }
 
-impl From<GroupError> for Trouble {
+impl From<GroupError> for ProgramError {
     fn from(error: GroupError) -> Self {
         Self::Group(error)
     }
 }
 
 /// Runs the program that the command line names, to its end.
-pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<(), Trouble> {
+pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<(), ProgramError> {
     let rounds = arguments.number("rounds").unwrap_or(1000);
     match arguments.value("program") {
         Some("collectives") => {
@@ -68,7 +68,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
                 let passed = clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000);
                 if due && passed >= u64::from(delay) {
                     due = false;
-                    fault_injection::strike(member, kind, arguments.number("seed").unwrap_or(1));
+                    fault_injection::inject(member, kind, arguments.number("seed").unwrap_or(1));
                 }
             };
             match arguments.value("amid") {
@@ -76,13 +76,13 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
                 _ => collectives(member, u32::MAX, strike),
             }
         }
-        _ => Err(Trouble::NoProgram),
+        _ => Err(ProgramError::NoProgram),
     }
 }
 
 /// Barrier, broadcast, allreduce of integers and of floats; compares every result. Calls `before` before each round.
-fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) -> Result<(), Trouble> {
-    let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
+fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) -> Result<(), ProgramError> {
+    let (mut group, mut idle) = (Group::new(*member).ok_or(ProgramError::NoGroup)?, core::hint::spin_loop);
     let (rank, ranks) = (member.local(), member.size());
     for round in 0..rounds {
         before();
@@ -91,24 +91,24 @@ fn collectives(member: &Member<'static>, rounds: u32, mut before: impl FnMut()) 
         let mut data = if rank == root { collectives::contribution(round, root) } else { [0; collectives::COUNT] };
         group.broadcast(&mut data, root, &mut idle)?;
         if data != collectives::contribution(round, root) {
-            return Err(Trouble::Wrong("broadcast", round));
+            return Err(ProgramError::Wrong("broadcast", round));
         }
         let mut data = collectives::contribution(round, rank);
         group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle)?;
         if data != collectives::sum(round, ranks) {
-            return Err(Trouble::Wrong("allreduce of integers", round));
+            return Err(ProgramError::Wrong("allreduce of integers", round));
         }
         let mut data = collectives::contribution(round, rank).map(|number| number as f32);
         group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle)?;
         if data != collectives::sum(round, ranks).map(|number| number as f32) {
-            return Err(Trouble::Wrong("allreduce of floats", round));
+            return Err(ProgramError::Wrong("allreduce of floats", round));
         }
     }
     Ok(())
 }
 
-fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
-    let (mut group, mut idle) = (Group::new(*member).ok_or(Trouble::NoPlace)?, core::hint::spin_loop);
+fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), ProgramError> {
+    let (mut group, mut idle) = (Group::new(*member).ok_or(ProgramError::NoGroup)?, core::hint::spin_loop);
     for _ in 0..rounds {
         group.barrier(&mut idle)?;
     }
@@ -116,12 +116,12 @@ fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
 }
 
 /// Echoes the messages of rank 0.
-fn echo(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
-    let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::NoPlace)?;
+fn echo(member: &Member<'static>, rounds: u32) -> Result<(), ProgramError> {
+    let mut mailbox = RawRing::new(member, 0).ok_or(ProgramError::NoGroup)?;
     let mut buffer = [0; 1024];
     for _ in 0..rounds {
         let (tag, bytes) = loop {
-            if let Some(message) = mailbox.receive(&mut buffer).map_err(Trouble::Receive)? {
+            if let Some(message) = mailbox.receive(&mut buffer).map_err(ProgramError::Receive)? {
                 break message;
             }
             core::hint::spin_loop();
@@ -129,7 +129,7 @@ fn echo(member: &Member<'static>, rounds: u32) -> Result<(), Trouble> {
         let message = buffer.get(..bytes).unwrap_or_default();
         while let Err(error) = mailbox.send(tag, message) {
             if error != PutError::Full {
-                return Err(Trouble::Put(error));
+                return Err(ProgramError::Put(error));
             }
             core::hint::spin_loop();
         }

@@ -10,28 +10,28 @@ use unisono_core::span::{Region, Span};
 use unisono_shmem::user_memory::UserMemory;
 
 /// `COUNT` regions of `BYTES` bytes, in a static.
-pub struct Store<const COUNT: usize, const BYTES: usize> {
+pub struct StaticRegions<const COUNT: usize, const BYTES: usize> {
     bytes: UnsafeCell<MaybeUninit<[[u8; BYTES]; COUNT]>>,
     taken: ConstStaticCell<()>,
 }
 
 // SAFETY: the bytes are reached through the one `Pieces` that `take` gives out, once.
-unsafe impl<const COUNT: usize, const BYTES: usize> Sync for Store<COUNT, BYTES> {}
+unsafe impl<const COUNT: usize, const BYTES: usize> Sync for StaticRegions<COUNT, BYTES> {}
 
-impl<const COUNT: usize, const BYTES: usize> Store<COUNT, BYTES> {
+impl<const COUNT: usize, const BYTES: usize> StaticRegions<COUNT, BYTES> {
     /// Zeros, where the static lies in cleared memory.
     pub const fn new() -> Self {
         Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), taken: ConstStaticCell::new(()) }
     }
 
     /// `None`: it was taken before.
-    pub fn take(&'static self) -> Option<Pieces<COUNT, BYTES>> {
+    pub fn take(&'static self) -> Option<RegionMemory<COUNT, BYTES>> {
         self.taken.try_take()?;
-        NonNull::new(self.bytes.get().cast()).map(Pieces)
+        NonNull::new(self.bytes.get().cast()).map(RegionMemory)
     }
 }
 
-impl<const COUNT: usize, const BYTES: usize> Default for Store<COUNT, BYTES> {
+impl<const COUNT: usize, const BYTES: usize> Default for StaticRegions<COUNT, BYTES> {
     fn default() -> Self {
         Self::new()
     }
@@ -39,9 +39,9 @@ impl<const COUNT: usize, const BYTES: usize> Default for Store<COUNT, BYTES> {
 
 /// The regions of a store, valid as long as the image runs. No reference is ever made to their bytes.
 #[derive(Debug)]
-pub struct Pieces<const COUNT: usize, const BYTES: usize>(NonNull<u8>);
+pub struct RegionMemory<const COUNT: usize, const BYTES: usize>(NonNull<u8>);
 
-impl<const COUNT: usize, const BYTES: usize> Pieces<COUNT, BYTES> {
+impl<const COUNT: usize, const BYTES: usize> RegionMemory<COUNT, BYTES> {
     /// The region of this number.
     pub fn region(&self, index: usize) -> Region {
         u32::try_from(index).map_or_else(|_| Region::default(), |index| Region::new(index, 1))
@@ -50,14 +50,14 @@ impl<const COUNT: usize, const BYTES: usize> Pieces<COUNT, BYTES> {
 
 /// Bytes of a region.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece {
+pub struct RegionBytes {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody; neither is `Send`, so that its uses
 // follow each other on the one thread of the image.
-unsafe impl UserMemory for Piece {
+unsafe impl UserMemory for RegionBytes {
     fn start(self) -> NonNull<u8> {
         self.start
     }
@@ -67,10 +67,10 @@ unsafe impl UserMemory for Piece {
     }
 }
 
-impl<const COUNT: usize, const BYTES: usize> Memory for Pieces<COUNT, BYTES> {
-    type Address = Piece;
+impl<const COUNT: usize, const BYTES: usize> Memory for RegionMemory<COUNT, BYTES> {
+    type Address = RegionBytes;
 
-    fn address(&self, span: Span) -> Option<Piece> {
+    fn address(&self, span: Span) -> Option<RegionBytes> {
         let (index, bytes) = (usize::try_from(span.region.index()).ok()?, usize::try_from(span.bytes).ok()?);
         let end = span.offset.checked_add(bytes)?;
         if span.region.generation() != 1 || index >= COUNT || end > BYTES {
@@ -78,6 +78,6 @@ impl<const COUNT: usize, const BYTES: usize> Memory for Pieces<COUNT, BYTES> {
         }
         let offset = index.checked_mul(BYTES)?.checked_add(span.offset)?;
         // SAFETY: within the store, as was just checked.
-        Some(Piece { start: unsafe { self.0.add(offset) }, bytes })
+        Some(RegionBytes { start: unsafe { self.0.add(offset) }, bytes })
     }
 }

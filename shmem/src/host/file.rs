@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::host::liveness::LivenessLocks;
 use crate::host::pages::{HUGE, NoReservedPages, NoTransparentPages, SegmentPages};
-use crate::layout::{SegmentLayout, LayoutError};
+use crate::layout::{LayoutError, SegmentLayout};
 use crate::segment::Segment;
 
 /// Its name in `/proc/PID/maps`.
@@ -88,7 +88,8 @@ impl SegmentFile {
             Ok(file) => (file, SegmentPages::Reserved),
             Err(error) => small(layout.bytes(), used, NoReservedPages::from_errno(error, used))?,
         };
-        LivenessLocks::probe(file.as_fd()).map_err(|error| FileError::System { step: "taking a record lock", error })?;
+        LivenessLocks::probe(file.as_fd())
+            .map_err(|error| FileError::System { step: "taking a record lock", error })?;
         let mapping = Mapping::new(file.as_fd(), layout.bytes())?;
         layout.write_header(mapping.header())?;
         rustix::fs::fcntl_add_seals(&file, SEALS | SealFlags::SEAL).map_err(step("sealing shared memory"))?;
@@ -278,13 +279,14 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{PAGE, COMMUNICATOR_SLOTS, SegmentSizes, WaitMode};
+    use crate::layout::{COMMUNICATOR_SLOTS, PAGE, SegmentSizes, WaitMode};
     use crate::segment::Site;
     use std::os::fd::AsRawFd;
 
     fn layout() -> SegmentLayout {
         let sizes = SegmentSizes::of_node(2, WaitMode::Oversubscribed);
-        SegmentLayout::new(SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ring_bulk: 64, ..sizes }).unwrap()
+        SegmentLayout::new(SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ring_bulk: 64, ..sizes })
+            .unwrap()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::segment::{SharedBytes, LINE};
+use crate::segment::{LINE, SharedBytes};
 
 /// Bytes from which a copy is timed and may use streaming stores.
 const LONG: usize = 4096;
@@ -212,9 +212,12 @@ mod tests {
     fn copies_are_whole_either_way() {
         let storing = StorePolicy::new();
         let from: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
-        for (bytes, cached, streams) in
-            [(LONG, 60, false), (LONG, 500, HAS_STREAMING_STORES), (LONG - 1, 500, false), (19_999, 500, HAS_STREAMING_STORES)]
-        {
+        for (bytes, cached, streams) in [
+            (LONG, 60, false),
+            (LONG, 500, HAS_STREAMING_STORES),
+            (LONG - 1, 500, false),
+            (19_999, 500, HAS_STREAMING_STORES),
+        ] {
             storing.copies.store(RETRY_EVERY, Relaxed);
             storing.cached.store(cached, Relaxed);
             storing.streamed.store(100, Relaxed);

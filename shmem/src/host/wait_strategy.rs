@@ -45,7 +45,8 @@ const YIELDS: u32 = 16;
 const YIELDS_APART: u32 = 8;
 
 /// Time after which a store is visible to other processors.
-const STORE_VISIBLE_AFTER: Duration = if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
+const STORE_VISIBLE_AFTER: Duration =
+    if cfg!(target_arch = "x86_64") { Duration::from_micros(3) } else { Duration::ZERO };
 
 /// Polls before the first yield of a rank that waits for no rank of its own CPU: about as long as two context switches.
 const SPINS_BEFORE_YIELD: u32 = 128;
@@ -314,7 +315,8 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mapping(waiting: WaitMode) -> (Mapping, SegmentLayout) {
-        let sizes = SegmentSizes { collective_area: PAGE as u32, pool: 0, ring_bulk: 64, ..SegmentSizes::of_node(2, waiting) };
+        let sizes =
+            SegmentSizes { collective_area: PAGE as u32, pool: 0, ring_bulk: 64, ..SegmentSizes::of_node(2, waiting) };
         let layout = SegmentLayout::new(sizes).unwrap();
         Mapping::open(SegmentFile::create(&layout).unwrap().as_fd()).unwrap()
     }

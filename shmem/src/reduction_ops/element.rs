@@ -23,7 +23,7 @@ macro_rules! elements {
             }
         }
 
-        pub(super) fn kernel(operation: Operation, element: Element) -> Option<Kernel> {
+        pub(super) fn kernel(operation: ReduceOperation, element: Element) -> Option<Kernel> {
             match element { $(Element::$name => $table(operation),)* }
         }
     };
@@ -94,19 +94,19 @@ macro_rules! with {
 
 macro_rules! integer {
     ($name:ident $type:ty) => {
-        fn $name(operation: Operation) -> Option<Kernel> {
+        fn $name(operation: ReduceOperation) -> Option<Kernel> {
             Some(match operation {
-                Operation::Sum => with!($type, <$type>::wrapping_add),
-                Operation::Product => with!($type, <$type>::wrapping_mul),
-                Operation::Min => with!($type, |l, r| if l < r { l } else { r }),
-                Operation::Max => with!($type, |l, r| if l > r { l } else { r }),
-                Operation::LogicalAnd => with!($type, |l, r| <$type>::from(l != 0) & <$type>::from(r != 0)),
-                Operation::LogicalOr => with!($type, |l, r| <$type>::from(l | r != 0)),
-                Operation::LogicalXor => with!($type, |l, r| <$type>::from(l != 0) ^ <$type>::from(r != 0)),
-                Operation::BitwiseAnd => with!($type, |l, r| l & r),
-                Operation::BitwiseOr => with!($type, |l, r| l | r),
-                Operation::BitwiseXor => with!($type, |l, r| l ^ r),
-                Operation::MinLocation | Operation::MaxLocation => return None,
+                ReduceOperation::Sum => with!($type, <$type>::wrapping_add),
+                ReduceOperation::Product => with!($type, <$type>::wrapping_mul),
+                ReduceOperation::Min => with!($type, |l, r| if l < r { l } else { r }),
+                ReduceOperation::Max => with!($type, |l, r| if l > r { l } else { r }),
+                ReduceOperation::LogicalAnd => with!($type, |l, r| <$type>::from(l != 0) & <$type>::from(r != 0)),
+                ReduceOperation::LogicalOr => with!($type, |l, r| <$type>::from(l | r != 0)),
+                ReduceOperation::LogicalXor => with!($type, |l, r| <$type>::from(l != 0) ^ <$type>::from(r != 0)),
+                ReduceOperation::BitwiseAnd => with!($type, |l, r| l & r),
+                ReduceOperation::BitwiseOr => with!($type, |l, r| l | r),
+                ReduceOperation::BitwiseXor => with!($type, |l, r| l ^ r),
+                ReduceOperation::MinLocation | ReduceOperation::MaxLocation => return None,
             })
         }
     };
@@ -123,12 +123,12 @@ integer!(u64_kernel u64);
 
 macro_rules! float {
     ($name:ident $type:ty) => {
-        fn $name(operation: Operation) -> Option<Kernel> {
+        fn $name(operation: ReduceOperation) -> Option<Kernel> {
             Some(match operation {
-                Operation::Sum => with!($type, |l, r| l + r),
-                Operation::Product => with!($type, |l, r| l * r),
-                Operation::Min => with!($type, |l, r| if l < r { l } else { r }),
-                Operation::Max => with!($type, |l, r| if l > r { l } else { r }),
+                ReduceOperation::Sum => with!($type, |l, r| l + r),
+                ReduceOperation::Product => with!($type, |l, r| l * r),
+                ReduceOperation::Min => with!($type, |l, r| if l < r { l } else { r }),
+                ReduceOperation::Max => with!($type, |l, r| if l > r { l } else { r }),
                 _ => return None,
             })
         }
@@ -140,10 +140,10 @@ float!(f64_kernel f64);
 
 macro_rules! complex {
     ($name:ident $type:ty) => {
-        fn $name(operation: Operation) -> Option<Kernel> {
+        fn $name(operation: ReduceOperation) -> Option<Kernel> {
             Some(match operation {
-                Operation::Sum => with!([$type; 2], |[a, b], [c, d]| [a + c, b + d]),
-                Operation::Product => with!([$type; 2], |[a, b], [c, d]| [a * c - b * d, a * d + b * c]),
+                ReduceOperation::Sum => with!([$type; 2], |[a, b], [c, d]| [a + c, b + d]),
+                ReduceOperation::Product => with!([$type; 2], |[a, b], [c, d]| [a * c - b * d, a * d + b * c]),
                 _ => return None,
             })
         }
@@ -155,10 +155,10 @@ complex!(c64_kernel f64);
 
 macro_rules! located {
     ($($name:ident $type:ty),*) => { $(
-        fn $name(operation: Operation) -> Option<Kernel> {
+        fn $name(operation: ReduceOperation) -> Option<Kernel> {
             Some(match operation {
-                Operation::MinLocation => with!(Located<$type>, |l, r| l.or(r, |l, r| l < r)),
-                Operation::MaxLocation => with!(Located<$type>, |l, r| l.or(r, |l, r| l > r)),
+                ReduceOperation::MinLocation => with!(ValueIndexPair<$type>, |l, r| l.or(r, |l, r| l < r)),
+                ReduceOperation::MaxLocation => with!(ValueIndexPair<$type>, |l, r| l.or(r, |l, r| l > r)),
                 _ => return None,
             })
         }

@@ -211,7 +211,8 @@ fn a_minimum_or_maximum_with_a_nan_is_the_right_operand() {
         Element::LocatedF64 => [number.to_le_bytes(), index.to_le_bytes()].concat(),
         _ => Vec::new(),
     };
-    let orders = [ReduceOperation::Min, ReduceOperation::Max, ReduceOperation::MinLocation, ReduceOperation::MaxLocation];
+    let orders =
+        [ReduceOperation::Min, ReduceOperation::Max, ReduceOperation::MinLocation, ReduceOperation::MaxLocation];
     let mut kinds = 0;
     for (operation, element, kernel) in kernels().filter(|(operation, ..)| orders.contains(operation)) {
         for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::NAN)] {

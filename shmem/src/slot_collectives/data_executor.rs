@@ -9,7 +9,7 @@ use unisono_core::ids::Rank;
 
 use crate::copy::{copy, copy_out};
 use crate::reduction_ops::{Element, Kernel, ReduceOperation, kernel};
-use crate::segment::{SharedBytes, Segment};
+use crate::segment::{Segment, SharedBytes};
 use crate::slot_collectives::data_op::DataOp;
 
 /// A reduction operation over raw memory.

@@ -16,7 +16,7 @@ mod scatter;
 
 use core::num::NonZero;
 
-use unisono_core::collective::{Order, Piece, Place, CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order, Piece, Place};
 use unisono_core::ids::Rank;
 
 use crate::collective_area::{CollectiveAreas, Members};
@@ -49,7 +49,11 @@ impl Item {
 /// Whether a collective is compiled in: all with the feature `collectives`.
 #[inline(always)]
 pub(crate) const fn offers(verb: CollectiveKind) -> bool {
-    cfg!(feature = "collectives") || matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Allgather | CollectiveKind::Allreduce)
+    cfg!(feature = "collectives")
+        || matches!(
+            verb,
+            CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Allgather | CollectiveKind::Allreduce
+        )
 }
 
 /// The schedule of one collective on one rank. Round l is the group's step `base` + l.
@@ -117,7 +121,19 @@ impl SlotSchedule {
         let &CollectiveSpec { collective: verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
         let (size, grain) = (boards.ranks, grain.max(1));
         let (apart, boards) = (!plan.in_place, *boards);
-        let mut course = Self { verb, algorithm: way, rank, size, root, bytes, grain, order, out_of_place: apart, areas: boards, ..Self::EMPTY };
+        let mut course = Self {
+            verb,
+            algorithm: way,
+            rank,
+            size,
+            root,
+            bytes,
+            grain,
+            order,
+            out_of_place: apart,
+            areas: boards,
+            ..Self::EMPTY
+        };
         (course.inline, course.round_bytes, course.rounds) = course.partition();
         if course.publishes_all_first() {
             course.publish_rounds = course.rounds;
@@ -151,7 +167,10 @@ impl SlotSchedule {
     /// Whether it is a broadcast of one round through slots, among several ranks.
     #[cfg(feature = "std")]
     pub(crate) fn is_short_broadcast(&self) -> bool {
-        self.verb == CollectiveKind::Broadcast && self.algorithm() == SlotAlgorithm::Flat && self.rounds == 1 && self.size > 1
+        self.verb == CollectiveKind::Broadcast
+            && self.algorithm() == SlotAlgorithm::Flat
+            && self.rounds == 1
+            && self.size > 1
     }
 
     /// Makes round 0 this step.
@@ -174,7 +193,8 @@ impl SlotSchedule {
             CollectiveKind::Scatter | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter => self.size as usize,
             _ => 1,
         };
-        let shown = if self.verb() == CollectiveKind::Alltoall && !self.publishes_own_block() { blocks - 1 } else { blocks };
+        let shown =
+            if self.verb() == CollectiveKind::Alltoall && !self.publishes_own_block() { blocks - 1 } else { blocks };
         let grain = if self.verb().combines() { self.grain } else { 1 };
         let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
         match self.algorithm() {
@@ -203,7 +223,8 @@ impl SlotSchedule {
     /// Whether a rank publishes all its payload before it reads any: when oversubscribed, the first rank then need not
     /// be scheduled again for every round.
     fn publishes_all_first(&self) -> bool {
-        let everyones = matches!(self.verb(), CollectiveKind::Allgather | CollectiveKind::Alltoall) && self.algorithm() == SlotAlgorithm::Flat;
+        let everyones = matches!(self.verb(), CollectiveKind::Allgather | CollectiveKind::Alltoall)
+            && self.algorithm() == SlotAlgorithm::Flat;
         cfg!(feature = "std") && everyones && self.areas.oversubscribed && (2..self.areas.slots).contains(&self.rounds)
     }
 
@@ -220,7 +241,9 @@ impl SlotSchedule {
     /// The peers, as bits, from which a rank pulls in any order within a round: when oversubscribed, a rank that waits
     /// for one peer would keep the others waiting. 0: everything is read in order.
     pub(crate) fn in_any_order(&self) -> u64 {
-        let lent = self.algorithm() == SlotAlgorithm::Pull && self.verb() == CollectiveKind::Alltoall && self.areas.oversubscribed;
+        let lent = self.algorithm() == SlotAlgorithm::Pull
+            && self.verb() == CollectiveKind::Alltoall
+            && self.areas.oversubscribed;
         if cfg!(feature = "std") && lent && (2..=u64::BITS).contains(&self.size) {
             u64::MAX >> (u64::BITS - self.size)
         } else {
@@ -294,7 +317,9 @@ impl SlotSchedule {
             CollectiveKind::Scatter => self.write_scatter(lap, item),
             CollectiveKind::Alltoall => self.write_alltoall(lap, item),
             CollectiveKind::ReduceScatter => self.write_reduce_scatter(lap, item),
-            CollectiveKind::Allreduce | CollectiveKind::Reduce if self.algorithm() == SlotAlgorithm::Parallel => self.write_exchange(lap, item),
+            CollectiveKind::Allreduce | CollectiveKind::Reduce if self.algorithm() == SlotAlgorithm::Parallel => {
+                self.write_exchange(lap, item)
+            }
             _ => {
                 let (at, bytes) = self.round_span(lap);
                 (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)))
@@ -309,7 +334,8 @@ impl SlotSchedule {
         }
         if self.size == 1 {
             let whole = Item::copy(input(0, self.bytes), output(0, self.bytes));
-            let moves = !matches!(self.verb(), CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
+            let moves =
+                !matches!(self.verb(), CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
             return (item == 0 && moves).then_some(whole);
         }
         let (lap, item) = match self.publish_rounds() {

@@ -1,7 +1,7 @@
 //! Selects the algorithm of a collective by its size: a pure function of values that are equal on all ranks, with
 //! measured thresholds (`docs/performance.md`).
 
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 
 use crate::collective_area::CollectiveAreas;
 
@@ -67,10 +67,17 @@ pub fn supports(way: SlotAlgorithm, plan: &CollectiveSpec, boards: &CollectiveAr
         // Exchanges are two steps.
         _ if boards.slots < 4 => false,
         (SlotAlgorithm::Parallel, CollectiveKind::Allreduce | CollectiveKind::Reduce) => boards.ranks > 1,
-        (SlotAlgorithm::Pull, CollectiveKind::Allreduce | CollectiveKind::ReduceScatter) => pulls && halves && boards.ranks > 1,
-        (SlotAlgorithm::Pull, CollectiveKind::Broadcast | CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall) => {
-            pulls && boards.ranks > 1
+        (SlotAlgorithm::Pull, CollectiveKind::Allreduce | CollectiveKind::ReduceScatter) => {
+            pulls && halves && boards.ranks > 1
         }
+        (
+            SlotAlgorithm::Pull,
+            CollectiveKind::Broadcast
+            | CollectiveKind::Gather
+            | CollectiveKind::Scatter
+            | CollectiveKind::Allgather
+            | CollectiveKind::Alltoall,
+        ) => pulls && boards.ranks > 1,
         _ => false,
     }
 }
@@ -87,7 +94,11 @@ pub(crate) fn broadcast_round_bytes(bytes: usize, boards: &CollectiveAreas) -> u
 /// number of chunks (2, 4 and 8 ranks on 2 cores). A broadcast was faster at all measured lengths, up to 9 chunks; its
 /// limit keeps the number of rounds low.
 pub fn fits_communicator_slot(plan: &CollectiveSpec, boards: &CollectiveAreas) -> bool {
-    let blocks = if matches!(plan.collective, CollectiveKind::Scatter | CollectiveKind::Alltoall) { boards.ranks as usize } else { 1 };
+    let blocks = if matches!(plan.collective, CollectiveKind::Scatter | CollectiveKind::Alltoall) {
+        boards.ranks as usize
+    } else {
+        1
+    };
     let most = match plan.collective {
         CollectiveKind::Barrier => NEVER,
         CollectiveKind::Broadcast => 64,
@@ -120,7 +131,17 @@ mod tests {
             let boards = CollectiveAreas::in_communicator_slot(&layout, 0, &[0, 1]).unwrap();
             let fits = |bytes| {
                 let (verb, rank, root, order) = (CollectiveKind::Broadcast, Rank(0), Rank(0), Order::Any);
-                let plan = CollectiveSpec { collective: verb, rank, size: 2, root, bytes, grain: 1, order, in_place: true, reduction_id: 0 };
+                let plan = CollectiveSpec {
+                    collective: verb,
+                    rank,
+                    size: 2,
+                    root,
+                    bytes,
+                    grain: 1,
+                    order,
+                    in_place: true,
+                    reduction_id: 0,
+                };
                 fits_communicator_slot(&plan, &boards)
             };
             let longest = 64 * boards.chunk;

@@ -8,7 +8,7 @@ use core::num::NonZero;
 
 use unisono_core::collective::CollectiveSpec;
 
-use super::{SlotCollectives, REFRESH, State};
+use super::{REFRESH, SlotCollectives, State};
 use crate::collective_area::{CollectiveAreas, SLOT_HEADER};
 use crate::segment::{SharedBytes, Site, Word};
 use crate::slot_collectives::schedule::SlotSchedule;
@@ -41,8 +41,9 @@ impl<'a> SlotCollectives<'a> {
     /// [payload](Self::short_payload) is all that has to be moved.
     #[inline]
     pub fn is_small_broadcast(&self, bytes: usize, kind: u32, root: u32) -> bool {
-        let is_like_last =
-            self.small_broadcast.is_some_and(|last| last.bytes.get() == bytes && last.kind == kind && last.root == root);
+        let is_like_last = self
+            .small_broadcast
+            .is_some_and(|last| last.bytes.get() == bytes && last.kind == kind && last.root == root);
         // Old stamps are not due to be rewritten.
         is_like_last && self.state == State::Final && !self.next.wrapping_add(1).is_multiple_of(REFRESH)
     }

@@ -3,12 +3,14 @@ mod small_broadcast;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use unisono_core::collective::{Order, DataExecutor as _};
+use unisono_core::collective::{DataExecutor as _, Order};
 
 use super::*;
 use crate::reduction_ops::tests::{Number, apart, combined, epsilon, kernels, numbers, random};
 use crate::reduction_ops::{self, Element, Kernel, ReduceOperation};
-use crate::slot_collectives::data_executor::{CollectiveBuffers, Builtin, NoReduction, ReductionOp, DataError, RemoteMemory};
+use crate::slot_collectives::data_executor::{
+    Builtin, CollectiveBuffers, DataError, NoReduction, ReductionOp, RemoteMemory,
+};
 use crate::testing::TestAreas;
 use core::ptr::NonNull;
 
@@ -52,11 +54,25 @@ impl ReductionOp for Joined {
 }
 
 fn plan(verb: CollectiveKind, rank: u32, size: u32, bytes: usize) -> CollectiveSpec {
-    CollectiveSpec { collective: verb, rank: Rank(rank), size, root: Rank(0), bytes, grain: 1, order: Order::Any, in_place: false, reduction_id: 0 }
+    CollectiveSpec {
+        collective: verb,
+        rank: Rank(rank),
+        size,
+        root: Rank(0),
+        bytes,
+        grain: 1,
+        order: Order::Any,
+        in_place: false,
+        reduction_id: 0,
+    }
 }
 
 /// Blocks until the collective is complete.
-fn complete<O: ReductionOp>(flags: &mut SlotCollectives<'_>, plan: &CollectiveSpec, buffers: &mut CollectiveBuffers<'_, O, SameProcess>) {
+fn complete<O: ReductionOp>(
+    flags: &mut SlotCollectives<'_>,
+    plan: &CollectiveSpec,
+    buffers: &mut CollectiveBuffers<'_, O, SameProcess>,
+) {
     let id = CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) };
     flags.start(id, plan);
     loop {
@@ -79,7 +95,8 @@ fn in_threads(ground: &TestAreas, first: u32, body: impl Fn(SlotCollectives<'_>,
     ground.areas.initialize(ground.segment(), first).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..ground.areas.ranks {
-            let (body, flags) = (&body, SlotCollectives::new(ground.segment(), ground.areas, rank, true, first).unwrap());
+            let (body, flags) =
+                (&body, SlotCollectives::new(ground.segment(), ground.areas, rank, true, first).unwrap());
             scope.spawn(move || body(flags, rank));
         }
     });
@@ -108,7 +125,14 @@ fn oracle(operation: ReduceOperation, element: Element, inputs: &[Vec<u8>]) -> V
     sums
 }
 
-fn assert_close(found: &[u8], oracle: &[(Number, f64)], operation: ReduceOperation, element: Element, n: usize, what: &str) {
+fn assert_close(
+    found: &[u8],
+    oracle: &[(Number, f64)],
+    operation: ReduceOperation,
+    element: Element,
+    n: usize,
+    what: &str,
+) {
     let found = numbers(element, found);
     assert_eq!(found.len(), oracle.len(), "{what}");
     for (found, (expected, magnitude)) in found.into_iter().zip(oracle) {
@@ -147,7 +171,14 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// Runs one collective over these inputs; returns every rank's output of `bytes` bytes.
-    fn run(&mut self, verb: CollectiveKind, root: u32, inputs: &[Vec<u8>], bytes: usize, in_place: bool) -> Vec<Vec<u8>> {
+    fn run(
+        &mut self,
+        verb: CollectiveKind,
+        root: u32,
+        inputs: &[Vec<u8>],
+        bytes: usize,
+        in_place: bool,
+    ) -> Vec<Vec<u8>> {
         let (operation, element, _) = self.kind;
         let (size, grain) = (inputs.len() as u32, element.bytes());
         let builtin = Builtin::new(operation, element).unwrap();
@@ -287,7 +318,11 @@ fn reductions_between_threads_equal_the_oracle() {
                 let (segment, builtin) = (flags.segment, Builtin::new(operation, element).unwrap());
                 flags.force_algorithm(Some(way));
                 let own = &inputs[rank as usize];
-                complete(&mut flags, &of(CollectiveKind::Allreduce), &mut CollectiveBuffers::new(segment, own, &mut all, builtin, SameProcess));
+                complete(
+                    &mut flags,
+                    &of(CollectiveKind::Allreduce),
+                    &mut CollectiveBuffers::new(segment, own, &mut all, builtin, SameProcess),
+                );
                 let what = format!("{operation:?} {element:?}, {count}, {size} ranks, {way:?}");
                 assert_close(&all, &oracle(operation, element, &inputs), operation, element, size as usize, &what);
                 complete(
@@ -310,13 +345,21 @@ fn operands_are_combined_in_rank_order_where_asked() {
             for (count, way) in COUNTS.into_iter().flat_map(|count| WAYS.map(|way| (count, way))) {
                 flags.force_algorithm(Some(way));
                 let root = count as u32 % size;
-                let of =
-                    |verb| CollectiveSpec { grain: 4, order: Order::Rank, root: Rank(root), ..plan(verb, rank, size, count * 4) };
+                let of = |verb| CollectiveSpec {
+                    grain: 4,
+                    order: Order::Rank,
+                    root: Rank(root),
+                    ..plan(verb, rank, size, count * 4)
+                };
                 let own = [rank as u8, rank as u8, 1, 9].repeat(count);
                 let joined =
                     |first: u32, last: u32| [first as u8, last as u8, (last - first + 1) as u8, 9].repeat(count);
                 let mut all = vec![0; count * 4];
-                complete(&mut flags, &of(CollectiveKind::Allreduce), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
+                complete(
+                    &mut flags,
+                    &of(CollectiveKind::Allreduce),
+                    &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess),
+                );
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
                 let mut in_place = own.clone();
                 complete(
@@ -325,7 +368,11 @@ fn operands_are_combined_in_rank_order_where_asked() {
                     &mut CollectiveBuffers::in_place(segment, &mut in_place, Joined, SameProcess),
                 );
                 assert_eq!(all, in_place, "{way:?}");
-                complete(&mut flags, &of(CollectiveKind::Reduce), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
+                complete(
+                    &mut flags,
+                    &of(CollectiveKind::Reduce),
+                    &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess),
+                );
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
                 let blocks = own.repeat(size as usize);
                 complete(
@@ -334,13 +381,25 @@ fn operands_are_combined_in_rank_order_where_asked() {
                     &mut CollectiveBuffers::new(segment, &blocks, &mut all, Joined, SameProcess),
                 );
                 assert_eq!(all, joined(0, size - 1), "{way:?}");
-                complete(&mut flags, &of(CollectiveKind::Scan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
+                complete(
+                    &mut flags,
+                    &of(CollectiveKind::Scan),
+                    &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess),
+                );
                 assert_eq!(all, joined(0, rank), "{way:?}");
                 if rank > 0 {
-                    complete(&mut flags, &of(CollectiveKind::Exscan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
+                    complete(
+                        &mut flags,
+                        &of(CollectiveKind::Exscan),
+                        &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess),
+                    );
                     assert_eq!(all, joined(0, rank - 1), "{way:?}");
                 } else {
-                    complete(&mut flags, &of(CollectiveKind::Exscan), &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess));
+                    complete(
+                        &mut flags,
+                        &of(CollectiveKind::Exscan),
+                        &mut CollectiveBuffers::new(segment, &own, &mut all, Joined, SameProcess),
+                    );
                 }
             }
         });
@@ -354,7 +413,8 @@ fn byte(from: u32, to: u32, at: usize) -> u8 {
 
 #[test]
 fn payload_arrives_where_it_belongs() {
-    for (size, ground) in (1..=17_u32).flat_map(|size| [TestAreas::new(size), TestAreas::oversubscribed(size)].map(|on| (size, on)))
+    for (size, ground) in
+        (1..=17_u32).flat_map(|size| [TestAreas::new(size), TestAreas::oversubscribed(size)].map(|on| (size, on)))
     {
         in_threads(&ground, 77, |mut flags, rank| {
             let (segment, n) = (flags.segment, size as usize);
@@ -377,11 +437,19 @@ fn payload_arrives_where_it_belongs() {
                     let own: Vec<u8> = block(rank, 0).collect();
                     let everyone = || (0..size).flat_map(|from| block(from, 0));
                     let mut all = vec![0; bytes * n];
-                    complete(&mut flags, &of(CollectiveKind::Allgather), &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess));
+                    complete(
+                        &mut flags,
+                        &of(CollectiveKind::Allgather),
+                        &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess),
+                    );
                     assert!(all.iter().copied().eq(everyone()), "allgather: {what}");
 
                     all.fill(0);
-                    complete(&mut flags, &of(CollectiveKind::Gather), &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess));
+                    complete(
+                        &mut flags,
+                        &of(CollectiveKind::Gather),
+                        &mut CollectiveBuffers::new(segment, &own, &mut all, NoReduction, SameProcess),
+                    );
                     assert!(rank != root || all.iter().copied().eq(everyone()), "gather: {what}");
 
                     let parts: Vec<u8> = (0..size).flat_map(|to| block(rank, to)).collect();
@@ -441,7 +509,9 @@ impl<'a> Side<'a> {
             match self.flags.poll() {
                 Poll::Request(step, wish) => {
                     let segment = self.flags.segment;
-                    CollectiveBuffers::in_place(segment, &mut self.memory, NoReduction, SameProcess).execute(wish).unwrap();
+                    CollectiveBuffers::in_place(segment, &mut self.memory, NoReduction, SameProcess)
+                        .execute(wish)
+                        .unwrap();
                     self.flags.handle_done(step);
                 }
                 turn => return turn,
@@ -476,7 +546,8 @@ fn oversubscribed_ranks_publish_everything_before_they_read() {
 #[test]
 fn exposed_buffers_are_pulled_in_any_order() {
     let ground = TestAreas::oversubscribed(4);
-    let mut flags = [0, 1, 2, 3].map(|rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, 0).unwrap());
+    let mut flags =
+        [0, 1, 2, 3].map(|rank| SlotCollectives::new(ground.segment(), ground.areas, rank, true, 0).unwrap());
     let (segment, input) = (ground.segment(), [1, 2, 3, 4]);
     let mut outputs = [[0; 4]; 4];
     for (flags, rank) in flags.iter_mut().zip(0..) {
@@ -527,7 +598,8 @@ fn rank_with_all_pulls_done_waits_for_no_unfinished_rank() {
     }
     // Executes up to `most` operations, or all that are possible.
     let mut go = |flags: &mut SlotCollectives<'_>, rank: usize, most: u32| {
-        let mut buffers = CollectiveBuffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], NoReduction, SameProcess);
+        let mut buffers =
+            CollectiveBuffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], NoReduction, SameProcess);
         for _ in 0..most {
             let turn = flags.poll();
             let Poll::Request(step, wish) = turn else { return turn };
@@ -555,7 +627,10 @@ fn old_pulled_steps_do_not_look_new_after_the_wrap() {
     taken.publish(5, Site::Plain);
     for (step, is_old) in [(REFRESH - 2, false), (REFRESH - 1, true)] {
         flags.next = step;
-        flags.start(CollectiveId::default(), &CollectiveSpec { root: Rank(1), ..plan(CollectiveKind::Broadcast, 0, 2, 1) });
+        flags.start(
+            CollectiveId::default(),
+            &CollectiveSpec { root: Rank(1), ..plan(CollectiveKind::Broadcast, 0, 2, 1) },
+        );
         assert_eq!(taken.own() != 5, is_old, "{step}");
     }
     assert!((1..=2 * REFRESH).contains(&REFRESH.wrapping_sub(taken.own())));

@@ -24,7 +24,7 @@ use unisono::environment::{GivenSegment, Settings, SettingsError};
 use unisono_bootstrap::{AwaitError, JoinError, Membership, Notice, Offer, Rank, fresh_incarnation};
 use unisono_shmem::{
     host::file::{FileError, Mapping, reopen},
-    host::liveness::{LockOwner, LivenessLocks},
+    host::liveness::{LivenessLocks, LockOwner},
     layout::SegmentLayout,
     rank_slot::{Occupancy, RankSlot},
     segment::Segment,
@@ -307,7 +307,9 @@ impl Others<'_> {
         for _ in 0..ASKED.min(self.layout.sizes().ranks) {
             let local = self.next;
             self.next = (local + 1) % self.layout.sizes().ranks;
-            let Some(seat) = RankSlot::of(self.segment, self.layout, local).filter(|_| local != self.own) else { continue };
+            let Some(seat) = RankSlot::of(self.segment, self.layout, local).filter(|_| local != self.own) else {
+                continue;
+            };
             // Only an attached rank has held its lock.
             let sits = matches!(seat.state(), Occupancy::Active(_) | Occupancy::Retired(_));
             if sits && matches!(self.life.owner(local), Ok(LockOwner::Nobody)) {

@@ -109,7 +109,7 @@ fn sends(world: &World) {
             });
         }
     }
-    let parted = Err(Failure::Parted(FIRST));
+    let parted = Err(Failure::PeerFinished(FIRST));
     for length in LENGTHS {
         let data = vec![9_u8; length];
         assert_eq!(soon("synchronous", || world.synchronous_send(&data, FIRST, TAG)), parted, "{length} bytes");
@@ -154,7 +154,7 @@ fn lately(world: &World) {
         scope.flush();
         goes_on(Duration::from_millis(300));
         sent.into_iter().for_each(|sent| _ = sent.wait().expect("received"));
-        assert_eq!(never.wait().map(|_| ()), Err(Failure::Parted(FIRST)));
+        assert_eq!(never.wait().map(|_| ()), Err(Failure::PeerFinished(FIRST)));
     });
 }
 
@@ -174,7 +174,7 @@ fn flood(world: &World) {
             break;
         }
     }
-    assert_eq!(refused, Some(Failure::Parted(FIRST)));
+    assert_eq!(refused, Some(Failure::PeerFinished(FIRST)));
 }
 
 fn anyone(world: &World) {
@@ -186,7 +186,7 @@ fn anyone(world: &World) {
         world.receive_any_into(&mut word, None).expect("sent");
     }
     let failure = soon("a receive", || world.receive_any_into(&mut word, None)).expect_err("nobody is left");
-    assert!(matches!(failure, Failure::Parted(rank) if rank != FIRST), "{failure}");
+    assert!(matches!(failure, Failure::PeerFinished(rank) if rank != FIRST), "{failure}");
     // A receive that no thread waits for may still match a message from this rank itself.
     world.scope(|scope| {
         let posted = scope.immediate_receive_into(&mut word, None, TAG).expect("begun");
@@ -220,7 +220,7 @@ fn outlives(world: World) {
     if rank == Rank(1) {
         thread::sleep(Duration::from_millis(300));
         let sent = soon("a send", || other.synchronous_send(&[1_u32], FIRST, TAG));
-        assert_eq!(sent, Err(Failure::Parted(FIRST)));
+        assert_eq!(sent, Err(Failure::PeerFinished(FIRST)));
     }
     thread::scope(|scope| {
         if rank == FIRST {
@@ -240,7 +240,7 @@ fn own(world: World) {
     let (rank, other) = (world.rank(), world.duplicate().expect("a duplicate"));
     if rank != FIRST {
         let sent = soon("a send", || world.synchronous_send(&[1_u8], FIRST, TAG));
-        assert_eq!(sent, Err(Failure::Parted(FIRST)));
+        assert_eq!(sent, Err(Failure::PeerFinished(FIRST)));
         world.finish().expect("a good end");
         return;
     }

@@ -291,10 +291,10 @@ fn flood(world: &World, seed: u64) {
             }
             request.wait().map(|_| ())
         });
-        exchanged.err().filter(|failure| !matches!(failure, Failure::TooLongForReceive(_)))
+        exchanged.err().filter(|failure| !matches!(failure, Failure::RemoteTruncated(_)))
     });
     assert!(
-        matches!(failure, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::Parted(_))),
+        matches!(failure, Some(Failure::Corrupted(_) | Failure::PeerFailed(_) | Failure::PeerFinished(_))),
         "{failure:?}"
     );
     println!("{rank} got an error");

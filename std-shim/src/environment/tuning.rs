@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use table::{Line, LineError, Span, Table, TableError, lines_of};
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
     Algorithm, Choice, Constraints, LinkModel, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
 };
@@ -322,7 +322,17 @@ mod tests {
 
     fn plan(verb: CollectiveKind, size: u32) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
-        CollectiveSpec { collective: verb, rank, size, root, bytes: 1000, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
+        CollectiveSpec {
+            collective: verb,
+            rank,
+            size,
+            root,
+            bytes: 1000,
+            grain: 8,
+            order: Order::Any,
+            in_place: false,
+            reduction_id: 0,
+        }
     }
 
     fn tuned(verb: CollectiveKind, text: &str) -> Tuning {
@@ -358,7 +368,10 @@ mod tests {
         assert_eq!(refused(CollectiveKind::Barrier, ""), barrier);
         assert_eq!(refused(CollectiveKind::Scan, "Ring"), "expected one of dissemination, ring");
         for text in ["bruck:", "bruck:k", "bruck:ports=2", "bruck:k=2,"] {
-            assert!(refused(CollectiveKind::Allgather, text).starts_with("the options are k=, radix= and segments="), "{text}");
+            assert!(
+                refused(CollectiveKind::Allgather, text).starts_with("the options are k=, radix= and segments="),
+                "{text}"
+            );
         }
         for text in ["bruck:k=0", "bruck:k=17", "bruck:k=", "bruck:k=+1", "bruck:k=-1", "bruck:k=99999999999"] {
             assert_eq!(refused(CollectiveKind::Allgather, text), "k= must be a number from 1 to 16", "{text}");
@@ -405,7 +418,10 @@ mod tests {
         assert_eq!(said(&tuning, &reduce, Carrier::Udp), (Algorithm::Knomial, Reason::Override));
         let measured = Tuning { overrides: Default::default(), ..tuning.clone() };
         assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, Reason::Table));
-        assert_eq!(said(&measured, &CollectiveSpec { bytes: 999, ..reduce }, Carrier::Udp), (Algorithm::Halving, Reason::Table));
+        assert_eq!(
+            said(&measured, &CollectiveSpec { bytes: 999, ..reduce }, Carrier::Udp),
+            (Algorithm::Halving, Reason::Table)
+        );
         // A ring needs a commutative operation, and the table has no line for rings.
         let ordered = CollectiveSpec { order: Order::Rank, ..reduce };
         assert_eq!(said(&measured, &ordered, Carrier::Udp).1, Reason::Model);
@@ -428,7 +444,10 @@ mod tests {
         // The table has no line for rings, for a processor per rank, or for rank order.
         assert_eq!(said(&oversubscribed, &long, Carrier::Rings).1, Reason::Model);
         assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, Reason::Model);
-        assert_eq!(said(&oversubscribed, &CollectiveSpec { order: Order::Rank, ..long }, Carrier::Udp).1, Reason::Model);
+        assert_eq!(
+            said(&oversubscribed, &CollectiveSpec { order: Order::Rank, ..long }, Carrier::Udp).1,
+            Reason::Model
+        );
         oversubscribed.set(Override::new(CollectiveKind::Allreduce, "halving").expect("good"));
         assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
     }
@@ -451,7 +470,8 @@ mod tests {
         oversubscribed.share(5, 2);
         assert_eq!(oversubscribed.sharing(), 3);
         digests.push(oversubscribed.digest());
-        digests.extend([tuned(CollectiveKind::Exscan, "ring").digest(), tuned(CollectiveKind::Scan, "ring:k=2").digest()]);
+        digests
+            .extend([tuned(CollectiveKind::Exscan, "ring").digest(), tuned(CollectiveKind::Scan, "ring:k=2").digest()]);
         let count = digests.len();
         digests.sort_unstable();
         digests.dedup();

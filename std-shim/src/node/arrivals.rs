@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_shmem::host::liveness::{LockOwner, LivenessLocks};
+use unisono_shmem::host::liveness::{LivenessLocks, LockOwner};
 use unisono_shmem::layout::SegmentLayout;
 use unisono_shmem::rank_slot::{Occupancy, RankSlot};
 use unisono_shmem::segment::Segment;
@@ -102,9 +102,10 @@ impl Arrivals<'_> {
         let Some(seat) = RankSlot::of(self.segment, self.layout, local) else { return Err(stranger) };
         let sitter = match seat.state() {
             Occupancy::Free => return Ok(None),
-            Occupancy::Active(sitter) | Occupancy::Retired(sitter) | Occupancy::Left(sitter) | Occupancy::Failed(sitter) => {
-                sitter
-            }
+            Occupancy::Active(sitter)
+            | Occupancy::Retired(sitter)
+            | Occupancy::Left(sitter)
+            | Occupancy::Failed(sitter) => sitter,
             Occupancy::Corrupt => return Err(stranger),
         };
         let holder = self.life.owner(local)?;

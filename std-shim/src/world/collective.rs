@@ -5,42 +5,42 @@
 //! data there; otherwise a schedule (`unisono_core::schedule`) is executed by messages, through rings between ranks of
 //! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
-mod call;
+pub(super) mod active_collective;
+mod arguments;
+mod cma_collectives;
+pub(super) mod communicator_slots;
 mod complex;
 pub(super) mod context;
 mod element;
 mod error;
 mod immediate;
 mod in_place;
-mod located;
-pub(super) mod node_group;
+pub(super) mod intra_node;
+mod minloc;
 mod operation;
+mod pack;
 pub(super) mod partition;
 mod persistent;
-mod pull;
+pub(super) mod progress_table;
 mod request;
-pub(super) mod rooms;
-pub(super) mod running;
 pub(super) mod schedule;
-pub(super) mod store;
-mod strided;
-pub(super) mod table;
+pub(super) mod scratch_pool;
 pub(super) mod transfer;
-mod varying;
+mod vector_collectives;
 mod view;
 
 pub use complex::Complex;
 pub use element::Element;
 pub use error::CollectiveError;
-pub use located::Located;
+pub use minloc::ValueIndex;
 pub use operation::{Operation, Reproducible, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
-pub(super) use node_group::NodeGroup;
-pub(super) use request::Begun;
+pub(super) use intra_node::IntraNodeGroup;
+pub(super) use request::ScopeCollectives;
 
 use unisono_core::collective::CollectiveKind;
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
@@ -48,7 +48,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
 use super::process::Process;
-use call::Call;
+use arguments::CollectiveArgs;
 use unisono_bootstrap::Rank;
 
 impl Communicator {
@@ -59,7 +59,7 @@ impl Communicator {
     /// communicator fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        match &self.on_node {
+        match &self.intra_node {
             Some(on_node) => on_node.barrier(self),
             None => self.run(self.call_barrier(), NoReduction),
         }
@@ -75,8 +75,8 @@ impl Communicator {
         T: IntoBytes + FromBytes,
     {
         let mut data = data.as_view_mut();
-        if let (Some(on_node), Some(bytes)) = (&self.on_node, data.dense())
-            && on_node.broadcast_again(bytes, size_of::<T>() as u32, root)
+        if let (Some(on_node), Some(bytes)) = (&self.intra_node, data.dense())
+            && on_node.repeat_broadcast(bytes, size_of::<T>() as u32, root)
         {
             return Ok(());
         }
@@ -255,13 +255,13 @@ impl Communicator {
         self.combine(self.call_scan(CollectiveKind::Exscan, data.as_view(), into.as_view_mut(), &operation)?, operation)
     }
 
-    fn combine<T, O: Operation<T>>(&self, call: Call<'_>, operation: O) -> Result<(), CollectiveError> {
+    fn combine<T, O: Operation<T>>(&self, call: CollectiveArgs<'_>, operation: O) -> Result<(), CollectiveError> {
         self.run(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    fn run(&self, call: Call<'_>, operate: impl ReductionOp + Send) -> Result<(), CollectiveError> {
-        match &self.on_node {
-            Some(on_node) if call.is_shown() && on_node.carries(&call.plan) => {
+    fn run(&self, call: CollectiveArgs<'_>, operate: impl ReductionOp + Send) -> Result<(), CollectiveError> {
+        match &self.intra_node {
+            Some(on_node) if call.uses_slots() && on_node.supports(&call.plan) => {
                 let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));
                 // This rank had no memory for packing, which the others cannot know.
                 if ended == Err(CollectiveError::TooLong) {
@@ -269,10 +269,11 @@ impl Communicator {
                 }
                 ended
             }
-            _ if call.is_alone() => self.copy_alone(call),
+            _ if call.is_single_rank() => self.copy_alone(call),
             _ => {
-                let passed = self.on_node.as_ref().map(|on_node| on_node.pass(self, &call.plan)).transpose()?;
-                let note = |process: &mut Process, begun| process.note_passed(begun, passed);
+                let passed =
+                    self.intra_node.as_ref().map(|on_node| on_node.publish_call(self, &call.plan)).transpose()?;
+                let note = |process: &mut Process, begun| process.record_call(begun, passed);
                 // SAFETY: what is lent outlives this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate), note) }?;
                 self.wait_for(begun)

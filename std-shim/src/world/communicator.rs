@@ -15,42 +15,42 @@ use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::{CollectiveError, NodeGroup};
+use super::collective::{CollectiveError, IntraNodeGroup};
 use super::group::Group;
-use super::mailbox::Wanted;
-use super::near::{AllocateError, Buffer, Near};
-use super::process::{Posting, Process, SendFailure};
-use super::progress::{Awaits, Leaves, Shared, Started};
+use super::matching_store::ReceiveTarget;
+use super::process::{Process, SendArgs, SendFailure};
+use super::progress::{Flush, RequestHandle, SharedProcess, WaitFor};
 use super::request::{Failure, Status, Tag};
 use super::scope::{Scope, run};
-use super::watchdog::Doing;
-pub(super) use create::Agreed;
+use super::shm_transport::{AllocateError, Buffer, ShmTransport};
+use super::watchdog::BlockedOn;
+pub(super) use create::AgreedContext;
 pub use create::CreateError;
 pub use recover::{AgreeError, Agreement};
 
-use super::{FAREWELL, PANICKED};
+use super::{PANIC_EXIT_CODE, SHUTDOWN_TIMEOUT};
 use crate::node::Node;
 use unisono_bootstrap::Rank;
 
 /// Rounds of progress that a send makes while it has no header credit, before it announces the message anyway.
-const ROUNDS: u32 = 1024;
+const HEADER_WAIT_ROUNDS: u32 = 1024;
 
 /// Spins between two attempts to send through a full ring or window.
-const PAUSES: u32 = 32;
+const FULL_SPINS: u32 = 32;
 
 /// A group of ranks of the job, numbered from 0 on, on which messages are exchanged and collectives are called.
 pub struct Communicator {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedProcess>,
     pub(super) node: Option<Arc<Node>>,
     /// The shared-memory collectives, where all members share memory and are all ranks of the job, or have a
     /// communicator slot.
-    pub(super) on_node: Option<NodeGroup>,
+    pub(super) intra_node: Option<IntraNodeGroup>,
     pub(super) context: u32,
     /// The context that its point-to-point messages carry.
-    pub(super) named: Context,
+    pub(super) message_context: Context,
     pub(super) members: Group,
     /// Number of agreements since it was made.
-    pub(super) rounds: AtomicU32,
+    pub(super) agreement_rounds: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
@@ -68,8 +68,8 @@ impl Communicator {
 
     /// Whether this host runs more ranks than it has processors, if that is known: then waiting ranks yield the
     /// processor.
-    pub fn is_crowded(&self) -> bool {
-        self.shared.crowded
+    pub fn is_oversubscribed(&self) -> bool {
+        self.shared.oversubscribed
     }
 
     /// The group of its members, in order.
@@ -79,7 +79,7 @@ impl Communicator {
 
     /// Whether messages to this rank go through shared memory.
     pub fn shares_memory_with(&self, rank: Rank) -> bool {
-        self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_near(rank.into()))
+        self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_shm_peer(rank.into()))
     }
 
     /// Bytes of the largest message that is sent without waiting for its receive (eager), whatever the destination: it
@@ -87,9 +87,9 @@ impl Communicator {
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
-        let far = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
-        let near = process.near.as_ref().map(Near::eager_limit);
-        near.map_or(far, |near| if process.is_whole() { near } else { near.min(far) })
+        let remote = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
+        let near = process.shm.as_ref().map(ShmTransport::eager_limit);
+        near.map_or(remote, |near| if process.is_single_node() { near } else { near.min(remote) })
     }
 
     /// Sends a message and waits until the buffer is free (`MPI_Send`). A short message is copied; one longer than
@@ -103,22 +103,22 @@ impl Communicator {
 
     fn send_bytes(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
         let there = self.world_rank(to)?;
-        let has_left = match self.shared.enter() {
-            Some(mut process) => process.send_at_once(bytes, self.named, there, tag),
-            None => self.queue_and_send(bytes, there, tag),
+        let has_left = match self.shared.try_enter() {
+            Some(mut process) => process.send_inline(bytes, self.message_context, there, tag),
+            None => self.send_locked(bytes, there, tag),
         };
-        if has_left { Ok(()) } else { self.send_otherwise(bytes, there, tag) }
+        if has_left { Ok(()) } else { self.send_general(bytes, there, tag) }
     }
 
     #[inline(never)]
-    fn queue_and_send(&self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
-        self.shared.lock().send_at_once(bytes, self.named, to, tag)
+    fn send_locked(&self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+        self.shared.lock().send_inline(bytes, self.message_context, to, tag)
     }
 
     /// The general path, for a message that cannot leave at once.
     #[inline(never)]
-    fn send_otherwise(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let posting = Posting { context: self.named, to, tag, mode: Mode::Standard, leaves: Leaves::AtOnce };
+    fn send_general(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+        let posting = SendArgs { context: self.message_context, to, tag, mode: Mode::Standard, flush: Flush::Now };
         match self.start_send(bytes, &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
@@ -130,7 +130,7 @@ impl Communicator {
     /// # Errors
     /// [`Failure`].
     pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let posting = self.posting(to, tag, Mode::Synchronous, Leaves::AtOnce)?;
+        let posting = self.send_args(to, tag, Mode::Synchronous, Flush::Now)?;
         match self.start_send(data.as_bytes(), &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
@@ -161,32 +161,32 @@ impl Communicator {
         let bytes = data.as_mut_bytes();
         match (source.into(), tag.into()) {
             (Some(source), Some(tag)) => self.receive_bytes(bytes, source, tag),
-            (source, tag) => self.receive_otherwise(bytes, source, tag),
+            (source, tag) => self.receive_general(bytes, source, tag),
         }
     }
 
     fn receive_bytes(&self, into: &mut [u8], source: Rank, tag: Tag) -> Result<Status, Failure> {
         let from = self.world_rank(source)?;
-        let came = match self.shared.enter() {
-            Some(mut process) => process.receive_at_once(into, self.named, from, tag),
-            None => self.queue_and_receive(into, from, tag),
+        let came = match self.shared.try_enter() {
+            Some(mut process) => process.receive_inline(into, self.message_context, from, tag),
+            None => self.receive_locked(into, from, tag),
         };
         match came {
             Some(bytes) if bytes <= into.len() => Ok(Status { source, tag, bytes }),
             Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
-            None => self.receive_otherwise(into, Some(source), Some(tag)),
+            None => self.receive_general(into, Some(source), Some(tag)),
         }
     }
 
     #[inline(never)]
-    fn queue_and_receive(&self, into: &mut [u8], source: Rank, tag: Tag) -> Option<usize> {
-        self.shared.lock().receive_at_once(into, self.named, source, tag)
+    fn receive_locked(&self, into: &mut [u8], source: Rank, tag: Tag) -> Option<usize> {
+        self.shared.lock().receive_inline(into, self.message_context, source, tag)
     }
 
     /// The general path, for a message that has not arrived yet, or may come from any rank.
     #[inline(never)]
-    fn receive_otherwise(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
-        let request = self.start_receive(into, self.wanted(source, tag)?, |_, started| started)?;
+    fn receive_general(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
+        let request = self.start_receive(into, self.receive_target(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
@@ -209,7 +209,7 @@ impl Communicator {
     /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is
     /// shared.
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
-        let pool = self.shared.lock().near.as_ref().map(|near| Arc::clone(&near.pool));
+        let pool = self.shared.lock().shm.as_ref().map(|shm| Arc::clone(&shm.pool));
         Buffer::new(pool.as_ref(), count)
     }
 
@@ -233,39 +233,39 @@ impl Communicator {
     }
 
     /// The arguments of a send to a member.
-    pub(super) fn posting(&self, to: Rank, tag: Tag, mode: Mode, leaves: Leaves) -> Result<Posting, Failure> {
-        Ok(Posting { context: self.named, to: self.world_rank(to)?, tag, mode, leaves })
+    pub(super) fn send_args(&self, to: Rank, tag: Tag, mode: Mode, leaves: Flush) -> Result<SendArgs, Failure> {
+        Ok(SendArgs { context: self.message_context, to: self.world_rank(to)?, tag, mode, flush: leaves })
     }
 
     /// The pattern of a receive or a probe.
     pub(super) fn pattern(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
         let source = source.map(|source| self.world_rank(source)).transpose()?.map(PeerId::from);
-        Ok(Pattern { context: self.named, source, tag: tag.map(|tag| MessageTag(tag.0)) })
+        Ok(Pattern { context: self.message_context, source, tag: tag.map(|tag| MessageTag(tag.0)) })
     }
 
     /// The same pattern, as the target of a receive.
-    pub(super) fn wanted(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<Wanted, Failure> {
-        self.pattern(source, tag).map(Wanted::Like)
+    pub(super) fn receive_target(&self, source: Option<Rank>, tag: Option<Tag>) -> Result<ReceiveTarget, Failure> {
+        self.pattern(source, tag).map(ReceiveTarget::Pattern)
     }
 
     /// A status with the source's rank in this communicator.
-    pub(super) fn own_status(&self, status: Status) -> Status {
+    pub(super) fn local_status(&self, status: Status) -> Status {
         Status { source: self.members.number(status.source).unwrap_or(status.source), ..status }
     }
 
     /// A failure with the peer's rank in this communicator; the rank that aborted the job keeps its rank in the job.
-    pub(super) fn own_failure(&self, failure: Failure) -> Failure {
-        self.own_failure_if(failure, || self.is_revoked())
+    pub(super) fn local_failure(&self, failure: Failure) -> Failure {
+        self.local_failure_if(failure, || self.is_revoked())
     }
 
-    fn own_failure_if(&self, failure: Failure, is_revoked: impl FnOnce() -> bool) -> Failure {
+    fn local_failure_if(&self, failure: Failure, is_revoked: impl FnOnce() -> bool) -> Failure {
         let number = |rank| self.members.number(rank).unwrap_or(rank);
         match failure {
             Failure::PeerFailed(rank) => Failure::PeerFailed(number(rank)),
-            Failure::Parted(rank) => Failure::Parted(number(rank)),
+            Failure::PeerFinished(rank) => Failure::PeerFinished(number(rank)),
             // A receiver that knows of the revocation takes no message any more.
-            Failure::TooLongForReceive(_) if is_revoked() => Failure::Revoked,
-            Failure::TooLongForReceive(rank) => Failure::TooLongForReceive(number(rank)),
+            Failure::RemoteTruncated(_) if is_revoked() => Failure::Revoked,
+            Failure::RemoteTruncated(rank) => Failure::RemoteTruncated(number(rank)),
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
             Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
             _ => failure,
@@ -273,39 +273,43 @@ impl Communicator {
     }
 
     /// Waits for a request on this communicator.
-    pub(super) fn wait(&self, started: Started) -> Result<Status, Failure> {
-        self.ended(&started, self.shared.wait(&started, |process| process.take_ended(&started)))
+    pub(super) fn wait(&self, started: RequestHandle) -> Result<Status, Failure> {
+        self.request_result(&started, self.shared.wait(&started, |process| process.take_ended(&started)))
     }
 
     /// The result of a request, in terms of this communicator. Inlined into its callers: a struct that is written in
     /// parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
-    pub(super) fn ended(&self, started: &Started, ended: Result<Status, Failure>) -> Result<Status, Failure> {
-        self.ended_if(started, ended, || self.is_revoked())
+    pub(super) fn request_result(
+        &self,
+        started: &RequestHandle,
+        ended: Result<Status, Failure>,
+    ) -> Result<Status, Failure> {
+        self.request_result_if(started, ended, || self.is_revoked())
     }
 
     /// As [`ended`](Self::ended), for the holder of the lock.
-    pub(super) fn ended_while(
+    pub(super) fn request_result_locked(
         &self,
         process: &Process,
-        started: &Started,
+        started: &RequestHandle,
         ended: Result<Status, Failure>,
     ) -> Result<Status, Failure> {
-        self.ended_if(started, ended, || process.expect_open(self.context).is_err())
+        self.request_result_if(started, ended, || process.expect_open(self.context).is_err())
     }
 
     #[inline(always)]
-    fn ended_if(
+    fn request_result_if(
         &self,
-        started: &Started,
+        started: &RequestHandle,
         ended: Result<Status, Failure>,
         is_revoked: impl Fn() -> bool,
     ) -> Result<Status, Failure> {
-        match (ended, started.what) {
+        match (ended, started.blocked_on) {
             // The receiver may have dropped the message after it had forwarded the revocation.
-            (Ok(_), Doing::Send { .. }) if is_revoked() => Err(Failure::Revoked),
-            (Ok(status), _) => Ok(self.own_status(status)),
-            (Err(failure), _) => Err(self.own_failure_if(failure, is_revoked)),
+            (Ok(_), BlockedOn::Send { .. }) if is_revoked() => Err(Failure::Revoked),
+            (Ok(status), _) => Ok(self.local_status(status)),
+            (Err(failure), _) => Err(self.local_failure_if(failure, is_revoked)),
         }
     }
 
@@ -314,39 +318,39 @@ impl Communicator {
     pub(super) fn start_send<R>(
         &self,
         bytes: &[u8],
-        posting: &Posting,
-        note: impl FnOnce(&mut Process, Started) -> R,
+        posting: &SendArgs,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<Option<R>, Failure> {
         let start = NonNull::from(bytes).cast();
-        let mut rounds = 0..ROUNDS;
+        let mut rounds = 0..HEADER_WAIT_ROUNDS;
         loop {
             let mut process = self.shared.lock();
             process.expect_open(self.context)?;
             if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
                 self.shared.progress_towards(&mut process, posting.to);
                 drop(process);
-                self.shared.yield_if_crowded();
+                self.shared.yield_if_oversubscribed();
                 continue;
             }
-            let sent = self.shared.tell(&mut process, |process| {
+            let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: whoever asked, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
                 unsafe { process.send(posting, start, bytes.len()) }
             });
             match sent {
                 Ok(sent) => {
-                    let (peer, what) = (Some(posting.to), Doing::Send { to: posting.to, tag: posting.tag });
-                    return Ok(
-                        sent.map(|(request, region)| note(&mut process, Started { request, region, peer, what }))
-                    );
+                    let (peer, what) = (Some(posting.to), BlockedOn::Send { to: posting.to, tag: posting.tag });
+                    return Ok(sent.map(|(request, region)| {
+                        note(&mut process, RequestHandle { request, region, peer, blocked_on: what })
+                    }));
                 }
-                Err(SendFailure::Failed(failure)) => return Err(self.own_failure(failure)),
+                Err(SendFailure::Failed(failure)) => return Err(self.local_failure(failure)),
                 Err(SendFailure::Full) => {
                     self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
                     // Polling for every freed entry would take the cache line from the peer that frees them.
-                    (0..PAUSES).for_each(|_| core::hint::spin_loop());
-                    self.shared.yield_if_crowded();
+                    (0..FULL_SPINS).for_each(|_| core::hint::spin_loop());
+                    self.shared.yield_if_oversubscribed();
                 }
             }
         }
@@ -357,41 +361,47 @@ impl Communicator {
     pub(super) fn start_receive<R>(
         &self,
         bytes: &mut [u8],
-        what: Wanted,
-        note: impl FnOnce(&mut Process, Started) -> R,
+        what: ReceiveTarget,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<R, Failure> {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
-        let received = self.shared.tell(&mut process, |process| {
+        let received = self.shared.with_wakeup(&mut process, |process| {
             // SAFETY: whoever asked, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
             // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });
-        let (request, region) = received.map_err(|failure| self.own_failure(failure))?;
+        let (request, region) = received.map_err(|failure| self.local_failure(failure))?;
         let (peer, tag) = match what {
-            Wanted::Like(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
-            Wanted::Matched(_, source) => (Some(source.into()), None),
+            ReceiveTarget::Pattern(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
+            ReceiveTarget::Matched(_, source) => (Some(source.into()), None),
         };
-        Ok(note(&mut process, Started { request, region, peer, what: Doing::Receive { source: peer, tag } }))
+        Ok(note(
+            &mut process,
+            RequestHandle { request, region, peer, blocked_on: BlockedOn::Receive { source: peer, tag } },
+        ))
     }
 
     /// Ends everything under way because of a panic, and notifies the other ranks.
-    pub(super) fn give_up(&self) {
+    pub(super) fn abort(&self) {
         if let Some(node) = &self.node {
             node.retire();
         }
-        self.shared.change(|process| process.abort(Failure::Aborted { rank: process.rank, code: PANICKED }));
-        self.wait_until_gone();
+        self.shared
+            .with_process(|process| process.abort(Failure::Aborted { rank: process.rank, code: PANIC_EXIT_CODE }));
+        self.wait_until_departed();
     }
 
-    pub(super) fn wait_until_gone(&self) {
-        let deadline = Instant::now() + FAREWELL;
-        self.shared.until(Awaits::Bell, |process| (process.is_gone() || Instant::now() >= deadline).then_some(()));
+    pub(super) fn wait_until_departed(&self) {
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+        self.shared.wait_until(WaitFor::Notification, |process| {
+            (process.has_announced_exit() || Instant::now() >= deadline).then_some(())
+        });
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.shared.change(|process| process.free_context(self.context));
+        self.shared.with_process(|process| process.free_context(self.context));
     }
 }

@@ -7,11 +7,11 @@ use unisono_core::message::Pattern;
 use unisono_core::message::point_to_point::Status as MessageStatus;
 
 use super::Communicator;
-use super::mailbox::{Wanted, told};
+use super::matching_store::{ReceiveTarget, to_status};
 use super::process::Process;
-use super::progress::Awaits;
+use super::progress::WaitFor;
 use super::request::{Failure, Status, Tag};
-use super::watchdog::Doing;
+use super::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
@@ -24,7 +24,7 @@ pub struct Message<'a> {
 }
 
 /// How a probe looks for a message.
-type Look<T> = fn(&mut Process, Pattern) -> Option<T>;
+type ProbeFn<T> = fn(&mut Process, Pattern) -> Option<T>;
 
 impl Communicator {
     /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
@@ -33,7 +33,8 @@ impl Communicator {
     /// # Errors
     /// [`Failure`], as of a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
-        self.until_found(Process::look_at, source.into(), tag.into()).map(|status| self.own_status(told(&status)))
+        self.wait_for_probe(Process::probe_message, source.into(), tag.into())
+            .map(|status| self.local_status(to_status(&status)))
     }
 
     /// Makes progress once, and returns the message that such a receive would match, if there is one (`MPI_Iprobe`). A
@@ -47,8 +48,8 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Status>, Failure> {
-        let found = self.find(Process::look_at, source.into(), tag.into())?;
-        Ok(found.map(|status| self.own_status(told(&status))))
+        let found = self.poll_probe(Process::probe_message, source.into(), tag.into())?;
+        Ok(found.map(|status| self.local_status(to_status(&status))))
     }
 
     /// As [`probe`](Self::probe), and removes the message (`MPI_Mprobe`).
@@ -60,8 +61,8 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Message<'_>, Failure> {
-        let (id, status) = self.until_found(Process::take_out, source.into(), tag.into())?;
-        Ok(Message { communicator: self, id, status: self.own_status(told(&status)) })
+        let (id, status) = self.wait_for_probe(Process::probe_matched, source.into(), tag.into())?;
+        Ok(Message { communicator: self, id, status: self.local_status(to_status(&status)) })
     }
 
     /// As [`immediate_probe`](Self::immediate_probe), and removes the message (`MPI_Improbe`).
@@ -73,24 +74,24 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Option<Message<'_>>, Failure> {
-        let found = self.find(Process::take_out, source.into(), tag.into())?;
-        Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.own_status(told(&status)) }))
+        let found = self.poll_probe(Process::probe_matched, source.into(), tag.into())?;
+        Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.local_status(to_status(&status)) }))
     }
 
-    fn find<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
+    fn poll_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
         let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
         self.shared.progress(&mut process);
-        process.find(look, self.context, pattern).transpose().map_err(|failure| self.own_failure(failure))
+        process.try_probe(look, self.context, pattern).transpose().map_err(|failure| self.local_failure(failure))
     }
 
-    fn until_found<T>(&self, look: Look<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
+    fn wait_for_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
         let pattern = self.pattern(source, tag)?;
-        let awaits = pattern.source.map_or(Awaits::Anyone, |source| Awaits::Rank(source.into()));
-        let what = Doing::Probe { source: pattern.source.map(Rank::from), tag };
+        let awaits = pattern.source.map_or(WaitFor::AnyRank, |source| WaitFor::Rank(source.into()));
+        let what = BlockedOn::Probe { source: pattern.source.map(Rank::from), tag };
         let mut waits = false;
-        let found = self.shared.until_told(awaits, what, |process| {
-            let found = process.find(look, self.context, pattern);
-            let probed = &mut process.requests.probed;
+        let found = self.shared.wait_until_recorded(awaits, what, |process| {
+            let found = process.try_probe(look, self.context, pattern);
+            let probed = &mut process.requests.probe_patterns;
             match &found {
                 None if !waits => {
                     probed.push(pattern);
@@ -104,29 +105,29 @@ impl Communicator {
             }
             found
         });
-        found.map_err(|failure| self.own_failure(failure))
+        found.map_err(|failure| self.local_failure(failure))
     }
 }
 
 impl Process {
-    fn look_at(&mut self, pattern: Pattern) -> Option<MessageStatus> {
-        self.mailbox.machine.probe(pattern)
+    fn probe_message(&mut self, pattern: Pattern) -> Option<MessageStatus> {
+        self.matching.machine.probe(pattern)
     }
 
-    fn take_out(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
-        let (id, status) = self.mailbox.machine.matched_probe(pattern)?;
-        self.taken_out.push((id, status.envelope));
+    fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
+        let (id, status) = self.matching.machine.matched_probe(pattern)?;
+        self.matched_probes.push((id, status.envelope));
         Some((id, status))
     }
 
     /// Whether a message has arrived that a thread probes for.
     #[cold]
-    pub(super) fn finds_what_is_probed(&self) -> bool {
-        self.requests.probed.iter().any(|pattern| self.mailbox.machine.would_find(pattern))
+    pub(super) fn has_probed_message(&self) -> bool {
+        self.requests.probe_patterns.iter().any(|pattern| self.matching.machine.would_find(pattern))
     }
 
     /// What the probe finds, or why it never will.
-    fn find<T>(&mut self, look: Look<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
+    fn try_probe<T>(&mut self, look: ProbeFn<T>, context: u32, pattern: Pattern) -> Option<Result<T, Failure>> {
         let source = pattern.source.map(Rank::from);
         if let Err(failure) = self.expect_open(context) {
             return Some(Err(failure));
@@ -135,8 +136,8 @@ impl Process {
             return Some(Err(failure));
         }
         let found = look(self, pattern);
-        self.follow_if_needed();
-        found.map(Ok).or_else(|| self.hopeless(pattern.context, source).map(Err))
+        self.run_deferred_if_any();
+        found.map(Ok).or_else(|| self.unsatisfiable(pattern.context, source).map(Err))
     }
 }
 
@@ -158,11 +159,11 @@ impl Message<'_> {
 
     fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
-        let wanted = Wanted::Matched(self.id, source.into());
-        self.communicator.shared.lock().taken_out.retain(|(id, _)| *id != self.id);
+        let wanted = ReceiveTarget::Matched(self.id, source.into());
+        self.communicator.shared.lock().matched_probes.retain(|(id, _)| *id != self.id);
         let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
             // No other receive can match it, and its sender may wait.
-            self.communicator.shared.change(|process| process.drop_message(self.id, source.into()));
+            self.communicator.shared.with_process(|process| process.drop_message(self.id, source.into()));
         })?;
         self.communicator.wait(request)
     }

@@ -1,15 +1,15 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+mod collective_messages;
 mod collectives;
 mod contexts;
-mod deaths;
-mod errands;
+mod deferred_work;
+mod failure_detection;
+mod hang_reports;
 mod messages;
-mod near;
-mod retire;
-mod steps;
-mod watch;
+mod shm_messages;
+mod shutdown;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -29,24 +29,24 @@ use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
 pub(super) use collectives::Outcome;
-pub(super) use contexts::named;
-pub(super) use messages::{Posting, SendFailure};
-pub(super) use retire::{ASK, DEAF, GONE, LEFT, REVOKED};
+pub(super) use contexts::message_context;
+pub(super) use messages::{SendArgs, SendFailure};
+pub(super) use shutdown::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 
-use self::near::Placing;
+use self::shm_messages::RendezvousReceive;
+use super::bounce_buffers::{BounceBuffer, BounceBuffers};
+use super::collective::communicator_slots::CommunicatorSlots;
 use super::collective::context::WORLD;
-use super::collective::rooms::Rooms;
-use super::collective::schedule::Choices;
-use super::collective::table::{Collectives, Outgoing};
+use super::collective::progress_table::{CollectiveTable, QueuedMessage};
+use super::collective::schedule::ScheduleCache;
+use super::datagram_transport::DatagramTransport;
+use super::dispatch::Dispatcher;
 use super::group::Group;
-use super::keys::Keys;
-use super::link::Link;
-use super::mail::Mail;
-use super::mailbox::{Mailbox, SharedRegions};
-use super::near::Near;
-use super::progress::Leaves;
-use super::request::{Failure, Requests, Status, Tag, message_of, parcel_of};
-use super::small::{Cell, SmallCells};
+use super::matching_store::{MatchingStore, SharedRegions};
+use super::progress::Flush;
+use super::random_keys::RandomKeys;
+use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id};
+use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
 use unisono_bootstrap::{Entry, Membership, Rank};
@@ -54,40 +54,40 @@ use unisono_memory::records::{ProcessEndpoint, grow};
 use unisono_memory::region::Regions;
 
 /// Most datagrams that one round of progress receives and sends.
-const BUDGET: u32 = 64;
+const POLL_BUDGET: u32 = 64;
 /// Most rounds for which the progress thread receives before it sends.
 const ROUNDS: u32 = 64;
 /// Most payload bytes of an eager message that fit after its header in the endpoint's own record.
-const INLINE_MOST: usize = unisono_core::wire::MESSAGE_HEADER_ROOM - MessageHeader::EAGER;
+const INLINE_MAX: usize = unisono_core::wire::MESSAGE_HEADER_ROOM - MessageHeader::EAGER;
 /// Nanoseconds between two checks of membership and watched peers.
-const TENDING: u64 = 20_000_000;
+const CHECK_INTERVAL: u64 = 20_000_000;
 /// Most bytes of a message that one CTS grants memory for, unless the settings choose otherwise.
-const GRANT: usize = 1 << 31;
+const GRANT_DEFAULT: usize = 1 << 31;
 /// Bytes of batched sends that are flushed without being asked: a few GSO trains.
-const CORKED: usize = 1 << 18;
+const BATCH_BYTES: usize = 1 << 18;
 
 /// How a peer's silence is interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Silence {
+pub(super) enum SilencePolicy {
     /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
-    Death,
+    Fail,
     /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
-    Question,
+    AskAgent,
 }
 
 /// What the completion of an operation of the endpoint ends.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+enum OperationOwner {
     Nothing,
     /// Its payload is in a bounce buffer, which becomes free.
-    Cell(Cell),
+    Cell(BounceBuffer),
     /// Its payload is the user buffer of this request.
     Request(u32, PeerId),
 }
 
 /// A collective's message that was announced to a rank of this node and waits for its receiver.
 #[derive(Clone, Copy, Debug)]
-struct Sending {
+struct AnnouncedSend {
     to: PeerId,
     from: Span,
     request: u32,
@@ -95,7 +95,7 @@ struct Sending {
 
 /// Memory granted to a remote peer for a receive.
 #[derive(Clone, Copy, Debug)]
-struct Granted {
+struct GrantedPlacement {
     placement: PlacementId,
     to: PeerId,
     request: u32,
@@ -103,10 +103,10 @@ struct Granted {
 
 /// Sends that wait to be flushed together.
 #[derive(Clone, Copy, Default, Debug)]
-struct Corked {
+struct SendBatch {
     sends: usize,
     /// Number of sends after which the batch is flushed: a whole number of GSO trains of the first one's length.
-    most: usize,
+    max_sends: usize,
     bytes: usize,
 }
 
@@ -114,12 +114,12 @@ pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
     pub(super) endpoint: ProcessEndpoint,
-    pub(super) device: Link,
+    pub(super) device: DatagramTransport,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
     /// `None` while this process waits at a fence.
     pub(super) membership: Option<Membership>,
-    pub(super) silence: Silence,
+    pub(super) silence: SilencePolicy,
     /// A digest of the settings that must be equal on all ranks.
     pub(super) settings: u64,
     pub(super) aborted: Option<Failure>,
@@ -127,73 +127,73 @@ pub(super) struct Process {
     has_revoked: bool,
     revoked: Vec<Context>,
     /// Messages that matched probes have removed, and that were not received yet.
-    pub(super) taken_out: Vec<(MessageId, Envelope)>,
+    pub(super) matched_probes: Vec<(MessageId, Envelope)>,
     clock: Instant,
     regions: RefCell<Regions>,
-    pub(super) mailbox: Mailbox,
+    pub(super) matching: MatchingStore,
     /// Messages that wait for room in the endpoint.
-    outbox: VecDeque<Outgoing>,
+    outbox: VecDeque<QueuedMessage>,
     /// Whether a message was given to the endpoint since it last transmitted.
     has_posted: bool,
     /// Rounds that sends have waited for room.
     rounds: u32,
-    small: SmallCells,
-    keys: Keys,
-    uses: Vec<Use>,
-    sendings: Vec<Option<Sending>>,
-    granted: Vec<Option<Granted>>,
+    bounce_buffers: BounceBuffers,
+    keys: RandomKeys,
+    operation_owners: Vec<OperationOwner>,
+    announced_sends: Vec<Option<AnnouncedSend>>,
+    granted_placements: Vec<Option<GrantedPlacement>>,
     /// Most bytes of a message that one CTS grants memory for: the same on all ranks.
-    grant_most: usize,
-    placings: Vec<Option<Placing>>,
-    pub(super) collectives: Collectives,
-    pub(super) near: Option<Near>,
+    grant_max: usize,
+    rendezvous_receives: Vec<Option<RendezvousReceive>>,
+    pub(super) collectives: CollectiveTable,
+    pub(super) shm: Option<ShmTransport>,
     watched: Vec<PeerId>,
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
-    untold: Vec<Rank>,
+    unreported_failures: Vec<Rank>,
     /// Whether this rank has sent its last message, and the ranks that reported the same.
-    is_at_end: bool,
-    left: Vec<PeerId>,
+    has_sent_all: bool,
+    finished_senders: Vec<PeerId>,
     /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
-    is_deaf: bool,
-    deaf: Vec<PeerId>,
+    has_closed_receives: bool,
+    closed_receivers: Vec<PeerId>,
     /// Threads of this process that only make progress.
     pub(super) own_threads: usize,
-    tended: u64,
-    corked: Corked,
+    checked_at: u64,
+    send_batch: SendBatch,
     /// The last reading of the clock: the endpoint must never see time go backwards.
-    pub(super) latest: u64,
+    pub(super) last_now: u64,
 }
 
 impl Process {
     pub(super) fn new(
-        seat: (Rank, u32),
+        rank_slot: (Rank, u32),
         endpoint: ProcessEndpoint,
-        device: Link,
+        device: DatagramTransport,
         membership: Membership,
-        silence: Silence,
+        silence: SilencePolicy,
         node: Option<Arc<Node>>,
         (settings, pool): (&Settings, usize),
     ) -> Self {
-        let near = node.and_then(Near::new);
+        let near = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
-        let small = SmallCells::new(&mut regions);
-        let mailbox = Mailbox::new(seat.1, pool, &mut regions);
+        let small = BounceBuffers::new(&mut regions);
+        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions);
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
-        let is_whole = near.as_ref().is_some_and(|near| near.node.size() == seat.1);
+        let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
         let digests = settings.digests();
-        let choices = [false, true].map(|is_near| Choices::new(settings.tuning.clone(), is_near));
-        let rooms = Rooms::new(near.as_ref().map(|near| near.node.clone()));
-        let mut collectives = Collectives::new(seat.1, choices, rooms, |peer| {
-            let neighbour = near.as_ref().and_then(|near| near.at(peer));
+        let choices = [false, true].map(|is_near| ScheduleCache::new(settings.tuning.clone(), is_near));
+        let rooms = CommunicatorSlots::new(near.as_ref().map(|near| near.node.clone()));
+        let mut collectives = CollectiveTable::new(rank_slot.1, choices, rooms, |peer| {
+            let neighbour = near.as_ref().and_then(|near| near.peer(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
-            steps::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
+            collective_messages::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
         });
-        collectives.open(WORLD, 0, Group::all(seat.1), is_whole);
+        collectives.open(WORLD, 0, Group::all(rank_slot.1), is_whole);
         let mut process = Self {
-            rank: seat.0,
-            size: seat.1,
+            rank: rank_slot.0,
+            size: rank_slot.1,
             endpoint,
             device,
             requests: Requests::new(),
@@ -204,41 +204,41 @@ impl Process {
             aborted: None,
             has_revoked: false,
             revoked: Vec::new(),
-            taken_out: Vec::new(),
+            matched_probes: Vec::new(),
             clock: Instant::now(),
             regions: RefCell::new(regions),
-            mailbox,
+            matching: mailbox,
             outbox: VecDeque::new(),
             has_posted: false,
             rounds: 0,
-            small,
-            keys: Keys::new(),
-            uses: Vec::new(),
-            sendings: Vec::new(),
-            granted: Vec::new(),
-            grant_most: settings.transport.grant.map_or(GRANT, |bytes| bytes.get() as usize),
-            placings: Vec::new(),
+            bounce_buffers: small,
+            keys: RandomKeys::new(),
+            operation_owners: Vec::new(),
+            announced_sends: Vec::new(),
+            granted_placements: Vec::new(),
+            grant_max: settings.transport.grant.map_or(GRANT_DEFAULT, |bytes| bytes.get() as usize),
+            rendezvous_receives: Vec::new(),
             collectives,
-            near,
+            shm: near,
             watched: Vec::new(),
-            untold: Vec::new(),
-            is_at_end: false,
-            left: Vec::new(),
-            is_deaf: false,
-            deaf: Vec::new(),
+            unreported_failures: Vec::new(),
+            has_sent_all: false,
+            finished_senders: Vec::new(),
+            has_closed_receives: false,
+            closed_receivers: Vec::new(),
             own_threads: 0,
-            tended: 0,
-            corked: Corked::default(),
-            latest: 0,
+            checked_at: 0,
+            send_batch: SendBatch::default(),
+            last_now: 0,
         };
         let own = PeerId::from(process.rank);
-        process.mailbox.set_limit(own, EAGER_LIMIT as u32);
-        for neighbour in process.near.iter().flat_map(|near| near.neighbours.iter()).flatten() {
+        process.matching.set_eager_limit(own, EAGER_LIMIT as u32);
+        for neighbour in process.shm.iter().flat_map(|near| near.peers.iter()).flatten() {
             let limit = neighbour.longest().saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
-            process.mailbox.set_limit(neighbour.peer, limit);
+            process.matching.set_eager_limit(neighbour.peer, limit);
         }
         for (rank, entry) in membership.table().iter().enumerate() {
-            process.meet(Rank(rank as u32), entry);
+            process.add_peer(Rank(rank as u32), entry);
         }
         process.membership = Some(membership);
         process
@@ -246,13 +246,13 @@ impl Process {
 
     /// Reads the clock, in nanoseconds since this process joined.
     fn now(&mut self) -> u64 {
-        self.latest = self.clock.elapsed().as_nanos() as u64;
-        self.latest
+        self.last_now = self.clock.elapsed().as_nanos() as u64;
+        self.last_now
     }
 
-    fn meet(&mut self, rank: Rank, entry: &Entry) {
+    fn add_peer(&mut self, rank: Rank, entry: &Entry) {
         // Ranks of this node are connected through the shared segment.
-        if rank == self.rank || self.near.as_ref().is_some_and(|near| near.at(rank.into()).is_some()) {
+        if rank == self.rank || self.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
         }
         if let Err(error) = self.device.set_path(rank.into(), entry.lanes, entry.mtu) {
@@ -264,31 +264,31 @@ impl Process {
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
         self.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
-        self.mailbox.machine.reconnect(rank.into());
-        self.left.retain(|left| *left != rank.into());
-        self.deaf.retain(|deaf| *deaf != rank.into());
-        self.collectives.asked.retain(|(asked, _)| *asked != rank.into());
-        self.collectives.contexts.forget(rank);
-        self.mailbox.set_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
+        self.matching.machine.reconnect(rank.into());
+        self.finished_senders.retain(|left| *left != rank.into());
+        self.closed_receivers.retain(|deaf| *deaf != rank.into());
+        self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
+        self.collectives.contexts.forget_revocations(rank);
+        self.matching.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
-    pub(super) fn look(&mut self) -> bool {
-        self.device.look()
+    pub(super) fn has_arrivals(&mut self) -> bool {
+        self.device.has_arrivals()
     }
 
     /// Receives what has arrived. Returns whether the rest of the round may be left to the next call, because nothing
     /// that others wait for follows.
-    pub(super) fn take_arrivals(&mut self) -> bool {
+    pub(super) fn receive_arrivals(&mut self) -> bool {
         let now = self.now();
-        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
+        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
         let regions = SharedRegions(regions);
-        let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
-        receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        let collects = self.collectives.has_news || !self.requests.moved.is_empty();
+        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
+        receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
+        let collects = self.collectives.has_work || !self.requests.finished_transfers.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects && !sends && !self.mailbox.has_news() && self.mailbox.late_grants.is_empty()
+        !collects && !sends && !self.matching.has_work() && self.matching.late_grants.is_empty()
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -296,128 +296,134 @@ impl Process {
     /// queue. Returns whether anything moved.
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
-        let moved = self.progress_near();
-        self.corked = Corked::default();
+        let moved = self.progress_shm();
+        self.send_batch = SendBatch::default();
         // Without remote peers the endpoint has nothing to do.
-        let moved = moved | if self.is_whole() { self.follow(now) } else { self.progress_far(now, interrupt) };
-        if now.wrapping_sub(self.tended) >= TENDING {
-            self.tended = now;
-            self.tend(now);
+        let moved =
+            moved | if self.is_single_node() { self.handle_events(now) } else { self.progress_remote(now, interrupt) };
+        if now.wrapping_sub(self.checked_at) >= CHECK_INTERVAL {
+            self.checked_at = now;
+            self.check_timers(now);
         }
         moved
     }
 
-    fn progress_far(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
+    fn progress_remote(&mut self, now: u64, interrupt: bool) -> bool {
+        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
         let regions = SharedRegions(regions);
-        let mut mail = Mail { mailbox, requests, regions: regions.0, counters, collectives };
+        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
         let mut moved = false;
         if interrupt {
-            moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut mail, BUDGET);
+            moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
             let mut rounds = 0..ROUNDS;
-            while rounds.next().is_some() && receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET) {
+            while rounds.next().is_some()
+                && receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET)
+            {
                 moved = true;
             }
         }
         grow(endpoint, now);
-        moved |= make_progress(now, DeviceQueue::Polled, endpoint, device, &regions, &mut mail, BUDGET);
-        moved |= self.follow(now);
+        moved |= make_progress(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
+        moved |= self.handle_events(now);
         if core::mem::take(&mut self.has_posted) {
             // Sends control messages now, since the next call may be long in coming.
-            self.push(now);
+            self.transmit(now);
         }
-        moved | self.follow_collectives()
+        moved | self.poll_collectives()
     }
 
     /// Advances collectives after a round, and transmits what they send.
     #[inline]
-    fn follow_collectives(&mut self) -> bool {
-        let now = self.latest;
+    fn poll_collectives(&mut self) -> bool {
+        let now = self.last_now;
         if !self.progress_collectives(now) {
             return false;
         }
-        if !self.is_whole() {
-            self.push(now);
+        if !self.is_single_node() {
+            self.transmit(now);
         }
         true
     }
 
     /// Transmits what is queued, without receiving.
-    fn push(&mut self, now: u64) {
-        self.corked = Corked::default();
-        let Self { endpoint, device, requests, counters, regions, mailbox, collectives, .. } = self;
-        let mut mail = Mail { mailbox, requests, regions, counters, collectives };
+    fn transmit(&mut self, now: u64) {
+        self.send_batch = SendBatch::default();
+        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
+        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives };
         grow(endpoint, now);
-        transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut mail, BUDGET);
-        self.follow(now);
+        transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut dispatcher, POLL_BUDGET);
+        self.handle_events(now);
     }
 
     /// A send of `bytes` bytes was queued: transmits at once, or when the batch is large enough.
-    pub(super) fn let_leave(&mut self, leaves: Leaves, bytes: usize) {
-        let corked = &mut self.corked;
+    pub(super) fn maybe_flush(&mut self, leaves: Flush, bytes: usize) {
+        let corked = &mut self.send_batch;
         if corked.sends == 0 {
-            let most = CORKED.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.most = self.device.batch_of(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
+            let most = BATCH_BYTES.checked_div(bytes).unwrap_or(usize::MAX);
+            corked.max_sends = self.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
         }
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
-        if leaves == Leaves::AtOnce || corked.sends >= corked.most || corked.bytes >= CORKED {
+        if leaves == Flush::Now || corked.sends >= corked.max_sends || corked.bytes >= BATCH_BYTES {
             // The caller may have computed since the clock was read.
-            let now = if leaves == Leaves::AtOnce { self.latest } else { self.now() };
-            self.push(now);
+            let now = if leaves == Flush::Now { self.last_now } else { self.now() };
+            self.transmit(now);
         }
     }
 
     /// Transmits the batched sends.
-    pub(super) fn uncork(&mut self) {
+    pub(super) fn flush(&mut self) {
         let now = self.now();
-        self.push(now);
+        self.transmit(now);
     }
 
     /// Handles the endpoint's events and runs deferred work.
-    fn follow(&mut self, now: u64) -> bool {
+    fn handle_events(&mut self, now: u64) -> bool {
         let mut moved = false;
         while let Some(event) = self.endpoint.poll_event(now) {
             moved = true;
             self.handle_event(now, event);
         }
-        moved |= self.follow_messages();
+        moved |= self.run_deferred();
         moved
     }
 
     fn handle_event(&mut self, now: u64, event: Event) {
         match event {
             Event::Completed(operation, result) => {
-                let what = self.uses.get_mut(operation.0 as usize).map(|what| core::mem::replace(what, Use::Nothing));
+                let what = self
+                    .operation_owners
+                    .get_mut(operation.0 as usize)
+                    .map(|what| core::mem::replace(what, OperationOwner::Nothing));
                 match what {
-                    Some(Use::Cell(cell)) => self.small.give_back(cell),
-                    Some(Use::Request(request, to)) => {
+                    Some(OperationOwner::Cell(cell)) => self.bounce_buffers.release(cell),
+                    Some(OperationOwner::Request(request, to)) => {
                         let rank = Rank::from(to);
                         let result = result.map_err(|error| match error {
                             OperationError::PeerFailed => Failure::PeerFailed(rank),
-                            OperationError::PeerFinished => Failure::Parted(rank),
-                            OperationError::Refused => Failure::TooLongForReceive(rank),
+                            OperationError::PeerFinished => Failure::PeerFinished(rank),
+                            OperationError::Refused => Failure::RemoteTruncated(rank),
                         });
                         let status = Status { source: self.rank, tag: Tag(0), bytes: 0 };
-                        match parcel_of(request) {
-                            Some(parcel) => self.leave_parcel(parcel, result.err()),
+                        match send_of_id(request) {
+                            Some(send) => self.release_send(send, result.err()),
                             None => self.requests.finish(request, result.map(|()| status)),
                         }
                     }
-                    Some(Use::Nothing) | None => {}
+                    Some(OperationOwner::Nothing) | None => {}
                 }
             }
             Event::Delivered(placement, _) => {
-                if let Some(granted) = self.granted.get_mut(placement.record()).and_then(Option::take) {
-                    self.mailbox.fill(granted.request, &mut self.requests);
+                if let Some(granted) = self.granted_placements.get_mut(placement.record()).and_then(Option::take) {
+                    self.matching.finish_part(granted.request, &mut self.requests);
                 }
             }
-            Event::PeerFailed(peer) => self.lose(peer, Failure::PeerFailed(peer.into()), true),
-            Event::PeerFinished(peer) => self.lose(peer, Failure::Parted(peer.into()), false),
+            Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
+            Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
             Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
-                (Silence::Question, Some(membership)) => membership.ask(peer.into()),
-                (Silence::Question, None) => {}
-                (Silence::Death, _) => {
+                (SilencePolicy::AskAgent, Some(membership)) => membership.ask(peer.into()),
+                (SilencePolicy::AskAgent, None) => {}
+                (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");
                     self.endpoint.fail(now, peer);
                 }
@@ -426,43 +432,43 @@ impl Process {
     }
 
     #[inline(always)]
-    fn note(&mut self, operation: OperationId, what: Use) {
+    fn record_operation(&mut self, operation: OperationId, what: OperationOwner) {
         let i = operation.0 as usize;
-        if self.uses.len() <= i {
-            self.uses.resize(i + 1, Use::Nothing);
+        if self.operation_owners.len() <= i {
+            self.operation_owners.resize(i + 1, OperationOwner::Nothing);
         }
-        if let Some(place) = self.uses.get_mut(i) {
+        if let Some(place) = self.operation_owners.get_mut(i) {
             *place = what;
         }
     }
 
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&mut self) -> bool {
-        self.mailbox.ask_for_parcels();
-        let is_over = |sending: &Sending| {
-            message_of(sending.request).is_some_and(|message| self.collectives.transfers.is_orphan(message))
+        self.matching.request_acks();
+        let is_over = |sending: &AnnouncedSend| {
+            transfer_of_id(sending.request).is_some_and(|message| self.collectives.transfers.is_orphan(message))
         };
-        self.sendings.iter().flatten().all(is_over)
-            && self.mailbox.parcels.is_empty()
+        self.announced_sends.iter().flatten().all(is_over)
+            && self.matching.sends.is_empty()
             && self.outbox.is_empty()
             && self.collectives.is_flushed()
             && self.endpoint.is_acknowledged()
-            && self.near.as_ref().is_none_or(Near::is_flushed)
+            && self.shm.as_ref().is_none_or(ShmTransport::is_flushed)
     }
 
     /// Nanoseconds until the endpoint must be polled again; `None`: no timer runs.
-    pub(super) fn rest(&mut self) -> Option<u64> {
+    pub(super) fn next_timeout(&mut self) -> Option<u64> {
         let now = self.now();
         self.endpoint.poll_timeout(now).map(|at| at.saturating_sub(now))
     }
 
     /// Nanoseconds until the next check of membership and watched peers.
-    pub(super) fn tends_in(&mut self) -> u64 {
-        TENDING.saturating_sub(self.now().wrapping_sub(self.tended))
+    pub(super) fn next_check(&mut self) -> u64 {
+        CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.checked_at))
     }
 
     /// Enables the queue's notification. Returns false if something already waits there.
-    pub(super) fn arm(&mut self, lane: DeviceQueue) -> bool {
+    pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
         self.device.arm(lane) == Armed::Armed
     }
 }

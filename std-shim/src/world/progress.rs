@@ -12,57 +12,57 @@ use unisono_core::span::Region;
 use unisono_shmem::host::wait_strategy::PollScope;
 use unisono_shmem::layout::WaitMode;
 
-use super::link::Bell;
-use super::lock::{Beside, Guard, Inside, Lock};
+use super::biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
+use super::datagram_transport::TransportWaiter;
 use super::process::Process;
 use super::request::{Failure, Status};
-use super::slice;
-use super::watchdog::Doing;
+use super::scheduler_slice;
+use super::watchdog::BlockedOn;
 use crate::environment::Progress;
 use crate::node::Node;
 use unisono_bootstrap::Rank;
 
 /// How often the progress thread of the thread mode wakes.
-const INTERVAL: Duration = Duration::from_millis(1);
+const THREAD_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest sleep of the progress thread of the hybrid mode.
-const LONGEST: Duration = Duration::from_millis(250);
+const HYBRID_INTERVAL: Duration = Duration::from_millis(250);
 /// Rounds that the progress thread makes before it releases the lock.
 const ROUNDS: u32 = 64;
 /// Nanoseconds for which a thread spins before it sleeps, with a core for every rank and without.
 const SPIN: u64 = 50_000;
-const SPIN_CROWDED: u64 = 100_000;
+const SPIN_OVERSUBSCRIBED: u64 = 100_000;
 /// Polls for arrivals alone between two full rounds of a thread that spins.
-const GLANCES: u32 = 7;
+const ARRIVAL_POLLS: u32 = 7;
 /// Longest sleep while something may arrive through shared memory, which signals no file descriptor.
-const NAP: Duration = Duration::from_micros(100);
+const SHM_SLEEP: Duration = Duration::from_micros(100);
 /// Nanoseconds between two checks whether the ranks of this node live.
-const LOOKS: u64 = 1_000_000;
+const LIVENESS_INTERVAL: u64 = 1_000_000;
 
 /// When a send is transmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leaves {
+pub(super) enum Flush {
     /// Before the call returns, or when the window has room.
-    AtOnce,
+    Now,
     /// Together with other sends.
-    Together,
+    Batched,
 }
 
 /// A request that owns a user buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Started {
+pub(super) struct RequestHandle {
     pub(super) request: u32,
     pub(super) region: Region,
     /// The peer; `None`: any.
     pub(super) peer: Option<Rank>,
     /// What a thread that waits for this request is blocked on.
-    pub(super) what: Doing,
+    pub(super) blocked_on: BlockedOn,
 }
 
 /// Aborts the process when a panic unwinds through progress, as a panicking subscriber of `tracing` would cause: the
 /// callers' frames, whose buffers are in use, would be gone while other ranks and threads write there.
-struct Unfinished;
+struct AbortOnPanic;
 
-impl Drop for Unfinished {
+impl Drop for AbortOnPanic {
     #[cold]
     fn drop(&mut self) {
         std::process::abort();
@@ -70,25 +70,25 @@ impl Drop for Unfinished {
 }
 
 /// How a request has ended, if it has.
-type Taken = Option<Result<Status, Failure>>;
+type Completion = Option<Result<Status, Failure>>;
 
 /// The event that a wait depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Awaits {
+pub(super) enum WaitFor {
     /// An action of this rank.
     Rank(Rank),
     /// An action of any rank.
-    Anyone,
+    AnyRank,
     /// An event that takes long, such as the end of the other ranks, and wakes the waiter.
-    Bell,
+    Notification,
 }
 
 /// A process, its lock, and the arrival waiters of its queues.
-pub(super) struct Shared {
-    process: Lock<Process>,
-    polled: Bell,
-    interrupt: Bell,
-    pub(super) crowded: bool,
+pub(super) struct SharedProcess {
+    process: BiasedLock<Process>,
+    polled: TransportWaiter,
+    interrupt: TransportWaiter,
+    pub(super) oversubscribed: bool,
     /// `None` where no rank is reached through shared memory.
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled queue's waiter.
@@ -96,21 +96,21 @@ pub(super) struct Shared {
     stopped: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn new(process: Process, [polled, interrupt]: [Bell; 2], crowded: bool) -> Self {
+impl SharedProcess {
+    pub(super) fn new(process: Process, [polled, interrupt]: [TransportWaiter; 2], oversubscribed: bool) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
-        let node = process.near.as_ref().filter(|near| near.met > 0).map(|near| Arc::clone(&near.node));
-        Self { process: Lock::new(process), polled, interrupt, crowded, node, sleepers, stopped }
+        let node = process.shm.as_ref().filter(|near| near.peer_count > 0).map(|near| Arc::clone(&near.node));
+        Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped }
     }
 
-    pub(super) fn lock(&self) -> Guard<'_, Process> {
+    pub(super) fn lock(&self) -> LockGuard<'_, Process> {
         self.process.lock()
     }
 
     /// Acquires the lock if the calling thread is its uncontended owner.
     #[inline(always)]
-    pub(super) fn enter(&self) -> Option<Inside<'_, Process>> {
-        self.process.enter()
+    pub(super) fn try_enter(&self) -> Option<OwnerGuard<'_, Process>> {
+        self.process.try_enter()
     }
 
     /// Access to a cell that the same lock guards, for the holder of the lock.
@@ -118,50 +118,50 @@ impl Shared {
     /// # Safety
     /// As of [`Lock::beside`].
     #[inline]
-    pub(super) unsafe fn beside<'a, T>(&self, process: &'a mut Process, beside: &'a Beside<T>) -> &'a mut T {
+    pub(super) unsafe fn locked_cell<'a, T>(&self, process: &'a mut Process, beside: &'a LockedCell<T>) -> &'a mut T {
         // SAFETY: the caller promises that the value is always reached by this, and beside this World's lock.
-        unsafe { self.process.beside(process, beside) }
+        unsafe { self.process.locked_cell(process, beside) }
     }
 
     /// Yields the processor where there are more ranks than processors.
-    pub(super) fn yield_if_crowded(&self) {
-        if self.crowded {
+    pub(super) fn yield_if_oversubscribed(&self) {
+        if self.oversubscribed {
             std::thread::yield_now();
         }
     }
 
     /// A handle that ends the current sleep on the polled queue.
-    pub(super) fn bell(&self) -> Bell {
+    pub(super) fn waiter(&self) -> TransportWaiter {
         self.polled.clone()
     }
 
     /// Makes progress until `done` returns a result. A panic in either aborts the process.
-    pub(super) fn until<R>(&self, awaits: Awaits, done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let unfinished = Unfinished;
+    pub(super) fn wait_until<R>(&self, awaits: WaitFor, done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let unfinished = AbortOnPanic;
         let result = match &self.node {
-            Some(node) => self.until_near(node, awaits, done),
-            None => self.until_far(done),
+            Some(node) => self.wait_until_shm(node, awaits, done),
+            None => self.wait_until_remote(done),
         };
         core::mem::forget(unfinished);
         result
     }
 
     /// As [`until`](Self::until), and records meanwhile that a thread waits for this, for hang reports.
-    pub(super) fn until_told<R>(
+    pub(super) fn wait_until_recorded<R>(
         &self,
-        awaits: Awaits,
-        what: Doing,
+        awaits: WaitFor,
+        what: BlockedOn,
         mut done: impl FnMut(&mut Process) -> Option<R>,
     ) -> R {
         let mut waits = false;
-        self.until(awaits, |process| {
+        self.wait_until(awaits, |process| {
             let ended = done(process);
             match &ended {
                 None if !waits => {
-                    process.note_waiting(None, what);
+                    process.record_wait(None, what);
                     waits = true;
                 }
-                Some(_) if waits => process.note_over(None, what),
+                Some(_) if waits => process.clear_wait(None, what),
                 _ => {}
             }
             ended
@@ -169,25 +169,25 @@ impl Shared {
     }
 
     /// Waits where some ranks are reached through shared memory.
-    fn until_near<R>(&self, node: &Node, awaits: Awaits, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+    fn wait_until_shm<R>(&self, node: &Node, awaits: WaitFor, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let mut rest = node.rest();
         let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
-        let rank = if let Awaits::Rank(rank) = awaits { Some(rank) } else { None };
+        let rank = if let WaitFor::Rank(rank) = awaits { Some(rank) } else { None };
         let (spins, mut words) = (node.waiting() == WaitMode::Dedicated, Vec::new());
         loop {
             let mut process = self.process.lock();
-            if let Some(result) = self.tell(&mut process, &mut done) {
+            if let Some(result) = self.with_wakeup(&mut process, &mut done) {
                 return result;
             }
             let in_memory = match awaits {
-                Awaits::Rank(rank) => process.is_near(rank.into()),
-                Awaits::Anyone => process.is_whole(),
-                Awaits::Bell => false,
+                WaitFor::Rank(rank) => process.is_shm_peer(rank.into()),
+                WaitFor::AnyRank => process.is_single_node(),
+                WaitFor::Notification => false,
             };
             rounds = rounds.wrapping_add(1);
             // Rings that are never empty must not starve the other traffic.
             let moved = if in_memory && !rounds.is_multiple_of(ROUNDS) {
-                process.progress_near()
+                process.progress_shm()
             } else {
                 self.progress(&mut process)
             };
@@ -198,9 +198,9 @@ impl Shared {
             if in_memory {
                 words.clear();
                 match rank {
-                    Some(rank) => words.extend(process.awaited(rank)),
+                    Some(rank) => words.extend(process.wait_word(rank)),
                     None if spins => {}
-                    None => process.all_awaited(&mut words),
+                    None => process.wait_words(&mut words),
                 }
                 drop(process);
                 let look = rest.wait_on_any(&words);
@@ -208,24 +208,24 @@ impl Shared {
                     let mut process = self.process.lock();
                     self.progress(&mut process);
                     if look == PollScope::Everything {
-                        process.look_near(rank);
+                        process.check_shm_peers(rank);
                     }
                 }
                 continue;
             }
-            let (now, since) = (process.latest, *idle_since.get_or_insert(process.latest));
-            if now - looked >= LOOKS {
+            let (now, since) = (process.last_now, *idle_since.get_or_insert(process.last_now));
+            if now - looked >= LIVENESS_INTERVAL {
                 looked = now;
-                process.look_near(rank);
+                process.check_shm_peers(rank);
             }
-            let spins = spins && awaits == Awaits::Anyone;
-            if now - since >= if self.crowded { SPIN_CROWDED } else { SPIN } && !spins {
-                let longest = if awaits == Awaits::Anyone { NAP } else { INTERVAL };
+            let spins = spins && awaits == WaitFor::AnyRank;
+            if now - since >= if self.oversubscribed { SPIN_OVERSUBSCRIBED } else { SPIN } && !spins {
+                let longest = if awaits == WaitFor::AnyRank { SHM_SLEEP } else { THREAD_INTERVAL };
                 self.sleep(process, longest);
                 continue;
             }
             drop(process);
-            if self.crowded {
+            if self.oversubscribed {
                 std::thread::yield_now();
             }
         }
@@ -233,24 +233,24 @@ impl Shared {
 
     /// Makes one round of progress, and wakes other threads if it ended something.
     pub(super) fn progress(&self, process: &mut Process) -> bool {
-        self.tell(process, |process| process.progress(false))
+        self.with_wakeup(process, |process| process.progress(false))
     }
 
     /// As [`progress`](Self::progress), mostly over what leads to this rank.
     pub(super) fn progress_towards(&self, process: &mut Process, to: Rank) {
-        self.tell(process, |process| process.progress_towards(to));
+        self.with_wakeup(process, |process| process.progress_towards(to));
     }
 
     /// Changes the process's state by something other than progress, and wakes the threads that it concerns.
-    pub(super) fn change<R>(&self, what: impl FnOnce(&mut Process) -> R) -> R {
-        self.tell(&mut self.lock(), what)
+    pub(super) fn with_process<R>(&self, what: impl FnOnce(&mut Process) -> R) -> R {
+        self.with_wakeup(&mut self.lock(), what)
     }
 
     /// As [`change`](Self::change), for the holder of the lock.
     #[inline(always)]
-    pub(super) fn tell<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
+    pub(super) fn with_wakeup<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();
-        let unfinished = Unfinished;
+        let unfinished = AbortOnPanic;
         let result = what(process);
         core::mem::forget(unfinished);
         self.wake_sleepers(process, finished);
@@ -262,20 +262,20 @@ impl Shared {
     #[inline]
     fn wake_sleepers(&self, process: &Process, finished: u64) {
         let requests = &process.requests;
-        if (requests.finished() != finished || !requests.probed.is_empty())
+        if (requests.finished() != finished || !requests.probe_patterns.is_empty())
             && self.sleepers.load(Ordering::Relaxed) > 0
-            && (requests.finished() != finished || process.finds_what_is_probed())
+            && (requests.finished() != finished || process.has_probed_message())
         {
-            self.polled.ring();
+            self.polled.wake();
         }
     }
 
     /// Sleeps on the polled queue's waiter.
-    fn sleep(&self, mut process: Guard<'_, Process>, longest: Duration) {
+    fn sleep(&self, mut process: LockGuard<'_, Process>, longest: Duration) {
         let finished = process.requests.finished();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        let (is_armed, tends_in) = (process.arm(DeviceQueue::Polled), process.tends_in());
-        let rest = Duration::from_nanos(process.rest().map_or(tends_in, |rest| rest.min(tends_in)));
+        let (is_armed, tends_in) = (process.enable_notification(DeviceQueue::Polled), process.next_check());
+        let rest = Duration::from_nanos(process.next_timeout().map_or(tends_in, |rest| rest.min(tends_in)));
         drop(process);
         if is_armed {
             self.polled.wait(Some(rest.min(longest)));
@@ -287,22 +287,22 @@ impl Shared {
     }
 
     /// Waits where all ranks are reached through the endpoint.
-    fn until_far<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let (spin, most) = if self.crowded { (SPIN_CROWDED, 0) } else { (SPIN, GLANCES) };
+    fn wait_until_remote<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let (spin, most) = if self.oversubscribed { (SPIN_OVERSUBSCRIBED, 0) } else { (SPIN, ARRIVAL_POLLS) };
         let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
             let mut process = self.process.lock();
-            if let Some(result) = self.tell(&mut process, &mut done) {
+            if let Some(result) = self.with_wakeup(&mut process, &mut done) {
                 return result;
             }
             if glances > 0 {
-                if !process.look() {
+                if !process.has_arrivals() {
                     glances -= 1;
                     continue;
                 }
                 // The shortest way back to the waiting caller; its next call makes a full round.
-                let may_end = self.tell(&mut process, Process::take_arrivals);
-                if may_end && let Some(result) = self.tell(&mut process, &mut done) {
+                let may_end = self.with_wakeup(&mut process, Process::receive_arrivals);
+                if may_end && let Some(result) = self.with_wakeup(&mut process, &mut done) {
                     return result;
                 }
             }
@@ -311,13 +311,13 @@ impl Shared {
                 continue;
             }
             glances = most;
-            let idle = process.latest - *idle_since.get_or_insert(process.latest);
+            let idle = process.last_now - *idle_since.get_or_insert(process.last_now);
             if idle >= spin {
-                self.sleep(process, LONGEST);
+                self.sleep(process, HYBRID_INTERVAL);
                 continue;
             }
             drop(process);
-            if self.crowded {
+            if self.oversubscribed {
                 std::thread::yield_now();
             }
         }
@@ -325,27 +325,35 @@ impl Shared {
 
     /// Waits for a request. `take` removes it once it has ended; its buffer is free afterwards.
     #[inline(always)]
-    pub(super) fn wait(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
+    pub(super) fn wait(
+        &self,
+        started: &RequestHandle,
+        take: impl Fn(&mut Process) -> Completion,
+    ) -> Result<Status, Failure> {
         let ended = take(&mut self.process.lock());
         match ended {
             Some(ended) => ended,
-            None => self.wait_long(started, take),
+            None => self.wait_blocking(started, take),
         }
     }
 
     /// As [`wait`](Self::wait), for a request that has not ended yet.
     #[inline(never)]
-    pub(super) fn wait_long(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Result<Status, Failure> {
+    pub(super) fn wait_blocking(
+        &self,
+        started: &RequestHandle,
+        take: impl Fn(&mut Process) -> Completion,
+    ) -> Result<Status, Failure> {
         let mut waits = false;
-        self.until(started.peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
+        self.wait_until(started.peer.map_or(WaitFor::AnyRank, WaitFor::Rank), |process| {
             let ended = take(process);
             match &ended {
                 None if !waits => {
-                    process.note_waiting(Some(started.request), started.what);
-                    process.ask_for_word(started.what);
+                    process.record_wait(Some(started.request), started.blocked_on);
+                    process.request_ack(started.blocked_on);
                     waits = true;
                 }
-                Some(_) if waits => process.note_over(Some(started.request), started.what),
+                Some(_) if waits => process.clear_wait(Some(started.request), started.blocked_on),
                 _ => {}
             }
             ended
@@ -354,23 +362,27 @@ impl Shared {
 
     /// As [`wait`](Self::wait), for several pending requests, until `done` returns a result.
     #[inline(never)]
-    pub(super) fn wait_for_several<R>(&self, all: &[Started], mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+    pub(super) fn wait_for_several<R>(
+        &self,
+        all: &[RequestHandle],
+        mut done: impl FnMut(&mut Process) -> Option<R>,
+    ) -> R {
         let peer =
             all.first().and_then(|first| first.peer).filter(|peer| all.iter().all(|one| one.peer == Some(*peer)));
         let mut waits = false;
-        self.until(peer.map_or(Awaits::Anyone, Awaits::Rank), |process| {
+        self.wait_until(peer.map_or(WaitFor::AnyRank, WaitFor::Rank), |process| {
             let ended = done(process);
             match &ended {
                 None if !waits => {
-                    for Started { request, what, .. } in all {
-                        process.note_waiting(Some(*request), *what);
-                        process.ask_for_word(*what);
+                    for RequestHandle { request, blocked_on: what, .. } in all {
+                        process.record_wait(Some(*request), *what);
+                        process.request_ack(*what);
                     }
                     waits = true;
                 }
                 // The last one recorded is found first.
                 Some(_) if waits => {
-                    all.iter().rev().for_each(|one| process.note_over(Some(one.request), one.what));
+                    all.iter().rev().for_each(|one| process.clear_wait(Some(one.request), one.blocked_on));
                 }
                 _ => {}
             }
@@ -379,36 +391,36 @@ impl Shared {
     }
 
     /// Makes progress once, and returns how the request has ended, if `take` removes it.
-    pub(super) fn test(&self, started: &Started, take: impl Fn(&mut Process) -> Taken) -> Taken {
+    pub(super) fn test(&self, started: &RequestHandle, take: impl Fn(&mut Process) -> Completion) -> Completion {
         let mut process = self.process.lock();
         self.progress(&mut process);
-        process.ask_at_times(started.request, started.what);
+        process.request_ack_sometimes(started.request, started.blocked_on);
         take(&mut process)
     }
 
     /// Makes progress once, and returns whether the request has ended.
-    pub(super) fn is_done(&self, started: &Started) -> bool {
+    pub(super) fn is_done(&self, started: &RequestHandle) -> bool {
         let mut process = self.process.lock();
         self.progress(&mut process);
-        process.ask_at_times(started.request, started.what);
+        process.request_ack_sometimes(started.request, started.blocked_on);
         process.requests.result(started.request).is_some()
     }
 
     /// Ends the progress thread.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        self.interrupt.ring();
+        self.interrupt.wake();
     }
 
     /// Makes one round of the progress thread. Returns for how long it may sleep.
-    fn serve(&self) -> Duration {
+    fn serve_round(&self) -> Duration {
         let mut process = self.process.lock_rarely();
         // Other threads want the lock, too.
         let mut rounds = 0..ROUNDS;
-        self.tell(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
-        if !rounds.is_empty() && process.arm(DeviceQueue::Interrupt) {
-            let longest = if self.node.is_some() { INTERVAL } else { LONGEST };
-            process.rest().map_or(longest, Duration::from_nanos).min(longest)
+        self.with_wakeup(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
+        if !rounds.is_empty() && process.enable_notification(DeviceQueue::Interrupt) {
+            let longest = if self.node.is_some() { THREAD_INTERVAL } else { HYBRID_INTERVAL };
+            process.next_timeout().map_or(longest, Duration::from_nanos).min(longest)
         } else {
             Duration::ZERO
         }
@@ -416,22 +428,22 @@ impl Shared {
 }
 
 /// Starts the progress thread if the mode has one.
-pub(super) fn start(shared: &Arc<Shared>, progress: Progress) -> io::Result<Option<JoinHandle<()>>> {
+pub(super) fn start(shared: &Arc<SharedProcess>, progress: Progress) -> io::Result<Option<JoinHandle<()>>> {
     let longest = match progress {
         Progress::Engine => return Ok(None),
-        Progress::Thread => INTERVAL,
-        Progress::Hybrid => LONGEST,
+        Progress::Thread => THREAD_INTERVAL,
+        Progress::Hybrid => HYBRID_INTERVAL,
     };
     let bell = shared.interrupt.clone();
     let shared = Arc::downgrade(shared);
     let name = String::from("unisono progress");
-    std::thread::Builder::new().name(name).spawn(move || serve(&shared, &bell, longest)).map(Some)
+    std::thread::Builder::new().name(name).spawn(move || run_thread(&shared, &bell, longest)).map(Some)
 }
 
-fn serve(shared: &Weak<Shared>, bell: &Bell, longest: Duration) {
-    slice::shorten();
+fn run_thread(shared: &Weak<SharedProcess>, bell: &TransportWaiter, longest: Duration) {
+    scheduler_slice::shorten();
     while let Some(shared) = shared.upgrade().filter(|shared| !shared.stopped.load(Ordering::Relaxed)) {
-        let rest = shared.serve();
+        let rest = shared.serve_round();
         drop(shared);
         bell.wait(Some(rest.min(longest)));
     }

@@ -30,7 +30,7 @@ pub enum Failure {
     PeerFailed(Rank),
     /// A rank has finished: it neither sends nor receives any more.
     #[error("rank {0} has finished and takes no more part in the job")]
-    Parted(Rank),
+    PeerFinished(Rank),
     /// The message is longer than the buffer of the receive.
     #[error("the message has {bytes} bytes, more than the receive has room for")]
     Truncated {
@@ -39,7 +39,7 @@ pub enum Failure {
     },
     /// The buffer of the receive at the other end is shorter than this message.
     #[error("the receive at rank {0} is shorter than the message")]
-    TooLongForReceive(Rank),
+    RemoteTruncated(Rank),
     /// A rank of this node, or another process in its name, violated the protocol in shared memory.
     #[error("rank {0} wrote invalid data to shared memory and is treated as failed")]
     Corrupted(Rank),
@@ -49,7 +49,7 @@ pub enum Failure {
     /// No record is free for one more request, the system has no memory for a copy of its message, or the adapter
     /// cannot register its buffer.
     #[error("out of resources for one more request: complete pending requests, then retry")]
-    Refused,
+    ResourceExhausted,
     /// A member has revoked the communicator ([`Communicator::revoke`](super::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
@@ -83,7 +83,7 @@ pub struct RequestFailed {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum RequestEntry {
     Free {
         next: u32,
     },
@@ -96,41 +96,41 @@ enum Entry {
 /// All requests of a process, by index.
 #[derive(Debug)]
 pub(super) struct Requests {
-    entries: Vec<Entry>,
+    entries: Vec<RequestEntry>,
     free: u32,
     finished: u64,
     failed: u64,
     /// Transfers of collectives that have ended, in this order.
-    pub(super) moved: VecDeque<(u32, Result<(), Failure>)>,
+    pub(super) finished_transfers: VecDeque<(u32, Result<(), Failure>)>,
     /// Sends whose payload was read once more, or will not be.
-    pub(super) read: VecDeque<(u32, Option<Failure>)>,
+    pub(super) finished_reads: VecDeque<(u32, Option<Failure>)>,
     /// The patterns that threads probe for.
-    pub(super) probed: Vec<Pattern>,
+    pub(super) probe_patterns: Vec<Pattern>,
 }
 
 const NONE: u32 = u32::MAX;
 /// Numbers from here on are no user requests, but transfers of collectives or sends.
-const MESSAGES: u32 = 1 << 31;
-const PARCELS: u32 = 1 << 30;
+const FIRST_TRANSFER: u32 = 1 << 31;
+const FIRST_SEND: u32 = 1 << 30;
 
 /// The request number of a send.
-pub(super) const fn of_parcel(parcel: u32) -> u32 {
-    PARCELS | parcel
+pub(super) const fn id_of_send(send: u32) -> u32 {
+    FIRST_SEND | send
 }
 
 /// The send with this request number.
-pub(super) const fn parcel_of(request: u32) -> Option<u32> {
-    if request < MESSAGES { request.checked_sub(PARCELS) } else { None }
+pub(super) const fn send_of_id(request: u32) -> Option<u32> {
+    if request < FIRST_TRANSFER { request.checked_sub(FIRST_SEND) } else { None }
 }
 
 /// The request number of a collective's transfer.
-pub(super) const fn of_message(message: u32) -> u32 {
-    MESSAGES | message
+pub(super) const fn id_of_transfer(message: u32) -> u32 {
+    FIRST_TRANSFER | message
 }
 
 /// The collective's transfer with this request number.
-pub(super) const fn message_of(request: u32) -> Option<u32> {
-    request.checked_sub(MESSAGES)
+pub(super) const fn transfer_of_id(request: u32) -> Option<u32> {
+    request.checked_sub(FIRST_TRANSFER)
 }
 
 impl Requests {
@@ -140,9 +140,9 @@ impl Requests {
             free: NONE,
             finished: 0,
             failed: 0,
-            moved: VecDeque::new(),
-            read: VecDeque::new(),
-            probed: Vec::new(),
+            finished_transfers: VecDeque::new(),
+            finished_reads: VecDeque::new(),
+            probe_patterns: Vec::new(),
         }
     }
 
@@ -151,14 +151,14 @@ impl Requests {
         match self.entries.get_mut(self.free as usize) {
             Some(entry) => {
                 let i = self.free;
-                if let Entry::Free { next } = *entry {
+                if let RequestEntry::Free { next } = *entry {
                     self.free = next;
                 }
-                *entry = Entry::Pending;
+                *entry = RequestEntry::Pending;
                 i
             }
             None => {
-                self.entries.push(Entry::Pending);
+                self.entries.push(RequestEntry::Pending);
                 (self.entries.len() - 1) as u32
             }
         }
@@ -167,8 +167,8 @@ impl Requests {
     /// Ends a request. Only its first result counts.
     #[inline(always)]
     pub(super) fn finish(&mut self, request: u32, result: Result<Status, Failure>) {
-        if let Some(entry @ Entry::Pending) = self.entries.get_mut(request as usize) {
-            *entry = Entry::Done(result);
+        if let Some(entry @ RequestEntry::Pending) = self.entries.get_mut(request as usize) {
+            *entry = RequestEntry::Done(result);
             self.finished += 1;
             self.failed += u64::from(result.is_err());
         } else {
@@ -181,8 +181,8 @@ impl Requests {
     #[inline(always)]
     pub(super) fn succeed(&mut self, request: u32, status: Status) {
         match self.entries.get_mut(request as usize) {
-            Some(entry @ Entry::Pending) => {
-                *entry = Entry::Done(Ok(status));
+            Some(entry @ RequestEntry::Pending) => {
+                *entry = RequestEntry::Done(Ok(status));
                 self.finished += 1;
             }
             _ => self.finish_other(request, Ok(status)),
@@ -192,32 +192,32 @@ impl Requests {
     /// As [`finish`](Self::finish), for a number that is no user request.
     #[inline(never)]
     fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
-        if let Some(message) = message_of(request) {
-            self.moved.push_back((message, result.map(|_| ())));
-        } else if let Some(parcel) = parcel_of(request) {
-            self.read.push_back((parcel, result.err()));
-        } else if let Some(Entry::Abandoned) = self.entries.get(request as usize) {
-            self.retire(request);
+        if let Some(message) = transfer_of_id(request) {
+            self.finished_transfers.push_back((message, result.map(|_| ())));
+        } else if let Some(send) = send_of_id(request) {
+            self.finished_reads.push_back((send, result.err()));
+        } else if let Some(RequestEntry::Abandoned) = self.entries.get(request as usize) {
+            self.release(request);
         }
     }
 
     /// Counts the end of something other than a request that a thread may wait for.
-    pub(super) const fn note_finished(&mut self) {
+    pub(super) const fn record_finished(&mut self) {
         self.finished += 1;
     }
 
     /// How a request has ended, if it has.
     pub(super) fn result(&self, request: u32) -> Option<Result<Status, Failure>> {
         match self.entries.get(request as usize) {
-            Some(Entry::Done(result)) => Some(*result),
+            Some(RequestEntry::Done(result)) => Some(*result),
             _ => None,
         }
     }
 
     /// Frees a request's index.
-    pub(super) fn retire(&mut self, request: u32) {
+    pub(super) fn release(&mut self, request: u32) {
         if let Some(entry) = self.entries.get_mut(request as usize) {
-            *entry = Entry::Free { next: self.free };
+            *entry = RequestEntry::Free { next: self.free };
             self.free = request;
         }
     }
@@ -225,9 +225,9 @@ impl Requests {
     /// Frees a request's index once it has ended: nobody asks for its result.
     pub(super) fn abandon(&mut self, request: u32) {
         match self.entries.get_mut(request as usize) {
-            Some(entry @ Entry::Pending) => *entry = Entry::Abandoned,
-            Some(Entry::Done(_)) => self.retire(request),
-            Some(Entry::Free { .. } | Entry::Abandoned) | None => {}
+            Some(entry @ RequestEntry::Pending) => *entry = RequestEntry::Abandoned,
+            Some(RequestEntry::Done(_)) => self.release(request),
+            Some(RequestEntry::Free { .. } | RequestEntry::Abandoned) | None => {}
         }
     }
 
@@ -245,8 +245,8 @@ impl Requests {
     pub(super) fn fail_all(&mut self, failure: Failure) {
         self.finished += 1;
         for entry in &mut self.entries {
-            if matches!(entry, Entry::Pending) {
-                *entry = Entry::Done(Err(failure));
+            if matches!(entry, RequestEntry::Pending) {
+                *entry = RequestEntry::Done(Err(failure));
                 self.finished += 1;
                 self.failed += 1;
             }

@@ -12,10 +12,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::point_to_point::Mode;
 
-use super::ledger::{Ledger, Lent};
 use super::process::Process;
-use super::progress::{Leaves, Shared, Started};
+use super::progress::{Flush, RequestHandle, SharedProcess};
 use super::request::{Failure, Status, Tag};
+use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Communicator, Invariant};
 use unisono_bootstrap::Rank;
 
@@ -54,7 +54,7 @@ use unisono_bootstrap::Rank;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
-    ledger: Ledger<'env>,
+    loans: ScopeLoans<'env>,
     /// The same scope on another communicator.
     next: OnceLock<Box<Self>>,
     scope: Invariant<'scope>,
@@ -63,29 +63,29 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// A pending operation. When it is dropped, the operation continues until the scope ends.
 #[must_use = "without `wait`, the failure of the request goes unreported"]
 pub struct Request<'scope> {
-    ledger: &'scope Ledger<'scope>,
+    loans: &'scope ScopeLoans<'scope>,
     /// `None` once its result was reported.
-    lent: Cell<Option<Lent>>,
+    id: Cell<Option<LoanId>>,
 }
 
 /// The state of a request.
-pub(super) enum Stage {
-    UnderWay(Started),
+pub(super) enum RequestStage {
+    Pending(RequestHandle),
     /// It has ended, and its result was not reported yet.
     Ended(Result<Option<Status>, Failure>),
-    Told,
+    Reported,
 }
 
 /// A pending receive that returns its buffer when it ends, to be used again within the same scope. It is a [`Request`].
 #[must_use = "`wait` returns the buffer"]
-pub struct Loan<'scope, T> {
+pub struct RecvRequest<'scope, T> {
     request: Request<'scope>,
     buffer: NonNull<[T]>,
     borrow: PhantomData<&'scope mut [T]>,
 }
 
 // SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
-unsafe impl<T: Send> Send for Loan<'_, T> {}
+unsafe impl<T: Send> Send for RecvRequest<'_, T> {}
 
 pub(super) fn run<'env, R>(
     communicator: &'env Communicator,
@@ -96,11 +96,11 @@ pub(super) fn run<'env, R>(
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
             let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
-            let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.ledger.close())).collect();
+            let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.loans.close())).collect();
             if std::thread::panicking() {
                 let open = left.iter().filter(|(_, (started, begun))| !started.is_empty() || !begun.is_empty());
                 // The peers may depend on what this thread would have done next.
-                open.for_each(|(communicator, _)| communicator.give_up());
+                open.for_each(|(communicator, _)| communicator.abort());
             }
             let mut outcomes = Vec::new();
             for (communicator, (started, begun)) in left {
@@ -123,7 +123,7 @@ pub(super) fn run<'env, R>(
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     fn new(communicator: &'env Communicator) -> Self {
-        Self { ledger: Ledger::new(communicator), next: OnceLock::new(), scope: PhantomData }
+        Self { loans: ScopeLoans::new(communicator), next: OnceLock::new(), scope: PhantomData }
     }
 
     /// The same scope, for requests on another communicator.
@@ -183,10 +183,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: Tag,
         mode: Mode,
     ) -> Result<Request<'scope>, Failure> {
-        let (ledger, communicator) = (&self.ledger, self.communicator());
-        let posting = communicator.posting(to, tag, mode, Leaves::Together)?;
-        let lent = communicator.start_send(bytes, &posting, |process, started| ledger.lend(process, started))?;
-        Ok(Request::new(ledger, lent.unwrap_or(Lent::AT_ONCE)))
+        let (loans, communicator) = (&self.loans, self.communicator());
+        let posting = communicator.send_args(to, tag, mode, Flush::Batched)?;
+        let loan = communicator.start_send(bytes, &posting, |process, started| loans.record(process, started))?;
+        Ok(Request::new(loans, loan.unwrap_or(LoanId::COMPLETED)))
     }
 
     /// Posts a receive (`MPI_Irecv`) from `source`, or from any rank; with `tag`, or with any.
@@ -199,53 +199,53 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let lent = self.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
-        Ok(Request::new(&self.ledger, lent))
+        let loan = self.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        Ok(Request::new(&self.loans, loan))
     }
 
     /// As [`immediate_receive_into`](Self::immediate_receive_into); [`Loan::wait`] returns the buffer.
     ///
     /// # Errors
     /// [`Failure`] when the receive was not posted.
-    pub fn lend<T: IntoBytes + FromBytes>(
+    pub fn immediate_receive_returning<T: IntoBytes + FromBytes>(
         &'scope self,
         data: &'scope mut [T],
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
-    ) -> Result<Loan<'scope, T>, Failure> {
+    ) -> Result<RecvRequest<'scope, T>, Failure> {
         let mut buffer = NonNull::from(data);
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
         // not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let lent = self.start_receive(bytes, source.into(), tag.into())?;
-        Ok(Loan { request: Request::new(&self.ledger, lent), buffer, borrow: PhantomData })
+        let loan = self.start_receive(bytes, source.into(), tag.into())?;
+        Ok(RecvRequest { request: Request::new(&self.loans, loan), buffer, borrow: PhantomData })
     }
 
     #[inline]
-    fn start_receive(&self, bytes: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Lent, Failure> {
-        let wanted = self.communicator().wanted(source, tag)?;
-        self.communicator().start_receive(bytes, wanted, |process, started| self.ledger.lend(process, started))
+    fn start_receive(&self, bytes: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<LoanId, Failure> {
+        let wanted = self.communicator().receive_target(source, tag)?;
+        self.communicator().start_receive(bytes, wanted, |process, started| self.loans.record(process, started))
     }
 
     /// Transmits the sends that wait to be sent together.
     pub fn flush(&self) {
-        self.communicator().shared.change(Process::uncork);
+        self.communicator().shared.with_process(Process::flush);
     }
 
     /// The communicator of this scope.
     pub(super) const fn communicator(&self) -> &'env Communicator {
-        self.ledger.communicator
+        self.loans.communicator
     }
 
     /// The requests of this scope on its communicator.
-    pub(super) const fn ledger(&self) -> &Ledger<'env> {
-        &self.ledger
+    pub(super) const fn loans(&self) -> &ScopeLoans<'env> {
+        &self.loans
     }
 }
 
 impl<'scope> Request<'scope> {
-    const fn new(ledger: &'scope Ledger<'scope>, lent: Lent) -> Self {
-        Self { ledger, lent: Cell::new(Some(lent)) }
+    const fn new(loans: &'scope ScopeLoans<'scope>, lent: LoanId) -> Self {
+        Self { loans, id: Cell::new(Some(lent)) }
     }
 
     /// Waits until the operation has ended. `None`: a send that completed at once, a receive that was
@@ -254,12 +254,12 @@ impl<'scope> Request<'scope> {
     /// # Errors
     /// [`Failure`] of the operation.
     pub fn wait(self) -> Result<Option<Status>, Failure> {
-        self.end()
+        self.finish()
     }
 
-    fn end(&self) -> Result<Option<Status>, Failure> {
-        match self.lent.take().filter(|lent| !lent.is_at_once()) {
-            Some(lent) => self.ledger.wait(&lent).map(Some),
+    fn finish(&self) -> Result<Option<Status>, Failure> {
+        match self.id.take().filter(|lent| !lent.is_completed()) {
+            Some(lent) => self.loans.wait(&lent).map(Some),
             None => Ok(None),
         }
     }
@@ -267,10 +267,10 @@ impl<'scope> Request<'scope> {
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended. Reports it once:
     /// later calls return `Some(Ok(None))`.
     pub fn test(&self) -> Option<Result<Option<Status>, Failure>> {
-        match self.look(|lent| self.ledger.test(lent), Option::is_some) {
+        match self.poll(|loan| self.loans.test(loan), Option::is_some) {
             Some(ended) => ended.map(|ended| ended.map(Some)),
             None => {
-                self.lent.set(None);
+                self.id.set(None);
                 Some(Ok(None))
             }
         }
@@ -278,50 +278,52 @@ impl<'scope> Request<'scope> {
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
-        self.look(|lent| self.ledger.is_done(lent), |_| false).unwrap_or(true)
+        self.poll(|loan| self.loans.is_done(loan), |_| false).unwrap_or(true)
     }
 
     /// Cancels a receive that has matched no message: it has ended, and [`wait`](Self::wait) returns `None`. Returns
     /// false if it continues, is a send, or has ended.
     pub fn cancel(&self) -> bool {
-        self.look(|lent| self.ledger.cancel(lent), |cancelled| *cancelled).unwrap_or(false)
+        self.poll(|loan| self.loans.cancel(loan), |cancelled| *cancelled).unwrap_or(false)
     }
 
     /// Applies `look` to the request, which stays recorded unless `is_over`; returns `None` if it completed at once or
     /// was reported. It is recorded during `look`: a panic amid the progress that this makes frees no buffer.
-    fn look<R>(&self, look: impl FnOnce(&Lent) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
-        let lent = self.lent.get().filter(|lent| !lent.is_at_once())?;
+    fn poll<R>(&self, look: impl FnOnce(&LoanId) -> R, is_over: impl FnOnce(&R) -> bool) -> Option<R> {
+        let lent = self.id.get().filter(|lent| !lent.is_completed())?;
         let seen = look(&lent);
         if is_over(&seen) {
-            self.lent.set(None);
+            self.id.set(None);
         }
         Some(seen)
     }
 
     /// The state of the request, for the holder of the lock.
-    pub(super) fn stage(&self, process: &mut Process) -> Stage {
-        let Some(lent) = self.lent.get() else { return Stage::Told };
-        if lent.is_at_once() {
-            Stage::Ended(Ok(None))
-        } else if let Some(ended) = self.ledger.look(process, &lent) {
-            Stage::Ended(ended.map(Some))
+    pub(super) fn stage(&self, process: &mut Process) -> RequestStage {
+        let Some(loan) = self.id.get() else { return RequestStage::Reported };
+        if loan.is_completed() {
+            RequestStage::Ended(Ok(None))
+        } else if let Some(ended) = self.loans.peek(process, &loan) {
+            RequestStage::Ended(ended.map(Some))
         } else {
-            self.ledger.started(process, &lent).map_or(Stage::Ended(Err(Failure::Finished)), Stage::UnderWay)
+            self.loans.handle(process, &loan).map_or(RequestStage::Ended(Err(Failure::Finished)), RequestStage::Pending)
         }
     }
 
     /// As [`stage`](Self::stage). A request that has ended counts as reported, and is released.
-    pub(super) fn tell(&self, process: &mut Process) -> Stage {
+    pub(super) fn report(&self, process: &mut Process) -> RequestStage {
         let stage = self.stage(process);
-        if matches!(stage, Stage::Ended(_)) && self.lent.get().is_some_and(|lent| self.ledger.settle(process, &lent)) {
-            self.lent.set(None);
+        if matches!(stage, RequestStage::Ended(_))
+            && self.id.get().is_some_and(|loan| self.loans.release_if_ended(process, &loan))
+        {
+            self.id.set(None);
         }
         stage
     }
 
     /// The process that the request belongs to.
-    pub(super) const fn shared(&self) -> &'scope Arc<Shared> {
-        &self.ledger.communicator.shared
+    pub(super) const fn shared(&self) -> &'scope Arc<SharedProcess> {
+        &self.loans.communicator.shared
     }
 }
 
@@ -331,13 +333,13 @@ impl<'scope> AsRef<Self> for Request<'scope> {
     }
 }
 
-impl<'scope, T> AsRef<Request<'scope>> for Loan<'scope, T> {
+impl<'scope, T> AsRef<Request<'scope>> for RecvRequest<'scope, T> {
     fn as_ref(&self) -> &Request<'scope> {
         &self.request
     }
 }
 
-impl<'scope, T> Deref for Loan<'scope, T> {
+impl<'scope, T> Deref for RecvRequest<'scope, T> {
     type Target = Request<'scope>;
 
     fn deref(&self) -> &Request<'scope> {
@@ -345,11 +347,11 @@ impl<'scope, T> Deref for Loan<'scope, T> {
     }
 }
 
-impl<'scope, T> Loan<'scope, T> {
+impl<'scope, T> RecvRequest<'scope, T> {
     /// Waits until the receive has ended. Returns its result, as [`Request::wait`] does, and the buffer; a receive that
     /// was [cancelled](Request::cancel) returns it at once and unchanged.
     pub fn wait(mut self) -> (Result<Option<Status>, Failure>, &'scope mut [T]) {
-        let ended = self.request.end();
+        let ended = self.request.finish();
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
         // else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })

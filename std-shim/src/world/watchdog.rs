@@ -6,7 +6,7 @@
 //! threshold is off.
 
 mod inquiry;
-mod words;
+mod wire;
 
 use core::fmt;
 use core::fmt::Write as _;
@@ -19,12 +19,12 @@ use unisono_core::ids::PeerId;
 use crate::environment::Watchdog;
 use inquiry::Inquiry;
 use unisono_bootstrap::Rank;
-pub(super) use words::{Doing, Means, Question, Standing, Subject};
+pub(super) use wire::{BlockedOn, CollectiveRef, Mechanism, Participation, WatchMessage};
 
 /// A collective that a thread waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Stuck {
-    pub(super) subject: Subject,
+pub(super) struct StuckCollective {
+    pub(super) subject: CollectiveRef,
     pub(super) verb: CollectiveKind,
     /// When the wait began, in nanoseconds.
     pub(super) since: u64,
@@ -34,116 +34,127 @@ pub(super) struct Stuck {
 
 /// A thread's wait for something other than a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Wait {
+struct ThreadWait {
     /// `None`: it is no request.
     request: Option<u32>,
-    what: Doing,
+    blocked_on: BlockedOn,
     since: u64,
-    told: bool,
+    is_reported: bool,
 }
 
 /// All waits of this process's threads, and the open inquiries about them.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct WaitRegistry {
     /// Nanoseconds of waiting after which it is examined; `None`: never.
-    patience: Option<u64>,
+    threshold: Option<u64>,
     inquiries: Vec<Inquiry>,
-    waits: Vec<Wait>,
+    waits: Vec<ThreadWait>,
     /// Collectives through shared memory that threads wait in.
-    shown: Vec<Stuck>,
+    published: Vec<StuckCollective>,
     /// Ranks that were asked, once, whether they are in the same collective.
-    doubts: Vec<(Rank, Subject)>,
+    compared: Vec<(Rank, CollectiveRef)>,
     /// Ranks that called something else than a collective through shared memory.
-    others: Vec<(Rank, Subject)>,
+    divergent: Vec<(Rank, CollectiveRef)>,
     /// Questions and answers that have arrived.
-    pub(super) heard: Vec<(PeerId, Question)>,
+    pub(super) received: Vec<(PeerId, WatchMessage)>,
 }
 
-impl Watch {
+impl WaitRegistry {
     /// Sets the threshold.
-    pub(super) fn set_patience(&mut self, patience: Option<Watchdog>) {
-        self.patience = patience.map(|time| u64::try_from(time.duration().as_nanos()).unwrap_or(u64::MAX));
+    pub(super) fn set_threshold(&mut self, patience: Option<Watchdog>) {
+        self.threshold = patience.map(|time| u64::try_from(time.duration().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    pub(super) const fn patience(&self) -> Option<u64> {
-        self.patience
+    pub(super) const fn threshold(&self) -> Option<u64> {
+        self.threshold
     }
 
     /// Handles a rank's answer.
-    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: Subject, standing: Standing) {
+    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: CollectiveRef, standing: Participation) {
         let inquiry = self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(subject));
         inquiry.into_iter().for_each(|inquiry| inquiry.handle_answer(now, from, standing));
     }
 
     /// Publishes that a thread waits in a collective through shared memory.
-    pub(super) fn show(&mut self, now: u64, subject: Subject, verb: CollectiveKind, awaited: impl Iterator<Item = Rank>) {
-        match self.shown.iter_mut().find(|shown| shown.subject == subject) {
+    pub(super) fn publish(
+        &mut self,
+        now: u64,
+        subject: CollectiveRef,
+        verb: CollectiveKind,
+        awaited: impl Iterator<Item = Rank>,
+    ) {
+        match self.published.iter_mut().find(|shown| shown.subject == subject) {
             Some(shown) => {
                 shown.awaited.clear();
                 shown.awaited.extend(awaited);
             }
-            None => self.shown.push(Stuck { subject, verb, since: now, awaited: awaited.collect() }),
+            None => self.published.push(StuckCollective { subject, verb, since: now, awaited: awaited.collect() }),
         }
     }
 
     /// Withdraws a wait.
-    pub(super) fn hide(&mut self, subject: Subject) {
-        self.shown.retain(|shown| shown.subject != subject);
-        self.others.retain(|(_, other)| *other != subject);
+    pub(super) fn withdraw(&mut self, subject: CollectiveRef) {
+        self.published.retain(|shown| shown.subject != subject);
+        self.divergent.retain(|(_, other)| *other != subject);
     }
 
     /// Returns whether a rank is to be asked about this, once. `current`: everything that this rank waits for.
-    pub(super) fn doubts(&mut self, rank: Rank, subject: Subject, current: &[(Rank, Subject, u64)]) -> bool {
-        self.doubts.retain(|(_, about)| current.iter().any(|(_, current, _)| current == about));
-        let is_new = !self.doubts.contains(&(rank, subject));
+    pub(super) fn mark_compared(
+        &mut self,
+        rank: Rank,
+        subject: CollectiveRef,
+        current: &[(Rank, CollectiveRef, u64)],
+    ) -> bool {
+        self.compared.retain(|(_, about)| current.iter().any(|(_, current, _)| current == about));
+        let is_new = !self.compared.contains(&(rank, subject));
         if is_new {
-            self.doubts.push((rank, subject));
+            self.compared.push((rank, subject));
         }
         is_new
     }
 
     /// Records a rank that called something else than the collective that this one waits in.
-    pub(super) fn note_other(&mut self, rank: Rank, subject: Subject) {
-        if self.shown.iter().any(|shown| shown.subject == subject) {
-            self.others.push((rank, subject));
+    pub(super) fn record_divergent(&mut self, rank: Rank, subject: CollectiveRef) {
+        if self.published.iter().any(|shown| shown.subject == subject) {
+            self.divergent.push((rank, subject));
         }
     }
 
     /// The rank that called something else than this collective, if any.
-    pub(super) fn other(&self, subject: Subject) -> Option<Rank> {
-        self.others.iter().find(|(_, other)| *other == subject).map(|(rank, _)| *rank)
+    pub(super) fn divergent_rank(&self, subject: CollectiveRef) -> Option<Rank> {
+        self.divergent.iter().find(|(_, other)| *other == subject).map(|(rank, _)| *rank)
     }
 
-    pub(super) fn shown(&self) -> &[Stuck] {
-        &self.shown
+    pub(super) fn published(&self) -> &[StuckCollective] {
+        &self.published
     }
 
     /// Records that a thread waits for a message or an agreement.
-    pub(super) fn note_waiting(&mut self, now: u64, request: Option<u32>, what: Doing) {
-        self.waits.push(Wait { request, what, since: now, told: false });
+    pub(super) fn record_wait(&mut self, now: u64, request: Option<u32>, what: BlockedOn) {
+        self.waits.push(ThreadWait { request, blocked_on: what, since: now, is_reported: false });
     }
 
     /// Records that it no longer waits.
-    pub(super) fn note_over(&mut self, request: Option<u32>, what: Doing) {
-        if let Some(over) = self.waits.iter().rposition(|wait| (wait.request, wait.what) == (request, what)) {
+    pub(super) fn clear_wait(&mut self, request: Option<u32>, what: BlockedOn) {
+        if let Some(over) = self.waits.iter().rposition(|wait| (wait.request, wait.blocked_on) == (request, what)) {
             self.waits.remove(over);
         }
     }
 
     /// Requests that threads have waited for since `since` or longer.
-    pub(super) fn waited(&self, since: u64) -> Vec<u32> {
+    pub(super) fn waiting_since(&self, since: u64) -> Vec<u32> {
         self.waits.iter().filter(|wait| wait.since <= since).filter_map(|wait| wait.request).collect()
     }
 
     /// What a thread waits for other than a collective; of several requests, a pending one.
-    pub(super) fn awaited(&self, is_under_way: impl Fn(u32) -> bool) -> Option<Doing> {
+    pub(super) fn awaited(&self, is_under_way: impl Fn(u32) -> bool) -> Option<BlockedOn> {
         let mut waits = self.waits.iter().rev();
-        waits.find(|wait| wait.request.is_none_or(&is_under_way)).map(|wait| wait.what)
+        waits.find(|wait| wait.request.is_none_or(&is_under_way)).map(|wait| wait.blocked_on)
     }
 
     /// Updates the inquiries to what is stuck now: ends those about anything else, and continues the others.
-    pub(super) fn look(&mut self, now: u64, own: Rank, size: u32, stuck: &[Stuck]) {
-        let Some(patience) = self.patience else { return };
+    pub(super) fn update_inquiries(&mut self, now: u64, own: Rank, size: u32, stuck: &[StuckCollective]) {
+        let Some(patience) = self.threshold else { return };
         self.inquiries.retain(|inquiry| stuck.iter().any(|stuck| inquiry.is_about(stuck.subject)));
         for stuck in stuck {
             match self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(stuck.subject)) {
@@ -154,7 +165,7 @@ impl Watch {
     }
 
     /// The next rank to ask, and the collective to ask about.
-    pub(super) fn poll_question(&mut self, now: u64) -> Option<(Rank, Subject)> {
+    pub(super) fn poll_question(&mut self, now: u64) -> Option<(Rank, CollectiveRef)> {
         self.inquiries.iter_mut().find_map(|inquiry| Some((inquiry.poll(now)?, inquiry.subject())))
     }
 
@@ -163,13 +174,13 @@ impl Watch {
         if let Some(found) = self.inquiries.iter_mut().find_map(|inquiry| inquiry.poll_finding(now)) {
             return Some(found);
         }
-        let patience = self.patience?;
-        let late = |wait: &&mut Wait| {
-            !wait.told && now.saturating_sub(wait.since) >= patience && wait.request.is_none_or(&is_under_way)
+        let patience = self.threshold?;
+        let late = |wait: &&mut ThreadWait| {
+            !wait.is_reported && now.saturating_sub(wait.since) >= patience && wait.request.is_none_or(&is_under_way)
         };
         let wait = self.waits.iter_mut().find(late)?;
-        wait.told = true;
-        Some(format!("{} since {}", wait.what, seconds(now.saturating_sub(wait.since))))
+        wait.is_reported = true;
+        Some(format!("{} since {}", wait.blocked_on, seconds(now.saturating_sub(wait.since))))
     }
 }
 
@@ -179,7 +190,7 @@ fn seconds(ns: u64) -> impl fmt::Display {
 }
 
 /// Prints a line on standard error in one write, and ignores failure.
-pub(super) fn say(rank: Rank, what: &str) {
+pub(super) fn report(rank: Rank, what: &str) {
     let mut line = String::new();
     let _ = writeln!(line, "unisono: rank {rank} {what}");
     let _ = io::stderr().write_all(line.as_bytes());
@@ -191,10 +202,10 @@ mod tests {
     use crate::world::Tag;
 
     #[test]
-    fn of_several_requests_those_that_have_ended_are_not_told() {
-        let receive = |tag| Doing::Receive { source: Some(Rank(1)), tag: Some(Tag(tag)) };
-        let mut watch = Watch { patience: Some(100), ..Watch::default() };
-        (0..3).for_each(|request| watch.note_waiting(7, Some(request), receive(request)));
+    fn of_several_requests_only_pending_ones_are_reported() {
+        let receive = |tag| BlockedOn::Receive { source: Some(Rank(1)), tag: Some(Tag(tag)) };
+        let mut watch = WaitRegistry { threshold: Some(100), ..WaitRegistry::default() };
+        (0..3).for_each(|request| watch.record_wait(7, Some(request), receive(request)));
         let is_under_way = |request| request == 1;
         assert_eq!(watch.awaited(is_under_way), Some(receive(1)));
         assert_eq!(watch.poll_finding(106, is_under_way), None, "not yet");
@@ -202,7 +213,7 @@ mod tests {
         assert_eq!(found, Some(format!("{} since 0.0 s", receive(1))));
         assert_eq!(watch.poll_finding(108, is_under_way), None, "once");
         assert!(watch.poll_finding(108, |_| true).is_some(), "the others, had they not ended");
-        (0..3).rev().for_each(|request| watch.note_over(Some(request), receive(request)));
-        assert_eq!((watch.awaited(|_| true), watch.waited(9)), (None, vec![]));
+        (0..3).rev().for_each(|request| watch.clear_wait(Some(request), receive(request)));
+        assert_eq!((watch.awaited(|_| true), watch.waiting_since(9)), (None, vec![]));
     }
 }

@@ -40,7 +40,7 @@ use core::{
 };
 use std::io;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Slot, Ticket, PathRequest};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
 use unisono_core::ids::PeerId;
 
 use address_table::AddressTable;

@@ -127,7 +127,8 @@ impl Token for UdpToken<'_> {
     }
 
     fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
-        let head = self.ring.frames.get_mut(0, self.ring.cursor, HEADER_ROOM).expect("room for as many headers as entries");
+        let head =
+            self.ring.frames.get_mut(0, self.ring.cursor, HEADER_ROOM).expect("room for as many headers as entries");
         head.try_into().expect("the slice has HEAD bytes")
     }
 

@@ -6,7 +6,9 @@ use core::{
 };
 use std::{net::UdpSocket, time::Instant};
 
-use unisono_core::device::{Armed, TxReason, Device, HEADER_ROOM, Memory, Received, Slot, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Armed, Device, HEADER_ROOM, Memory, PathRequest, Received, Slot, Token, Transmit, TxReason,
+};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
@@ -57,7 +59,14 @@ impl Pair {
         let Some(mut token) = self.devices[0].token(lane) else { return false };
         token.header_room().fill(0xaa);
         token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
-        let transmit = Transmit { to: PeerId(1), queue: at, header_bytes: head, payload, solicited: false, reason: TxReason::First };
+        let transmit = Transmit {
+            to: PeerId(1),
+            queue: at,
+            header_bytes: head,
+            payload,
+            solicited: false,
+            reason: TxReason::First,
+        };
         token.post(&transmit, payload.and_then(|span| self.regions.address(span)));
         true
     }
@@ -119,7 +128,9 @@ fn batch_keeps_order_and_runs_of_any_sizes_stay_apart() {
         let uneven = [40, 40, 41, 41, 40, 3000, 2000, 2000];
         for (sizes, whole) in [([1000; 8], 63), ([8000; 8], BATCH), ([0; 8], BATCH), (uneven, BATCH)] {
             let mut pair = Pair::new(&Options { gso, ..options("127.0.0.1") });
-            let post = |count: &usize| pair.post(DeviceQueue::Polled, DeviceQueue::Polled, *count as u32, 24, 0, sizes[count % 8]);
+            let post = |count: &usize| {
+                pair.post(DeviceQueue::Polled, DeviceQueue::Polled, *count as u32, 24, 0, sizes[count % 8])
+            };
             let posted = (0..=BATCH).take_while(post).count();
             assert_eq!(posted, if gso { whole } else { BATCH }, "{gso} {sizes:?}");
             pair.devices[0].flush(DeviceQueue::Polled);
@@ -144,11 +155,18 @@ fn full_ring_has_no_token_and_tickets_complete_at_flush() {
     for round in 0..3 {
         for _ in 0..BATCH {
             expected = expected.next();
-            assert_eq!(pair.devices[0].token(DeviceQueue::Polled).unwrap().ticket(), expected, "a dropped token goes back");
+            assert_eq!(
+                pair.devices[0].token(DeviceQueue::Polled).unwrap().ticket(),
+                expected,
+                "a dropped token goes back"
+            );
             assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, round, 24, 0, 0));
             assert!(!expected.is_within(pair.devices[0].completed(DeviceQueue::Polled)));
         }
-        assert!(pair.devices[0].token(DeviceQueue::Polled).is_none() && pair.devices[0].token(DeviceQueue::Interrupt).is_some());
+        assert!(
+            pair.devices[0].token(DeviceQueue::Polled).is_none()
+                && pair.devices[0].token(DeviceQueue::Interrupt).is_some()
+        );
         pair.devices[0].flush(DeviceQueue::Polled);
         assert_eq!(pair.devices[0].completed(DeviceQueue::Polled), expected);
         assert_eq!(pair.devices[0].completed(DeviceQueue::Interrupt), Ticket::default());
@@ -162,7 +180,14 @@ fn held_datagrams_stay_while_others_pass() {
         let mut held = Vec::new();
         for round in 0..100 {
             for count in 0..10 {
-                assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, round * 10 + count, 24, round as usize, 700));
+                assert!(pair.post(
+                    DeviceQueue::Polled,
+                    DeviceQueue::Polled,
+                    round * 10 + count,
+                    24,
+                    round as usize,
+                    700
+                ));
             }
             pair.devices[0].flush(DeviceQueue::Polled);
             let got = pair.receive(DeviceQueue::Polled, 10);

@@ -313,7 +313,8 @@ mod tests {
 
     fn datagrams(sizes: &[usize]) -> Vec<Datagram> {
         let piece = |bytes| Piece { start: NonNull::dangling(), bytes };
-        let datagram = |bytes| Datagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
+        let datagram =
+            |bytes| Datagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
         sizes.iter().copied().map(datagram).collect()
     }
 

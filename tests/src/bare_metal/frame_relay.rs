@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 
-use unisono_ethernet::frame::{Content, HEADERS, Name};
+use unisono_ethernet::frame::{FrameContent, HEADERS, LinkAddress};
 use unisono_ethernet::smoltcp::phy::ChecksumCapabilities;
 use unisono_ethernet::smoltcp::wire::EthernetAddress;
 use unisono_udp::fault::{Faults, Injector, Probability};
@@ -18,8 +18,8 @@ use unisono_udp::fault::{Faults, Injector, Probability};
 /// Address of the node.
 pub const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 7002);
 /// Addresses of the host, as the node sees them.
-pub const HOST: Name =
-    Name { hardware: EthernetAddress([2, 0, 0, 0, 0, 1]), address: Ipv4Addr::new(10, 0, 0, 1), port: 7001 };
+pub const HOST: LinkAddress =
+    LinkAddress { hardware: EthernetAddress([2, 0, 0, 0, 0, 1]), address: Ipv4Addr::new(10, 0, 0, 1), port: 7001 };
 /// Receive buffer of each socket in bytes.
 const SOCKET: usize = 4 << 20;
 /// Bytes of the longest frame, and more.
@@ -28,14 +28,14 @@ const FRAME: usize = 2048;
 const ETHERNET: usize = 14;
 const ARP: usize = 42;
 /// Interval at which a waiting thread checks for the end.
-const LOOKS: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One direction.
 #[derive(Debug)]
 struct Direction {
     injector: Injector,
     random: fastrand::Rng,
-    counts: Counts,
+    counts: FrameCounts,
 }
 
 /// One in this many frames to the node is repeated, broken.
@@ -43,7 +43,7 @@ const BROKEN: u32 = 100;
 
 /// Frames of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
+pub struct FrameCounts {
     /// Relayed frames.
     pub carried: u64,
     /// Of those, dropped on purpose.
@@ -55,7 +55,7 @@ pub struct Counts {
 impl Direction {
     fn new(loss: Probability, seed: u64) -> Mutex<Self> {
         let injector = Injector::new(Faults { loss, seed, ..Faults::default() });
-        Mutex::new(Self { injector, random: fastrand::Rng::with_seed(!seed), counts: Counts::default() })
+        Mutex::new(Self { injector, random: fastrand::Rng::with_seed(!seed), counts: FrameCounts::default() })
     }
 
     /// Whether the next frame passes.
@@ -147,19 +147,20 @@ impl Relay {
     ///
     /// # Errors
     /// Those of the system, or the node sent an unexpected frame.
-    pub fn end(self) -> io::Result<[Counts; 2]> {
+    pub fn end(self) -> io::Result<[FrameCounts; 2]> {
         self.wire.over.store(true, Relaxed);
         for thread in self.threads {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))?;
         }
-        let counts = |direction: &Mutex<Direction>| direction.lock().map_or_else(|_| Counts::default(), |it| it.counts);
+        let counts =
+            |direction: &Mutex<Direction>| direction.lock().map_or_else(|_| FrameCounts::default(), |it| it.counts);
         Ok([&self.wire.to_node, &self.wire.from_node].map(counts))
     }
 }
 
 impl Wire {
     /// Sends a frame to the adapter, unless it is dropped.
-    fn show(&self, frame: &[u8]) -> io::Result<()> {
+    fn deliver(&self, frame: &[u8]) -> io::Result<()> {
         if let Some(broken) = Direction::broken(&self.to_node, frame) {
             arrival(self.adapter.send(&broken))?;
         }
@@ -178,9 +179,9 @@ impl Wire {
             // The node resolves the host before it sends: until then its address is unknown.
             let hardware = self.hardware.lock().map_or(None, |hardware| *hardware);
             let Some(hardware) = hardware.filter(|_| from == self.host) else { continue };
-            let node = Name { hardware, address: NODE.0, port: NODE.1 };
+            let node = LinkAddress { hardware, address: NODE.0, port: NODE.1 };
             HOST.write(&node, &mut frame, bytes, &checksums, |to| to.copy_from_slice(&datagram[..bytes]));
-            self.show(&frame[..ETHERNET + HEADERS + bytes])?;
+            self.deliver(&frame[..ETHERNET + HEADERS + bytes])?;
         }
         Ok(())
     }
@@ -194,20 +195,20 @@ impl Wire {
                 continue;
             }
             match HOST.read(&frame[..bytes], &checksums) {
-                Content::Datagram { from: NODE, payload } => {
+                FrameContent::Datagram { from: NODE, payload } => {
                     self.node.send_to(payload, self.host)?;
                 }
-                Content::Whereabouts { address, hardware, asks } => {
+                FrameContent::Arp { address, hardware, asks } => {
                     if let Ok(mut known) = self.hardware.lock() {
                         *known = Some(hardware);
                     }
                     if asks {
-                        HOST.answer(address, hardware, &mut answer);
-                        self.show(&answer)?;
+                        HOST.write_arp_reply(address, hardware, &mut answer);
+                        self.deliver(&answer)?;
                     }
                 }
                 // A broken reply may have changed its address table: it resolves the address again.
-                Content::Foreign => {}
+                FrameContent::Foreign => {}
                 other => return Err(io::Error::other(format!("the node sends {other:?}"))),
             }
         }
@@ -229,6 +230,6 @@ fn arrival<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 fn socket() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET)?;
-    socket.set_read_timeout(Some(LOOKS))?;
+    socket.set_read_timeout(Some(POLL_INTERVAL))?;
     Ok(socket)
 }

@@ -6,14 +6,15 @@ use core::convert::Infallible;
 use unisono::{Buffer, Communicator, Failure, Rank, Scope, Tag, World};
 use unisono_node::messages::Mode;
 use unisono_node::self_check::messages::{
-    BURST, Inbox, LONGEST, Letter, POSTED, POSTED_LONGEST, QUARRY, Wanted, dig, letter,
+    BURST, ExpectedMessages, LONGEST, PATTERN_BYTES, POSTED, POSTED_LONGEST, ReceiveSpec, TestMessage, fill_pattern,
+    test_message,
 };
 use unisono_shmem::am_header::SHORT_BYTES;
 
 /// The buffers of an exchange.
 #[derive(Debug)]
-pub struct Desk {
-    quarry: Vec<u8>,
+pub struct ExchangeBuffers {
+    pattern: Vec<u8>,
     /// The pattern, in shared memory.
     shared: Buffer<u8>,
     into: Vec<u8>,
@@ -22,7 +23,7 @@ pub struct Desk {
 
 /// Why an exchange failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum ExchangeError {
     /// A message failed.
     Message(Failure),
     /// An unexpected message arrived.
@@ -30,21 +31,21 @@ pub enum Trouble {
         /// The burst.
         burst: u32,
         /// The receive.
-        wanted: Wanted,
+        wanted: ReceiveSpec,
         /// The expected message.
-        letter: Option<Letter>,
+        letter: Option<TestMessage>,
         /// Source, tag and bytes of the message.
         found: (u32, u32, usize),
     },
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ExchangeError {
     fn from(failure: Failure) -> Self {
         Self::Message(failure)
     }
 }
 
-impl core::fmt::Display for Trouble {
+impl core::fmt::Display for ExchangeError {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Message(failure) => failure.fmt(to),
@@ -55,47 +56,57 @@ impl core::fmt::Display for Trouble {
     }
 }
 
-impl Desk {
+impl ExchangeBuffers {
     /// Buffers for this rank.
     ///
     /// # Errors
     /// There is too little shared memory.
     pub fn new(world: &World) -> Result<Self, String> {
         let (mut quarry, mut shared) =
-            (vec![0; QUARRY], world.allocate(QUARRY).map_err(|error| format!("no memory: {error}"))?);
-        dig(&mut quarry);
+            (vec![0; PATTERN_BYTES], world.allocate(PATTERN_BYTES).map_err(|error| format!("no memory: {error}"))?);
+        fill_pattern(&mut quarry);
         shared.copy_from_slice(&quarry);
-        Ok(Self { quarry, shared, into: vec![0; LONGEST], posted: [(); POSTED].map(|()| vec![0; POSTED_LONGEST]) })
+        Ok(Self {
+            pattern: quarry,
+            shared,
+            into: vec![0; LONGEST],
+            posted: [(); POSTED].map(|()| vec![0; POSTED_LONGEST]),
+        })
     }
 
     /// Runs a burst, and returns the number of received messages. All ranks of the job take part, and separate it from
     /// the next one by a barrier. `trouble` must not return: a rank that completed its started operations might wait
     /// for other failing ranks.
-    pub fn exchange(&mut self, world: &World, burst: u32, trouble: impl FnOnce(Trouble) -> Infallible) -> u32 {
-        let Self { quarry, shared, into, posted } = self;
+    pub fn exchange(&mut self, world: &World, burst: u32, trouble: impl FnOnce(ExchangeError) -> Infallible) -> u32 {
+        let Self { pattern: quarry, shared, into, posted } = self;
         // Every third burst sends long payloads from shared memory.
         let from: &[u8] = if burst % 3 == 2 { shared } else { quarry };
         world.scope(|scope| {
-            let come = carry_out(scope, world, burst, Memory { from, quarry, into, posted });
+            let come = run_burst(scope, world, burst, BurstBuffers { from, pattern: quarry, into, posted });
             come.unwrap_or_else(|reason| match trouble(reason) {})
         })
     }
 }
 
 /// Source, reference pattern and receive buffers of a burst.
-struct Memory<'m> {
+struct BurstBuffers<'m> {
     from: &'m [u8],
-    quarry: &'m [u8],
+    pattern: &'m [u8],
     into: &'m mut [u8],
     posted: &'m mut [Vec<u8>; POSTED],
 }
 
-fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Memory<'s>) -> Result<u32, Trouble> {
-    let (own, ranks, Memory { from, quarry, into, posted }) = (world.rank().0, world.size(), memory);
+fn run_burst<'s>(
+    scope: &'s Scope<'s, '_>,
+    world: &World,
+    burst: u32,
+    memory: BurstBuffers<'s>,
+) -> Result<u32, ExchangeError> {
+    let (own, ranks, BurstBuffers { from, pattern: quarry, into, posted }) = (world.rank().0, world.size(), memory);
     for number in 0..BURST {
         for to in (0..ranks).filter(|to| *to != own) {
-            let letter = letter(burst, own, to, number);
-            let (payload, to, tag) = (letter.cut(from), Rank(to), Tag(letter.tag));
+            let letter = test_message(burst, own, to, number);
+            let (payload, to, tag) = (letter.payload(from), Rank(to), Tag(letter.tag));
             match letter.mode {
                 Mode::Synchronous => scope.immediate_synchronous_send(payload, to, tag).map(drop)?,
                 _ if burst.is_multiple_of(2) && letter.bytes <= SHORT_BYTES => world.send(payload, to, tag)?,
@@ -104,7 +115,7 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
             }
         }
     }
-    let (mut inbox, mut come) = (Inbox::new(burst, own, ranks), 0);
+    let (mut inbox, mut come) = (ExpectedMessages::new(burst, own, ranks), 0);
     let mut free = posted.each_mut().map(|buffer| Some(buffer.as_mut_slice()));
     while let Some(wanted) = inbox.next() {
         let (source, tag) = (wanted.source.map(Rank), wanted.tag.map(Tag));
@@ -114,7 +125,7 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
             let source = probed.map_or(source, |status| Some(status.source));
             let found = receive(world, into.get_mut(..room).unwrap_or_default(), source, tag)?;
             let letter = inbox.take(wanted, found.0);
-            judge(burst, wanted, letter, found, into, quarry)?;
+            check_message(burst, wanted, letter, found, into, quarry)?;
             come += 1;
             continue;
         }
@@ -125,17 +136,17 @@ fn carry_out<'s>(scope: &'s Scope<'s, '_>, world: &World, burst: u32, memory: Me
             let (source, tag) = (wanted.source.map(Rank), wanted.tag.map(Tag));
             if letter.is_some_and(|letter| letter.bytes > POSTED_LONGEST) {
                 let found = receive(world, into, source, tag)?;
-                judge(burst, wanted, letter, found, into, quarry)?;
+                check_message(burst, wanted, letter, found, into, quarry)?;
                 come += 1;
             } else if let Some(buffer) = place.take() {
-                loans.push((scope.lend(buffer, source, tag)?, place, wanted, letter));
+                loans.push((scope.immediate_receive_returning(buffer, source, tag)?, place, wanted, letter));
             }
         }
         for (loan, place, wanted, letter) in loans {
             let (ended, buffer) = loan.wait();
             let status = ended?.ok_or(Failure::Finished)?;
             let found = (status.source.0, status.tag.0, status.bytes);
-            judge(burst, wanted, letter, found, buffer, quarry)?;
+            check_message(burst, wanted, letter, found, buffer, quarry)?;
             *place = Some(buffer);
             come += 1;
         }
@@ -160,18 +171,18 @@ fn receive(
     Ok((status.source.0, status.tag.0, status.bytes))
 }
 
-fn judge(
+fn check_message(
     burst: u32,
-    wanted: Wanted,
-    letter: Option<Letter>,
+    wanted: ReceiveSpec,
+    letter: Option<TestMessage>,
     found: (u32, u32, usize),
     bytes: &[u8],
-    quarry: &[u8],
-) -> Result<(), Trouble> {
-    let is_it = |letter: &Letter| (letter.tag, letter.bytes) == (found.1, found.2);
-    let is_whole = |letter: &Letter| bytes.get(..found.2) == Some(letter.cut(quarry));
+    pattern: &[u8],
+) -> Result<(), ExchangeError> {
+    let is_it = |letter: &TestMessage| (letter.tag, letter.bytes) == (found.1, found.2);
+    let is_whole = |letter: &TestMessage| bytes.get(..found.2) == Some(letter.payload(pattern));
     if letter.as_ref().is_some_and(|letter| is_it(letter) && is_whole(letter)) {
         return Ok(());
     }
-    Err(Trouble::Wrong { burst, wanted, letter, found })
+    Err(ExchangeError::Wrong { burst, wanted, letter, found })
 }

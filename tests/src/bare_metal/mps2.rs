@@ -37,13 +37,13 @@ pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Paths of the tools.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct Toolchain {
     workspace: PathBuf,
     target: PathBuf,
     linker: PathBuf,
 }
 
-impl Bench {
+impl Toolchain {
     /// Looks for compiler, linker and libcore's source.
     ///
     /// # Errors
@@ -138,8 +138,8 @@ impl Bench {
 ///
 /// # Errors
 /// It does not end, or reports a failure.
-pub fn judge(child: Child, limit: Duration) -> Outcome<()> {
-    for line in end(child, limit)?.lines() {
+pub fn check_run(child: Child, limit: Duration) -> Outcome<()> {
+    for line in wait_for_report(child, limit)?.lines() {
         match line.split_once(' ') {
             Some((name, value)) => println!("{name:<16} {value}"),
             None => println!("{line}"),
@@ -152,7 +152,7 @@ pub fn judge(child: Child, limit: Duration) -> Outcome<()> {
 ///
 /// # Errors
 /// As there.
-pub fn end(mut child: Child, limit: Duration) -> Outcome<String> {
+pub fn wait_for_report(mut child: Child, limit: Duration) -> Outcome<String> {
     let started = Instant::now();
     while child.try_wait()?.is_none() {
         if started.elapsed() > limit {

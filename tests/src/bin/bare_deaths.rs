@@ -17,7 +17,7 @@ use unisono::{Failure, World, collective::SystemOperation};
 use unisono_launcher::{BareMetal, bare_metal::HEARTBEAT};
 use unisono_node::self_check::collectives;
 use unisono_tests::bare_metal::build;
-use unisono_tests::bare_metal::message_exchange::{Desk, Trouble as LetterTrouble};
+use unisono_tests::bare_metal::message_exchange::{ExchangeBuffers, ExchangeError as LetterTrouble};
 use unisono_tests::harness::job::{Job, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
@@ -57,7 +57,7 @@ struct Options {
 
 /// The injected failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
+enum InjectedFailure {
     /// A signal to the emulator.
     Emulator(Signal),
     /// A signal to the proxy process of the image.
@@ -65,28 +65,30 @@ enum Trouble {
     /// A signal to another rank, which ends the image.
     Process,
     /// A fault that the image injects itself.
-    Itself(&'static str),
+    Image(&'static str),
 }
 
 /// Traffic of the ranks meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Amid {
+enum Traffic {
     Collectives,
-    Letters,
+    Messages,
 }
 
-const KILLS: [(&str, Trouble); 8] = [
-    ("emulator killed", Trouble::Emulator(Signal::KILL)),
-    ("emulator killed", Trouble::Emulator(Signal::KILL)),
-    ("emulator stopped", Trouble::Emulator(Signal::STOP)),
-    ("stand-in killed", Trouble::StandIn),
-    ("panic", Trouble::Itself("panic")),
-    ("fault", Trouble::Itself("fault")),
-    ("stack overflow", Trouble::Itself("overflow")),
-    ("heart stopped", Trouble::Itself("hang")),
+const KILLS: [(&str, InjectedFailure); 8] = [
+    ("emulator killed", InjectedFailure::Emulator(Signal::KILL)),
+    ("emulator killed", InjectedFailure::Emulator(Signal::KILL)),
+    ("emulator stopped", InjectedFailure::Emulator(Signal::STOP)),
+    ("stand-in killed", InjectedFailure::StandIn),
+    ("panic", InjectedFailure::Image("panic")),
+    ("fault", InjectedFailure::Image("fault")),
+    ("stack overflow", InjectedFailure::Image("overflow")),
+    ("heart stopped", InjectedFailure::Image("hang")),
 ];
-const GARBAGE: [(&str, Trouble); 2] =
-    [("garbage, own words", Trouble::Itself("own")), ("garbage, every word", Trouble::Itself("everywhere"))];
+const GARBAGE: [(&str, InjectedFailure); 2] = [
+    ("garbage, own words", InjectedFailure::Image("own")),
+    ("garbage, every word", InjectedFailure::Image("everywhere")),
+];
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -104,59 +106,67 @@ fn main() -> ExitCode {
 
 fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
     let (mut random, mut report) = (fastrand::Rng::with_seed(options.seed), Report::new(4, options.json));
-    let mut figures = |name: &str, amid: Amid, troubles: &mut dyn Iterator<Item = (&'static str, Trouble)>| {
-        let (mut times, mut runs, mut well, mut stopped) = (Vec::new(), 0, 0, Vec::new());
-        for (what, trouble) in troubles {
-            runs += 1;
-            let (delay, seed) = (random.u64(0..20_000), random.u32(..));
-            match carry_out(machine, amid, trouble, delay, seed) {
-                Ok(after) => {
-                    well += 1;
-                    let heart = matches!(trouble, Trouble::Emulator(Signal::STOP) | Trouble::Itself("hang"));
-                    if heart { &mut stopped } else { &mut times }.extend(after);
+    let mut figures =
+        |name: &str, amid: Traffic, troubles: &mut dyn Iterator<Item = (&'static str, InjectedFailure)>| {
+            let (mut times, mut runs, mut well, mut stopped) = (Vec::new(), 0, 0, Vec::new());
+            for (what, trouble) in troubles {
+                runs += 1;
+                let (delay, seed) = (random.u64(0..20_000), random.u32(..));
+                match carry_out(machine, amid, trouble, delay, seed) {
+                    Ok(after) => {
+                        well += 1;
+                        let heart =
+                            matches!(trouble, InjectedFailure::Emulator(Signal::STOP) | InjectedFailure::Image("hang"));
+                        if heart { &mut stopped } else { &mut times }.extend(after);
+                    }
+                    Err(reason) => eprintln!("{what}, after {delay} us, seed {seed}: {reason}"),
                 }
-                Err(reason) => eprintln!("{what}, after {delay} us, seed {seed}: {reason}"),
             }
-        }
-        report.figure("as_it_should", name, f64::from(well), "runs", Limit::Least(f64::from(runs)));
-        let bound = BOUND.as_secs_f64() * 1e3;
-        for (of, mut times) in [(name.to_owned(), times), (format!("{name}, by its heart"), stopped)] {
-            times.sort_by(f64::total_cmp);
-            if !times.is_empty() {
-                report.figure("ended_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
-                report.figure("ended_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound));
+            report.figure("as_it_should", name, f64::from(well), "runs", Limit::Least(f64::from(runs)));
+            let bound = BOUND.as_secs_f64() * 1e3;
+            for (of, mut times) in [(name.to_owned(), times), (format!("{name}, by its heart"), stopped)] {
+                times.sort_by(f64::total_cmp);
+                if !times.is_empty() {
+                    report.figure("ended_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
+                    report.figure("ended_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound));
+                }
             }
-        }
-    };
+        };
     let per = options.per_letters.max(1);
-    figures("killed", Amid::Collectives, &mut KILLS.into_iter().cycle().take(options.kills));
-    figures("killed amid messages", Amid::Letters, &mut KILLS.into_iter().cycle().take(options.kills / per));
-    let processes = core::iter::repeat_n(("process killed", Trouble::Process), options.garbage);
-    figures("process killed amid messages", Amid::Letters, &mut processes.into_iter());
+    figures("killed", Traffic::Collectives, &mut KILLS.into_iter().cycle().take(options.kills));
+    figures("killed amid messages", Traffic::Messages, &mut KILLS.into_iter().cycle().take(options.kills / per));
+    let processes = core::iter::repeat_n(("process killed", InjectedFailure::Process), options.garbage);
+    figures("process killed amid messages", Traffic::Messages, &mut processes.into_iter());
     for one in GARBAGE {
-        figures(one.0, Amid::Collectives, &mut core::iter::repeat_n(one, options.garbage));
+        figures(one.0, Traffic::Collectives, &mut core::iter::repeat_n(one, options.garbage));
         let name = format!("{}, amid messages", one.0);
-        figures(&name, Amid::Letters, &mut core::iter::repeat_n(one, options.garbage / per));
+        figures(&name, Traffic::Messages, &mut core::iter::repeat_n(one, options.garbage / per));
     }
     report.end()
 }
 
 /// One job. Returns after how many milliseconds its processes ended.
-fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed: u32) -> Result<Vec<f64>, String> {
+fn carry_out(
+    machine: &BareMetal,
+    amid: Traffic,
+    trouble: InjectedFailure,
+    delay: u64,
+    seed: u32,
+) -> Result<Vec<f64>, String> {
     let mark = format!("bare-deaths-{}-{seed}", std::process::id());
     let image = machine.image.display().to_string();
     let options =
         ["-n", "3", "--bare-metal", "1", "--on-death", "silent", "--image", &image, "--emulator", &machine.emulator];
     let (kind, delays) = match trouble {
-        Trouble::Itself(kind) => (kind, delay),
-        Trouble::Emulator(_) | Trouble::StandIn | Trouble::Process => ("none", 1 << 31),
+        InjectedFailure::Image(kind) => (kind, delay),
+        InjectedFailure::Emulator(_) | InjectedFailure::StandIn | InjectedFailure::Process => ("none", 1 << 31),
     };
     let words = [format!("kind={kind}"), format!("delay={delays}"), format!("seed={seed}")];
     let [kind, delays, seed] = &words;
     let common = ["--member", "program=trouble", kind, delays, seed];
     let mut job = match amid {
-        Amid::Collectives => Job::start(&mark, &options, &common)?,
-        Amid::Letters => Job::start(&mark, &options, &[&common[..], &["--letters", "amid=letters"]].concat())?,
+        Traffic::Collectives => Job::start(&mark, &options, &common)?,
+        Traffic::Messages => Job::start(&mark, &options, &[&common[..], &["--letters", "amid=letters"]].concat())?,
     };
     let until = Instant::now() + Duration::from_secs(20);
     let (mut ready, mut ended, mut struck, mut first) = (0, Vec::new(), None, None);
@@ -167,13 +177,13 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
             ["ready", rank, process] => {
                 ready += 1;
                 first = if rank == "0" { process.parse().ok().and_then(Pid::from_raw) } else { first };
-                if ready == PROCESSES && !matches!(trouble, Trouble::Itself(_)) {
+                if ready == PROCESSES && !matches!(trouble, InjectedFailure::Image(_)) {
                     std::thread::sleep(Duration::from_micros(delay));
                     struck = Some(now());
-                    let (emulator, stand_in) = machinery(&mark)?;
+                    let (emulator, stand_in) = emulator_processes(&mark)?;
                     let (process, signal) = match trouble {
-                        Trouble::Emulator(signal) => (emulator, signal),
-                        Trouble::Process => (first.ok_or("rank 0 has no process")?, Signal::KILL),
+                        InjectedFailure::Emulator(signal) => (emulator, signal),
+                        InjectedFailure::Process => (first.ok_or("rank 0 has no process")?, Signal::KILL),
                         _ => (stand_in, Signal::KILL),
                     };
                     kill_process(process, signal).map_err(|error| error.to_string())?;
@@ -182,7 +192,7 @@ fn carry_out(machine: &BareMetal, amid: Amid, trouble: Trouble, delay: u64, seed
             ["strikes"] => struck = Some(now()),
             ["ended", _, at, "typed"] => ended.push(at.parse::<u128>().unwrap_or(u128::MAX)),
             // The image is the second one to end.
-            [said, ..] if trouble == Trouble::Process && is_typed(said) => ended.push(now()),
+            [said, ..] if trouble == InjectedFailure::Process && is_typed(said) => ended.push(now()),
             ["ended", ..] => return Err(format!("unexpected output of a process: {line:?}")),
             // The image's own error.
             _ => {}
@@ -200,7 +210,7 @@ fn is_typed(said: &str) -> bool {
 }
 
 /// The emulator of the job with this mark, and the proxy process of its image.
-fn machinery(mark: &str) -> Result<(Pid, Pid), String> {
+fn emulator_processes(mark: &str) -> Result<(Pid, Pid), String> {
     let (mut emulator, mut stand_in) = (None, None);
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
@@ -235,7 +245,7 @@ fn member(letters: bool) -> ExitCode {
         }
     };
     let own = world.rank();
-    let mut desk = if letters { Desk::new(&world).ok() } else { None };
+    let mut desk = if letters { ExchangeBuffers::new(&world).ok() } else { None };
     for round in 0.. {
         if round == 2 {
             println!("ready {own} {}", std::process::id());
@@ -278,14 +288,14 @@ impl From<CollectiveError> for End {
 
 impl From<Failure> for End {
     fn from(failure: Failure) -> Self {
-        let typed = matches!(failure, Failure::PeerFailed(_) | Failure::Parted(_) | Failure::Corrupted(_));
+        let typed = matches!(failure, Failure::PeerFailed(_) | Failure::PeerFinished(_) | Failure::Corrupted(_));
         Self { reason: failure.to_string(), typed }
     }
 }
 
 /// A burst of messages, and a barrier. Where messages are wrong, barriers have to fail.
-fn exchange(world: &World, desk: &mut Desk, burst: u32) -> Result<(), CollectiveError> {
-    desk.exchange(world, burst, |trouble| match trouble {
+fn exchange(world: &World, buffers: &mut ExchangeBuffers, burst: u32) -> Result<(), CollectiveError> {
+    buffers.exchange(world, burst, |trouble| match trouble {
         LetterTrouble::Message(failure) => end(world, failure.into()),
         LetterTrouble::Wrong { .. } => loop {
             world.barrier().unwrap_or_else(|error| match end(world, error.into()) {});

@@ -16,14 +16,14 @@ use unisono::{Rank, World};
 use unisono_launcher::{BareMetal, bare_metal::DONE};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::raw_ring::Mailbox;
+use unisono_node::raw_ring::RawRing;
 use unisono_node::self_check::collectives;
 use unisono_node::self_check::messages::BURST;
 use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::Occupant;
 use unisono_tests::bare_metal::build;
-use unisono_tests::bare_metal::message_exchange::Desk;
+use unisono_tests::bare_metal::message_exchange::ExchangeBuffers;
 use unisono_tests::harness::job::Job;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let mut report = Report::new(1, options.json);
     let outcome = build(1).and_then(|machine| {
         together(&machine, options.rounds, &mut report)?;
-        correspond(&machine, options.bursts, &mut report)?;
+        run_message_exchange(&machine, options.bursts, &mut report)?;
         alone(&machine, &mut report)
     });
     match outcome {
@@ -86,7 +86,7 @@ fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(),
 }
 
 /// Two processes and a node, each of which sends messages to the others.
-fn correspond(machine: &BareMetal, bursts: u32, report: &mut Report) -> Result<(), String> {
+fn run_message_exchange(machine: &BareMetal, bursts: u32, report: &mut Report) -> Result<(), String> {
     let began = Instant::now();
     let Outcome { right, came, microseconds } = run(machine, "letters", "bursts", bursts)?;
     let (of, each) = ("2 processes, 1 node", f64::from(bursts * 2 * BURST));
@@ -135,7 +135,8 @@ fn run(machine: &BareMetal, program: &str, unit: &str, count: u32) -> Result<Out
 fn member(options: &Options) -> ExitCode {
     let of_letters = options.words.iter().any(|word| word == "program=letters");
     match World::join().map_err(|error| error.to_string()).and_then(|world| {
-        let right = if of_letters { letters(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
+        let right =
+            if of_letters { exchange_messages(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
         println!("right {right}");
         world.finish().map_err(|error| error.to_string())
     }) {
@@ -147,8 +148,8 @@ fn member(options: &Options) -> ExitCode {
     }
 }
 
-fn letters(world: &World, bursts: u32) -> Result<u32, String> {
-    let (mut desk, mut come) = (Desk::new(world)?, 0);
+fn exchange_messages(world: &World, bursts: u32) -> Result<u32, String> {
+    let (mut desk, mut come) = (ExchangeBuffers::new(world)?, 0);
     for burst in 0..bursts {
         come += desk.exchange(world, burst, |trouble| {
             eprintln!("{trouble}");
@@ -204,7 +205,8 @@ fn alone(machine: &BareMetal, report: &mut Report) -> Result<(), String> {
 
 /// Median nanoseconds of one barrier, or one round trip.
 fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String> {
-    let layout = SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated)).map_err(|error| error.to_string())?;
+    let layout =
+        SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated)).map_err(|error| error.to_string())?;
     let file = SegmentFile::create(&layout).map_err(|error| error.to_string())?;
     let (mapping, _) = Mapping::open(file.as_fd()).map_err(|error| error.to_string())?;
     let line = format!("local=1 incarnation=1 program={program} rounds={}", batches * BATCH);
@@ -215,7 +217,7 @@ fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String
     let segment = unsafe { mapping.segment() };
     let member = Member::join(segment, 0, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;
     let mut group = Group::new(member).ok_or("no group")?;
-    let mut mailbox = Mailbox::new(&member, 1).ok_or("no ring")?;
+    let mut mailbox = RawRing::new(&member, 1).ok_or("no ring")?;
     while !member.is_complete() {
         std::thread::yield_now();
         if let Some(status) = emulator.try_wait().map_err(|error| error.to_string())? {

@@ -13,14 +13,14 @@ use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
 use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
 use unisono::{Rank, World};
-use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank as Member;
 use unisono_core::schedule::{Algorithm, algorithms};
 use unisono_tests::collectives::oracle::Oracle;
-use unisono_tests::collectives::selection_log::{Choice, Chosen};
-use unisono_tests::collectives::strided::Views;
+use unisono_tests::collectives::selection_log::{LoggedSelection, SelectionLog};
+use unisono_tests::collectives::strided::StridedOracle;
 use unisono_tests::collectives::{Collective, Rounds};
-use unisono_tests::harness::job::{Job, Remains};
+use unisono_tests::harness::job::{Job, Leftovers};
 use unisono_tests::harness::report::{Limit, Report};
 
 /// Time limit where no rank waits for one that does something else.
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
 }
 
 fn judge(options: &Options) -> ExitCode {
-    let (before, began) = (Remains::now(), Instant::now());
+    let (before, began) = (Leftovers::now(), Instant::now());
     let mut report = Report::new(5, options.json);
     let chosen = |means: &Means| options.means.is_none_or(|one| one == *means);
     for means in Means::value_variants().iter().copied().filter(chosen) {
@@ -140,7 +140,7 @@ fn judge(options: &Options) -> ExitCode {
             by_algorithms(means, &mut report);
         }
         misuses(means, &mut report);
-        patience(means, &mut report);
+        slow_ranks(means, &mut report);
     }
     let (files, shared) = before.left();
     report.figure("files_left", "/dev/shm", files as f64, "files", Limit::Most(0.0));
@@ -179,8 +179,8 @@ fn by_algorithms(means: Means, report: &mut Report) {
                 .flat_map(|(verb, option, _)| [format!("--{option}"), asked.text(of_verb(*verb))])
                 .collect();
             let said = run_with(means, Part::Algorithms, asked.ranks, &options, Duration::from_secs(120));
-            let told: Option<Vec<Told>> =
-                said.as_ref().ok().and_then(|lines| lines.iter().map(|line| tell(line)).collect());
+            let told: Option<Vec<OracleReport>> =
+                said.as_ref().ok().and_then(|lines| lines.iter().map(|line| parse_oracle_report(line)).collect());
             let Some(told) = told else {
                 eprintln!("{means:?}, {options:?}: {said:?}");
                 wrong = f64::NAN;
@@ -225,14 +225,24 @@ impl Asked {
     /// Not all algorithms are for all numbers of ranks.
     fn can_be(self, verb: CollectiveKind, algorithm: Algorithm) -> bool {
         let (rank, root, size) = (Member(0), Member(0), self.ranks);
-        let plan = CollectiveSpec { collective: verb, rank, size, root, bytes: 4092, grain: 4, order: Order::Any, in_place: false, reduction_id: 0 };
+        let plan = CollectiveSpec {
+            collective: verb,
+            rank,
+            size,
+            root,
+            bytes: 4092,
+            grain: 4,
+            order: Order::Any,
+            in_place: false,
+            reduction_id: 0,
+        };
         let mut tuning = Tuning::default();
         let Ok(wanted) = Override::new(verb, &self.text(algorithm)) else { return false };
         tuning.set(wanted);
         tuning.decide(&plan, false, Carrier::Udp).is_ok_and(|decision| decision.reason == Reason::Override)
     }
 
-    fn is(self, choice: &Choice, verb: CollectiveKind, algorithm: Algorithm) -> bool {
+    fn is(self, choice: &LoggedSelection, verb: CollectiveKind, algorithm: Algorithm) -> bool {
         (choice.collective.as_str(), choice.algorithm.as_str()) == (verb.name(), algorithm.name())
             && self.ports.is_none_or(|ports| choice.ports == ports)
             && choice.segments == self.segments
@@ -240,12 +250,12 @@ impl Asked {
 }
 
 /// Compared results, wrong ones, and the logged selections.
-type Told = (f64, f64, Vec<Choice>);
+type OracleReport = (f64, f64, Vec<LoggedSelection>);
 
-fn tell(line: &str) -> Option<Told> {
+fn parse_oracle_report(line: &str) -> Option<OracleReport> {
     let (counts, choices) = line.split_once(" by ")?;
     let (compared, wrong) = count(counts)?;
-    Some((compared, wrong, choices.split(' ').map(Choice::read).collect::<Option<_>>()?))
+    Some((compared, wrong, choices.split(' ').map(LoggedSelection::read).collect::<Option<_>>()?))
 }
 
 fn misuses(means: Means, report: &mut Report) {
@@ -268,7 +278,7 @@ fn misuses(means: Means, report: &mut Report) {
 }
 
 /// Ranks that are slow, and many of them.
-fn patience(means: Means, report: &mut Report) {
+fn slow_ranks(means: Means, report: &mut Report) {
     let well = stopped(means).inspect_err(|reason| eprintln!("{means:?}, stopped: {reason}")).is_ok();
     let of = format!("{means:?}, a rank stopped for 2 s");
     report.figure("nobody_missed", &of, f64::from(u8::from(well)), "jobs", Limit::Least(1.0));
@@ -347,7 +357,7 @@ fn count(line: &str) -> Option<(f64, f64)> {
 
 /// A rank.
 fn member(part: Part) -> ExitCode {
-    let chosen = (part == Part::Algorithms).then(|| Chosen::listen().expect("nobody else listens"));
+    let chosen = (part == Part::Algorithms).then(|| SelectionLog::listen().expect("nobody else listens"));
     let world = World::join().expect("a world");
     let rank = world.rank().0;
     let said = match part {
@@ -357,25 +367,25 @@ fn member(part: Part) -> ExitCode {
         },
         Part::Algorithms => match oracle(&world) {
             Ok((compared, wrong)) => {
-                let well = go_on(&world, |round| round < 5) == "well";
-                let choices = chosen.map(Chosen::all).unwrap_or_default();
-                let choices: Vec<String> = choices.iter().map(Choice::to_string).collect();
+                let well = run_rounds(&world, |round| round < 5) == "well";
+                let choices = chosen.map(SelectionLog::all).unwrap_or_default();
+                let choices: Vec<String> = choices.iter().map(LoggedSelection::to_string).collect();
                 format!("{compared} {} by {}", wrong + u64::from(!well), choices.join(" "))
             }
             Err(error) => error.to_string(),
         },
         Part::Verbs | Part::Barriers | Part::Lengths | Part::Roots | Part::Operations | Part::Places => {
-            told(misuse(&world, part))
+            outcome_text(misuse(&world, part))
         }
         Part::Left if rank == 0 => "left".to_owned(),
-        Part::Left => told((0..).try_for_each(|_| world.all_gather_into(&[rank], &mut [0; 3]))),
+        Part::Left => outcome_text((0..).try_for_each(|_| world.all_gather_into(&[rank], &mut [0; 3]))),
         Part::Threads => {
             threads(&world);
             "any".to_owned()
         }
         Part::Stopped => {
             let until = Instant::now() + PAUSE + Duration::from_secs(1);
-            go_on(&world, |round| {
+            run_rounds(&world, |round| {
                 if round == 1 {
                     println!("ready {rank} {}", std::process::id());
                 }
@@ -386,7 +396,7 @@ fn member(part: Part) -> ExitCode {
             Ok(grown) => grown.to_string(),
             Err(error) => error.to_string(),
         },
-        Part::Crowd => go_on(&world, |round| round < 30),
+        Part::Crowd => run_rounds(&world, |round| round < 30),
     };
     println!("{said}");
     // Concurrent calls may have left the ranks at different collectives.
@@ -401,13 +411,13 @@ fn member(part: Part) -> ExitCode {
 /// On all ranks, and on all of them in reverse order: the ranks of one node use another communicator slot for that.
 fn oracle(world: &World) -> Result<(u64, u64), Box<dyn core::error::Error>> {
     let backwards = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.ok_or("no member")?;
-    let whole = [Oracle::new(world).run()?, Views::new(world, 1).run()?];
-    let other = [Oracle::new(&backwards).run()?, Views::new(&backwards, 2).run()?];
+    let whole = [Oracle::new(world).run()?, StridedOracle::new(world, 1).run()?];
+    let other = [Oracle::new(&backwards).run()?, StridedOracle::new(&backwards, 2).run()?];
     let all = || whole.iter().chain(&other);
     Ok((all().map(|(compared, _)| compared).sum(), all().map(|(_, wrong)| wrong).sum()))
 }
 
-fn told(result: Result<(), CollectiveError>) -> String {
+fn outcome_text(result: Result<(), CollectiveError>) -> String {
     match result {
         Ok(()) => "done".to_owned(),
         Err(error) => format!("error {error}"),
@@ -415,7 +425,7 @@ fn told(result: Result<(), CollectiveError>) -> String {
 }
 
 /// Rounds of every collective, until rank 0 ends them.
-fn go_on(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
+fn run_rounds(world: &World, mut goes_on: impl FnMut(u32) -> bool) -> String {
     let mut all: Vec<_> = Collective::all().into_iter().map(|one| (one, Rounds::new(world, 3000))).collect();
     for round in 0.. {
         let mut more = [u8::from(goes_on(round))];

@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     let mut report = Report::new(9, options.json);
     let computing = Duration::from_secs_f64(options.seconds);
     let engine = job("engine", computing, 1);
-    let resent = |counters: &Counters| counters.sent_for(TxReason::ResentNack) + counters.sent_for(TxReason::ResentProbe);
+    let resent =
+        |counters: &Counters| counters.sent_for(TxReason::ResentNack) + counters.sent_for(TxReason::ResentProbe);
     report.figure("probes", "engine", engine.counters.sent_for(TxReason::Probe) as f64, "datagrams", Limit::Most(12.0));
     report.figure("resends", "engine", resent(&engine.counters) as f64, "datagrams", Limit::Most(0.0));
     let hybrid = job("hybrid", Duration::from_millis(100), options.rounds);

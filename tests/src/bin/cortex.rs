@@ -17,15 +17,15 @@ use std::time::Instant;
 use clap::Parser;
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::messages::{Messages, Mode, Store};
-use unisono_node::raw_ring::Mailbox;
+use unisono_node::messages::{MessageStorage, Messages, Mode};
+use unisono_node::raw_ring::RawRing;
 use unisono_node::self_check::collectives;
 use unisono_shmem::am_header;
 use unisono_shmem::host::file::{Mapping, SegmentFile, reopen};
 use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::Occupant;
 use unisono_shmem::reduction_ops::ReduceOperation;
-use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+use unisono_tests::bare_metal::mps2::{Outcome, Toolchain, check_run, check_symbols, print_sizes};
 use unisono_tests::harness::report::{Limit, Report};
 
 const IMAGE: &str = "shared";
@@ -78,12 +78,18 @@ fn main() -> ExitCode {
 }
 
 /// Builds and checks an image, and creates a segment with a rank slot for it.
-fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
+fn prepare(bench: &Toolchain, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
     let image = bench.build(image, &[])?.ok_or_else(|| bench.explain_panics(image))?;
     print_sizes(&image)?;
     check_symbols(&image)?;
     let sizes = SegmentSizes::of_node(NODE + 1, WaitMode::Oversubscribed);
-    let layout = SegmentLayout::new(SegmentSizes { ring_bulk: 1 << 13, collective_area: 1 << 16, pool: 3 << 20, communicator_slot: 0, ..sizes })?;
+    let layout = SegmentLayout::new(SegmentSizes {
+        ring_bulk: 1 << 13,
+        collective_area: 1 << 16,
+        pool: 3 << 20,
+        communicator_slot: 0,
+        ..sizes
+    })?;
     if layout.bytes() != BYTES {
         return Err(format!("a segment of {} bytes is not the board's memory", layout.bytes()).into());
     }
@@ -91,7 +97,7 @@ fn prepare(bench: &Bench, image: &str) -> Outcome<(PathBuf, SegmentFile)> {
 }
 
 /// The emulator, whose board's memory is the segment.
-fn start(bench: &Bench, image: &Path, file: &SegmentFile) -> Outcome<Child> {
+fn start(bench: &Toolchain, image: &Path, file: &SegmentFile) -> Outcome<Child> {
     let (process, number) = (std::process::id(), file.as_fd().as_raw_fd());
     let backing = format!("memory-backend-file,id=shared,mem-path=/proc/{process}/fd/{number},size={BYTES},share=on");
     let more = ["-M", "mps2-an386,memory-backend=shared", "-object", &backing].map(str::to_owned);
@@ -99,7 +105,7 @@ fn start(bench: &Bench, image: &Path, file: &SegmentFile) -> Outcome<Child> {
 }
 
 fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
-    let bench = Bench::find()?;
+    let bench = Toolchain::find()?;
     let (image, file) = prepare(&bench, IMAGE)?;
     let (mapping, _) = Mapping::open(file.as_fd())?;
     let number = file.as_fd().as_raw_fd();
@@ -133,7 +139,7 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
         // They would wait for ever.
         let _ = (child.kill(), other.kill());
     }
-    let judged = judge(child, LIMIT);
+    let judged = check_run(child, LIMIT);
     let status = other.wait()?;
     let (took, waited) = outcome?;
     judged?;
@@ -151,7 +157,7 @@ fn prove(options: &Options, report: &mut Report) -> Outcome<()> {
 
 /// Two ranks of this process, each of which sends the other image messages, and has them back.
 fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
-    let bench = Bench::find()?;
+    let bench = Toolchain::find()?;
     let (image, file) = prepare(&bench, "messages")?;
     let (mapping, _) = Mapping::open(file.as_fd())?;
     let (members, until) = ([sit(&mapping, 0)?, sit(&mapping, 1)?], Instant::now() + LIMIT);
@@ -168,7 +174,7 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
         // It would wait for ever.
         let _ = child.kill();
     }
-    let judged = judge(child, LIMIT);
+    let judged = check_run(child, LIMIT);
     ended.into_iter().collect::<Result<(), _>>()?;
     judged?;
     let (all, of) = (2.0 * f64::from(count), "2 ranks of a process, 1 Cortex-M4");
@@ -180,7 +186,7 @@ fn correspond(count: u32, report: &mut Report) -> Outcome<()> {
 /// Messages of all lengths up to 40 000 bytes, a few on their way at a time, none of which overtakes another one of its
 /// tag.
 fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), String> {
-    type Memory = Store<'static, 3, { 3 * am_header::unexpected_per_peer(3) as usize }, 16, 4>;
+    type Memory = MessageStorage<'static, 3, { 3 * am_header::unexpected_per_peer(3) as usize }, 16, 4>;
     let failed = |number: u32, what: &str| format!("rank {}, message {number}: {what}", member.local());
     while !member.is_complete() {
         if Instant::now() > until {
@@ -188,7 +194,7 @@ fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), Str
         }
         std::thread::yield_now();
     }
-    let lent = Box::leak(Box::<Memory>::default()).lend();
+    let lent = Box::leak(Box::<Memory>::default()).slices();
     let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "the storage is too small"))?;
     let quarry: &'static [u8] =
         Vec::leak((0..MATCHED as u32 + 997).map(|at| collectives::number(at, 0, 7) as u8).collect());
@@ -215,7 +221,7 @@ fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), Str
         }
         let Some((receive, send)) = posted.pop_front() else { break };
         let mut done = |request| loop {
-            if let Some(ended) = messages.take(request) {
+            if let Some(ended) = messages.take_completed(request) {
                 return ended.result.map(|status| (status, ended.buffer)).map_err(|error| format!("{error:?}"));
             }
             if Instant::now() > until {
@@ -258,7 +264,7 @@ fn sit(mapping: &Mapping, local: u32) -> Outcome<Member<'static>> {
 
 /// Messages of 0 to 200 bytes, in entries and in the bulk: the image sends each back, every byte changed.
 fn messages(member: &Member<'static>, count: u32, until: Instant) -> Outcome<()> {
-    let mut mailbox = Mailbox::new(member, NODE).ok_or("no rings")?;
+    let mut mailbox = RawRing::new(member, NODE).ok_or("no rings")?;
     let bytes = |number: u32| -> Vec<u8> {
         let length = if number == count { 0 } else { 1 + number.wrapping_mul(0x9e37_79b9) % 200 };
         (0..length).map(|at| (collectives::number(number, 0, at) & 0xff) as u8).collect()

@@ -17,7 +17,7 @@ use unisono_tests::harness::report::{Limit, Report, quantile};
 const RANKS: usize = 4;
 const HOSTS: [&str; RANKS] = ["a", "b", "c", "d"];
 /// Tag of the message that all ranks wait for.
-const NEWS: Tag = Tag(1);
+const AWAITED: Tag = Tag(1);
 /// Tag of the start messages.
 const READY: Tag = Tag(2);
 /// Where a lab's bridge is.
@@ -288,13 +288,13 @@ fn member() -> ExitCode {
         world.receive_into(&mut [0_u32], Rank(other), READY).expect("arrives");
     }
     println!("ready {rank} {}", std::process::id());
-    match world.receive_any_into(&mut [0_u8], Some(NEWS)) {
+    match world.receive_any_into(&mut [0_u8], Some(AWAITED)) {
         Err(Failure::PeerFailed(of)) => println!("notified {rank} {of} {}", now()),
         other => println!("strange {rank} {other:?}"),
     }
     // It keeps answering: the others must be notified of that death only.
     loop {
-        let _ = world.receive_any_into(&mut [0_u8], Some(NEWS));
+        let _ = world.receive_any_into(&mut [0_u8], Some(AWAITED));
     }
 }
 

@@ -10,16 +10,16 @@ use clap::{Parser, ValueEnum};
 use unisono::environment::GivenSegment;
 use unisono::{Failure, Rank, Tag, World};
 use unisono_shmem::host::file::{Mapping, reopen};
-use unisono_shmem::layout::{Area, SegmentLayout, PAGE, COMMUNICATOR_SLOTS};
+use unisono_shmem::layout::{Area, COMMUNICATOR_SLOTS, PAGE, SegmentLayout};
 use unisono_shmem::segment::{Segment, Site};
-use unisono_tests::collectives::{Collective, Form, Rounds, Trouble};
-use unisono_tests::harness::job::{Job, Remains, now};
+use unisono_tests::collectives::{Collective, Form, RoundError, Rounds};
+use unisono_tests::harness::job::{Job, Leftovers, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// Time limit for every other rank to end, as `docs/using.md` states.
 const BOUND: Duration = Duration::from_secs(2);
 /// How long the writer of garbage continues afterwards, if it does.
-const LINGERS: Duration = Duration::from_millis(300);
+const AFTER_WRITE: Duration = Duration::from_millis(300);
 /// Rounds before any garbage.
 const WARM: u32 = 2;
 /// Bytes of the messages: in an entry, in a ring's bulk, copied out of the other process, in the segment.
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
 
 fn judge(options: &Options) -> ExitCode {
     let mut random = fastrand::Rng::with_seed(options.seed);
-    let (before, began) = (Remains::now(), Instant::now());
+    let (before, began) = (Leftovers::now(), Instant::now());
     let mut report = Report::new(8, options.json);
     for (kind, _) in KINDS.into_iter().filter(|(_, kind)| options.kind.is_none_or(|only| only == *kind)) {
         let (mut times, mut well, mut harmed, mut stood) = (Vec::new(), 0, 0, 0);
@@ -165,7 +165,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
             ["wrote", at] => wrote = at.parse::<u128>().ok(),
             ["ended", _, at, stuck, why] => {
                 expected -= 1;
-                stood |= run.lingers && stuck.parse::<u128>().is_ok_and(|stuck| stuck >= LINGERS.as_millis() / 2);
+                stood |= run.lingers && stuck.parse::<u128>().is_ok_and(|stuck| stuck >= AFTER_WRITE.as_millis() / 2);
                 told.push((at.parse::<u128>().unwrap_or(u128::MAX), why != "missing"));
             }
             _ => return Err(format!("unexpected output of a rank: {line:?}")),
@@ -181,7 +181,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
 /// How a rank ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    Trouble(Trouble),
+    Collective(RoundError),
     Message(Failure),
     /// Messages with other bytes than were sent.
     Wrong,
@@ -192,7 +192,7 @@ fn member(options: &Options) -> ExitCode {
     let number = std::env::var("UNISONO_RANK").unwrap_or_default();
     if options.kind == Some(Kind::Early) && number == options.vandal.to_string() {
         println!("wrote {}", now());
-        come_early(options.seed);
+        write_early(options.seed);
         return ExitCode::SUCCESS;
     }
     let world = match World::join() {
@@ -223,18 +223,18 @@ fn member(options: &Options) -> ExitCode {
         for (collective, rounds) in &mut turns {
             let ended = match rounds.round(*collective, round) {
                 // The other ranks continue without knowing.
-                Ok(()) | Err(Trouble::Wrong(_)) => exchange(&world, round),
-                Err(trouble) => Err(End::Trouble(trouble)),
+                Ok(()) | Err(RoundError::Wrong(_)) => exchange(&world, round),
+                Err(trouble) => Err(End::Collective(trouble)),
             };
             if own.0 == options.vandal && due.is_some_and(|due| Instant::now() >= due) {
                 due = None;
                 println!("wrote {}", now());
-                vandalise(&world, options.kind.unwrap_or(Kind::Everywhere), &mut random);
+                write_garbage(&world, options.kind.unwrap_or(Kind::Everywhere), &mut random);
                 if !options.lingers {
                     std::process::exit(0);
                 }
                 std::thread::spawn(|| {
-                    std::thread::sleep(LINGERS);
+                    std::thread::sleep(AFTER_WRITE);
                     std::process::exit(0);
                 });
             }
@@ -257,12 +257,12 @@ fn member(options: &Options) -> ExitCode {
 const fn word(end: End) -> &'static str {
     use unisono::collective::CollectiveError;
     match end {
-        End::Trouble(Trouble::Failed(CollectiveError::Missing { .. })) => "missing",
-        End::Trouble(Trouble::Failed(CollectiveError::Corrupt { .. })) => "corrupt",
-        End::Trouble(Trouble::Failed(CollectiveError::Corrupted)) => "corrupted",
-        End::Trouble(Trouble::Failed(CollectiveError::Disagrees { .. })) => "disagrees",
-        End::Trouble(Trouble::Failed(_)) => "failed",
-        End::Trouble(Trouble::Wrong(_)) | End::Wrong => "wrong",
+        End::Collective(RoundError::Failed(CollectiveError::Missing { .. })) => "missing",
+        End::Collective(RoundError::Failed(CollectiveError::Corrupt { .. })) => "corrupt",
+        End::Collective(RoundError::Failed(CollectiveError::Corrupted)) => "corrupted",
+        End::Collective(RoundError::Failed(CollectiveError::Disagrees { .. })) => "disagrees",
+        End::Collective(RoundError::Failed(_)) => "failed",
+        End::Collective(RoundError::Wrong(_)) | End::Wrong => "wrong",
         End::Message(Failure::PeerFailed(_)) => "missing",
         End::Message(_) => "message",
     }
@@ -298,12 +298,12 @@ fn exchange(world: &World, round: u32) -> Result<(), End> {
 }
 
 /// Writes garbage everywhere while the others join; they never see this rank.
-fn come_early(seed: u64) {
+fn write_early(seed: u64) {
     let given: Option<GivenSegment> = std::env::var("UNISONO_SEGMENT").ok().and_then(|given| given.parse().ok());
     let Some(GivenSegment::Descriptor { number, holder }) = given else { return };
     let mut random = fastrand::Rng::with_seed(seed);
     let Ok(file) = reopen(number, holder) else { return };
-    let until = Instant::now() + LINGERS;
+    let until = Instant::now() + AFTER_WRITE;
     if let Ok((mapping, layout)) = Mapping::open(file.as_fd()) {
         let rest = Area { offset: PAGE, bytes: layout.bytes().min(1 << 24) - PAGE };
         while Instant::now() < until {
@@ -316,7 +316,7 @@ fn come_early(seed: u64) {
 }
 
 /// Writes the garbage.
-fn vandalise(world: &World, kind: Kind, random: &mut fastrand::Rng) {
+fn write_garbage(world: &World, kind: Kind, random: &mut fastrand::Rng) {
     let Some(node) = world.node() else { return };
     let (layout, own) = (node.layout(), node.local());
     // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at any time.
@@ -348,20 +348,22 @@ fn write(segment: Segment<'_>, area: Area, mut value: impl FnMut() -> u32) {
 /// The areas that a rank may write.
 fn own_areas(layout: &SegmentLayout, own: u32) -> Vec<Area> {
     let asleep = Area { offset: layout.sleep_words().offset + 4 * own as usize, bytes: 4 };
-    let mut areas: Vec<Area> =
-        [layout.rank_slot(own), layout.collective_area(own), layout.pool(own), Some(asleep)].into_iter().flatten().collect();
+    let mut areas: Vec<Area> = [layout.rank_slot(own), layout.collective_area(own), layout.pool(own), Some(asleep)]
+        .into_iter()
+        .flatten()
+        .collect();
     for other in 0..layout.sizes().ranks {
         // A ring begins with what its consumer writes.
         let tail = layout.ring(other, own).map(|ring| Area { offset: ring.offset, bytes: 128 });
         let rest = layout.ring(own, other).map(|ring| Area { offset: ring.offset + 128, bytes: ring.bytes - 128 });
         areas.extend(tail.into_iter().chain(rest));
     }
-    areas.extend((0..COMMUNICATOR_SLOTS).filter_map(|room| room_board(layout, room, own)));
+    areas.extend((0..COMMUNICATOR_SLOTS).filter_map(|room| slot_area(layout, room, own)));
     areas
 }
 
 /// A rank's collective area in a communicator slot.
-fn room_board(layout: &SegmentLayout, room: u32, rank: u32) -> Option<Area> {
+fn slot_area(layout: &SegmentLayout, room: u32, rank: u32) -> Option<Area> {
     let bytes = layout.sizes().communicator_slot as usize;
     layout.communicator_slot(room).map(|area| Area { offset: area.offset + rank as usize * bytes, bytes })
 }
@@ -373,7 +375,7 @@ fn busy(layout: &SegmentLayout) -> Vec<usize> {
     for rank in 0..ranks {
         let board = layout.collective_area(rank).map_or(0, |area| area.offset);
         starts.extend((0..6).map(|page| board + page * PAGE));
-        let room = room_board(layout, 0, rank).map_or(0, |area| area.offset);
+        let room = slot_area(layout, 0, rank).map_or(0, |area| area.offset);
         starts.extend((0..6).map(|page| room + page * PAGE));
         starts.extend(layout.rank_slot(rank).map(|area| area.offset));
         for other in (0..ranks).filter(|other| *other != rank) {

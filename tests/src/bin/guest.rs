@@ -10,7 +10,7 @@ use unisono_core::device::TxReason;
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
-use unisono_verbs::ud::{Domain, UdOptions as Ud, QueueChoice, adapters};
+use unisono_verbs::ud::{Domain, QueueChoice, UdOptions as Ud, adapters};
 
 /// Rounds of latencies in a turn of comparisons.
 const ROUNDS: usize = 3;
@@ -168,9 +168,9 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
             let [slept, busy] = verbs::interrupt(pair()?)?;
             println!("slept {} ms, {} µs of processor time", slept.as_millis(), busy.as_micros());
         }
-        Check::Lending => println!("{} postings were under way", verbs::lending(pair()?)?),
+        Check::Lending => println!("{} postings were under way", verbs::buffer_release(pair()?)?),
         Check::QueueFailure => println!("made anew {} times", verbs::queue_failure(pair()?)?),
-        Check::HalfMade => println!("refused up to {} pages", verbs::half_made(pair()?[0])?),
+        Check::HalfMade => println!("refused up to {} pages", verbs::failed_creation(pair()?[0])?),
         Check::Overrun => println!("overrun {} times", verbs::overrun(pair()?)?),
         Check::LinkFailure { interface } => {
             println!("traffic again after {} ms", verbs::link_failure(pair()?, interface)?.as_millis());
@@ -185,9 +185,9 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         }
         Check::Answer { contender, measure, adapter } => {
             let measure = Measure::ALL.into_iter().find(|one| one.name() == measure).ok_or("unknown measurement")?;
-            called(contender)?.answer(measure, adapter)?;
+            called(contender)?.serve(measure, adapter)?;
         }
-        Check::Stir => verbs::stir()?,
+        Check::Stir => verbs::wake_processors()?,
         Check::Memory => return memory(choices),
         Check::Footprint { known, active } => {
             let one = verbs::footprint(pair()?, *known, *active)?;

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono_core::collective::CollectiveKind;
-use unisono_core::schedule::{Algorithm, Spec, Plan};
-use unisono_tests::collectives::hockney::{Link, time};
+use unisono_core::schedule::{Algorithm, Plan, Spec};
+use unisono_tests::collectives::hockney::{LinkCost, time};
 use unisono_tests::harness::report::{Limit, Report};
 
 /// A message of b bytes takes α + β·b and occupies a port at either end. First holds gather, allgather and alltoall at
@@ -49,11 +49,13 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let mut report = Report::new(2, options.json);
     let started = Instant::now();
-    let link = Link { startup_ps: options.latency_ns * 1000, ps_per_byte: options.ps_per_byte };
+    let link = LinkCost { startup_ps: options.latency_ns * 1000, ps_per_byte: options.ps_per_byte };
     equations(&mut report, link);
     let mut works = Vec::new();
     for (i, &bytes) in options.bytes.iter().enumerate() {
-        for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+        for (verb, algorithm) in
+            CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+        {
             for &size in &options.ranks {
                 let call = Spec { segments: options.segments, ..Spec::new(verb, algorithm, size, options.ports) };
                 let steps = Plan::new(call).map(|plan| u64::from(plan.steps()) * u64::from(size));
@@ -86,7 +88,7 @@ struct Work {
 }
 
 /// In picoseconds. On all processors, the longest first.
-fn costs(works: &[Work], link: Link) -> Vec<u64> {
+fn costs(works: &[Work], link: LinkCost) -> Vec<u64> {
     let mut order: Vec<usize> = (0..works.len()).collect();
     order.sort_by_key(|i| Reverse(works[*i].steps));
     let (next, costs) = (AtomicUsize::new(0), Mutex::new(vec![0; works.len()]));
@@ -104,7 +106,7 @@ fn costs(works: &[Work], link: Link) -> Vec<u64> {
 }
 
 /// Every power of k + 1 up to 4096, k = 1 to 4: how many times differ from what the equations say.
-fn equations(report: &mut Report, link: Link) {
+fn equations(report: &mut Report, link: LinkCost) {
     const BYTES: u64 = 24;
     let (mut held, mut missed) = (0_u32, 0_u32);
     for ports in 1..=4_u8 {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, judge, print_sizes};
+use unisono_tests::bare_metal::mps2::{Outcome, Toolchain, check_run, check_symbols, print_sizes};
 
 const IMAGE: &str = "loopback";
 /// The emulated run takes about a second; a hung one is ended.
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn prove() -> Outcome<()> {
-    let bench = Bench::find()?;
+    let bench = Toolchain::find()?;
     let started = Instant::now();
     if bench.build(IMAGE, &["--cfg", "mutant=\"panic\""])?.is_some() {
         return Err("an image with a planted panic links: the check is blind".into());
@@ -43,7 +43,7 @@ fn prove() -> Outcome<()> {
     // One instruction takes 2⁵ ns of virtual time, about the board's 25 MHz, and sleeping takes no real time: every run
     // is the same run.
     let child = bench.start(&image, &["-M", "mps2-an386", "-icount", "shift=5,sleep=off"].map(str::to_owned))?;
-    judge(child, RUN_LIMIT)?;
+    check_run(child, RUN_LIMIT)?;
     println!("emulated         {:.2} s", started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -12,8 +12,8 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, World};
-use unisono_tests::collectives::{Collective, Rounds, Trouble};
-use unisono_tests::harness::job::{Job, Remains, now, processes};
+use unisono_tests::collectives::{Collective, RoundError, Rounds};
+use unisono_tests::harness::job::{Job, Leftovers, now, processes};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// Time limit for every survivor to report a death that the system or the launcher notices, as `docs/using.md` states.
@@ -178,7 +178,7 @@ fn plan(options: &Options) -> Vec<Run> {
 }
 
 fn judge(options: &Options) -> ExitCode {
-    let (runs, before, began) = (plan(options), Remains::now(), Instant::now());
+    let (runs, before, began) = (plan(options), Leftovers::now(), Instant::now());
     let labs = options.labs.max(1);
     let told: Vec<(Run, Result<Vec<f64>, String>)> = std::thread::scope(|scope| {
         let lab = |lab: usize| {
@@ -266,9 +266,9 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     let began = now();
     kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
-    let told = hear(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
+    let told = collect_reports(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
         ["reported", rank, of, name, at] => {
-            if of != run.victim.to_string() || name != run.collective.verb.name() {
+            if of != run.victim.to_string() || name != run.collective.kind.name() {
                 return Err(format!("rank {rank} reports rank {of} missing in {name}"));
             }
             Ok((rank.parse().ok(), at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(began) as f64 / 1e6)))
@@ -279,7 +279,7 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
 }
 
 /// Collects the reports of the survivors.
-fn hear(
+fn collect_reports(
     run: Run,
     job: &Job,
     until: Instant,
@@ -308,13 +308,13 @@ fn joining(run: Run, job: &Job, mark: &str) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     kill_process(victim, Signal::KILL).map_err(|error| error.to_string())?;
     let until = Instant::now() + ASSEMBLY + Duration::from_secs(3);
-    let told = hear(run, job, until, |words| match *words {
+    let told = collect_reports(run, job, until, |words| match *words {
         ["reported", rank, of, ..] if of == run.victim.to_string() => Ok((rank.parse().ok(), 0.0)),
         ["refused", rank, ..] => Ok((rank.parse().ok(), 0.0)),
         _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     });
     // Or the launcher ends the job.
-    told.or_else(|reason| if job.is_mute() { Ok(Vec::new()) } else { Err(reason) })
+    told.or_else(|reason| if job.is_output_closed() { Ok(Vec::new()) } else { Err(reason) })
 }
 
 fn await_rank(run: Run, mark: &str) -> Result<Pid, String> {
@@ -335,7 +335,7 @@ fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     // It may be gone already.
     let _ = kill_process(members[run.victim], Signal::KILL);
-    hear(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
+    collect_reports(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
         ["finished", rank] => Ok((rank.parse().ok(), 0.0)),
         ["reported", _, of, ..] if of == run.victim.to_string() => Ok((None, 0.0)),
         _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
@@ -384,13 +384,13 @@ fn member(options: &Options, part: Part) -> ExitCode {
         }
         if let Err(reason) = rounds.round(collective, round) {
             // The buffers of a failed collective belong to this rank again.
-            rounds.spoil();
+            rounds.scramble();
             trouble = Some(reason);
             break;
         }
     }
     match trouble {
-        Some(Trouble::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
+        Some(RoundError::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
             let of = on.group().world_rank(of).unwrap_or(of);
             println!("reported {rank} {of} {collective} {}", now());
         }

@@ -9,7 +9,7 @@ use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Handler, Config, Endpoint, ControlMessage, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Config, ControlMessage, Endpoint, Handler, Pools, Sender, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::time::Nanos;

@@ -17,9 +17,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 use std::{env, thread};
 
-use unisono_tests::model_checker::{Answer, Explorer, Report};
-use unisono_tests::models::catalogue::{BEYOND, Entry, Expected, MODELS, MUTANTS, find};
-use unisono_tests::models::mutant::{self, Outcome, Verdict, Workshop};
+use unisono_tests::model_checker::{Answer, ExplorationReport, Explorer};
+use unisono_tests::models::catalogue::{CatalogueEntry, Expected, MODELS, MUTANTS, TOO_LARGE, find};
+use unisono_tests::models::mutant::{self, MutantBuilder, Outcome, Verdict};
 use unisono_tests::sample::Sample;
 
 /// Explorations, or mutants, at a time.
@@ -117,7 +117,7 @@ fn explore_one(name: &str, explorer: Explorer, json: bool) -> bool {
     let Some(entry) = find(name) else {
         eprintln!(
             "no such model; there are: {}",
-            MODELS.iter().chain(BEYOND).map(|entry| entry.name).collect::<Vec<_>>().join(" ")
+            MODELS.iter().chain(TOO_LARGE).map(|entry| entry.name).collect::<Vec<_>>().join(" ")
         );
         return false;
     };
@@ -131,18 +131,26 @@ fn explore_one(name: &str, explorer: Explorer, json: bool) -> bool {
     is_expected(entry, &report)
 }
 
-fn is_expected(entry: &Entry, report: &Report) -> bool {
+fn is_expected(entry: &CatalogueEntry, report: &ExplorationReport) -> bool {
     match entry.expected {
         Expected::Holds => report.holds(),
         Expected::Fails => matches!(report.answer, Answer::Violated { .. }),
     }
 }
 
-fn row(entry: &Entry, report: &Report) -> String {
-    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } =
-        entry;
+fn row(entry: &CatalogueEntry, report: &ExplorationReport) -> String {
+    let CatalogueEntry {
+        name,
+        widths: (segments, bits),
+        time: (time, counts),
+        messages,
+        in_flight,
+        lifetime,
+        notes,
+        ..
+    } = entry;
     let lifetime = lifetime.map_or_else(|| "ever".to_owned(), |lifetime| lifetime.to_string());
-    let Report { states, transitions, depth, seconds, complete, .. } = report;
+    let ExplorationReport { states, transitions, depth, seconds, complete, .. } = report;
     let complete = if *complete { "yes" } else { "no" };
     let answer = answer(report);
     format!(
@@ -152,11 +160,19 @@ fn row(entry: &Entry, report: &Report) -> String {
 }
 
 /// As [`row`], for programs. Names and notes are plain text, which JSON escapes as Rust does.
-fn object(entry: &Entry, report: &Report) -> String {
-    let Entry { name, widths: (segments, bits), time: (time, counts), messages, in_flight, lifetime, notes, .. } =
-        entry;
+fn object(entry: &CatalogueEntry, report: &ExplorationReport) -> String {
+    let CatalogueEntry {
+        name,
+        widths: (segments, bits),
+        time: (time, counts),
+        messages,
+        in_flight,
+        lifetime,
+        notes,
+        ..
+    } = entry;
     let lifetime = lifetime.map_or_else(|| "null".to_owned(), |lifetime| lifetime.to_string());
-    let Report { states, transitions, depth, seconds, complete, .. } = report;
+    let ExplorationReport { states, transitions, depth, seconds, complete, .. } = report;
     let (answer, expected) = (answer(report), is_expected(entry, report));
     format!(
         "{{\"model\":{name:?},\"window\":{segments},\"bits\":{bits},\"time\":{time:?},\"counts\":{counts},\
@@ -172,7 +188,7 @@ fn verdict_object(met: bool, of: usize, seconds: f64) -> String {
 }
 
 /// One line.
-fn answer(report: &Report) -> String {
+fn answer(report: &ExplorationReport) -> String {
     match &report.answer {
         Answer::Holds => "holds".to_owned(),
         Answer::Violated { rule, trace } => format!("violated {} {rule}", trace.len()),
@@ -200,7 +216,7 @@ fn try_mutants(names: &[&str], sample: Sample, json: bool) -> bool {
     }
     let good = work(chosen.len(), |worker, i| {
         let (mutant, model) = chosen[i];
-        match Workshop::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
+        match MutantBuilder::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
             Ok(outcome) => report(&outcome, json),
             Err(error) => {
                 eprintln!("{mutant}: {error}");
@@ -240,7 +256,7 @@ mod tests {
 
     #[test]
     fn objects_hold_what_rows_hold() {
-        let report = Report {
+        let report = ExplorationReport {
             answer: Answer::Holds,
             states: 7,
             transitions: 9,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono_tests::harness::report::{Limit, Report};
-use unisono_tests::scenarios::schedules::{Choice, LENGTHS, Outcome, Work, run, works};
+use unisono_tests::scenarios::schedules::{LENGTHS, Outcome, Workload, WorkloadFilter, run, workloads};
 use unisono_udp::fault::{Faults, Probability};
 
 /// Collectives that one job runs.
@@ -51,10 +51,10 @@ fn main() -> ExitCode {
     let faults = Faults { loss, reorder, ..Faults::default() };
     let mut report = Report::new(3, options.json);
     let started = Instant::now();
-    let choice = Choice { ports: options.ports, one_in: options.one_in, seed: options.seed };
+    let choice = WorkloadFilter { ports: options.ports, one_in: options.one_in, seed: options.seed };
     // The longest first.
-    let all: Vec<Vec<Work>> = (1..=options.ranks).rev().map(|size| works(size, choice)).collect();
-    let lists: Vec<&[Work]> = all.iter().flat_map(|works| works.chunks(LIST)).collect();
+    let all: Vec<Vec<Workload>> = (1..=options.ranks).rev().map(|size| workloads(size, choice)).collect();
+    let lists: Vec<&[Workload]> = all.iter().flat_map(|works| works.chunks(LIST)).collect();
     let (next, sums) = (AtomicUsize::new(0), Mutex::new(vec![Outcome::default(); options.ranks as usize + 1]));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {

@@ -10,14 +10,14 @@ use clap::Parser;
 use rustix::process::{Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, World};
-use unisono_tests::collectives::{Collective, Rounds, Trouble};
+use unisono_tests::collectives::{Collective, RoundError, Rounds};
 use unisono_tests::harness::job::{Job, now};
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 /// Time limits for every survivor to be notified of a death, and to have the new communicator, as `docs/using.md`
 /// states.
-const TOLD: Duration = Duration::from_millis(1000);
-const ON: Duration = Duration::from_millis(2000);
+const NOTIFIED: Duration = Duration::from_millis(1000);
+const RECOVERED: Duration = Duration::from_millis(2000);
 const MEANS: [(&str, &[&str]); 3] =
     [("shared memory", &["--device", "shm"]), ("UDP", &["--device", "udp"]), ("two nodes", &["--nodes", "2"])];
 const PROGRESS: [&str; 3] = ["engine", "thread", "hybrid"];
@@ -68,7 +68,7 @@ fn judge(options: &Options) -> ExitCode {
     for (((i, (name, _)), well), times) in MEANS.iter().enumerate().zip(well).zip(&mut times) {
         let planned = (options.runs + MEANS.len() - 1 - i) / MEANS.len();
         report.figure("as_it_should", name, f64::from(well), "jobs", Limit::Least(planned as f64));
-        for ((what, times), bound) in ["told", "went_on"].into_iter().zip(times).zip([TOLD, ON]) {
+        for ((what, times), bound) in ["told", "went_on"].into_iter().zip(times).zip([NOTIFIED, RECOVERED]) {
             times.sort_by(f64::total_cmp);
             report.figure(&format!("{what}_p50"), name, quantile(times, 0.5), "ms", Limit::None);
             let most = Limit::Most(bound.as_secs_f64() * 1e3);
@@ -95,7 +95,7 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
         let killed = now();
         kill_process(members[victim], Signal::KILL).map_err(|error| error.to_string())?;
         let named = victim.to_string();
-        let (mut untold, mut expected, until) = (living.clone(), living.clone(), Instant::now() + 5 * ON);
+        let (mut untold, mut expected, until) = (living.clone(), living.clone(), Instant::now() + 5 * RECOVERED);
         let (mut first_named, mut first_revoked) = (u128::MAX, u128::MAX);
         let take = |from: &mut Vec<usize>, rank: &str| {
             from.iter().position(|one| one.to_string() == rank).map(|place| from.remove(place)).is_some()
@@ -151,10 +151,10 @@ fn member(bytes: usize) -> ExitCode {
             }
         };
         match trouble {
-            Trouble::Failed(CollectiveError::Missing { rank, .. }) => {
+            RoundError::Failed(CollectiveError::Missing { rank, .. }) => {
                 println!("reported {own} {} {}", now_on.group().world_rank(rank).unwrap_or(rank), now());
             }
-            Trouble::Failed(CollectiveError::Revoked) => println!("reported {own} revoked {}", now()),
+            RoundError::Failed(CollectiveError::Revoked) => println!("reported {own} revoked {}", now()),
             other => println!("strange {own} {other}"),
         }
         now_on.revoke();

@@ -12,7 +12,7 @@ use std::time::Instant;
 use clap::Parser;
 use unisono_core::device::{Device as _, DeviceQueue};
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_memory::records::Sizes as Records;
@@ -20,12 +20,12 @@ use unisono_memory::region::{Address, Regions};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::self_check::collectives;
-use unisono_shmem::device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS};
+use unisono_shmem::device::{DatagramBuffer, RingDevice, RingPair, SPARE_BUFFERS};
 use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::Occupant;
 use unisono_shmem::reduction_ops::ReduceOperation;
-use unisono_tests::bare_metal::mps2::{Bench, Outcome, check_symbols, end, sections};
+use unisono_tests::bare_metal::mps2::{Outcome, Toolchain, check_symbols, sections, wait_for_report};
 use unisono_tests::harness::report::{Limit, Report};
 
 const IMAGE: &str = "small";
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 fn prove(report: &mut Report) -> Outcome<()> {
-    let bench = Bench::find()?;
+    let bench = Toolchain::find()?;
     let image = bench.build(IMAGE, &[])?.ok_or_else(|| bench.explain_panics(IMAGE))?;
     check_symbols(&image)?;
     let sizes = SegmentSizes {
@@ -131,7 +131,7 @@ fn together(mapping: &Mapping, child: Child) -> Outcome<String> {
     let ended: Vec<Result<(), String>> =
         peers.into_iter().map(|peer| peer.join().unwrap_or_else(|_| Err("a peer panicked".to_owned()))).collect();
     // The image's error first: it may be the cause of the others.
-    let said = end(child, LIMIT)?;
+    let said = wait_for_report(child, LIMIT)?;
     ended.into_iter().collect::<Result<(), _>>()?;
     Ok(said)
 }

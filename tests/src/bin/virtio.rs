@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::Parser;
-use unisono_core::device::{TxReason, Device, DeviceQueue};
+use unisono_core::device::{Device, DeviceQueue, TxReason};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
@@ -28,7 +28,7 @@ use unisono_launcher::bare_metal::DONE;
 use unisono_memory::records::{Boxed, Sizes};
 use unisono_memory::region::Regions;
 use unisono_tests::bare_metal::build_image;
-use unisono_tests::bare_metal::frame_relay::{Counts, HOST, NODE, Relay};
+use unisono_tests::bare_metal::frame_relay::{FrameCounts, HOST, NODE, Relay};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_udp::fault::Probability;
 use unisono_udp::{Options as UdpOptions, Path, Udp};
@@ -80,14 +80,14 @@ fn text(error: impl core::fmt::Display) -> String {
 }
 
 /// The image in its emulator.
-struct Node {
+struct EmulatedNode {
     emulator: Child,
     lines: JoinHandle<Vec<String>>,
 }
 
-impl Node {
+impl EmulatedNode {
     /// Whether the image has ended. Fails if it ended with an error.
-    fn look(&mut self) -> Result<bool, String> {
+    fn has_ended(&mut self) -> Result<bool, String> {
         match self.emulator.try_wait().map_err(text)? {
             None => Ok(false),
             Some(status) if status.code() == Some(DONE) => Ok(true),
@@ -127,7 +127,7 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let emulator = started.map_err(|error| format!("{}: {error}", machine.emulator))?;
     drop(emulated);
     let lines = thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect());
-    let mut node = Node { emulator, lines };
+    let mut node = EmulatedNode { emulator, lines };
 
     // SAFETY: one thread uses the regions, none of which is freed before the device is gone.
     let mut regions = unsafe { Regions::new() };
@@ -148,9 +148,9 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
             Ok(false) => {}
         }
         bell.wait(Some(PAUSE));
-        match node.look() {
+        match node.has_ended() {
             Err(reason) => break Err(reason),
-            Ok(true) if transfer.is_over() => break Ok(()),
+            Ok(true) if transfer.is_complete() => break Ok(()),
             Ok(_) if began.elapsed() > LONGEST => break Err(format!("after {LONGEST:?}: {transfer:?}")),
             Ok(_) => {}
         }
@@ -163,7 +163,7 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let said = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let bytes = f64::from(options.bytes);
     let right = |name, hash: u64| if said(name) == Some(&format!("{hash:016x}")) { bytes } else { 0.0 };
-    for (of, right, Counts { carried, lost, .. }) in
+    for (of, right, FrameCounts { carried, lost, .. }) in
         [("host to node", right("received", sent), counts[0]), ("node to host", right("sent", received), counts[1])]
     {
         report.figure("bytes_right", of, right, "bytes", Limit::Least(BYTES.into()));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
-use unisono_tests::harness::cpu_latency::Awake;
+use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
 use unisono_tests::sample::Sample;
 use unisono_tests::vm::{Outcome, Parts, Task};
 
@@ -225,7 +225,7 @@ fn run(options: &Options) -> Outcome<bool> {
         if compares {
             command.insert_str(0, "/host/guest ");
         }
-        let _awake = compares.then(Awake::begin);
+        let _awake = compares.then(CpuLatencyRequest::begin);
         let limit = Duration::from_secs(options.limit);
         let task = Task { devices: options.devices, command: &command, limit, processor };
         let verdict = parts.boot(&task, |line| println!("{line}"))?;

@@ -33,7 +33,7 @@ impl Call<'_> {
 
     fn blocking(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
         let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
-        match self.collective.verb {
+        match self.collective.kind {
             CollectiveKind::Barrier => world.barrier(),
             CollectiveKind::Broadcast => world.broadcast_into(theirs, root),
             CollectiveKind::Gather => world.gather_into(mine, theirs, root),
@@ -51,7 +51,7 @@ impl Call<'_> {
     fn immediate(&self, mine: &[u32], theirs: &mut [u32]) -> Called {
         let (root, sum) = (self.root, SystemOperation::sum());
         self.world.scope(|scope| {
-            let request = match self.collective.verb {
+            let request = match self.collective.kind {
                 CollectiveKind::Barrier => scope.immediate_barrier(),
                 CollectiveKind::Broadcast => scope.immediate_broadcast_into(theirs, root),
                 CollectiveKind::Gather => scope.immediate_gather_into(mine, theirs, root),
@@ -71,7 +71,7 @@ impl Call<'_> {
     fn persistent(&self, mine: &mut [u32], theirs: &mut [u32]) -> Called {
         let (root, sum) = (self.root, SystemOperation::sum());
         self.world.scope(|scope| {
-            let request = match self.collective.verb {
+            let request = match self.collective.kind {
                 CollectiveKind::Barrier => {
                     let mut barrier = scope.persistent_barrier()?;
                     return (0..2).try_for_each(|_| {
@@ -101,7 +101,7 @@ impl Call<'_> {
 
     fn in_place(&self, data: &mut [u32]) -> Called {
         let (world, root, sum) = (self.world, self.root, SystemOperation::sum());
-        match self.collective.verb {
+        match self.collective.kind {
             CollectiveKind::Barrier | CollectiveKind::Broadcast => Ok(()),
             CollectiveKind::Gather => world.gather_in_place(data, root),
             CollectiveKind::Scatter => world.scatter_in_place(data, root),
@@ -122,7 +122,7 @@ impl Call<'_> {
         // Ranks other than the root have no blocks.
         let given = || Partition::new(mine, &counts, &self.starts[..size]);
         let is_root = rank == root;
-        match self.collective.verb {
+        match self.collective.kind {
             CollectiveKind::Gather if is_root => {
                 world.gather_varcount_into(mine, PartitionMut::new(theirs, &counts, &self.starts[..size])?, root)
             }
@@ -137,8 +137,15 @@ impl Call<'_> {
                 let places: Vec<usize> = (0..size).map(|of| of * own).collect();
                 world.all_to_all_varcount_into(&given()?, PartitionMut::new(theirs, &vec![own; size], &places)?)
             }
-            CollectiveKind::ReduceScatter => world.reduce_scatter_varcount_into(&given()?, theirs, SystemOperation::sum()),
-            CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan => Ok(()),
+            CollectiveKind::ReduceScatter => {
+                world.reduce_scatter_varcount_into(&given()?, theirs, SystemOperation::sum())
+            }
+            CollectiveKind::Barrier
+            | CollectiveKind::Broadcast
+            | CollectiveKind::Reduce
+            | CollectiveKind::Allreduce
+            | CollectiveKind::Scan
+            | CollectiveKind::Exscan => Ok(()),
         }
     }
 }

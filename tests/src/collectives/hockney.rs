@@ -9,13 +9,13 @@ use core::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use unisono_core::collective::{Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{Spec, BlockMap, Executor, Layout, StepOperation, Plan, Unsupported};
+use unisono_core::schedule::{BlockMap, Executor, Layout, Plan, Spec, StepOperation, Unsupported};
 
 /// The cost of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct LinkCost {
     /// α, in picoseconds.
     pub startup_ps: u64,
     /// β.
@@ -56,7 +56,7 @@ type Name = (u32, u32, u32);
 
 /// One side of a message that the other side has not reached.
 #[derive(Clone, Copy)]
-enum Half {
+enum PendingHalf {
     /// Its step, its port, its bytes.
     Sent(StepId, u8, u64),
     Received(StepId),
@@ -65,13 +65,13 @@ enum Half {
 struct Simulation<'l> {
     executors: Vec<Executor>,
     layout: Layout<'l>,
-    link: Link,
+    link: LinkCost,
     ports: Vec<[Busy; Plan::PORTS as usize]>,
-    halves: HashMap<Name, Half, RandomState>,
+    halves: HashMap<Name, PendingHalf, RandomState>,
     /// Messages that wait for a port, by sender, in the order of its steps; and the senders that wait for each
     /// receiver.
     waiting: Vec<BTreeMap<StepId, Message>>,
-    suitors: Vec<BTreeSet<u32>>,
+    blocked_senders: Vec<BTreeSet<u32>>,
     ends: BinaryHeap<Reverse<(u64, Message)>>,
     now: u64,
     cost: Cost,
@@ -81,12 +81,16 @@ struct Simulation<'l> {
 ///
 /// # Errors
 /// There is no such schedule.
-pub fn time(call: Spec, bytes: usize, link: Link) -> Result<Cost, Unsupported> {
+pub fn time(call: Spec, bytes: usize, link: LinkCost) -> Result<Cost, Unsupported> {
     let plans: Vec<Plan> =
         (0..call.size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call })).collect::<Result<_, _>>()?;
     let blocks = plans.first().map_or(1, Plan::blocks);
     let layout = match call.collective {
-        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter => {
+        CollectiveKind::Gather
+        | CollectiveKind::Scatter
+        | CollectiveKind::Allgather
+        | CollectiveKind::Alltoall
+        | CollectiveKind::ReduceScatter => {
             let (whole, one) = (BlockMap::equal(bytes, blocks), BlockMap::equal(bytes, 1));
             let (input, output) = match call.collective {
                 CollectiveKind::Gather | CollectiveKind::Allgather => (one, whole),
@@ -105,7 +109,7 @@ pub fn time(call: Spec, bytes: usize, link: Link) -> Result<Cost, Unsupported> {
         ports: vec![Default::default(); size],
         halves: HashMap::default(),
         waiting: vec![BTreeMap::new(); size],
-        suitors: vec![BTreeSet::new(); size],
+        blocked_senders: vec![BTreeSet::new(); size],
         ends: BinaryHeap::new(),
         now: 0,
         cost: Cost::default(),
@@ -141,7 +145,7 @@ impl Simulation<'_> {
                 self.executors[message.to as usize].handle_done(message.received);
                 polled.extend([message.from, message.to]);
                 ready.insert(message.from);
-                ready.append(&mut self.suitors[message.to as usize]);
+                ready.append(&mut self.blocked_senders[message.to as usize]);
             }
         }
     }
@@ -152,19 +156,23 @@ impl Simulation<'_> {
             match operation {
                 StepOperation::Send { to, port, key, from } => {
                     let bytes = self.layout.pieces(from).map(|piece| piece.bytes as u64).sum();
-                    self.meet((rank, to.0, key), Half::Sent(step, port, bytes), ready);
+                    self.match_halves((rank, to.0, key), PendingHalf::Sent(step, port, bytes), ready);
                 }
-                StepOperation::Receive { of, key, .. } => self.meet((of.0, rank, key), Half::Received(step), ready),
-                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => self.executors[rank as usize].handle_done(step),
+                StepOperation::Receive { of, key, .. } => {
+                    self.match_halves((of.0, rank, key), PendingHalf::Received(step), ready)
+                }
+                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => {
+                    self.executors[rank as usize].handle_done(step)
+                }
             }
         }
     }
 
-    fn meet(&mut self, name: Name, half: Half, ready: &mut BTreeSet<u32>) {
+    fn match_halves(&mut self, name: Name, half: PendingHalf, ready: &mut BTreeSet<u32>) {
         let (from, to, _) = name;
         match (self.halves.remove(&name), half) {
-            (Some(Half::Received(received)), Half::Sent(sent, port, bytes))
-            | (Some(Half::Sent(sent, port, bytes)), Half::Received(received)) => {
+            (Some(PendingHalf::Received(received)), PendingHalf::Sent(sent, port, bytes))
+            | (Some(PendingHalf::Sent(sent, port, bytes)), PendingHalf::Received(received)) => {
                 self.waiting[from as usize].insert(sent, Message { from, sent, to, received, port, bytes });
                 ready.insert(from);
             }
@@ -177,7 +185,7 @@ impl Simulation<'_> {
     /// Starts those of a rank's messages whose ports are free on both sides, in the order of its steps.
     fn start(&mut self, rank: u32) {
         let (ports, link, now) = (&mut self.ports, self.link, self.now);
-        let (suitors, ends, cost) = (&mut self.suitors, &mut self.ends, &mut self.cost);
+        let (suitors, ends, cost) = (&mut self.blocked_senders, &mut self.ends, &mut self.cost);
         self.waiting[rank as usize].retain(|_, message| {
             let port = usize::from(message.port);
             if ports[rank as usize][port].sending {
@@ -199,11 +207,11 @@ impl Simulation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Link, time};
+    use super::{LinkCost, time};
     use unisono_core::collective::CollectiveKind;
     use unisono_core::schedule::{Algorithm, Spec};
 
-    const LINK: Link = Link { startup_ps: 1_000_000, ps_per_byte: 100 };
+    const LINK: LinkCost = LinkCost { startup_ps: 1_000_000, ps_per_byte: 100 };
 
     /// Qian & Afsahi, equations 1, 3 and 5, at sizes that are powers of k + 1.
     #[test]

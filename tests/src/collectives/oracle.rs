@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 
 use half::{bf16, f16};
-use unisono::collective::{CollectiveError, Complex, Element, Located, SystemOperation, UserOperation};
+use unisono::collective::{CollectiveError, Complex, Element, SystemOperation, UserOperation, ValueIndex};
 use unisono::{Communicator, Rank};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -55,22 +55,22 @@ impl<'w> Oracle<'w> {
         self.of_matrices()
     }
 
-    fn of_type<T: Value>(&mut self) -> Result<(), CollectiveError> {
+    fn of_type<T: OracleElement>(&mut self) -> Result<(), CollectiveError> {
         for length in LENGTHS {
-            self.moves::<T>(length)?;
+            self.check_data_movement::<T>(length)?;
             for (name, operation, of_floats) in OPERATIONS {
                 if T::EPSILON.is_none() || of_floats {
-                    self.combines::<T>(name, operation, length)?;
+                    self.check_reductions::<T>(name, operation, length)?;
                 } else {
                     let refused = self.world.all_reduce_into(&[T::given(0, 0)], &mut [T::given(0, 0)], operation);
-                    self.judge(refused == Err(CollectiveError::Undefined), name);
+                    self.count(refused == Err(CollectiveError::Undefined), name);
                 }
             }
         }
         Ok(())
     }
 
-    fn judge(&mut self, right: bool, what: &str) {
+    fn count(&mut self, right: bool, what: &str) {
         self.compared += 1;
         if !right {
             self.wrong += 1;
@@ -78,12 +78,12 @@ impl<'w> Oracle<'w> {
         }
     }
 
-    fn is<T: PartialEq>(&mut self, found: &[T], expected: impl Fn(usize) -> T, what: &str) {
+    fn compare<T: PartialEq>(&mut self, found: &[T], expected: impl Fn(usize) -> T, what: &str) {
         let right = found.iter().enumerate().all(|(i, found)| *found == expected(i));
-        self.judge(right, what);
+        self.count(right, what);
     }
 
-    fn moves<T: Value>(&mut self, length: usize) -> Result<(), CollectiveError> {
+    fn check_data_movement<T: OracleElement>(&mut self, length: usize) -> Result<(), CollectiveError> {
         let (world, size) = (self.world, self.world.size());
         let (rank, whole, root) = (world.rank().0, length * size as usize, length as u32 % size);
         let own: Vec<T> = (0..length).map(|i| T::given(rank, i)).collect();
@@ -94,22 +94,22 @@ impl<'w> Oracle<'w> {
 
         let mut data = if rank == root { own.clone() } else { vec![none; length] };
         world.broadcast_into(&mut data, Rank(root))?;
-        self.is(&data, |i| T::given(root, i), "broadcast");
+        self.compare(&data, |i| T::given(root, i), "broadcast");
         world.gather_into(&own, if rank == root { &mut all[..] } else { &mut [] }, Rank(root))?;
-        self.is(&all, |i| if rank == root { of(i) } else { none }, "gather");
+        self.compare(&all, |i| if rank == root { of(i) } else { none }, "gather");
         world.scatter_into(if rank == root { &blocks[..] } else { &[] }, &mut part, Rank(root))?;
-        self.is(&part, |i| T::given(root, rank as usize * length + i), "scatter");
+        self.compare(&part, |i| T::given(root, rank as usize * length + i), "scatter");
         all.fill(none);
         world.all_gather_into(&own, &mut all)?;
-        self.is(&all, of, "all_gather");
+        self.compare(&all, of, "all_gather");
         all.fill(none);
         world.all_to_all_into(&blocks, &mut all)?;
         let block = length.max(1);
-        self.is(&all, |i| T::given((i / block) as u32, rank as usize * block + i % block), "all_to_all");
+        self.compare(&all, |i| T::given((i / block) as u32, rank as usize * block + i % block), "all_to_all");
         Ok(())
     }
 
-    fn combines<T: Value>(
+    fn check_reductions<T: OracleElement>(
         &mut self,
         name: &str,
         operation: SystemOperation,
@@ -126,7 +126,7 @@ impl<'w> Oracle<'w> {
             let mut all = vec![none; length * size as usize];
             world.all_gather_into(&into, &mut all)?;
             let alike = all.chunks(length.max(1)).all(|of| of.as_bytes() == into.as_bytes());
-            self.judge(alike, "all_reduce: bits of another rank");
+            self.count(alike, "all_reduce: bits of another rank");
         }
         let mut both = own.clone();
         world.all_reduce_in_place(&mut both, operation)?;
@@ -142,7 +142,7 @@ impl<'w> Oracle<'w> {
         into.fill(none);
         world.exclusive_scan_into(&own, &mut into, operation)?;
         if rank == 0 {
-            self.is(&into, |_| none, "exclusive_scan");
+            self.compare(&into, |_| none, "exclusive_scan");
         } else {
             self.combined(&into, 0, rank, name, "exclusive_scan");
         }
@@ -153,7 +153,7 @@ impl<'w> Oracle<'w> {
     }
 
     /// Checks that element i is the reduction of element `from` + i over the first `ranks` ranks.
-    fn combined<T: Value>(&mut self, found: &[T], from: usize, ranks: u32, name: &str, what: &str) {
+    fn combined<T: OracleElement>(&mut self, found: &[T], from: usize, ranks: u32, name: &str, what: &str) {
         let right = |(i, found): (usize, &T)| {
             let given = || (0..ranks).map(|rank| T::given(rank, from + i));
             let exactly = || given().reduce(|left, right| T::exactly(name, left, right)) == Some(*found);
@@ -168,7 +168,7 @@ impl<'w> Oracle<'w> {
             (found.wide() - expected).abs() <= most
         };
         let right = found.iter().enumerate().all(right);
-        self.judge(right, &format!("{what} by {name} of {}, {} elements,", core::any::type_name::<T>(), found.len()));
+        self.count(right, &format!("{what} by {name} of {}, {} elements,", core::any::type_name::<T>(), found.len()));
     }
 
     /// Whole numbers, so that sums and products are exact, and few values, so that some are equal.
@@ -176,10 +176,11 @@ impl<'w> Oracle<'w> {
         let (world, size) = (self.world, self.world.size());
         let rank = world.rank().0;
         let complex = |rank: u32, i: usize| {
-            let [re, im] = [0, 1].map(|part| <u8 as Value>::given(rank, 2 * i + part) % 3);
+            let [re, im] = [0, 1].map(|part| <u8 as OracleElement>::given(rank, 2 * i + part) % 3);
             Complex::new(f64::from(re) - 1.0, f64::from(im) - 1.0)
         };
-        let located = |rank: u32, i: usize| Located::new(i32::from(<i8 as Value>::given(rank, i) % 3), rank.into());
+        let located =
+            |rank: u32, i: usize| ValueIndex::new(i32::from(<i8 as OracleElement>::given(rank, i) % 3), rank.into());
         let plus = |l: Complex<f64>, r: Complex<f64>| Complex::new(l.re() + r.re(), l.im() + r.im());
         let times = |l: Complex<f64>, r: Complex<f64>| {
             Complex::new(l.re() * r.re() - l.im() * r.im(), l.re() * r.im() + l.im() * r.re())
@@ -191,23 +192,23 @@ impl<'w> Oracle<'w> {
                 (0..ranks).map(|rank| complex(rank, i)).reduce(f).unwrap_or_default()
             };
             world.all_reduce_into(&own, &mut into, SystemOperation::sum())?;
-            self.is(&into, |i| of(i, size, &plus), "all_reduce by sum of complex numbers");
+            self.compare(&into, |i| of(i, size, &plus), "all_reduce by sum of complex numbers");
             world.scan_into(&own, &mut into, SystemOperation::product())?;
-            self.is(&into, |i| of(i, rank + 1, &times), "scan by product of complex numbers");
+            self.compare(&into, |i| of(i, rank + 1, &times), "scan by product of complex numbers");
 
             let own: Vec<_> = (0..length).map(|i| located(rank, i)).collect();
-            let mut into = vec![Located::default(); length];
+            let mut into = vec![ValueIndex::default(); length];
             let given = |i: usize| (0..size).map(move |rank| located(rank, i));
             world.all_reduce_into(&own, &mut into, SystemOperation::min_location())?;
             let least = |i| given(i).min_by_key(|at| (at.value(), at.index())).unwrap_or_default();
-            self.is(&into, least, "all_reduce by least location");
+            self.compare(&into, least, "all_reduce by least location");
             let blocks: Vec<_> = (0..length * size as usize).map(|i| located(rank, i)).collect();
             world.reduce_scatter_block_into(&blocks, &mut into, SystemOperation::max_location())?;
             let most = |i| {
                 let at = given(rank as usize * length + i);
                 at.min_by_key(|at| (core::cmp::Reverse(at.value()), at.index())).unwrap_or_default()
             };
-            self.is(&into, most, "reduce_scatter by greatest location");
+            self.compare(&into, most, "reduce_scatter by greatest location");
         }
         Ok(())
     }
@@ -225,29 +226,29 @@ impl<'w> Oracle<'w> {
             let own: Vec<Matrix> = (0..length).map(|i| Matrix::given(rank, i)).collect();
             let mut into = vec![Matrix([0; 4]); length];
             world.all_reduce_into(&own, &mut into, product())?;
-            self.is(&into, |i| of(i, size), "all_reduce of matrices");
+            self.compare(&into, |i| of(i, size), "all_reduce of matrices");
             let root = length as u32 % size;
             into.fill(Matrix([0; 4]));
             world.reduce_into(&own, if rank == root { &mut into[..] } else { &mut [] }, product(), Rank(root))?;
-            self.is(&into, |i| if rank == root { of(i, size) } else { Matrix([0; 4]) }, "reduce of matrices");
+            self.compare(&into, |i| if rank == root { of(i, size) } else { Matrix([0; 4]) }, "reduce of matrices");
             world.scan_into(&own, &mut into, product())?;
-            self.is(&into, |i| of(i, rank + 1), "scan of matrices");
+            self.compare(&into, |i| of(i, rank + 1), "scan of matrices");
             let blocks: Vec<Matrix> = (0..length * size as usize).map(|i| Matrix::given(rank, i)).collect();
             world.reduce_scatter_block_into(&blocks, &mut into, product())?;
-            self.is(&into, |i| of(rank as usize * length + i, size), "reduce_scatter of matrices");
+            self.compare(&into, |i| of(rank as usize * length + i, size), "reduce_scatter of matrices");
 
-            let own: Vec<u64> = (0..length).map(|i| <u64 as Value>::given(rank, i)).collect();
+            let own: Vec<u64> = (0..length).map(|i| <u64 as OracleElement>::given(rank, i)).collect();
             let mut into = vec![0; length];
             world.all_reduce_into(&own, &mut into, largest())?;
-            let most = |i| (0..size).map(|rank| <u64 as Value>::given(rank, i)).max().unwrap_or(0);
-            self.is(&into, most, "all_reduce by a function");
+            let most = |i| (0..size).map(|rank| <u64 as OracleElement>::given(rank, i)).max().unwrap_or(0);
+            self.compare(&into, most, "all_reduce by a function");
         }
         Ok(())
     }
 }
 
 /// An element type of the oracle.
-trait Value: Element + PartialEq + Debug {
+trait OracleElement: Element + PartialEq + Debug {
     /// The next larger number's distance from 1, for floats.
     const EPSILON: Option<f64>;
     /// An element of a rank's contribution.
@@ -337,7 +338,7 @@ struct Matrix([u32; 4]);
 
 impl Matrix {
     fn given(rank: u32, element: usize) -> Self {
-        Self([0, 1, 2, 3].map(|i| <u32 as Value>::given(rank, 4 * element + i)))
+        Self([0, 1, 2, 3].map(|i| <u32 as OracleElement>::given(rank, 4 * element + i)))
     }
 
     fn times(&self, other: &Self) -> Self {

@@ -7,7 +7,7 @@ use unisono::{Communicator, Rank};
 use unisono_core::collective::CollectiveKind;
 
 use super::calls::Call;
-use super::{Collective, Form, Trouble};
+use super::{Collective, Form, RoundError};
 
 /// An element of a rank's contribution in a round.
 fn value(of: u32, round: u32, element: usize) -> u32 {
@@ -54,7 +54,7 @@ impl Round {
     fn lengths(&self) -> (usize, usize) {
         let (own, whole) = (self.own().len(), self.starts.last().copied().unwrap_or(0));
         let at_root = if self.rank == self.root { whole } else { 0 };
-        match self.collective.verb {
+        match self.collective.kind {
             CollectiveKind::Barrier => (0, 0),
             CollectiveKind::Broadcast => (0, whole),
             CollectiveKind::Gather => (own, at_root),
@@ -74,7 +74,7 @@ impl Round {
             ((0..ranks).fold(0_u32, |sum, of| sum.wrapping_add(value(of, self.number, element))), None)
         };
         let (root, own, size) = (self.root as usize, self.own(), self.starts.len() - 1);
-        match self.collective.verb {
+        match self.collective.kind {
             CollectiveKind::Barrier => (0, None),
             CollectiveKind::Broadcast => of(root, at),
             CollectiveKind::Gather | CollectiveKind::Allgather => {
@@ -101,7 +101,7 @@ impl<'w> Rounds<'w> {
     }
 
     /// Overwrites the buffers.
-    pub fn spoil(&mut self) {
+    pub fn scramble(&mut self) {
         self.mine.fill(0xdead_beef);
         self.theirs.fill(0xdead_beef);
     }
@@ -110,7 +110,7 @@ impl<'w> Rounds<'w> {
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn round(&mut self, collective: Collective, number: u32) -> Result<(), Trouble> {
+    pub fn round(&mut self, collective: Collective, number: u32) -> Result<(), RoundError> {
         let (world, rank, root) = (self.world, self.world.rank().0, number % self.world.size());
         let (size, is_varying) = (world.size() as usize, collective.form == Form::Varying);
         let start = |of: usize| if is_varying { self.count * of * of / (size * size) } else { self.count * of / size };
@@ -120,7 +120,7 @@ impl<'w> Rounds<'w> {
         let call = Call { world, collective, root: Rank(root), starts: &round.starts, refill: &refill };
         call.run(&mut self.mine, &mut self.theirs)?;
         let (own, (_, gets)) = (round.own(), round.lengths());
-        if self.theirs.len() > gets && collective.verb == CollectiveKind::Scatter {
+        if self.theirs.len() > gets && collective.kind == CollectiveKind::Scatter {
             // The root's own block has stayed in its place.
             self.theirs.copy_within(own, 0);
         }
@@ -129,7 +129,7 @@ impl<'w> Rounds<'w> {
     }
 
     fn prepare(&mut self, round: &Round) {
-        let (Collective { verb, form }, (gives, gets)) = (round.collective, round.lengths());
+        let (Collective { kind: verb, form }, (gives, gets)) = (round.collective, round.lengths());
         // A persistent collective is first started with the data of another round.
         let number = if form == Form::Persistent { !round.number } else { round.number };
         self.mine.resize(gives, 0);
@@ -141,7 +141,9 @@ impl<'w> Rounds<'w> {
         }
         if form == Form::InPlace {
             match verb {
-                CollectiveKind::Gather | CollectiveKind::Allgather if gets > 0 => self.theirs[round.own()].copy_from_slice(&self.mine),
+                CollectiveKind::Gather | CollectiveKind::Allgather if gets > 0 => {
+                    self.theirs[round.own()].copy_from_slice(&self.mine)
+                }
                 _ if gives > 0 => self.theirs.clone_from(&self.mine),
                 _ => {}
             }
@@ -149,14 +151,14 @@ impl<'w> Rounds<'w> {
     }
 
     /// Checks the first, a middle and the last element of the result.
-    fn sample(&self, expected: impl Fn(usize) -> (u32, Option<u32>)) -> Result<(), Trouble> {
+    fn sample(&self, expected: impl Fn(usize) -> (u32, Option<u32>)) -> Result<(), RoundError> {
         let last = self.theirs.len().saturating_sub(1);
         for block in 0..self.world.size() as usize {
             let block = block * self.theirs.len() / self.world.size() as usize;
             for at in [block, block + last / 7, last] {
                 let (right, of) = expected(at.min(last));
                 if self.theirs.get(at.min(last)).is_some_and(|found| *found != right) {
-                    return Err(Trouble::Wrong(of));
+                    return Err(RoundError::Wrong(of));
                 }
             }
         }

@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// The schedule of a collective over messages.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub struct Choice {
+pub struct LoggedSelection {
     /// Name of the collective, as in errors.
     pub collective: String,
     /// Name of the algorithm, as in overrides.
@@ -21,14 +21,14 @@ pub struct Choice {
     pub segments: u64,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for LoggedSelection {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, algorithm, ports, segments } = self;
         write!(to, "{collective}/{algorithm}/{ports}/{segments}")
     }
 }
 
-impl Choice {
+impl LoggedSelection {
     /// Parses the displayed form.
     pub fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split('/').collect();
@@ -40,9 +40,9 @@ impl Choice {
 
 /// All selections of a process since the log was installed.
 #[derive(Debug, Default)]
-pub struct Chosen(Mutex<BTreeSet<Choice>>);
+pub struct SelectionLog(Mutex<BTreeSet<LoggedSelection>>);
 
-impl Chosen {
+impl SelectionLog {
     /// Installs the log until the process ends.
     ///
     /// # Errors
@@ -54,12 +54,12 @@ impl Chosen {
     }
 
     /// The selections up to now.
-    pub fn all(&self) -> Vec<Choice> {
+    pub fn all(&self) -> Vec<LoggedSelection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
-impl Visit for Choice {
+impl Visit for LoggedSelection {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "collective" => value.clone_into(&mut self.collective),
@@ -79,13 +79,13 @@ impl Visit for Choice {
     fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
-impl Subscriber for &'static Chosen {
+impl Subscriber for &'static SelectionLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && metadata.fields().field("algorithm").is_some()
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut choice = Choice::default();
+        let mut choice = LoggedSelection::default();
         event.record(&mut choice);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(choice);
     }

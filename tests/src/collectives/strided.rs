@@ -15,14 +15,14 @@ const GAP: u64 = u64::MAX;
 
 /// A strided buffer, and the offsets of its elements.
 #[derive(Clone, Debug)]
-struct Strewn {
+struct StridedBuffer {
     data: Vec<u64>,
     count: usize,
     vector: Vector,
     at: Vec<usize>,
 }
 
-impl Strewn {
+impl StridedBuffer {
     /// `elements` elements in a random strided layout.
     fn new(elements: usize, random: &mut fastrand::Rng, given: impl Fn(usize) -> u64) -> Self {
         let mut part =
@@ -53,20 +53,20 @@ impl Strewn {
     }
 }
 
-impl AsView<u64> for Strewn {
+impl AsView<u64> for StridedBuffer {
     fn as_view(&self) -> View<'_, u64> {
         View::new(&self.data, self.count, self.vector).expect("within")
     }
 }
 
-impl AsViewMut<u64> for Strewn {
+impl AsViewMut<u64> for StridedBuffer {
     fn as_view_mut(&mut self) -> ViewMut<'_, u64> {
         ViewMut::new(&mut self.data, self.count, self.vector).expect("within, and apart")
     }
 }
 
 /// Element i of a rank's contribution.
-fn given(rank: u32, i: usize) -> u64 {
+fn contribution(rank: u32, i: usize) -> u64 {
     u64::from(rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64).wrapping_mul(0xd134_2543_de82_ef95) >> 1
 }
 
@@ -78,14 +78,14 @@ fn then(left: &u64, right: &u64) -> u64 {
 }
 
 /// Compares results of collectives with the expected ones.
-pub struct Views<'w> {
+pub struct StridedOracle<'w> {
     world: &'w Communicator,
     random: fastrand::Rng,
     compared: u64,
     wrong: u64,
 }
 
-impl fmt::Debug for Views<'_> {
+impl fmt::Debug for StridedOracle<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Views({} of {} wrong)", self.wrong, self.compared)
     }
@@ -135,7 +135,7 @@ macro_rules! each_in_place {
     }};
 }
 
-impl<'w> Views<'w> {
+impl<'w> StridedOracle<'w> {
     /// For this rank of a communicator; layouts differ from rank to rank.
     pub fn new(world: &'w Communicator, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed << 16 | u64::from(world.rank().0));
@@ -148,15 +148,15 @@ impl<'w> Views<'w> {
     /// That of a collective.
     pub fn run(mut self) -> Result<(u64, u64), CollectiveError> {
         for block in LENGTHS {
-            self.moves(block)?;
-            self.combines(block)?;
+            self.check_data_movement(block)?;
+            self.check_reductions(block)?;
             self.in_place(block)?;
             self.varying(block)?;
         }
         Ok((self.compared, self.wrong))
     }
 
-    fn judge(&mut self, right: bool, what: &str) {
+    fn count(&mut self, right: bool, what: &str) {
         self.compared += 1;
         if !right {
             self.wrong += 1;
@@ -170,12 +170,12 @@ impl<'w> Views<'w> {
         (rank, size, block as u32 % size, block * size as usize)
     }
 
-    fn moves(&mut self, block: usize) -> Result<(), CollectiveError> {
+    fn check_data_movement(&mut self, block: usize) -> Result<(), CollectiveError> {
         let (rank, _, root, whole) = self.place(block);
         let (is_root, root) = (rank == root, Rank(root));
-        let own = |i| given(rank, i);
-        let everyones = |i: usize| given((i / block.max(1)) as u32, i % block.max(1));
-        let for_me = |i: usize| given((i / block.max(1)) as u32, rank as usize * block + i % block.max(1));
+        let own = |i| contribution(rank, i);
+        let everyones = |i: usize| contribution((i / block.max(1)) as u32, i % block.max(1));
+        let for_me = |i: usize| contribution((i / block.max(1)) as u32, rank as usize * block + i % block.max(1));
         let none = |_: usize| GAP;
         let at_root = if is_root { whole } else { 0 };
         each_form!(
@@ -196,7 +196,7 @@ impl<'w> Views<'w> {
             (at_root, own),
             (block, none),
             (root),
-            |i| given(root.0, rank as usize * block + i)
+            |i| contribution(root.0, rank as usize * block + i)
         );
         each_form!(
             self,
@@ -218,22 +218,25 @@ impl<'w> Views<'w> {
             (),
             for_me
         );
-        each_in_place!(self, broadcast_into, immediate_broadcast_into, (block, own), (root), |i| given(root.0, i));
-        let mut data = Strewn::new(block, &mut self.random, own);
+        each_in_place!(self, broadcast_into, immediate_broadcast_into, (block, own), (root), |i| contribution(
+            root.0, i
+        ));
+        let mut data = StridedBuffer::new(block, &mut self.random, own);
         self.world.scope(|scope| {
             let mut request = scope.persistent_broadcast_into(&mut data, root)?;
             (0..2).try_for_each(|_| request.start().and_then(|()| request.wait()))
         })?;
-        self.judge(data.holds(|i| given(root.0, i)), "persistent broadcast");
+        self.count(data.holds(|i| contribution(root.0, i)), "persistent broadcast");
         Ok(())
     }
 
-    fn combines(&mut self, block: usize) -> Result<(), CollectiveError> {
+    fn check_reductions(&mut self, block: usize) -> Result<(), CollectiveError> {
         let (rank, size, root, whole) = self.place(block);
         let (at_root, root) = (if rank == root { block } else { 0 }, Rank(root));
-        let (own, none) = (|i| given(rank, i), |_: usize| GAP);
-        let sum = |ranks: u32, i| (0..ranks).fold(0, |sum: u64, rank| sum.wrapping_add(given(rank, i)));
-        let composed = |ranks: u32, i| (0..ranks).map(|rank| given(rank, i)).reduce(|l, r| then(&l, &r)).unwrap_or(GAP);
+        let (own, none) = (|i| contribution(rank, i), |_: usize| GAP);
+        let sum = |ranks: u32, i| (0..ranks).fold(0, |sum: u64, rank| sum.wrapping_add(contribution(rank, i)));
+        let composed =
+            |ranks: u32, i| (0..ranks).map(|rank| contribution(rank, i)).reduce(|l, r| then(&l, &r)).unwrap_or(GAP);
         let (add, compose) = (SystemOperation::sum(), UserOperation::associative(then));
         each_form!(
             self,
@@ -312,29 +315,29 @@ impl<'w> Views<'w> {
         let (rank, size, root, whole) = self.place(block);
         let (is_root, root) = (rank == root, Rank(root));
         let at_root = if is_root { whole } else { block };
-        let (own, of) = (|i| given(rank, i), |i: usize| (i / block.max(1), i % block.max(1)));
-        let composed = |ranks: u32, i| (0..ranks).map(|rank| given(rank, i)).reduce(|l, r| then(&l, &r));
+        let (own, of) = (|i| contribution(rank, i), |i: usize| (i / block.max(1), i % block.max(1)));
+        let composed = |ranks: u32, i| (0..ranks).map(|rank| contribution(rank, i)).reduce(|l, r| then(&l, &r));
         let compose = UserOperation::associative(then);
         // Blocks of other ranks hold filler.
-        let mine = |i: usize| if of(i).0 == rank as usize { given(rank, of(i).1) } else { 7 };
+        let mine = |i: usize| if of(i).0 == rank as usize { contribution(rank, of(i).1) } else { 7 };
         each_in_place!(
             self,
             gather_in_place,
             immediate_gather_in_place,
             (at_root, |i| if is_root { mine(i) } else { own(i) }),
             (root),
-            |i| if is_root { given(of(i).0 as u32, of(i).1) } else { own(i) }
+            |i| if is_root { contribution(of(i).0 as u32, of(i).1) } else { own(i) }
         );
         each_in_place!(self, scatter_in_place, immediate_scatter_in_place, (at_root, own), (root), |i| if is_root {
             own(i)
         } else {
-            given(root.0, rank as usize * block + i)
+            contribution(root.0, rank as usize * block + i)
         });
-        each_in_place!(self, all_gather_in_place, immediate_all_gather_in_place, (whole, mine), (), |i| given(
+        each_in_place!(self, all_gather_in_place, immediate_all_gather_in_place, (whole, mine), (), |i| contribution(
             of(i).0 as u32,
             of(i).1
         ));
-        each_in_place!(self, all_to_all_in_place, immediate_all_to_all_in_place, (whole, own), (), |i| given(
+        each_in_place!(self, all_to_all_in_place, immediate_all_to_all_in_place, (whole, own), (), |i| contribution(
             of(i).0 as u32,
             rank as usize * block + of(i).1
         ));
@@ -371,11 +374,11 @@ impl<'w> Views<'w> {
         let counts: Vec<usize> = (0..size as usize).map(|of| of % 3 * unit).collect();
         let at: Vec<usize> = (0..size as usize).map(|of| counts[..of].iter().sum()).collect();
         let (mine, whole) = (counts[rank as usize], counts.iter().sum());
-        let own = |i| given(rank, i);
+        let own = |i| contribution(rank, i);
         let everyones: Vec<u64> =
-            (0..size).flat_map(|of| (0..counts[of as usize]).map(move |i| given(of, i))).collect();
+            (0..size).flat_map(|of| (0..counts[of as usize]).map(move |i| contribution(of, i))).collect();
         for is_blocking in [true, false] {
-            let (data, mut all) = (Strewn::new(mine, &mut self.random, own), vec![GAP; whole]);
+            let (data, mut all) = (StridedBuffer::new(mine, &mut self.random, own), vec![GAP; whole]);
             let blocks = PartitionMut::new(&mut all, &counts, &at)?;
             one_form!(
                 world,
@@ -384,8 +387,8 @@ impl<'w> Views<'w> {
                 immediate_all_gather_varcount_into,
                 (&data, blocks)
             );
-            self.judge(all == everyones && data.holds(own), "all_gather_varcount_into");
-            let mut part = Strewn::new(mine, &mut self.random, |_| GAP);
+            self.count(all == everyones && data.holds(own), "all_gather_varcount_into");
+            let mut part = StridedBuffer::new(mine, &mut self.random, |_| GAP);
             let blocks = Partition::new(&everyones, &counts, &at)?;
             one_form!(
                 world,
@@ -394,8 +397,8 @@ impl<'w> Views<'w> {
                 immediate_scatter_varcount_into,
                 (&blocks, &mut part, Rank(root))
             );
-            self.judge(part.holds(own), "scatter_varcount_into");
-            let mut part = Strewn::new(mine, &mut self.random, |_| GAP);
+            self.count(part.holds(own), "scatter_varcount_into");
+            let mut part = StridedBuffer::new(mine, &mut self.random, |_| GAP);
             let greatest = SystemOperation::max();
             one_form!(
                 world,
@@ -404,7 +407,7 @@ impl<'w> Views<'w> {
                 immediate_reduce_scatter_varcount_into,
                 (&blocks, &mut part, greatest)
             );
-            self.judge(part.holds(own), "reduce_scatter_varcount_into");
+            self.count(part.holds(own), "reduce_scatter_varcount_into");
         }
         Ok(())
     }

@@ -2,23 +2,23 @@
 
 use std::collections::HashSet;
 
-use unisono_core::device::{Device, HEADER_ROOM, DeviceQueue};
+use unisono_core::device::{Device, DeviceQueue, HEADER_ROOM};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 
 use super::{
-    Breach, Fixture,
-    test_bench::{Bench, NODES, ROUTE, Route, pattern},
+    ContractViolation, Fixture,
+    test_bench::{NODES, ROUTE, Route, TestBench, pattern},
 };
 
-fn exchange_pattern<F: Fixture>(bench: &mut Bench<F>, head: usize, body: usize) -> Result<(), Breach> {
+fn exchange_pattern<F: Fixture>(bench: &mut TestBench<F>, head: usize, body: usize) -> Result<(), ContractViolation> {
     let bytes = pattern(head as u64, head + body);
     let arrival = bench.exchange(ROUTE, &bytes[..head], &bytes[head..])?;
     bench.device(0).release(arrival.slot);
     Ok(())
 }
 
-pub(super) fn every_length_arrives_byte_exact<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn every_length_arrives_byte_exact<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let mtu = bench.limits().mtu as usize;
     let mut lengths: Vec<usize> = (0..=HEADER_ROOM + 8).collect();
     lengths.extend((7..17).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
@@ -32,7 +32,7 @@ pub(super) fn every_length_arrives_byte_exact<F: Fixture>(bench: &mut Bench<F>) 
     Ok(())
 }
 
-pub(super) fn head_and_payload_are_gathered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn head_and_payload_are_gathered<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let mtu = bench.limits().mtu as usize;
     for head in (0..=HEADER_ROOM).step_by(3).chain([HEADER_ROOM]) {
         for body in [0, 1, 40, 64, 500, mtu - head] {
@@ -43,7 +43,9 @@ pub(super) fn head_and_payload_are_gathered<F: Fixture>(bench: &mut Bench<F>) ->
 }
 
 /// Runs of equal lengths with a shorter last one are what a socket may join; others it must not.
-pub(super) fn datagrams_of_one_flush_keep_their_bounds<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn datagrams_of_one_flush_keep_their_bounds<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     let limits = bench.limits();
     let longest = limits.mtu as usize;
     let mut lengths = vec![500, 500, 500, 120, 500, 500, 501, 64, 64, 64, 64, 32, 33, 8, 9];
@@ -67,7 +69,7 @@ pub(super) fn datagrams_of_one_flush_keep_their_bounds<F: Fixture>(bench: &mut B
             let contents = bench.contents(node, &arrival)?;
             bench.device(node).release(arrival.slot);
             if !sent.remove(&contents) {
-                return Err(Breach::Unexpected { head: arrival.head });
+                return Err(ContractViolation::Unexpected { head: arrival.head });
             }
         }
         bench.nothing_comes(node, DeviceQueue::Polled)?;
@@ -75,7 +77,7 @@ pub(super) fn datagrams_of_one_flush_keep_their_bounds<F: Fixture>(bench: &mut B
     Ok(())
 }
 
-pub(super) fn placed_bytes_land_exactly<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn placed_bytes_land_exactly<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let longest = (bench.limits().mtu as usize).min(4000);
     let bytes = pattern(5, longest);
     let arrival = bench.exchange(ROUTE, &bytes[..24], &bytes[24..])?;
@@ -104,7 +106,7 @@ pub(super) fn placed_bytes_land_exactly<F: Fixture>(bench: &mut Bench<F>) -> Res
         cursor += length;
         let found = bench.read(0, region, expected.len());
         if let Some(at) = (0..expected.len()).find(|&at| expected[at] != found[at]) {
-            return Err(Breach::Placed { at, expected: expected[at], found: found[at] });
+            return Err(ContractViolation::Placed { at, expected: expected[at], found: found[at] });
         }
     }
     bench.device(0).release(arrival.slot);
@@ -112,20 +114,22 @@ pub(super) fn placed_bytes_land_exactly<F: Fixture>(bench: &mut Bench<F>) -> Res
     Ok(())
 }
 
-pub(super) fn senders_are_distinguished<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn senders_are_distinguished<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for round in 0..4 {
         for from in 1..NODES {
             let arrival = bench.exchange(Route { from: from as usize, ..ROUTE }, &[from as u8, round, 9], &[])?;
             bench.device(0).release(arrival.slot);
             if arrival.senders != [from] {
-                return Err(Breach::Sender { sent: from, named: arrival.senders });
+                return Err(ContractViolation::Sender { sent: from, named: arrival.senders });
             }
         }
     }
     Ok(())
 }
 
-pub(super) fn posting_to_unknown_peer_is_lost_alone<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn posting_to_unknown_peer_is_lost_alone<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     for unknown in [NODES, NODES + 1000, u32::MAX] {
         let first = pattern(1, 300);
         let second = pattern(2, 300);
@@ -139,7 +143,7 @@ pub(super) fn posting_to_unknown_peer_is_lost_alone<F: Fixture>(bench: &mut Benc
             let contents = bench.contents(0, &arrival)?;
             bench.device(0).release(arrival.slot);
             if !sent.remove(&contents) {
-                return Err(Breach::Unexpected { head: arrival.head });
+                return Err(ContractViolation::Unexpected { head: arrival.head });
             }
         }
         bench.nothing_comes(0, DeviceQueue::Polled)?;

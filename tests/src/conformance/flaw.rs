@@ -1,12 +1,13 @@
 //! Devices broken on purpose: the suite must find every [`Flaw`], else it proves nothing.
 
 use unisono_core::device::{
-    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Memory, Received, Slot, Ticket, Token, Transmit, PathRequest,
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, Memory, PathRequest, Received, Slot, Ticket, Token,
+    Transmit, TxReason,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
-use super::{Fixture, Store};
+use super::{Fixture, TestMemory};
 
 /// A broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,9 +55,9 @@ pub enum Flaw {
     /// Arming raises no event.
     RaisesNothing,
     /// Path requests are not answered.
-    IgnoresWishes,
+    IgnoresPathRequests,
     /// A stale generation of a region still has an address.
-    ForgetsLives,
+    IgnoresGenerations,
 }
 
 /// A fixture whose devices all have the flaw.
@@ -139,8 +140,14 @@ impl<T: Token> Drop for FlawedToken<'_, T> {
     fn drop(&mut self) {
         if let (Flaw::PostsUnused, Some(token)) = (self.flaw, self.token.take()) {
             let to = PeerId(0);
-            let transmit =
-                Transmit { to, queue: DeviceQueue::Polled, header_bytes: 8, payload: None, solicited: false, reason: TxReason::First };
+            let transmit = Transmit {
+                to,
+                queue: DeviceQueue::Polled,
+                header_bytes: 8,
+                payload: None,
+                solicited: false,
+                reason: TxReason::First,
+            };
             token.post(&transmit, None);
         }
     }
@@ -255,7 +262,7 @@ impl<D: Device> Device for FlawedDevice<D> {
     }
 
     fn request_path(&mut self, wish: PathRequest) {
-        if self.flaw != Flaw::IgnoresWishes {
+        if self.flaw != Flaw::IgnoresPathRequests {
             self.device.request_path(wish);
         }
     }
@@ -271,14 +278,14 @@ impl<M: Memory> Memory for FlawedMemory<M> {
     fn address(&self, span: Span) -> Option<M::Address> {
         let latest = self.regions.iter().rev().find(|region| region.index() == span.region.index());
         let region = match (self.flaw, latest) {
-            (Flaw::ForgetsLives, Some(&region)) => region,
+            (Flaw::IgnoresGenerations, Some(&region)) => region,
             _ => span.region,
         };
         self.memory.address(Span { region, ..span })
     }
 }
 
-impl<M: Store> Store for FlawedMemory<M> {
+impl<M: TestMemory> TestMemory for FlawedMemory<M> {
     fn make(&mut self, bytes: usize) -> Region {
         let region = self.memory.make(bytes);
         self.regions.push(region);

@@ -23,7 +23,7 @@ impl AdapterFixture {
 
 impl Drop for AdapterFixture {
     fn drop(&mut self) {
-        let troubles = self.adapters.troubles();
+        let troubles = self.adapters.violations();
         assert!(troubles.is_empty() || thread::panicking(), "{troubles:#?}");
     }
 }

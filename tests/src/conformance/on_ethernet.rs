@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use unisono_core::device::{Armed, Device, DeviceQueue, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_ethernet::{
-    address_table::{Interface, Neighbour, Path},
+    address_table::{AddressEntry, Interface, Path},
     device::{Buffer, EthernetDevice, SPARE},
     smoltcp::wire::Ipv4Cidr,
 };
@@ -46,7 +46,7 @@ pub fn device(port: Port, number: u8, count: u8, holdable: usize) -> EthernetDev
         port: 7000 + u16::from(number),
     };
     // A test's devices live as long as it does.
-    let neighbours = vec![Neighbour::UNKNOWN; count.into()].leak();
+    let neighbours = vec![AddressEntry::UNKNOWN; count.into()].leak();
     let buffers = vec![Buffer::FREE; holdable + SPARE].leak();
     let mut device = EthernetDevice::new(port, own, neighbours, buffers).expect("an interface");
     for peer in 0..count {

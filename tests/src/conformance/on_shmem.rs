@@ -6,7 +6,7 @@ use std::{os::fd::AsFd, thread, time::Instant};
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_memory::region::{Address, Regions};
 use unisono_shmem::{
-    device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS},
+    device::{DatagramBuffer, RingDevice, RingPair, SPARE_BUFFERS},
     host::file::{Mapping, SegmentFile},
     layout::{SegmentLayout, SegmentSizes},
 };
@@ -39,9 +39,11 @@ impl Fixture for ShmemFixture {
         // SAFETY: the mapping is new, and each device gets its own ends below; the suite runs on one thread.
         let segment = unsafe { self.mapping.insert(mapping).segment() };
         let attach = |own| {
-            let pairs = (0..count).map(|peer| RingPair::new(segment, &layout, own, peer).expect("a rank of the segment"));
+            let pairs =
+                (0..count).map(|peer| RingPair::new(segment, &layout, own, peer).expect("a rank of the segment"));
             // A test's devices live as long as it does.
-            let (pairs, buffers) = (Vec::leak(pairs.collect()), vec![DatagramBuffer::FREE; self.holdable + SPARE_BUFFERS].leak());
+            let (pairs, buffers) =
+                (Vec::leak(pairs.collect()), vec![DatagramBuffer::FREE; self.holdable + SPARE_BUFFERS].leak());
             // SAFETY: the suite runs on one thread, and frees what its device is done with.
             (RingDevice::new(&layout, pairs, buffers), unsafe { Regions::new() })
         };

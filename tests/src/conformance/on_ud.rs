@@ -5,7 +5,7 @@ use core::time::Duration;
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::{Address, Regions};
-use unisono_verbs::ud::{Domain, UdOptions, Ud, Woken};
+use unisono_verbs::ud::{Domain, Ud, UdOptions, Woken};
 
 use super::{Fixture, real_time};
 

@@ -8,21 +8,23 @@ use unisono_core::{
 };
 
 use super::{
-    Breach, Fixture,
-    test_bench::{Bench, ROUTE, Route, pattern},
+    ContractViolation, Fixture,
+    test_bench::{ROUTE, Route, TestBench, pattern},
 };
 
 /// The ticket of a token that is dropped.
-fn peek<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue) -> Result<Ticket, Breach> {
+fn peek<F: Fixture>(bench: &mut TestBench<F>, lane: DeviceQueue) -> Result<Ticket, ContractViolation> {
     let ticket = bench.soon(|bench| bench.device(ROUTE.from).token(lane).map(|token| token.ticket()));
-    ticket.ok_or(Breach::NoToken(lane))
+    ticket.ok_or(ContractViolation::NoToken(lane))
 }
 
-const fn next_to(expected: Ticket, found: Ticket) -> Result<(), Breach> {
-    if expected.0 == found.0 { Ok(()) } else { Err(Breach::NotNext { expected, found }) }
+const fn next_to(expected: Ticket, found: Ticket) -> Result<(), ContractViolation> {
+    if expected.0 == found.0 { Ok(()) } else { Err(ContractViolation::NotNext { expected, found }) }
 }
 
-pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     let mut last = bench.device(ROUTE.from).completed(ROUTE.lane);
     for batch in [1, 2, 3, 16, 1, 40] {
         for _ in 0..batch {
@@ -31,14 +33,14 @@ pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(bench: &mut Bench<
             last = ticket;
             let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
             if !completed.is_within(last) {
-                return Err(Breach::Completed { before: last, found: completed });
+                return Err(ContractViolation::Completed { before: last, found: completed });
             }
         }
         bench.finish(ROUTE.from, ROUTE.lane, last)?;
         bench.device(ROUTE.from).flush(ROUTE.lane);
         let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
         if completed != last {
-            return Err(Breach::Completed { before: last, found: completed });
+            return Err(ContractViolation::Completed { before: last, found: completed });
         }
         while let Some(arrival) = bench.take(0, DeviceQueue::Polled) {
             bench.device(0).release(arrival.slot);
@@ -47,7 +49,7 @@ pub(super) fn tickets_are_contiguous_and_complete<F: Fixture>(bench: &mut Bench<
     Ok(())
 }
 
-pub(super) fn unused_token_posts_nothing<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn unused_token_posts_nothing<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for _ in 0..3 {
         let ticket = peek(bench, ROUTE.lane)?;
         let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
@@ -59,14 +61,14 @@ pub(super) fn unused_token_posts_nothing<F: Fixture>(bench: &mut Bench<F>) -> Re
         next_to(ticket, peek(bench, ROUTE.lane)?)?;
         let after = bench.device(ROUTE.from).completed(ROUTE.lane);
         if after != completed {
-            return Err(Breach::Completed { before: completed, found: after });
+            return Err(ContractViolation::Completed { before: completed, found: after });
         }
         bench.check_link(ROUTE)?;
     }
     Ok(())
 }
 
-pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let slots = bench.limits().receive_slots;
     for round in 0..3 {
         let mut missing = HashSet::new();
@@ -85,7 +87,7 @@ pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Resul
             let arrival = bench.next(0, DeviceQueue::Polled, 8)?;
             bench.device(0).release(arrival.slot);
             if !missing.remove(&arrival.head) {
-                return Err(Breach::Unexpected { head: arrival.head });
+                return Err(ContractViolation::Unexpected { head: arrival.head });
             }
         }
         bench.finish(ROUTE.from, ROUTE.lane, last)?;
@@ -95,21 +97,23 @@ pub(super) fn full_ring_loses_nothing<F: Fixture>(bench: &mut Bench<F>) -> Resul
 }
 
 /// Changes the payload as soon as its ticket is complete, even before the flush: the arriving bytes must not change.
-pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     let bytes = (bench.limits().mtu as usize).min(1000);
     for round in 0..8 {
         let (before, after) = (pattern(round, bytes), vec![0xff; bytes]);
         let region = bench.region(ROUTE.from, &before);
         let payload = Some(Span { region, offset: 0, bytes: bytes as u32 });
-        let mut posted = bench.try_post(ROUTE, &[], payload).ok_or(Breach::NoToken(ROUTE.lane))?;
-        let change = |bench: &mut Bench<F>| {
+        let mut posted = bench.try_post(ROUTE, &[], payload).ok_or(ContractViolation::NoToken(ROUTE.lane))?;
+        let change = |bench: &mut TestBench<F>| {
             let complete = posted.is_within(bench.device(ROUTE.from).completed(ROUTE.lane));
             complete.then(|| bench.overwrite(ROUTE.from, region, &after))
         };
         if change(bench).is_none() {
             bench.device(ROUTE.from).flush(ROUTE.lane);
             let completed = bench.device(ROUTE.from).completed(ROUTE.lane);
-            bench.soon(change).ok_or(Breach::Unfinished { posted, completed })?;
+            bench.soon(change).ok_or(ContractViolation::Unfinished { posted, completed })?;
         }
         posted = bench.device(ROUTE.from).completed(ROUTE.lane);
         bench.finish(ROUTE.from, ROUTE.lane, posted)?;
@@ -121,7 +125,9 @@ pub(super) fn payload_may_change_after_its_ticket<F: Fixture>(bench: &mut Bench<
     Ok(())
 }
 
-pub(super) fn queues_count_their_tickets_separately<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn queues_count_their_tickets_separately<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     let interrupt = Route { lane: DeviceQueue::Interrupt, at: DeviceQueue::Interrupt, ..ROUTE };
     for posted in [ROUTE, interrupt, ROUTE, ROUTE] {
         let before = [peek(bench, DeviceQueue::Polled)?, peek(bench, DeviceQueue::Interrupt)?];

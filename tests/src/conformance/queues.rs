@@ -5,8 +5,8 @@ use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
 use super::{
-    Breach, Fixture,
-    test_bench::{Bench, NODES, ROUTE, Route},
+    ContractViolation, Fixture,
+    test_bench::{NODES, ROUTE, Route, TestBench},
 };
 
 const LANES: [DeviceQueue; 2] = [DeviceQueue::Polled, DeviceQueue::Interrupt];
@@ -16,16 +16,16 @@ const EVENT_NS: u64 = 1_000_000_000;
 /// After this long a datagram has arrived.
 const SETTLE_NS: u64 = 1_000_000;
 
-pub(super) fn queues_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn queues_are_separate<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for lane in LANES {
         for at in LANES {
             bench.send(Route { lane, at, ..ROUTE }, &[at as u8; 20], &[])?;
             let other = LANES[1 - at as usize];
             let arrival = bench.soon(|bench| {
-                let wrong = bench.take(0, other).map(|_| Err(Breach::WrongLane(other)));
+                let wrong = bench.take(0, other).map(|_| Err(ContractViolation::WrongLane(other)));
                 wrong.or_else(|| bench.take(0, at).map(Ok))
             });
-            let arrival = arrival.ok_or(Breach::Missing { bytes: 20 })??;
+            let arrival = arrival.ok_or(ContractViolation::Missing { bytes: 20 })??;
             bench.compare(0, &arrival, &[at as u8; 20])?;
             bench.device(0).release(arrival.slot);
         }
@@ -34,35 +34,35 @@ pub(super) fn queues_are_separate<F: Fixture>(bench: &mut Bench<F>) -> Result<()
 }
 
 /// The lanes that the device has.
-fn lanes<F: Fixture>(bench: &Bench<F>) -> &'static [DeviceQueue] {
+fn lanes<F: Fixture>(bench: &TestBench<F>) -> &'static [DeviceQueue] {
     if bench.limits().interrupts { &LANES } else { &LANES[..1] }
 }
 
 /// Polls and arms until the lane is armed, as a process does before sleeping.
-fn arm_when_empty<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue) -> Result<(), Breach> {
+fn arm_when_empty<F: Fixture>(bench: &mut TestBench<F>, lane: DeviceQueue) -> Result<(), ContractViolation> {
     let armed = bench.soon(|bench| match bench.take(0, lane) {
-        Some(arrival) => Some(Err(Breach::Unexpected { head: arrival.head })),
+        Some(arrival) => Some(Err(ContractViolation::Unexpected { head: arrival.head })),
         None => (bench.device(0).arm(lane) == Armed::Armed).then_some(Ok(())),
     });
-    armed.unwrap_or(Err(Breach::NeverArmed(lane)))
+    armed.unwrap_or(Err(ContractViolation::NeverArmed(lane)))
 }
 
 /// Arms the queue and, unless a datagram waits, waits for the event.
-fn sleep<F: Fixture>(bench: &mut Bench<F>, lane: DeviceQueue, round: u32) -> Result<(), Breach> {
+fn sleep<F: Fixture>(bench: &mut TestBench<F>, lane: DeviceQueue, round: u32) -> Result<(), ContractViolation> {
     let armed = bench.device(0).arm(lane);
     if armed == Armed::Armed && !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
-        return Err(Breach::WakeUpLost { lane, round });
+        return Err(ContractViolation::WakeUpLost { lane, round });
     }
     Ok(())
 }
 
-pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for &lane in lanes(bench) {
         for round in 0..5 {
             arm_when_empty(bench, lane)?;
             bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
             if !bench.fixture.wait(&mut bench.nodes[0].0, lane, EVENT_NS) {
-                return Err(Breach::WakeUpLost { lane, round });
+                return Err(ContractViolation::WakeUpLost { lane, round });
             }
             let arrival = bench.next(0, lane, 8)?;
             bench.device(0).release(arrival.slot);
@@ -71,7 +71,9 @@ pub(super) fn armed_lane_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Re
     Ok(())
 }
 
-pub(super) fn waiting_datagram_is_reported_or_raises_an_event<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn waiting_datagram_is_reported_or_raises_an_event<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
     for &lane in lanes(bench) {
         for round in 0..5 {
             bench.send(Route { at: lane, ..ROUTE }, &[1; 8], &[])?;
@@ -90,7 +92,7 @@ pub(super) fn waiting_datagram_is_reported_or_raises_an_event<F: Fixture>(bench:
 
 /// Sends a datagram and arms the queue at different moments of its way: either arming reports that it waits, or the
 /// event is raised.
-pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for &lane in lanes(bench) {
         for round in 0..120 {
             bench.send(Route { at: lane, ..ROUTE }, &[round as u8; 8], &[])?;
@@ -107,23 +109,27 @@ pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut Bench<F>) -> Result<(),
     Ok(())
 }
 
-pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let mtu = bench.limits().mtu;
     for (wish, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
         let peer = PeerId(wish);
         bench.device(0).request_path(PathRequest::Resolve(peer));
         let answer = bench.soon(|bench| bench.device(0).poll_event());
         let right = match answer {
-            Some(DeviceEvent::Path { peer: answered, mtu: path }) => known && answered == peer && path > 0 && path <= mtu,
+            Some(DeviceEvent::Path { peer: answered, mtu: path }) => {
+                known && answered == peer && path > 0 && path <= mtu
+            }
             Some(DeviceEvent::NoPath(answered)) => !known && answered == peer,
             Some(DeviceEvent::Down | DeviceEvent::Up) | None => false,
         };
         if !right {
-            return Err(Breach::Wish { found: format!("Resolve({peer:?}) was answered by {answer:?}") });
+            return Err(ContractViolation::PathRequest {
+                found: format!("Resolve({peer:?}) was answered by {answer:?}"),
+            });
         }
         bench.device(0).request_path(PathRequest::Forget(peer));
         if let Some(fact) = bench.device(0).poll_event() {
-            return Err(Breach::Wish { found: format!("Forget({peer:?}) was answered by {fact:?}") });
+            return Err(ContractViolation::PathRequest { found: format!("Forget({peer:?}) was answered by {fact:?}") });
         }
     }
     // A path that was forgotten carries datagrams again when it is asked for.
@@ -132,17 +138,19 @@ pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut Bench<F>) -> Re
     for node in 0..2 {
         let answer = bench.soon(|bench| bench.device(node).poll_event());
         if !matches!(answer, Some(DeviceEvent::Path { .. })) {
-            return Err(Breach::Wish { found: format!("a forgotten path came back as {answer:?}") });
+            return Err(ContractViolation::PathRequest { found: format!("a forgotten path came back as {answer:?}") });
         }
     }
     bench.check_link(ROUTE)
 }
 
-pub(super) fn dead_and_foreign_spans_have_no_address<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
-    let check = |bench: &mut Bench<F>, region, offset, bytes, expected| {
+pub(super) fn dead_and_foreign_spans_have_no_address<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
+    let check = |bench: &mut TestBench<F>, region, offset, bytes, expected| {
         let span = Span { region, offset, bytes };
         let found = bench.nodes[0].1.address(span).is_some();
-        if found == expected { Ok(()) } else { Err(Breach::Address { span, expected }) }
+        if found == expected { Ok(()) } else { Err(ContractViolation::Address { span, expected }) }
     };
     let region = bench.region(0, &[1; 100]);
     for (offset, bytes) in [(0, 100), (0, 1), (99, 1), (50, 50)] {

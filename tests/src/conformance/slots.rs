@@ -5,12 +5,17 @@ use std::collections::HashSet;
 use unisono_core::device::{Device, DeviceQueue, Slot};
 
 use super::{
-    Breach, Fixture,
-    test_bench::{Arrival, Bench, ROUTE, pattern},
+    ContractViolation, Fixture,
+    test_bench::{Arrival, ROUTE, TestBench, pattern},
 };
 
 /// Posts numbered datagrams of `bytes` bytes and waits until they are sent.
-fn send_numbered<F: Fixture>(bench: &mut Bench<F>, first: u32, count: u32, bytes: usize) -> Result<(), Breach> {
+fn send_numbered<F: Fixture>(
+    bench: &mut TestBench<F>,
+    first: u32,
+    count: u32,
+    bytes: usize,
+) -> Result<(), ContractViolation> {
     let body = vec![0x11; bytes.saturating_sub(4)];
     let mut last = None;
     for number in first..first + count {
@@ -20,26 +25,31 @@ fn send_numbered<F: Fixture>(bench: &mut Bench<F>, first: u32, count: u32, bytes
 }
 
 /// Receives and releases numbered datagrams until `count` came; each number of `first..first + count` once.
-fn receive_numbered<F: Fixture>(bench: &mut Bench<F>, first: u32, count: u32, bytes: usize) -> Result<(), Breach> {
+fn receive_numbered<F: Fixture>(
+    bench: &mut TestBench<F>,
+    first: u32,
+    count: u32,
+    bytes: usize,
+) -> Result<(), ContractViolation> {
     let mut missing: HashSet<u32> = (first..first + count).collect();
     while !missing.is_empty() {
         let found = count as usize - missing.len();
         let Ok(arrival) = bench.next(0, DeviceQueue::Polled, bytes) else {
-            return Err(Breach::TooFew { expected: count as usize, found });
+            return Err(ContractViolation::TooFew { expected: count as usize, found });
         };
         bench.device(0).release(arrival.slot);
         if arrival.bytes != bytes {
-            return Err(Breach::Length { expected: bytes, found: arrival.bytes });
+            return Err(ContractViolation::Length { expected: bytes, found: arrival.bytes });
         }
         let number = arrival.head.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         if !number.is_some_and(|number| missing.remove(&number)) {
-            return Err(Breach::Unexpected { head: arrival.head });
+            return Err(ContractViolation::Unexpected { head: arrival.head });
         }
     }
     Ok(())
 }
 
-pub(super) fn receive_slots_fill_without_loss<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn receive_slots_fill_without_loss<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let limits = bench.limits();
     for bytes in [limits.mtu as usize, 32] {
         send_numbered(bench, 0, limits.receive_slots, bytes)?;
@@ -49,7 +59,7 @@ pub(super) fn receive_slots_fill_without_loss<F: Fixture>(bench: &mut Bench<F>) 
     Ok(())
 }
 
-pub(super) fn released_slots_serve_again<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn released_slots_serve_again<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let slots = bench.limits().receive_slots;
     let batch = slots.div_ceil(2);
     for round in 0..9 {
@@ -64,7 +74,7 @@ pub(super) fn released_slots_serve_again<F: Fixture>(bench: &mut Bench<F>) -> Re
 }
 
 /// Receives and releases what waits, until nothing comes any more.
-fn drain<F: Fixture>(bench: &mut Bench<F>) -> usize {
+fn drain<F: Fixture>(bench: &mut TestBench<F>) -> usize {
     let mut drained = 0;
     loop {
         while let Some(arrival) = bench.take(0, DeviceQueue::Polled) {
@@ -78,7 +88,7 @@ fn drain<F: Fixture>(bench: &mut Bench<F>) -> usize {
     }
 }
 
-pub(super) fn slots_in_use_are_distinct<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn slots_in_use_are_distinct<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let count = bench.limits().receive_slots.min(4);
     for round in 0..10 {
         send_numbered(bench, 0, count, 100)?;
@@ -86,7 +96,7 @@ pub(super) fn slots_in_use_are_distinct<F: Fixture>(bench: &mut Bench<F>) -> Res
         for _ in 0..count {
             let arrival = bench.next(0, DeviceQueue::Polled, 100)?;
             if arrivals.iter().any(|other| other.slot == arrival.slot) {
-                return Err(Breach::SharedSlot(arrival.slot));
+                return Err(ContractViolation::SharedSlot(arrival.slot));
             }
             arrivals.push(arrival);
         }
@@ -101,7 +111,7 @@ pub(super) fn slots_in_use_are_distinct<F: Fixture>(bench: &mut Bench<F>) -> Res
     Ok(())
 }
 
-pub(super) fn held_datagrams_outlive_an_overrun<F: Fixture>(bench: &mut Bench<F>) -> Result<(), Breach> {
+pub(super) fn held_datagrams_outlive_an_overrun<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let limits = bench.limits();
     let bytes = (limits.mtu as usize).min(700);
     let mut held = Vec::new();
@@ -120,7 +130,7 @@ pub(super) fn held_datagrams_outlive_an_overrun<F: Fixture>(bench: &mut Bench<F>
     let found = drain(bench);
     let expected = limits.receive_slots as usize;
     if found < expected {
-        return Err(Breach::TooFew { expected, found });
+        return Err(ContractViolation::TooFew { expected, found });
     }
     check_held(bench, &held)?;
     // Given back from the middle out, the others keep their bytes.
@@ -137,17 +147,17 @@ pub(super) fn held_datagrams_outlive_an_overrun<F: Fixture>(bench: &mut Bench<F>
     receive_numbered(bench, 0, all, 40)
 }
 
-fn check_held<F: Fixture>(bench: &mut Bench<F>, held: &[(Slot, Vec<u8>)]) -> Result<(), Breach> {
+fn check_held<F: Fixture>(bench: &mut TestBench<F>, held: &[(Slot, Vec<u8>)]) -> Result<(), ContractViolation> {
     for (index, (slot, expected)) in held.iter().enumerate() {
         if held[..index].iter().any(|(other, _)| other == slot) {
-            return Err(Breach::SharedSlot(*slot));
+            return Err(ContractViolation::SharedSlot(*slot));
         }
         let arrival = Arrival::of(&bench.device(0).held(*slot));
         if arrival.slot != *slot {
-            return Err(Breach::Renamed { before: *slot, found: arrival.slot });
+            return Err(ContractViolation::Renamed { before: *slot, found: arrival.slot });
         }
         if arrival.senders != [ROUTE.from as u32] {
-            return Err(Breach::Sender { sent: ROUTE.from as u32, named: arrival.senders });
+            return Err(ContractViolation::Sender { sent: ROUTE.from as u32, named: arrival.senders });
         }
         bench.compare(0, &arrival, expected)?;
     }

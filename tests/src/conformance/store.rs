@@ -9,7 +9,7 @@ use unisono_memory::region::Regions;
 use crate::{mlx5::adapter::AdapterMemory, sim::SimMemory};
 
 /// Memory whose regions the suite creates, writes and reads.
-pub trait Store: Memory {
+pub trait TestMemory: Memory {
     /// A new region of zeros.
     fn make(&mut self, bytes: usize) -> Region;
     /// Retires a region.
@@ -20,7 +20,7 @@ pub trait Store: Memory {
     fn read(&mut self, region: Region, offset: usize, bytes: usize) -> Vec<u8>;
 }
 
-impl Store for Regions {
+impl TestMemory for Regions {
     fn make(&mut self, bytes: usize) -> Region {
         self.allocate(bytes).expect("a region of a test is small")
     }
@@ -48,7 +48,7 @@ impl Store for Regions {
     }
 }
 
-impl Store for SimMemory {
+impl TestMemory for SimMemory {
     fn make(&mut self, bytes: usize) -> Region {
         Self::make(self, bytes)
     }
@@ -67,7 +67,7 @@ impl Store for SimMemory {
     }
 }
 
-impl Store for AdapterMemory {
+impl TestMemory for AdapterMemory {
     fn make(&mut self, bytes: usize) -> Region {
         Self::make(self, bytes)
     }

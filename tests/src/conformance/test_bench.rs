@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
-use unisono_core::device::{TxReason, Device, HEADER_ROOM, DeviceQueue, Limits, Memory, Received, Slot, Ticket, Token, Transmit};
+use unisono_core::device::{
+    Device, DeviceQueue, HEADER_ROOM, Limits, Memory, Received, Slot, Ticket, Token, Transmit, TxReason,
+};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
-use super::{Breach, Fixture, Store};
+use super::{ContractViolation, Fixture, TestMemory};
 
 /// Longest wait for what must happen.
 const BOUND_NS: u64 = 1_000_000_000;
@@ -61,24 +63,24 @@ impl Arrival {
 }
 
 /// User memory borrowed by a posting.
-struct Lent {
+struct BorrowedBuffer {
     node: usize,
     region: Region,
 }
 
-pub(super) struct Bench<F: Fixture> {
+pub(super) struct TestBench<F: Fixture> {
     pub(super) fixture: F,
     pub(super) nodes: Vec<(F::Device, F::Memory)>,
-    lent: Vec<Lent>,
+    borrowed: Vec<BorrowedBuffer>,
     /// All exchanged datagrams: a faulty link may duplicate them.
     history: HashSet<Vec<u8>>,
 }
 
-impl<F: Fixture> Bench<F> {
+impl<F: Fixture> TestBench<F> {
     pub(super) fn new(mut fixture: F) -> Self {
         let nodes = fixture.connect(NODES);
         assert_eq!(nodes.len(), NODES as usize, "the fixture makes as many devices as it is asked for");
-        Self { fixture, nodes, lent: Vec::new(), history: HashSet::new() }
+        Self { fixture, nodes, borrowed: Vec::new(), history: HashSet::new() }
     }
 
     pub(super) fn is_faulty(&self) -> bool {
@@ -113,9 +115,9 @@ impl<F: Fixture> Bench<F> {
         self.nodes[node].1.read(region, 0, bytes)
     }
 
-    pub(super) fn place(&mut self, node: usize, slot: Slot, start: u16, to: Span) -> Result<(), Breach> {
+    pub(super) fn place(&mut self, node: usize, slot: Slot, start: u16, to: Span) -> Result<(), ContractViolation> {
         let (device, memory) = &mut self.nodes[node];
-        let address = memory.address(to).ok_or(Breach::Address { span: to, expected: true })?;
+        let address = memory.address(to).ok_or(ContractViolation::Address { span: to, expected: true })?;
         device.place(slot, start, to.bytes, address);
         Ok(())
     }
@@ -145,29 +147,29 @@ impl<F: Fixture> Bench<F> {
     }
 
     /// The next datagram on the lane; one must come.
-    pub(super) fn next(&mut self, node: usize, lane: DeviceQueue, bytes: usize) -> Result<Arrival, Breach> {
-        self.soon(|bench| bench.take(node, lane)).ok_or(Breach::Missing { bytes })
+    pub(super) fn next(&mut self, node: usize, lane: DeviceQueue, bytes: usize) -> Result<Arrival, ContractViolation> {
+        self.soon(|bench| bench.take(node, lane)).ok_or(ContractViolation::Missing { bytes })
     }
 
     /// Nothing must come on the lane for a while.
-    pub(super) fn nothing_comes(&mut self, node: usize, lane: DeviceQueue) -> Result<(), Breach> {
+    pub(super) fn nothing_comes(&mut self, node: usize, lane: DeviceQueue) -> Result<(), ContractViolation> {
         match self.until(QUIET_NS, |bench| bench.take(node, lane)) {
             None => Ok(()),
             Some(arrival) => {
                 self.device(node).release(arrival.slot);
-                Err(Breach::Unexpected { head: arrival.head })
+                Err(ContractViolation::Unexpected { head: arrival.head })
             }
         }
     }
 
     /// Posts a datagram without flushing; waits for a free entry if need be, which flushes.
-    pub(super) fn post(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Ticket, Breach> {
+    pub(super) fn post(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Ticket, ContractViolation> {
         let payload = (!body.is_empty()).then(|| {
             // Not at the start of a region, and not aligned.
             let mut bytes = vec![0; GUARD + 1];
             bytes.extend_from_slice(body);
             let region = self.region(route.from, &bytes);
-            self.lent.push(Lent { node: route.from, region });
+            self.borrowed.push(BorrowedBuffer { node: route.from, region });
             Span { region, offset: GUARD + 1, bytes: body.len() as u32 }
         });
         match self.try_post(route, head, payload) {
@@ -178,7 +180,7 @@ impl<F: Fixture> Bench<F> {
                     bench.device(route.from).completed(route.lane);
                     bench.try_post(route, head, payload)
                 });
-                posted.ok_or(Breach::NoToken(route.lane))
+                posted.ok_or(ContractViolation::NoToken(route.lane))
             }
         }
     }
@@ -204,7 +206,7 @@ impl<F: Fixture> Bench<F> {
     }
 
     /// Flushes the lane, waits until everything on it is complete and releases borrowed memory.
-    pub(super) fn finish(&mut self, from: usize, lane: DeviceQueue, posted: Ticket) -> Result<(), Breach> {
+    pub(super) fn finish(&mut self, from: usize, lane: DeviceQueue, posted: Ticket) -> Result<(), ContractViolation> {
         self.device(from).flush(lane);
         let mut before = None;
         let finished = self.soon(|bench| {
@@ -212,33 +214,35 @@ impl<F: Fixture> Bench<F> {
             let orderly =
                 completed.is_within(posted) && before.is_none_or(|before: Ticket| before.is_within(completed));
             if !orderly {
-                return Some(Err(Breach::Completed { before: before.unwrap_or(posted), found: completed }));
+                return Some(Err(ContractViolation::Completed { before: before.unwrap_or(posted), found: completed }));
             }
             before = Some(completed);
             posted.is_within(completed).then_some(Ok(()))
         });
-        for Lent { node, region } in self.lent.extract_if(.., |lent| lent.node == from).collect::<Vec<_>>() {
+        for BorrowedBuffer { node, region } in
+            self.borrowed.extract_if(.., |lent| lent.node == from).collect::<Vec<_>>()
+        {
             self.retire(node, region);
         }
         let completed = before.unwrap_or(posted);
-        finished.unwrap_or(Err(Breach::Unfinished { posted, completed }))
+        finished.unwrap_or(Err(ContractViolation::Unfinished { posted, completed }))
     }
 
     /// Posts, flushes and waits for completion.
-    pub(super) fn send(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<(), Breach> {
+    pub(super) fn send(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<(), ContractViolation> {
         let ticket = self.post(route, head, body)?;
         self.finish(route.from, route.lane, ticket)
     }
 
     /// All bytes of a datagram, by placing it between guard bytes.
-    pub(super) fn contents(&mut self, node: usize, arrival: &Arrival) -> Result<Vec<u8>, Breach> {
+    pub(super) fn contents(&mut self, node: usize, arrival: &Arrival) -> Result<Vec<u8>, ContractViolation> {
         let region = self.region(node, &vec![UNTOUCHED; arrival.bytes + 2 * GUARD]);
         self.place(node, arrival.slot, 0, Span { region, offset: GUARD, bytes: arrival.bytes as u32 })?;
         let mut bytes = self.read(node, region, arrival.bytes + 2 * GUARD);
         self.retire(node, region);
         for at in (0..GUARD).chain(arrival.bytes + GUARD..bytes.len()) {
             if bytes[at] != UNTOUCHED {
-                return Err(Breach::Placed { at, expected: UNTOUCHED, found: bytes[at] });
+                return Err(ContractViolation::Placed { at, expected: UNTOUCHED, found: bytes[at] });
             }
         }
         bytes.truncate(arrival.bytes + GUARD);
@@ -246,24 +250,24 @@ impl<F: Fixture> Bench<F> {
     }
 
     /// Whether the arrival is this datagram, in every byte.
-    pub(super) fn compare(&mut self, node: usize, arrival: &Arrival, expected: &[u8]) -> Result<(), Breach> {
+    pub(super) fn compare(&mut self, node: usize, arrival: &Arrival, expected: &[u8]) -> Result<(), ContractViolation> {
         if arrival.bytes != expected.len() {
-            return Err(Breach::Length { expected: expected.len(), found: arrival.bytes });
+            return Err(ContractViolation::Length { expected: expected.len(), found: arrival.bytes });
         }
         let head = &expected[..expected.len().min(HEADER_ROOM)];
         if arrival.head != head {
-            return Err(Breach::Head { expected: head.to_vec(), found: arrival.head.clone() });
+            return Err(ContractViolation::Head { expected: head.to_vec(), found: arrival.head.clone() });
         }
         let found = self.contents(node, arrival)?;
         match (0..expected.len()).find(|&at| found[at] != expected[at]) {
             None => Ok(()),
-            Some(at) => Err(Breach::Changed { at, expected: expected[at], found: found[at] }),
+            Some(at) => Err(ContractViolation::Changed { at, expected: expected[at], found: found[at] }),
         }
     }
 
     /// Sends a datagram and checks that it arrives as it was sent; returns it as received and not yet released. On a
     /// faulty link it is sent until it arrives, and others that were exchanged before may arrive again.
-    pub(super) fn exchange(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Arrival, Breach> {
+    pub(super) fn exchange(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Arrival, ContractViolation> {
         let (expected, node) = ([head, body].concat(), route.to.0 as usize);
         let faulty = self.is_faulty();
         for _ in 0..if faulty { ATTEMPTS } else { 1 } {
@@ -282,11 +286,11 @@ impl<F: Fixture> Bench<F> {
                 }
             }
         }
-        Err(Breach::Missing { bytes: expected.len() })
+        Err(ContractViolation::Missing { bytes: expected.len() })
     }
 
     /// Exchanges numbered datagrams, one flush at a time, none of which may get lost.
-    pub(super) fn check_link(&mut self, route: Route) -> Result<(), Breach> {
+    pub(super) fn check_link(&mut self, route: Route) -> Result<(), ContractViolation> {
         for number in 0..4_u64 {
             let arrival = self.exchange(route, &(!number).to_le_bytes(), &[])?;
             self.device(route.to.0 as usize).release(arrival.slot);

@@ -64,7 +64,11 @@ fn udp_device_conforms_on_a_faulty_link_and_over_ipv6() {
 }
 
 fn segment() -> SegmentSizes {
-    SegmentSizes { collective_area: PAGE as u32, pool: PAGE as u32, ..SegmentSizes::of_node(3, WaitMode::Oversubscribed) }
+    SegmentSizes {
+        collective_area: PAGE as u32,
+        pool: PAGE as u32,
+        ..SegmentSizes::of_node(3, WaitMode::Oversubscribed)
+    }
 }
 
 #[test]
@@ -174,8 +178,8 @@ fn every_flaw_is_found_by_its_case() {
         (Flaw::HasOneLane, "queues_are_separate"),
         (Flaw::NeverPending, "waiting_datagram_is_reported_or_raises_an_event"),
         (Flaw::RaisesNothing, "armed_lane_raises_an_event"),
-        (Flaw::IgnoresWishes, "path_requests_are_answered"),
-        (Flaw::ForgetsLives, "dead_and_foreign_spans_have_no_address"),
+        (Flaw::IgnoresPathRequests, "path_requests_are_answered"),
+        (Flaw::IgnoresGenerations, "dead_and_foreign_spans_have_no_address"),
     ];
     for (flaw, case) in expected {
         let found = found(flaw);

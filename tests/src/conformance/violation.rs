@@ -9,7 +9,7 @@ use unisono_core::{
 
 /// A violation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Breach {
+pub enum ContractViolation {
     /// A datagram of `bytes` bytes never arrived.
     Missing {
         /// Its length.
@@ -110,7 +110,7 @@ pub enum Breach {
         round: u32,
     },
     /// A path request got no answer, or a wrong one.
-    Wish {
+    PathRequest {
         /// The request and its answer.
         found: String,
     },
@@ -123,7 +123,7 @@ pub enum Breach {
     },
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for ContractViolation {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { bytes } => write!(to, "a datagram of {bytes} bytes never arrived"),
@@ -161,7 +161,7 @@ impl fmt::Display for Breach {
             Self::WakeUpLost { lane, round } => {
                 write!(to, "{lane:?} was armed, a datagram arrived, no event was raised (round {round})")
             }
-            Self::Wish { found } => to.write_str(found),
+            Self::PathRequest { found } => to.write_str(found),
             Self::Address { span, expected: true } => write!(to, "{span:?} has no address although it lives"),
             Self::Address { span, expected: false } => write!(to, "{span:?} has an address"),
         }

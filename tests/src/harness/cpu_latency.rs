@@ -12,28 +12,28 @@ use std::{
 
 /// The CPU latency limit of Linux in microseconds, in force while the file is open
 /// (`Documentation/power/pm_qos_interface`).
-const WISH: &str = "/dev/cpu_dma_latency";
+const PM_QOS_DEVICE: &str = "/dev/cpu_dma_latency";
 
 /// No processor sleeps until this is dropped.
 #[derive(Debug)]
-pub struct Awake {
-    _wish: File,
+pub struct CpuLatencyRequest {
+    _file: File,
 }
 
-impl Awake {
+impl CpuLatencyRequest {
     /// Requests it. `None`: the system refuses; prints why.
     pub fn begin() -> Option<Self> {
-        Self::wish()
+        Self::request()
             .inspect_err(|error| {
-                eprintln!("cannot keep processors from sleeping, so figures may vary more: {WISH}: {error}")
+                eprintln!("cannot keep processors from sleeping, so figures may vary more: {PM_QOS_DEVICE}: {error}")
             })
             .ok()
     }
 
-    fn wish() -> io::Result<Self> {
-        let mut wish = File::options().write(true).open(WISH)?;
-        wish.write_all(&0_i32.to_ne_bytes())?;
-        Ok(Self { _wish: wish })
+    fn request() -> io::Result<Self> {
+        let mut file = File::options().write(true).open(PM_QOS_DEVICE)?;
+        file.write_all(&0_i32.to_ne_bytes())?;
+        Ok(Self { _file: file })
     }
 }
 
@@ -44,12 +44,12 @@ mod tests {
 
     #[test]
     fn the_system_accepts_the_request() {
-        let may = File::options().read(true).write(true).open(WISH).is_ok();
-        let awake = Awake::begin();
+        let may = File::options().read(true).write(true).open(PM_QOS_DEVICE).is_ok();
+        let awake = CpuLatencyRequest::begin();
         assert_eq!(awake.is_some(), may);
         if awake.is_some() {
             let mut least = [1; 4];
-            let mut heard = File::open(WISH).expect("it can be opened");
+            let mut heard = File::open(PM_QOS_DEVICE).expect("it can be opened");
             heard.read_exact(&mut least).expect("an answer");
             assert_eq!(i32::from_ne_bytes(least), 0);
         }

@@ -14,14 +14,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Time limit for the processes of an ended job to exit.
-const GOING: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A job, and the lines that its ranks print.
 #[derive(Debug)]
 pub struct Job {
     launcher: Child,
     lines: mpsc::Receiver<String>,
-    complaints: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
     /// An argument that only its processes have.
     mark: String,
 }
@@ -53,7 +53,7 @@ impl Job {
             let _ = stderr.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ok(Self { launcher, lines, complaints: Some(complaints), mark: mark.to_owned() })
+        Ok(Self { launcher, lines, stderr: Some(complaints), mark: mark.to_owned() })
     }
 
     /// The next line of output. `None`: the time limit passed, or the output is closed.
@@ -62,7 +62,7 @@ impl Job {
     }
 
     /// Whether the output is closed; earlier lines can still be read.
-    pub fn is_mute(&self) -> bool {
+    pub fn is_output_closed(&self) -> bool {
         matches!(self.lines.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected))
     }
 
@@ -114,7 +114,7 @@ impl Job {
         // It may have ended.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
-        let until = Instant::now() + GOING;
+        let until = Instant::now() + EXIT_TIMEOUT;
         let left = loop {
             let left = processes(&self.mark);
             if left.is_empty() || Instant::now() >= until {
@@ -125,7 +125,7 @@ impl Job {
         for process in &left {
             let _ = kill_process(*process, Signal::KILL);
         }
-        let complaints = self.complaints.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let complaints = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let panicked = complaints.lines().find(|line| line.contains("panicked"));
         match (left.len(), panicked) {
             (0, None) if !crashed => Ok(()),
@@ -161,12 +161,12 @@ pub fn processes(mark: &str) -> Vec<Pid> {
 
 /// Resources outside of processes: files of shared memory by name, and KiB of shared memory.
 #[derive(Clone, Debug)]
-pub struct Remains {
+pub struct Leftovers {
     files: BTreeSet<PathBuf>,
     shared: f64,
 }
 
-impl Remains {
+impl Leftovers {
     /// The current resources.
     pub fn now() -> Self {
         let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path()).collect();

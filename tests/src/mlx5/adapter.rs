@@ -20,24 +20,24 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::ptr::NonNull;
 
-use unisono_core::device::{HEADER_ROOM, DeviceQueue};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM};
 use unisono_core::ids::PeerId;
 use unisono_udp::fault::Faults;
 use unisono_verbs::mlx5::{
-    BlueFlame, CompletionQueue, SendRecord, Grh, Link, Mlx5Path, Mlx5Queues, ReceiveQueue, Route, SendQueue, Stride,
+    BlueFlame, CompletionQueue, Grh, Link, Mlx5Path, Mlx5Queues, ReceiveQueue, Route, SendQueue, SendRecord, Stride,
 };
-use unisono_verbs::raw::{ReceiveBuffer, RawOptions, Raw, Slabs};
+use unisono_verbs::raw::{Raw, RawOptions, ReceiveBuffer, Slabs};
 use unisono_verbs::registered_memory::Slab;
 
 pub use memory::{AdapterAddress, AdapterMemory};
 pub use network::Omitted;
-pub use queue_memory::Shared;
+pub use queue_memory::QueueHandle;
 
-use network::Network;
-use queue_memory::Kind;
+use network::AdapterNetwork;
+use queue_memory::QueueKind;
 
 /// The driver's device over the adapter.
-pub type AdapterDevice = Raw<'static, Mlx5Queues<'static, Shared>, AdapterAddress>;
+pub type AdapterDevice = Raw<'static, Mlx5Queues<'static, QueueHandle>, AdapterAddress>;
 
 /// Queue pairs take datagrams with this key.
 const QKEY: u32 = 0x8765_4321;
@@ -99,13 +99,13 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub struct Adapters {
     config: Config,
-    network: Rc<RefCell<Network>>,
+    network: Rc<RefCell<AdapterNetwork>>,
 }
 
 impl Adapters {
     /// Adapters like this, without a queue pair.
     pub fn new(config: Config) -> Self {
-        Self { config, network: Rc::new(RefCell::new(Network::new(config))) }
+        Self { config, network: Rc::new(RefCell::new(AdapterNetwork::new(config))) }
     }
 
     /// As [`new`](Self::new), and all barriers of this kind are left out.
@@ -127,8 +127,8 @@ impl Adapters {
     }
 
     /// Violations of the driver, and malformed entries.
-    pub fn troubles(&self) -> Vec<String> {
-        self.network.borrow().troubles.clone()
+    pub fn violations(&self) -> Vec<String> {
+        self.network.borrow().violations.clone()
     }
 
     /// The lane's queue pair fails, as it does when the port goes down.
@@ -161,7 +161,8 @@ impl Adapters {
         };
         let buffers = config.receive_slots * lanes + config.holdable;
         let bytes = buffers as usize * (config.mtu as usize + 40).next_multiple_of(64);
-        let slabs = Slabs { heads: self.slab((config.blocks * lanes) as usize * HEADER_ROOM), buffers: self.slab(bytes) };
+        let slabs =
+            Slabs { heads: self.slab((config.blocks * lanes) as usize * HEADER_ROOM), buffers: self.slab(bytes) };
         let polled = self.queues(port, DeviceQueue::Polled);
         let interrupt = config.interrupts.then(|| self.queues(port, DeviceQueue::Interrupt));
         let table = vec![ReceiveBuffer::FREE; buffers as usize].leak();
@@ -192,7 +193,7 @@ impl Adapters {
         unsafe { Slab::new(start, bytes, key) }
     }
 
-    fn queues(&self, port: u32, lane: DeviceQueue) -> Mlx5Queues<'static, Shared> {
+    fn queues(&self, port: u32, lane: DeviceQueue) -> Mlx5Queues<'static, QueueHandle> {
         let (config, qpn) = (self.config, qpn(port, lane));
         let entries = (config.receive_slots as usize).next_power_of_two();
         let cqe = if config.stride == Stride::Short { 64 } else { 128 };
@@ -205,9 +206,9 @@ impl Adapters {
         let (receive_to, received) = completions(2 * entries);
         let (send, receive) = {
             let mut network = self.network.borrow_mut();
-            let send = network.add_queue(Kind::Send(qpn), config.blocks as usize * 64);
+            let send = network.add_queue(QueueKind::Send(qpn), config.blocks as usize * 64);
             // One segment and room for the mark that ends a list.
-            let receive = network.add_queue(Kind::Receive, entries * 32);
+            let receive = network.add_queue(QueueKind::Receive, entries * 32);
             network.add_pair(
                 qpn,
                 port,
@@ -223,8 +224,8 @@ impl Adapters {
         Mlx5Queues { send, sent, receive, received }
     }
 
-    fn shared(&self, id: usize) -> Shared {
-        Shared::new(self.network.clone(), id)
+    fn shared(&self, id: usize) -> QueueHandle {
+        QueueHandle::new(self.network.clone(), id)
     }
 }
 

@@ -7,7 +7,7 @@ mod random_requests;
 use std::io;
 use std::path::Path;
 
-use unisono_verbs::mlx5::{BlueFlame, SendRecord, ReceiveQueue, SendRequest, SendQueue};
+use unisono_verbs::mlx5::{BlueFlame, ReceiveQueue, SendQueue, SendRecord, SendRequest};
 use unisono_verbs::queue_memory::BLOCK;
 use unisono_verbs::queue_memory::recorded::RecordedMemory;
 use unisono_verbs::raw::{Data, SendPayload};
@@ -107,7 +107,7 @@ fn of_queue_pair(
         compared.sends += posts.len() as u64;
         compared.calls += 1;
         compared.flames += u64::from(queue.seam().rung.iter().any(|(_, bytes)| bytes.len() == BLOCK));
-        judge(&stored(queue.seam()), &theirs, compared, || format!("{setup:?} {posts:?}"));
+        compare_stored(&stored(queue.seam()), &theirs, compared, || format!("{setup:?} {posts:?}"));
         assert!(queue.complete(last as u16).is_some(), "the last entry is outstanding");
 
         // Receive memory is never empty.
@@ -118,7 +118,7 @@ fn of_queue_pair(
         let theirs = provider.receive(data)?;
         compared.receives += 1;
         let ours = Stored { registers: Vec::new(), ..stored(receive.seam()) };
-        judge(&ours, &theirs, compared, || format!("{setup:?} {data:?}"));
+        compare_stored(&ours, &theirs, compared, || format!("{setup:?} {data:?}"));
         assert!(receive.complete(received).is_some(), "it is outstanding");
         received = received.wrapping_add(1);
     }
@@ -152,7 +152,7 @@ fn post_ours(queue: &mut SendQueue<'_, RecordedMemory>, post: &Post) -> bool {
     queue.post(&SendRequest { to: &to, payload, signalled, solicited, immediate }, 0).is_ok()
 }
 
-fn judge(ours: &Stored, theirs: &Stored, compared: &mut Compared, of: impl Fn() -> String) {
+fn compare_stored(ours: &Stored, theirs: &Stored, compared: &mut Compared, of: impl Fn() -> String) {
     if ours == theirs {
         return;
     }

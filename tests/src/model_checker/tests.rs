@@ -71,13 +71,13 @@ impl Model for Section {
     }
 }
 
-fn explore(guard: Guard, order: Order) -> Report {
+fn explore(guard: Guard, order: SearchOrder) -> ExplorationReport {
     Explorer { order, ..Explorer::default() }.explore(&Section { guard })
 }
 
 #[test]
 fn correct_model_holds_and_all_its_states_are_counted() {
-    for order in [Order::Breadth, Order::Depth] {
+    for order in [SearchOrder::Breadth, SearchOrder::Depth] {
         let report = explore(Guard::Atomic, order);
         assert!(report.holds(), "{report}");
         // Outside, inside and left for each, without both inside.
@@ -88,7 +88,7 @@ fn correct_model_holds_and_all_its_states_are_counted() {
 
 #[test]
 fn violation_is_found_by_the_shortest_path() {
-    let report = explore(Guard::LookThenTake, Order::Breadth);
+    let report = explore(Guard::LookThenTake, SearchOrder::Breadth);
     let Answer::Violated { rule: "both are inside", ref trace } = report.answer else { panic!("{report}") };
     assert_eq!(trace.len(), 4);
     assert_eq!(trace.steps[3].1, "Two { locked: true, at: [Inside, Inside] }");
@@ -97,13 +97,13 @@ fn violation_is_found_by_the_shortest_path() {
 
 #[test]
 fn violation_is_found_depth_first_too() {
-    let report = explore(Guard::LookThenTake, Order::Depth);
+    let report = explore(Guard::LookThenTake, SearchOrder::Depth);
     assert!(matches!(report.answer, Answer::Violated { rule: "both are inside", .. }), "{report}");
 }
 
 #[test]
 fn state_that_cannot_finish_is_found_before_it_is_a_deadlock() {
-    let report = explore(Guard::Forgets, Order::Breadth);
+    let report = explore(Guard::Forgets, SearchOrder::Breadth);
     let Answer::Stuck { deadlock, ref trace } = report.answer else { panic!("{report}") };
     assert!(!deadlock && report.complete && !report.holds(), "{report}");
     assert_eq!((trace.len(), &*trace.steps[0].1), (1, "Two { locked: true, at: [Inside, Outside] }"));
@@ -111,7 +111,7 @@ fn state_that_cannot_finish_is_found_before_it_is_a_deadlock() {
 
 #[test]
 fn livelock_is_a_state_that_goes_on_but_cannot_finish() {
-    let report = explore(Guard::GivesUp, Order::Breadth);
+    let report = explore(Guard::GivesUp, SearchOrder::Breadth);
     let Answer::Stuck { deadlock: false, ref trace } = report.answer else { panic!("{report}") };
     assert_eq!(trace.steps[1].1, "Two { locked: true, at: [Inside, Spinning(false)] }");
     assert!(format!("{trace:#}").contains("Two { locked: true, at: [Inside, Outside] }\n   2. 1\n"));

@@ -3,16 +3,16 @@
 
 use core::marker::PhantomData;
 
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::schedule::{Algorithm, Spec};
 
 use super::clock::{Abstract, Clock, Relative};
-use super::collective::{Collective, Room};
+use super::collective::{Collective, MessageLimits};
 use super::congestion::{self, Congestion};
-use super::message::{self, Messages, Sent};
-use super::peer_lifecycle::{self, Lives};
+use super::message::{self, Messages, SentMessage};
+use super::peer_lifecycle::{self, PeerLifecycle};
 use super::window::{self, Window};
-use crate::model_checker::{Explorer, Report};
+use crate::model_checker::{ExplorationReport, Explorer};
 
 /// Expected result of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum Expected {
 
 /// A model and its parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// Its name.
     pub name: &'static str,
     /// Segments of a window, and bits of a sequence number.
@@ -42,12 +42,12 @@ pub struct Entry {
     pub notes: &'static str,
     /// Expected result.
     pub expected: Expected,
-    explore: fn(Explorer) -> Report,
+    explore: fn(Explorer) -> ExplorationReport,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Explores it.
-    pub fn explore(&self, explorer: Explorer) -> Report {
+    pub fn explore(&self, explorer: Explorer) -> ExplorationReport {
         (self.explore)(explorer)
     }
 }
@@ -138,16 +138,17 @@ macro_rules! message {
     };
 }
 
-const fn sent(from: u8, tag: u32, bytes: u64) -> Sent {
-    Sent { from, tag, bytes, synchronous: false }
+const fn sent(from: u8, tag: u32, bytes: u64) -> SentMessage {
+    SentMessage { from, tag, bytes, synchronous: false }
 }
 
 /// Short, eager, announced.
-const MIXED: [Sent; 3] = [sent(0, 1, 1), sent(0, 1, 2), sent(0, 2, 3)];
-const SLOTTED: [Sent; 3] = [sent(0, 1, 2), sent(0, 1, 2), sent(0, 2, 2)];
-const SHORT: [Sent; 4] = [sent(0, 1, 1), sent(0, 1, 1), sent(0, 1, 1), sent(0, 2, 1)];
-const FOUR: [Sent; 4] = [sent(0, 1, 1), Sent { synchronous: true, ..sent(0, 1, 2) }, sent(0, 2, 3), sent(0, 1, 2)];
-const PAIRS: [Sent; 4] = [sent(0, 1, 2), sent(0, 2, 1), sent(1, 1, 1), sent(1, 2, 3)];
+const MIXED: [SentMessage; 3] = [sent(0, 1, 1), sent(0, 1, 2), sent(0, 2, 3)];
+const SLOTTED: [SentMessage; 3] = [sent(0, 1, 2), sent(0, 1, 2), sent(0, 2, 2)];
+const SHORT: [SentMessage; 4] = [sent(0, 1, 1), sent(0, 1, 1), sent(0, 1, 1), sent(0, 2, 1)];
+const FOUR: [SentMessage; 4] =
+    [sent(0, 1, 1), SentMessage { synchronous: true, ..sent(0, 1, 2) }, sent(0, 2, 3), sent(0, 1, 2)];
+const PAIRS: [SentMessage; 4] = [sent(0, 1, 2), sent(0, 2, 1), sent(1, 1, 1), sent(1, 2, 3)];
 
 /// A source and a tag, or any.
 type Asked = (Option<u32>, Option<u32>);
@@ -155,13 +156,15 @@ type Asked = (Option<u32>, Option<u32>);
 const EXACT: [Asked; 2] = [(Some(0), Some(1)), (Some(0), Some(2))];
 const WILD: [Asked; 4] = [(Some(0), Some(1)), (Some(0), Some(2)), (None, Some(1)), (None, None)];
 const LAST_OR_ANY: [Asked; 2] = [(Some(0), Some(2)), (None, None)];
-const PLAINLY: message::May = message::May { cancels: 0, probe: false, fetch: false };
+const PLAINLY: message::MessageOptions = message::MessageOptions { cancels: 0, probe: false, fetch: false };
 
-const ALL: window::May = window::May { finish_late: true, probe_late: true, lack_window: true, renew: true };
-const SWIFT: window::May = window::May { finish_late: false, probe_late: false, ..ALL };
-const PLAIN: window::May = window::May { finish_late: false, probe_late: false, lack_window: false, renew: false };
+const ALL: window::WindowOptions =
+    window::WindowOptions { finish_late: true, probe_late: true, lack_window: true, renew: true };
+const SWIFT: window::WindowOptions = window::WindowOptions { finish_late: false, probe_late: false, ..ALL };
+const PLAIN: window::WindowOptions =
+    window::WindowOptions { finish_late: false, probe_late: false, lack_window: false, renew: false };
 
-const STAY: peer_lifecycle::May = peer_lifecycle::May {
+const STAY: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions {
     messages: [1, 1],
     restart: [true, true],
     suspicions: 0,
@@ -169,10 +172,11 @@ const STAY: peer_lifecycle::May = peer_lifecycle::May {
     double: true,
     leave: false,
 };
-const LEAVE: peer_lifecycle::May = peer_lifecycle::May { messages: [1, 0], leave: true, ..STAY };
+const LEAVE: peer_lifecycle::LifecycleOptions =
+    peer_lifecycle::LifecycleOptions { messages: [1, 0], leave: true, ..STAY };
 
 /// All models, those that take longest first.
-pub const MODELS: &[Entry] = &[
+pub const MODELS: &[CatalogueEntry] = &[
     window!("relative-2", Relative<0>, 2, 3, 2, 4, &[0, 2], ALL, Holds, ""),
     window!(
         "window-3",
@@ -206,7 +210,7 @@ pub const MODELS: &[Entry] = &[
     window!("relative-2-one", Relative<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
     window!("window-3-long", Abstract<0>, 3, 4, 2, 11, &[3], PLAIN, Fails, "the smallest lifetime that fails"),
     window!("window-2-long", Abstract<0>, 2, 3, 2, 5, &[2], PLAIN, Fails, "the smallest lifetime that fails"),
-    Entry {
+    CatalogueEntry {
         name: "congestion",
         widths: (congestion::FULL as usize, 0),
         time: ("12 units", 0),
@@ -221,14 +225,14 @@ pub const MODELS: &[Entry] = &[
         "life-stay",
         2,
         "1+1",
-        peer_lifecycle::May { double: false, ..STAY },
+        peer_lifecycle::LifecycleOptions { double: false, ..STAY },
         "both restart, nobody leaves; doubled: 10^7 states"
     ),
     life!(
         "life-double",
         2,
         "1+1",
-        peer_lifecycle::May { restart: [true, false], ..STAY },
+        peer_lifecycle::LifecycleOptions { restart: [true, false], ..STAY },
         "one restarts, nobody leaves"
     ),
     life!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
@@ -236,22 +240,40 @@ pub const MODELS: &[Entry] = &[
         "life-suspect",
         2,
         "2+0",
-        peer_lifecycle::May { messages: [2, 0], suspicions: 1, double: false, ..STAY },
+        peer_lifecycle::LifecycleOptions { messages: [2, 0], suspicions: 1, double: false, ..STAY },
         "both restart, one is declared dead while it lives"
     ),
     life!(
         "life-late",
         2,
         "1+0",
-        peer_lifecycle::May { suspicions: 1, restart: [false; 2], finish_late: true, double: false, ..LEAVE },
+        peer_lifecycle::LifecycleOptions {
+            suspicions: 1,
+            restart: [false; 2],
+            finish_late: true,
+            double: false,
+            ..LEAVE
+        },
         "postings finish late, one is declared dead while it lives, both leave"
     ),
-    life!("life-three", 3, "1+0", peer_lifecycle::May { messages: [1, 0], ..STAY }, "both restart, nobody leaves"),
+    life!(
+        "life-three",
+        3,
+        "1+0",
+        peer_lifecycle::LifecycleOptions { messages: [1, 0], ..STAY },
+        "both restart, nobody leaves"
+    ),
     life!(
         "life-one",
         1,
         "1+1",
-        peer_lifecycle::May { messages: [1, 1], finish_late: true, restart: [false; 2], double: false, ..LEAVE },
+        peer_lifecycle::LifecycleOptions {
+            messages: [1, 1],
+            finish_late: true,
+            restart: [false; 2],
+            double: false,
+            ..LEAVE
+        },
         "postings finish late, both leave"
     ),
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
@@ -261,14 +283,14 @@ pub const MODELS: &[Entry] = &[
         "message-four",
         2,
         "4",
-        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, may: PLAINLY },
+        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, options: PLAINLY },
         "W and bits: headers and slots"
     ),
     message!(
         "message-three",
         3,
         "2+2",
-        Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, may: PLAINLY },
+        Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, options: PLAINLY },
         "two ranks send to a third"
     ),
     message!(
@@ -279,7 +301,7 @@ pub const MODELS: &[Entry] = &[
             sent: &MIXED,
             patterns: &WILD,
             receives: 3,
-            may: message::May { probe: true, fetch: true, ..PLAINLY },
+            options: message::MessageOptions { probe: true, fetch: true, ..PLAINLY },
         },
         "one matched probe of anything"
     ),
@@ -291,7 +313,7 @@ pub const MODELS: &[Entry] = &[
             sent: &SLOTTED,
             patterns: &EXACT,
             receives: 3,
-            may: message::May { cancels: 1, fetch: true, ..PLAINLY },
+            options: message::MessageOptions { cancels: 1, fetch: true, ..PLAINLY },
         },
         "no wildcards; one receive is cancelled"
     ),
@@ -303,7 +325,7 @@ pub const MODELS: &[Entry] = &[
             sent: &SHORT,
             patterns: &EXACT,
             receives: 3,
-            may: message::May { cancels: 1, fetch: true, ..PLAINLY },
+            options: message::MessageOptions { cancels: 1, fetch: true, ..PLAINLY },
         },
         "no wildcards; one receive is cancelled"
     ),
@@ -311,7 +333,7 @@ pub const MODELS: &[Entry] = &[
 
 /// Models that are too large: variants of those in [`MODELS`] without their restrictions. Explored by name only, as in
 /// `models --only window-3-all --states 40000000`.
-pub const BEYOND: &[Entry] = &[
+pub const TOO_LARGE: &[CatalogueEntry] = &[
     window!("window-3-all", Abstract<0>, 3, 4, 2, 10, &[3], ALL, Holds, "postings finish and probes leave late"),
     window!("relative-3-all", Relative<0>, 3, 4, 2, 10, &[3], PLAIN, Holds, "credit for all three segments"),
 ];
@@ -353,8 +375,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
 ];
 
 /// The model of a name.
-pub fn find(name: &str) -> Option<&'static Entry> {
-    MODELS.iter().chain(BEYOND).find(|entry| entry.name == name)
+pub fn find(name: &str) -> Option<&'static CatalogueEntry> {
+    MODELS.iter().chain(TOO_LARGE).find(|entry| entry.name == name)
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@ pub trait Clock: Time<Stamp = ()> {
     const PACE: PathParameters;
 
     /// The window one tick later; `None` where time does not pass.
-    fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>>;
+    fn after_tick<const W: usize, const BITS: u32>(
+        window: &SendWindow<Self, W, BITS>,
+    ) -> Option<SendWindow<Self, W, BITS>>;
     /// Whether the deadline is later than the timing parameters allow.
-    fn is_beyond(deadline: Self::Instant) -> bool;
+    fn is_too_far_ahead(deadline: Self::Instant) -> bool;
 }
 
 /// Abstract time: nothing is measured, and every armed timer may fire at any moment. Counts have the bits of `COUNTS`.
@@ -50,13 +52,14 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
 impl<const COUNTS: u8> Clock for Abstract<COUNTS> {
     const NAME: &str = "abstract";
     const NOW: () = ();
-    const PACE: PathParameters = PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed };
+    const PACE: PathParameters =
+        PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed };
 
-    fn later<const W: usize, const BITS: u32>(_: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
+    fn after_tick<const W: usize, const BITS: u32>(_: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         None
     }
 
-    fn is_beyond((): ()) -> bool {
+    fn is_too_far_ahead((): ()) -> bool {
         false
     }
 }
@@ -101,13 +104,16 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.
-    const PACE: PathParameters = PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed };
+    const PACE: PathParameters =
+        PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed };
 
-    fn later<const W: usize, const BITS: u32>(window: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
+    fn after_tick<const W: usize, const BITS: u32>(
+        window: &SendWindow<Self, W, BITS>,
+    ) -> Option<SendWindow<Self, W, BITS>> {
         Some(window.with_times(|moment| moment.saturating_sub(1)))
     }
 
-    fn is_beyond(deadline: u8) -> bool {
+    fn is_too_far_ahead(deadline: u8) -> bool {
         u32::from(deadline) * TICK > Self::PACE.max_probe_interval
     }
 }

@@ -7,12 +7,13 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::collective::{Poll, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Poll};
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank, StepId};
 use unisono_core::message::collective_transport::{
-    TransportAction as Wish, Arrival, Entry, StepHeader, StepKey, CollectivePeer, Pools, Posted, ReceiveError, Sent, CollectiveTransport,
+    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, ReceiveError, Sent, StepHeader, StepKey,
+    TransportAction as Wish,
 };
-use unisono_core::schedule::{Spec, Executor, Fold, StepOperation, BlockBuffer, Plan, BlockSpan};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, Executor, Fold, Plan, Spec, StepOperation};
 
 use crate::model_checker::Model;
 
@@ -20,12 +21,12 @@ use crate::model_checker::Model;
 #[derive(Debug)]
 pub struct Collective {
     plans: Vec<Plan>,
-    room: Room,
+    limits: MessageLimits,
 }
 
 /// Limits of the message transport of each rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct MessageLimits {
     /// Blocks of the longest eager message.
     pub limit: u32,
     /// Eager messages without a receive, for each peer.
@@ -46,7 +47,7 @@ struct Message {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Side {
+struct RankState {
     executor: Executor,
     steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     /// Input, output, scratch; a block's segments one behind the other.
@@ -58,7 +59,7 @@ struct Side {
 /// All ranks, and the messages in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    sides: Vec<Side>,
+    sides: Vec<RankState>,
     /// By sender and receiver.
     channels: Vec<VecDeque<Message>>,
     broken: Option<&'static str>,
@@ -68,7 +69,7 @@ pub struct State {
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// A rank makes all possible progress.
-    Turn(usize),
+    Progress(usize),
     /// The first message from one to the other arrives.
     Deliver(usize, usize),
 }
@@ -78,9 +79,9 @@ impl Collective {
     ///
     /// # Panics
     /// There is no such schedule.
-    pub fn new(call: Spec, room: Room) -> Self {
+    pub fn new(call: Spec, limits: MessageLimits) -> Self {
         let plan = |rank| Plan::new(Spec { rank: Rank(rank), ..call }).expect("a schedule that exists");
-        Self { plans: (0..call.size).map(plan).collect(), room }
+        Self { plans: (0..call.size).map(plan).collect(), limits: limits }
     }
 
     fn call(&self) -> &Spec {
@@ -100,11 +101,11 @@ impl Collective {
         span.blocks.iter().map(move |block| (place, (block * segments + span.segment) as usize))
     }
 
-    fn load(&self, side: &Side, span: BlockSpan) -> Vec<Value> {
+    fn load(&self, side: &RankState, span: BlockSpan) -> Vec<Value> {
         self.cells(span).map(|(place, cell)| side.memory[place][cell].clone()).collect()
     }
 
-    fn store(&self, side: &mut Side, span: BlockSpan, values: Vec<Value>) {
+    fn store(&self, side: &mut RankState, span: BlockSpan, values: Vec<Value>) {
         for ((place, cell), value) in self.cells(span).zip(values) {
             side.memory[place][cell] = value;
         }
@@ -139,7 +140,8 @@ impl Collective {
         let side = &mut state.sides[rank];
         let key = Self::key(operation);
         match *operation {
-            StepOperation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0) {
+            StepOperation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0)
+            {
                 Ok(Sent::Eager(head)) => self.push(state, rank, PeerId(to.0), head, Some((step.0, None))),
                 Ok(Sent::Rts(head)) => self.push(state, rank, PeerId(to.0), head, None),
                 Err(_) => state.broken = Some("room for every send"),
@@ -175,7 +177,7 @@ impl Collective {
         }
     }
 
-    fn turn(&self, state: &mut State, rank: usize) {
+    fn progress(&self, state: &mut State, rank: usize) {
         loop {
             match state.sides[rank].executor.poll() {
                 Poll::Request(step, operation) => self.begin(state, rank, step, &operation),
@@ -255,21 +257,21 @@ impl Model for Collective {
         let Spec { collective: verb, size, root, segments, .. } = *self.call();
         let side = |(rank, plan): (u32, &Plan)| {
             let free = |count| vec![Entry::FREE; count].into_boxed_slice();
-            let slots = usize::from(self.room.credit) * (size as usize - 1);
+            let slots = usize::from(self.limits.credit) * (size as usize - 1);
             let pools = Pools {
-                peers: vec![CollectivePeer::new(self.room.limit); size as usize].into(),
+                peers: vec![CollectivePeer::new(self.limits.limit); size as usize].into(),
                 sends: free(plan.steps() as usize),
                 receives: free(plan.steps() as usize),
                 slots: free(slots),
-                headers: free(self.room.headers),
+                headers: free(self.limits.headers),
             };
             let cells = |blocks: u32, value: Value| vec![value; (blocks * segments) as usize];
             let own = || vec![rank as u8];
             let input = if verb == CollectiveKind::Allgather { 1 } else { plan.blocks() };
             let shown = if verb == CollectiveKind::Broadcast && Rank(rank) == root { own() } else { Value::new() };
-            Side {
+            RankState {
                 executor: Executor::new(CollectiveId::default(), *plan),
-                steps: CollectiveTransport::new(self.room.credit, pools).expect("slots for all credit"),
+                steps: CollectiveTransport::new(self.limits.credit, pools).expect("slots for all credit"),
                 memory: [cells(input, own()), cells(plan.blocks(), shown), cells(plan.scratch_blocks(), Value::new())],
                 slots: vec![Vec::new(); slots],
                 is_final: false,
@@ -284,7 +286,7 @@ impl Model for Collective {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let ranks = state.sides.len();
-        actions.extend((0..ranks).map(Action::Turn));
+        actions.extend((0..ranks).map(Action::Progress));
         let busy = |(from, to): &(usize, usize)| !state.channels[from * ranks + to].is_empty();
         let pairs = (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to)));
         actions.extend(pairs.filter(busy).map(|(from, to)| Action::Deliver(from, to)));
@@ -293,7 +295,7 @@ impl Model for Collective {
     fn next(&self, state: &State, action: &Action) -> Option<State> {
         let mut next = state.clone();
         match *action {
-            Action::Turn(rank) => self.turn(&mut next, rank),
+            Action::Progress(rank) => self.progress(&mut next, rank),
             Action::Deliver(from, to) => self.deliver(&mut next, from, to)?,
         }
         (next != *state).then_some(next)
@@ -304,7 +306,7 @@ impl Model for Collective {
     }
 
     fn finished(&self, state: &State) -> bool {
-        let idle = |side: &Side| {
+        let idle = |side: &RankState| {
             side.is_final && side.steps.in_use() == unisono_core::message::collective_transport::RecordUsage::default()
         };
         state.sides.iter().all(idle) && state.channels.iter().all(VecDeque::is_empty)

@@ -90,8 +90,8 @@ impl Model for Congestion {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        let told = [ROUND_TRIP, LATE].into_iter().flat_map(|units| [Action::RoundTrip(units), Action::Loss(units)]);
-        actions.extend(told);
+        let samples = [ROUND_TRIP, LATE].into_iter().flat_map(|units| [Action::RoundTrip(units), Action::Loss(units)]);
+        actions.extend(samples);
         if state.now < END {
             actions.push(Action::Wait);
         }

@@ -5,9 +5,9 @@
 
 mod rank;
 
-use unisono_core::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
+use unisono_core::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
 use unisono_core::message::point_to_point::{
-    Action, MessageHeader, SendAction, Matched, Mode, Outcome, Outgoing, PayloadStore, ReceiveResult, Status,
+    Action, Matched, MessageHeader, Mode, Outcome, Outgoing, PayloadStore, ReceiveResult, SendAction, Status,
 };
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
@@ -23,18 +23,18 @@ const MOST: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Messages<const R: usize> {
     /// By each rank but the last, in order.
-    pub sent: &'static [Sent],
+    pub sent: &'static [SentMessage],
     /// Patterns of receives: source and tag.
     pub patterns: &'static [(Option<u32>, Option<u32>)],
     /// How many receives.
     pub receives: usize,
     /// What else may happen.
-    pub may: May,
+    pub options: MessageOptions,
 }
 
 /// A message.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct SentMessage {
     /// Its sender.
     pub from: u8,
     /// Its tag.
@@ -47,7 +47,7 @@ pub struct Sent {
 
 /// What else may happen.
 #[derive(Clone, Copy, Debug)]
-pub struct May {
+pub struct MessageOptions {
     /// Receives that are cancelled.
     pub cancels: u8,
     /// A matched probe in place of a receive.
@@ -57,15 +57,15 @@ pub struct May {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Carried {
+struct InTransit {
     head: MessageHeader,
     payload: Option<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Standing {
+enum ReceiveState {
     Waits(ReceiveId),
-    Met(u8),
+    Matched(u8),
     Done,
     Cancelled,
 }
@@ -82,12 +82,12 @@ struct Message {
 pub struct State<const R: usize> {
     machines: [Machine; R],
     /// To and from the last rank.
-    towards: [Vec<Carried>; R],
-    back: [Vec<Carried>; R],
+    towards: [Vec<InTransit>; R],
+    back: [Vec<InTransit>; R],
     messages: [Message; MOST],
-    receives: Vec<(Pattern, Standing)>,
+    receives: Vec<(Pattern, ReceiveState)>,
     /// Payloads by their place.
-    kept: Vec<(PayloadStore, u8)>,
+    buffered: Vec<(PayloadStore, u8)>,
     /// Payloads on their way to granted memory: message and receive.
     placements: Vec<(u8, u8)>,
     cancels: u8,
@@ -120,7 +120,7 @@ const ANY: Pattern = Pattern { context: Context(0), source: None, tag: None };
 
 impl<const R: usize> Messages<R> {
     fn envelope(&self, message: u8) -> Envelope {
-        let Sent { from, tag, .. } = self.sent[usize::from(message)];
+        let SentMessage { from, tag, .. } = self.sent[usize::from(message)];
         Envelope { context: Context(0), source: PeerId(from.into()), tag: Tag(tag) }
     }
 
@@ -140,7 +140,7 @@ impl<const R: usize> Messages<R> {
     }
 
     fn send(&self, state: &mut State<R>, message: u8) -> Option<()> {
-        let Sent { from, tag, bytes, synchronous } = self.sent[usize::from(message)];
+        let SentMessage { from, tag, bytes, synchronous } = self.sent[usize::from(message)];
         let outgoing = Outgoing {
             to: PeerId(R as u32 - 1),
             context: Context(0),
@@ -160,9 +160,9 @@ impl<const R: usize> Messages<R> {
                 if done {
                     self.end(state, message);
                 }
-                Carried { head, payload: Some(message) }
+                InTransit { head, payload: Some(message) }
             }
-            SendAction::Header(head) => Carried { head, payload: None },
+            SendAction::Header(head) => InTransit { head, payload: None },
         };
         state.towards[from].push(carried);
         Some(())
@@ -179,7 +179,7 @@ impl<const R: usize> Messages<R> {
     }
 
     /// Checks that a receive or probe matched the message that it must match.
-    fn meet(&self, state: &mut State<R>, pattern: &Pattern, status: &Status) -> u8 {
+    fn check_match(&self, state: &mut State<R>, pattern: &Pattern, status: &Status) -> u8 {
         let first = self.first(state, pattern, status.envelope.source);
         let Some(message) = first.filter(|first| self.envelope(*first) == status.envelope) else {
             state.broken = Some("a message overtakes another one");
@@ -189,48 +189,54 @@ impl<const R: usize> Messages<R> {
         message
     }
 
-    fn join(&self, state: &mut State<R>, receive: u32, status: &Status) -> u8 {
+    fn match_receive(&self, state: &mut State<R>, receive: u32, status: &Status) -> u8 {
         let receive = receive as usize;
-        let waits = |(pattern, standing): &(Pattern, Standing)| {
-            matches!(standing, Standing::Waits(_)) && pattern.matches(&status.envelope)
+        let waits = |(pattern, standing): &(Pattern, ReceiveState)| {
+            matches!(standing, ReceiveState::Waits(_)) && pattern.matches(&status.envelope)
         };
         if state.receives[..receive].iter().any(waits) {
             state.broken = Some("a receive overtakes another one");
         }
         let pattern = state.receives[receive].0;
-        let message = self.meet(state, &pattern, status);
-        state.receives[receive].1 = Standing::Met(message);
+        let message = self.check_match(state, &pattern, status);
+        state.receives[receive].1 = ReceiveState::Matched(message);
         message
     }
 
     fn receive(&self, state: &mut State<R>, pattern: Pattern) -> Option<()> {
         let user = state.receives.len() as u32;
         let received = state.machines[R - 1].receive(pattern, u64::MAX, user).ok()?;
-        state.receives.push((pattern, Standing::Done));
+        state.receives.push((pattern, ReceiveState::Done));
         match received {
-            ReceiveResult::Posted(id) => state.receives[user as usize].1 = Standing::Waits(id),
+            ReceiveResult::Posted(id) => state.receives[user as usize].1 = ReceiveState::Waits(id),
             ReceiveResult::Matched(met) => {
                 let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = met;
-                let message = self.join(state, user, &status);
-                self.bring(state, user, message, met);
+                let message = self.match_receive(state, user, &status);
+                self.copy_buffered(state, user, message, met);
             }
         }
         Some(())
     }
 
     /// Copies a buffered payload.
-    fn bring(&self, state: &mut State<R>, user: u32, message: u8, met: Matched) {
-        let Matched::Unexpected { message: id, place, .. } = met else { return };
-        if state.kept.iter().position(|kept| *kept == (place, message)).map(|at| state.kept.remove(at)).is_none() {
+    fn copy_buffered(&self, state: &mut State<R>, user: u32, message: u8, matched: Matched) {
+        let Matched::Unexpected { message: id, place, .. } = matched else { return };
+        if state
+            .buffered
+            .iter()
+            .position(|kept| *kept == (place, message))
+            .map(|at| state.buffered.remove(at))
+            .is_none()
+        {
             state.broken = Some("another payload is buffered there");
         }
         state.machines[R - 1].release(id);
-        state.receives[user as usize].1 = Standing::Done;
+        state.receives[user as usize].1 = ReceiveState::Done;
     }
 
     fn probe(&self, state: &mut State<R>) -> Option<()> {
         if let Some((id, status)) = state.machines[R - 1].matched_probe(ANY) {
-            let message = self.meet(state, &ANY, &status);
+            let message = self.check_match(state, &ANY, &status);
             state.probes += 1;
             return self.receive_matched(state, id, message);
         }
@@ -240,8 +246,8 @@ impl<const R: usize> Messages<R> {
     fn receive_matched(&self, state: &mut State<R>, id: MessageId, message: u8) -> Option<()> {
         let user = state.receives.len() as u32;
         let met = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
-        state.receives.push((ANY, Standing::Met(message)));
-        self.bring(state, user, message, met);
+        state.receives.push((ANY, ReceiveState::Matched(message)));
+        self.copy_buffered(state, user, message, met);
         Some(())
     }
 
@@ -255,16 +261,16 @@ impl<const R: usize> Messages<R> {
             }
         };
         match action {
-            Action::Header { to, head } => carry(state, to, Carried { head, payload: None }),
+            Action::Header { to, head } => carry(state, to, InTransit { head, payload: None }),
             Action::Eager { to, user, head, done } => {
-                carry(state, to, Carried { head, payload: Some(user as u8) });
+                carry(state, to, InTransit { head, payload: Some(user as u8) });
                 if done {
                     self.end(state, user as u8);
                 }
             }
             Action::Sent { user } => self.end(state, user as u8),
             Action::Pull { receive, user, at, .. } => {
-                let Standing::Met(message) = state.receives[user as usize].1 else {
+                let ReceiveState::Matched(message) = state.receives[user as usize].1 else {
                     state.broken = Some("a receive pulls without a match");
                     return Some(());
                 };
@@ -274,40 +280,40 @@ impl<const R: usize> Messages<R> {
                 if at.is_some_and(|at| at != u64::from(message)) {
                     state.broken = Some("another payload is pulled");
                 }
-                if self.may.fetch && at.is_some() {
+                if self.options.fetch && at.is_some() {
                     state.machines[rank].fetched(receive);
-                    state.receives[user as usize].1 = Standing::Done;
+                    state.receives[user as usize].1 = ReceiveState::Done;
                 } else {
                     let (to, head) = state.machines[rank].grant(receive, PlacementId(user), RemoteKey(0))?;
-                    carry(state, to, Carried { head, payload: None });
+                    carry(state, to, InTransit { head, payload: None });
                 }
             }
         }
         Some(())
     }
 
-    fn handle(&self, state: &mut State<R>, from: usize, to: usize, carried: Carried) {
+    fn handle(&self, state: &mut State<R>, from: usize, to: usize, carried: InTransit) {
         let payload = carried.payload.map_or(0, |message| self.sent[usize::from(message)].bytes);
         let head = carried.head.as_ref();
         let bytes = head.len() as u32 + payload as u32;
         match state.machines[to].handle(PeerId(from as u32), head, bytes) {
             Outcome::Nothing => {}
             Outcome::Into { user, status, .. } => {
-                let message = self.join(state, user, &status);
+                let message = self.match_receive(state, user, &status);
                 if carried.payload != Some(message) {
                     state.broken = Some("a payload arrives at another receive");
                 }
-                state.receives[user as usize].1 = Standing::Done;
+                state.receives[user as usize].1 = ReceiveState::Done;
             }
             Outcome::Store { place, .. } => match carried.payload {
-                Some(message) if state.kept.iter().all(|(kept, _)| *kept != place) => {
-                    state.kept.push((place, message));
-                    state.kept.sort_unstable_by_key(|(_, message)| *message);
+                Some(message) if state.buffered.iter().all(|(kept, _)| *kept != place) => {
+                    state.buffered.push((place, message));
+                    state.buffered.sort_unstable_by_key(|(_, message)| *message);
                 }
                 _ => state.broken = Some("a payload overwrites another buffered one"),
             },
             Outcome::Pending { user, status } => {
-                self.join(state, user, &status);
+                self.match_receive(state, user, &status);
             }
             Outcome::Place { user, placement, more: false, .. } => {
                 state.placements.push((user as u8, placement.0 as u8))
@@ -320,7 +326,7 @@ impl<const R: usize> Messages<R> {
     }
 
     fn is_quiet(&self, state: &State<R>) -> bool {
-        let empty = |queues: &[Vec<Carried>; R]| queues.iter().all(Vec::is_empty);
+        let empty = |queues: &[Vec<InTransit>; R]| queues.iter().all(Vec::is_empty);
         let idle = state.machines.iter().all(|machine| machine.clone().poll_action().is_none());
         empty(&state.towards) && empty(&state.back) && state.placements.is_empty() && idle
     }
@@ -337,7 +343,7 @@ impl<const R: usize> Model for Messages<R> {
             back: core::array::from_fn(|_| Vec::new()),
             messages: [Message::default(); MOST],
             receives: Vec::new(),
-            kept: Vec::new(),
+            buffered: Vec::new(),
             placements: Vec::new(),
             cancels: 0,
             probes: 0,
@@ -363,12 +369,12 @@ impl<const R: usize> Model for Messages<R> {
         }
         if state.receives.len() < self.receives {
             actions.extend((0..self.patterns.len()).map(Step::Receive));
-            if self.may.probe && state.probes == 0 {
+            if self.options.probe && state.probes == 0 {
                 actions.push(Step::Probe);
             }
         }
-        if state.cancels < self.may.cancels {
-            let waits = |i: &usize| matches!(state.receives[*i].1, Standing::Waits(_));
+        if state.cancels < self.options.cancels {
+            let waits = |i: &usize| matches!(state.receives[*i].1, ReceiveState::Waits(_));
             actions.extend((0..state.receives.len()).filter(waits).map(Step::Cancel));
         }
     }
@@ -386,11 +392,11 @@ impl<const R: usize> Model for Messages<R> {
                 self.receive(&mut next, pattern)?;
             }
             Step::Cancel(receive) => {
-                let Standing::Waits(id) = state.receives[receive].1 else { return None };
+                let ReceiveState::Waits(id) = state.receives[receive].1 else { return None };
                 if next.machines[R - 1].cancel(id) != Some(receive as u32) {
                     next.broken = Some("a receive that waits is not cancelled");
                 }
-                next.receives[receive].1 = Standing::Cancelled;
+                next.receives[receive].1 = ReceiveState::Cancelled;
                 next.cancels += 1;
             }
             Step::Probe => self.probe(&mut next)?,
@@ -405,10 +411,10 @@ impl<const R: usize> Model for Messages<R> {
             }
             Step::Place => {
                 let (message, receive) = next.placements.remove(0);
-                if next.receives[usize::from(receive)].1 != Standing::Met(message) {
+                if next.receives[usize::from(receive)].1 != ReceiveState::Matched(message) {
                     next.broken = Some("a payload is placed in another receive");
                 }
-                next.receives[usize::from(receive)].1 = Standing::Done;
+                next.receives[usize::from(receive)].1 = ReceiveState::Done;
                 self.end(&mut next, message);
             }
         }
@@ -419,10 +425,10 @@ impl<const R: usize> Model for Messages<R> {
         state.broken.or_else(|| {
             // Nothing moves by itself: then nothing that could complete may wait.
             let sources = || (0..R as u32 - 1).map(PeerId);
-            let could = |(pattern, standing): &(Pattern, Standing)| match standing {
-                Standing::Waits(_) => sources().any(|source| self.first(state, pattern, source).is_some()),
-                Standing::Met(_) => true,
-                Standing::Done | Standing::Cancelled => false,
+            let could = |(pattern, standing): &(Pattern, ReceiveState)| match standing {
+                ReceiveState::Waits(_) => sources().any(|source| self.first(state, pattern, source).is_some()),
+                ReceiveState::Matched(_) => true,
+                ReceiveState::Done | ReceiveState::Cancelled => false,
             };
             let undone = state.messages.iter().any(|message| message.taken && !message.done);
             if !self.is_quiet(state) {

@@ -99,12 +99,12 @@ fn workspace() -> PathBuf {
 /// A target folder of its own, and the platform's name: with `--target`, flags do not reach build scripts and macros,
 /// which are built once.
 #[derive(Clone, Debug)]
-pub struct Workshop {
+pub struct MutantBuilder {
     folder: PathBuf,
     platform: String,
 }
 
-impl Workshop {
+impl MutantBuilder {
     /// The n-th.
     ///
     /// # Errors

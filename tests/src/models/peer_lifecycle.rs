@@ -20,20 +20,20 @@ use unisono_core::wire::DatagramKind;
 
 pub use self::datagram::{BITS, Datagram, W as WINDOW};
 pub use self::rank::Step;
-use self::rank::{Seen, Side};
+use self::rank::{Observation, RankState};
 use super::network::Network;
 use crate::model_checker::Model;
 
 /// The model, with `N` datagrams in flight.
 #[derive(Debug)]
-pub struct Lives<const N: usize> {
-    may: May,
-    sides: RefCell<Sides>,
+pub struct PeerLifecycle<const N: usize> {
+    options: LifecycleOptions,
+    rank_states: RefCell<RankStates>,
 }
 
 /// Events that may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct May {
+pub struct LifecycleOptions {
     /// Messages that each incarnation of a rank sends.
     pub messages: [u8; 2],
     /// Whether a rank may restart.
@@ -51,7 +51,7 @@ pub struct May {
 /// Both ranks, and the datagrams in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State<const N: usize> {
-    sides: [Shared; 2],
+    sides: [SharedRankState; 2],
     network: Network<Datagram, N>,
     /// Messages of a rank's present incarnation that were delivered to each incarnation of the other one.
     given: [[u8; 2]; 2],
@@ -88,57 +88,57 @@ pub enum Action {
 
 /// A rank's side, of which equal ones are stored once.
 #[derive(Clone)]
-struct Shared {
+struct SharedRankState {
     number: u32,
-    side: Rc<Side>,
+    side: Rc<RankState>,
 }
 
-impl PartialEq for Shared {
+impl PartialEq for SharedRankState {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Eq for Shared {}
+impl Eq for SharedRankState {}
 
-impl Hash for Shared {
+impl Hash for SharedRankState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.number.hash(hasher);
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedRankState {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.side.fmt(to)
     }
 }
 
 /// Outcome of a step: the next state of the rank, and the observations. `None`: the step is impossible.
-type Outcome = Option<(Shared, Rc<[Seen]>)>;
+type Outcome = Option<(SharedRankState, Rc<[Observation]>)>;
 
 /// All distinct rank states, and the outcomes of their steps.
 #[derive(Default)]
-struct Sides {
-    numbers: HashMap<Rc<Side>, u32, foldhash::quality::FixedState>,
+struct RankStates {
+    numbers: HashMap<Rc<RankState>, u32, foldhash::quality::FixedState>,
     steps: HashMap<(u32, Step), Outcome, foldhash::quality::FixedState>,
 }
 
-impl fmt::Debug for Sides {
+impl fmt::Debug for RankStates {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} sides", self.numbers.len())
     }
 }
 
-impl Sides {
-    fn share(&mut self, side: Side) -> Shared {
+impl RankStates {
+    fn share(&mut self, side: RankState) -> SharedRankState {
         let side = Rc::new(side);
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(Rc::clone(&side)).or_insert(next);
-        Shared { number, side }
+        SharedRankState { number, side }
     }
 
     /// The outcome of a step.
-    fn step(&mut self, from: &Shared, step: Step) -> Option<(Shared, Rc<[Seen]>)> {
+    fn step(&mut self, from: &SharedRankState, step: Step) -> Option<(SharedRankState, Rc<[Observation]>)> {
         if let Some(known) = self.steps.get(&(from.number, step)) {
             return known.clone();
         }
@@ -150,60 +150,60 @@ impl Sides {
     }
 }
 
-impl<const N: usize> Lives<N> {
+impl<const N: usize> PeerLifecycle<N> {
     /// A model.
-    pub fn new(may: May) -> Self {
-        Self { may, sides: RefCell::default() }
+    pub fn new(options: LifecycleOptions) -> Self {
+        Self { options, rank_states: RefCell::default() }
     }
 
     /// Number of distinct rank states.
-    pub fn sides(&self) -> usize {
-        self.sides.borrow().numbers.len()
+    pub fn rank_states(&self) -> usize {
+        self.rank_states.borrow().numbers.len()
     }
 
-    fn side(&self, rank: u8, life: u8, told: u8) -> Shared {
-        self.sides.borrow_mut().share(Side::new(rank, life, told))
+    fn rank_state(&self, rank: u8, life: u8, announced: u8) -> SharedRankState {
+        self.rank_states.borrow_mut().share(RankState::new(rank, life, announced))
     }
 
     /// Performs a step at one rank, and checks the observations against the other rank.
     fn step(&self, state: &State<N>, rank: u8, step: Step) -> Option<State<N>> {
         let at = usize::from(rank);
         let other = &state.sides[1 - at].side;
-        let (side, seen) = self.sides.borrow_mut().step(&state.sides[at], step)?;
+        let (side, seen) = self.rank_states.borrow_mut().step(&state.sides[at], step)?;
         let mut next = state.clone();
         let before = &state.sides[at].side;
         next.sides[at] = side;
         for seen in seen.iter() {
             match *seen {
-                Seen::Sent(datagram) => {
+                Observation::Sent(datagram) => {
                     if datagram.kind() == Some(DatagramKind::Bye) {
-                        let to = datagram.expected_life();
-                        if to == Some(other.life())
-                            && next.given[at][usize::from(other.life())] < before.sent_to(other.life())
+                        let to = datagram.expected_incarnation();
+                        if to == Some(other.incarnation())
+                            && next.given[at][usize::from(other.incarnation())] < before.sent_to(other.incarnation())
                         {
                             next.broken = Some("a Bye leaves before everything is acknowledged");
                         }
                     }
                     next.network.send(datagram);
                 }
-                Seen::Delivered(message) => {
-                    if message.from_life == other.life() {
-                        next.given[1 - at][usize::from(message.to_life & 1)] = message.number.wrapping_add(1);
+                Observation::Delivered(message) => {
+                    if message.from_incarnation == other.incarnation() {
+                        next.given[1 - at][usize::from(message.to_incarnation & 1)] = message.number.wrapping_add(1);
                     }
                 }
-                Seen::Completed { message, ok } => {
-                    if ok && next.given[at][usize::from(message.to_life)] <= message.number {
+                Observation::Completed { message, ok } => {
+                    if ok && next.given[at][usize::from(message.to_incarnation)] <= message.number {
                         next.broken = Some("an operation completes that the peer's incarnation did not receive");
                     }
                 }
-                Seen::Broken(rule) => next.broken = Some(rule),
+                Observation::Broken(rule) => next.broken = Some(rule),
             }
         }
-        let after = next.sides[at].side.peer_life();
-        if matches!(step, Step::Receive(_)) && before.peer_life() == PeerState::Alive && after != PeerState::Alive {
-            let current = before.believes() == Some(other.life());
-            let mutual = other.believes() == Some(before.life());
-            if current && mutual && other.peer_life() == PeerState::Alive && !other.has_left() {
+        let after = next.sides[at].side.peer_state();
+        if matches!(step, Step::Receive(_)) && before.peer_state() == PeerState::Alive && after != PeerState::Alive {
+            let current = before.believed_incarnation() == Some(other.incarnation());
+            let mutual = other.believed_incarnation() == Some(before.incarnation());
+            if current && mutual && other.peer_state() == PeerState::Alive && !other.has_left() {
                 next.broken = Some("a datagram ends a pair of present incarnations");
             }
         }
@@ -211,13 +211,13 @@ impl<const N: usize> Lives<N> {
     }
 }
 
-impl<const N: usize> Model for Lives<N> {
+impl<const N: usize> Model for PeerLifecycle<N> {
     type State = State<N>;
     type Action = Action;
 
     fn initial(&self) -> State<N> {
         State {
-            sides: [self.side(0, 0, 0), self.side(1, 0, 0)],
+            sides: [self.rank_state(0, 0, 0), self.rank_state(1, 0, 0)],
             network: Network::EMPTY,
             given: [[0; 2]; 2],
             suspicions: 0,
@@ -236,26 +236,26 @@ impl<const N: usize> Model for Lives<N> {
             if side.is_gone() {
                 continue;
             }
-            push(Step::Transmit { finish: !self.may.finish_late });
+            push(Step::Transmit { finish: !self.options.finish_late });
             if side.has_timer() {
                 push(Step::Timeout);
             }
-            if side.told() <= other.life() {
-                push(Step::Meet);
+            if side.announced() <= other.incarnation() {
+                push(Step::AddPeer);
             }
-            if side.peer_life() == PeerState::Alive {
-                if side.sent() < self.may.messages[at] && !side.has_left() {
+            if side.peer_state() == PeerState::Alive {
+                if side.sent() < self.options.messages[at] && !side.has_left() {
                     push(Step::Send);
                 }
-                let sound = other.is_gone() || side.believes() != Some(other.life());
-                if sound || state.suspicions < self.may.suspicions {
+                let sound = other.is_gone() || side.believed_incarnation() != Some(other.incarnation());
+                if sound || state.suspicions < self.options.suspicions {
                     actions.push(Action::At { rank, step: Step::Fail, sound });
                 }
             }
-            if self.may.leave && !side.has_left() {
+            if self.options.leave && !side.has_left() {
                 actions.push(Action::At { rank, step: Step::Leave, sound: true });
             }
-            if self.may.restart[at] && side.life() == 0 {
+            if self.options.restart[at] && side.incarnation() == 0 {
                 actions.push(Action::Restart(rank));
             }
         }
@@ -264,7 +264,7 @@ impl<const N: usize> Model for Lives<N> {
             let to = 1 - datagram.rank();
             if !state.sides[usize::from(to)].side.is_gone() {
                 actions.push(Action::Arrive { to, place, doubled: false });
-                if self.may.double {
+                if self.options.double {
                     actions.push(Action::Arrive { to, place, doubled: true });
                 }
             }
@@ -295,7 +295,7 @@ impl<const N: usize> Model for Lives<N> {
                 let at = usize::from(rank);
                 let mut next = state.clone();
                 let other = &state.sides[1 - at].side;
-                next.sides[at] = self.side(rank, 1, other.life());
+                next.sides[at] = self.rank_state(rank, 1, other.incarnation());
                 next.given[at] = [0; 2];
                 Some(next)
             }

@@ -14,9 +14,9 @@ mod datagram;
 use core::marker::PhantomData;
 
 use unisono_core::device::{Slot, Ticket};
-use unisono_core::window::receive_state::{ReceiveState, ArrivalOrder};
+use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
-use unisono_core::window::send_window::{SegmentRef, Segment, SendWindow};
+use unisono_core::window::send_window::{Segment, SegmentRef, SendWindow};
 
 use self::datagram::number;
 pub use self::datagram::{Datagram, Echoed, Message};
@@ -32,14 +32,14 @@ pub struct Window<T, const W: usize, const BITS: u32, const N: usize> {
     /// The credits that an acknowledgement may carry.
     pub credits: &'static [u16],
     /// Other events that may happen.
-    pub may: May,
+    pub options: WindowOptions,
     /// The clock.
     pub clock: PhantomData<T>,
 }
 
 /// Events beside loss, duplication and reordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct May {
+pub struct WindowOptions {
     /// The device finishes postings later than it makes them.
     pub finish_late: bool,
     /// A probe leaves later than the deadline is noticed.
@@ -154,7 +154,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         if state.posted[0].is_some() {
             actions.push(Action::Finish);
         }
-        if self.may.renew && state.sender.is_empty() && !state.queued {
+        if self.options.renew && state.sender.is_empty() && !state.queued {
             actions.push(Action::Renew);
         }
         if state.inbound.is_pending() {
@@ -163,7 +163,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         for (place, datagram) in state.network.iter() {
             for doubled in [false, true] {
                 actions.push(Action::Arrive { place, datagram, doubled, windowless: false });
-                if self.may.lack_window && matches!(datagram, Datagram::Data { .. }) {
+                if self.options.lack_window && matches!(datagram, Datagram::Data { .. }) {
                     actions.push(Action::Arrive { place, datagram, doubled, windowless: true });
                 }
             }
@@ -176,7 +176,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         match *action {
             Action::Queue => next.queued = true,
             Action::Send { last } => {
-                let piece = piece(next.sent);
+                let piece = segment_ref(next.sent);
                 let segment = next.sender.push(T::NOW, piece, next.ticket(), &T::PACE)?;
                 next.queued = !last;
                 if last && next.sender.is_credit_low() {
@@ -192,11 +192,11 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             Action::Probe => next.probe(),
             Action::Timeout => {
                 next.sender.handle_timeout(T::NOW, &T::PACE);
-                if !self.may.probe_late {
+                if !self.options.probe_late {
                     next.probe();
                 }
             }
-            Action::Tick => next.sender = T::later(&next.sender)?,
+            Action::Tick => next.sender = T::after_tick(&next.sender)?,
             Action::Finish => next.finish(),
             Action::Renew => next.sender = SendWindow::new(next.sender.next()),
             Action::Acknowledge(credit) => {
@@ -219,7 +219,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         if state.sent as usize > W {
             return Some("the window is overfull");
         }
-        if state.sender.deadline().is_some_and(T::is_beyond) {
+        if state.sender.deadline().is_some_and(T::is_too_far_ahead) {
             return Some("a probe comes later than the longest probe interval");
         }
         if state.receiver.is_none() && state.held != [None; W] {
@@ -241,7 +241,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
 
 impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BITS, N> {
     fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>) {
-        let message = message(segment.reference);
+        let message = message_of(segment.reference);
         if segment.psn != number(message) {
             state.broken = Some("a message is sent under another number");
         }
@@ -252,7 +252,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BIT
             *free = Some(message);
         }
         state.network.send(Datagram::Data { message, count: segment.count });
-        if !self.may.finish_late {
+        if !self.options.finish_late {
             state.finish();
         }
     }
@@ -263,7 +263,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     fn settle(&mut self) {
         let mut released = 0;
         while let Some(piece) = self.sender.release() {
-            self.check_release(message(piece), released);
+            self.check_release(message_of(piece), released);
             released += 1;
         }
         self.sender.set_waiting(T::NOW, self.queued, &T::PACE);
@@ -274,7 +274,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
 
     /// Numbers count from another message on.
     fn renumber(&mut self, by: Message) {
-        self.sender = self.sender.with_numbers(by as u32, |old| piece(message(old) - by));
+        self.sender = self.sender.with_numbers(by as u32, |old| segment_ref(message_of(old) - by));
         self.inbound = self.inbound.with_numbers(by as u32);
         self.network.change(|datagram| datagram.renumbered(by));
         for message in self.held.iter_mut().chain(&mut self.posted).flatten() {
@@ -332,8 +332,8 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                 match order {
                     ArrivalOrder::Next => {
                         self.deliver(message, lifetime);
-                        self.note(message, count);
-                        self.pass(lifetime);
+                        self.record(message, count);
+                        self.advance_in_order(lifetime);
                     }
                     ArrivalOrder::Early(_) if windowless => self.inbound.handle_gap(),
                     ArrivalOrder::Early(distance) => {
@@ -346,7 +346,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
                         if window.insert(distance, Early::Held(Slot(free as u32))) == Ok(true) {
                             self.inbound.handle_gap();
                         }
-                        self.note(message, count);
+                        self.record(message, count);
                     }
                     ArrivalOrder::Duplicate => self.inbound.ack_immediately(),
                     ArrivalOrder::Outside => {}
@@ -364,13 +364,13 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     }
 
     /// With windows this small, every segment is acknowledged at once.
-    fn note(&mut self, message: Message, count: u8) {
+    fn record(&mut self, message: Message, count: u8) {
         self.inbound.record((), number(message), count);
         self.inbound.ack_immediately();
     }
 
     /// Advances the next expected message over the held ones.
-    fn pass(&mut self, lifetime: i8) {
+    fn advance_in_order(&mut self, lifetime: i8) {
         while let Early::Held(Slot(cell)) = self.inbound.advance(self.receiver.as_mut()) {
             match self.held.get_mut(cell as usize).and_then(Option::take) {
                 Some(message) => self.deliver(message, lifetime),
@@ -381,10 +381,10 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     }
 }
 
-const fn piece(message: Message) -> SegmentRef {
+const fn segment_ref(message: Message) -> SegmentRef {
     SegmentRef { operation: message as u32, part: 0 }
 }
 
-const fn message(piece: SegmentRef) -> Message {
+const fn message_of(piece: SegmentRef) -> Message {
     piece.operation as Message
 }

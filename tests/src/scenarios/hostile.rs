@@ -17,10 +17,10 @@ use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::Event;
 
 pub use self::choices::Choices;
-use self::damage::{Attacker, Style};
+use self::damage::{AttackStyle, Attacker};
 use self::user::User;
-use crate::sim::node::Node;
-use crate::sim::{Config, Network, NodeId, Verdict};
+use crate::sim::node::SimProcess;
+use crate::sim::{Config, Network, NodeId, TamperVerdict};
 
 /// Virtual nanoseconds within which every operation ends: 16 probes half a second apart, a silence of 2 s, and their
 /// repetition when the notice is lost.
@@ -89,40 +89,42 @@ impl Outcome {
 
 /// Half of the datagrams are damaged, which the check notices, until `damaged` were or the choices are used up.
 pub fn noise(choices: Choices, damaged: u64) -> Outcome {
-    World::new(choices, Style::Noise).run(damaged)
+    HostileRun::new(choices, AttackStyle::Noise).run(damaged)
 }
 
 /// A quarter of the datagrams are damaged with a correct check; one in eight is followed by a former one, one in
 /// sixteen by random bytes; until `damaged` were damaged or random, or the choices are used up.
 pub fn lies(choices: Choices, damaged: u64) -> Outcome {
-    World::new(choices, Style::Lies).run(damaged)
+    HostileRun::new(choices, AttackStyle::Lies).run(damaged)
 }
 
-struct World {
+struct HostileRun {
     network: Network,
-    style: Style,
+    style: AttackStyle,
     attacker: Rc<RefCell<Attacker>>,
-    nodes: Vec<Node<WINDOW>>,
+    nodes: Vec<SimProcess<WINDOW>>,
     users: Vec<User>,
-    lives: u32,
+    incarnations: u32,
     outcome: Outcome,
 }
 
-impl World {
-    fn new(choices: Choices, style: Style) -> Self {
+impl HostileRun {
+    fn new(choices: Choices, style: AttackStyle) -> Self {
         let network = Network::new(7, Config::default());
         network.add_node();
         network.add_node();
         let attacker = Rc::new(RefCell::new(Attacker::new(choices, style)));
         let tamper = Rc::clone(&attacker);
-        network.tamper(move |passing| if tamper.borrow_mut().passes(passing) { Verdict::Pass } else { Verdict::Take });
+        network.tamper(
+            move |passing| if tamper.borrow_mut().passes(passing) { TamperVerdict::Pass } else { TamperVerdict::Take },
+        );
         let mut world = Self {
             network,
             style,
             attacker,
             nodes: Vec::new(),
             users: Vec::new(),
-            lives: 0,
+            incarnations: 0,
             outcome: Outcome::default(),
         };
         world.start();
@@ -131,17 +133,17 @@ impl World {
 
     /// Starts a new incarnation of both processes.
     fn start(&mut self) {
-        self.lives += 1;
-        let incarnation = |node: u32| 0x9e37_79b9_u32.wrapping_mul(self.lives * 2 + node);
+        self.incarnations += 1;
+        let incarnation = |node: u32| 0x9e37_79b9_u32.wrapping_mul(self.incarnations * 2 + node);
         self.nodes = (0..2)
             .map(|i| {
-                Node::new(&self.network, NodeId(i), incarnation(i), |_, sizes| {
+                SimProcess::new(&self.network, NodeId(i), incarnation(i), |_, sizes| {
                     (sizes.windows, sizes.operations, sizes.placements, sizes.notices) = (2, 32, 8, 16);
                 })
             })
             .collect();
         for i in 0..2 {
-            self.nodes[i as usize].meet(NodeId(1 - i), incarnation(1 - i));
+            self.nodes[i as usize].add_peer(NodeId(1 - i), incarnation(1 - i));
         }
         self.users = self.nodes.iter_mut().map(User::new).collect();
     }
@@ -150,9 +152,9 @@ impl World {
     fn stop(&mut self) {
         for i in 0..2 {
             let events = self.nodes[i].drive(DeviceQueue::Polled);
-            self.heed(i, events);
+            self.handle_events(i, events);
             self.users[i].end_grants(&mut self.nodes[i], &mut self.outcome);
-            self.users[i].look_around(&self.nodes[i], &mut self.outcome);
+            self.users[i].check_unwritable_memory(&self.nodes[i], &mut self.outcome);
             self.outcome.counted += self.nodes[i].inbox.counters.arrivals();
             self.network.restart(NodeId(i as u32));
         }
@@ -167,9 +169,9 @@ impl World {
             let Some(step) = self.network.step() else { break };
             let i = step.node.0 as usize;
             let events = self.nodes[i].drive(step.lane);
-            self.heed(i, events);
-            if self.style == Style::Lies {
-                self.users[i].lose_patience(&mut self.nodes[i], self.network.now(), &mut self.outcome);
+            self.handle_events(i, events);
+            if self.style == AttackStyle::Lies {
+                self.users[i].expire_grants(&mut self.nodes[i], self.network.now(), &mut self.outcome);
             }
             self.users[i].take_messages(&mut self.nodes[i], self.style, &mut self.outcome);
             if self.users.iter().all(|user| user.has_lost_its_peer) {
@@ -182,7 +184,7 @@ impl World {
                 continue;
             }
             if going_on {
-                self.converse(i);
+                self.submit(i);
                 self.attacker.borrow_mut().invent();
             }
             self.forge();
@@ -208,7 +210,7 @@ impl World {
     }
 
     /// New messages and placements from this side, and a grant to the other one.
-    fn converse(&mut self, i: usize) {
+    fn submit(&mut self, i: usize) {
         let now = self.network.now();
         let choice = self.attacker.borrow_mut().choices.word();
         self.users[i].send(&mut self.nodes[i], now, choice);
@@ -225,7 +227,7 @@ impl World {
         }
     }
 
-    fn heed(&mut self, i: usize, events: Vec<Event>) {
+    fn handle_events(&mut self, i: usize, events: Vec<Event>) {
         let now = self.network.now();
         for event in events {
             match event {
@@ -237,7 +239,7 @@ impl World {
                     self.users[i].deliver(node, placement, bytes, self.style, now, &mut self.outcome);
                 }
                 // Under noise an answering peer proves that the other process is alive.
-                Event::PeerSilent(peer) if self.style == Style::Lies => {
+                Event::PeerSilent(peer) if self.style == AttackStyle::Lies => {
                     self.nodes[i].endpoint.fail(now, peer);
                     self.nodes[i].wake();
                 }

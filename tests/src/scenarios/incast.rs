@@ -9,8 +9,8 @@ use unisono_core::ids::Psn;
 use unisono_core::span::Span;
 use unisono_core::wire::Header;
 
-use crate::sim::node::{Node, job};
-use crate::sim::{Config, Link, Network, NodeId, Sight, Sighting};
+use crate::sim::node::{SimProcess, job};
+use crate::sim::{Config, DatagramFate, DatagramTrace, Link, Network, NodeId};
 
 const RECEIVER: NodeId = NodeId(0);
 /// Segments of a window.
@@ -92,19 +92,19 @@ impl Period {
 /// Distinguishes granted datagrams from others by the first PSN not granted, per sender, from the credit that has
 /// arrived there.
 #[derive(Debug)]
-struct Ledger {
+struct CreditObserver {
     edges: Vec<Option<Psn<32>>>,
     period: Period,
 }
 
-impl Ledger {
-    fn sees(&mut self, sighting: &Sighting<'_>) {
+impl CreditObserver {
+    fn observe(&mut self, sighting: &DatagramTrace<'_>) {
         let Ok(header) = Header::<32>::parse(sighting.head) else { return };
-        if (sighting.from, sighting.what) == (RECEIVER, Sight::Delivered) {
+        if (sighting.from, sighting.what) == (RECEIVER, DatagramFate::Delivered) {
             let Some(edge) = self.edges.get_mut(sighting.to.0 as usize) else { return };
-            let told = Psn::new(header.acknowledged).add(u32::from(header.credit));
-            if header.credit > 0 && edge.is_none_or(|edge| told.is_after(edge)) {
-                *edge = Some(told);
+            let edge = Psn::new(header.acknowledged).add(u32::from(header.credit));
+            if header.credit > 0 && edge.is_none_or(|edge| edge.is_after(edge)) {
+                *edge = Some(edge);
             }
             return;
         }
@@ -116,11 +116,11 @@ impl Ledger {
         let granted = edge.is_some_and(|edge| edge.is_after(header.psn()));
         let period = &mut self.period;
         match (sighting.what, granted) {
-            (Sight::Sent, true) => period.granted += 1,
-            (Sight::Sent, false) => period.unadmitted += 1,
-            (Sight::Dropped(_), true) => period.granted_dropped += 1,
-            (Sight::Dropped(_), false) => period.unadmitted_dropped += 1,
-            (Sight::Delivered, _) => {}
+            (DatagramFate::Sent, true) => period.granted += 1,
+            (DatagramFate::Sent, false) => period.unadmitted += 1,
+            (DatagramFate::Dropped(_), true) => period.granted_dropped += 1,
+            (DatagramFate::Dropped(_), false) => period.unadmitted_dropped += 1,
+            (DatagramFate::Delivered, _) => {}
         }
     }
 }
@@ -151,9 +151,9 @@ pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
         delivered: vec![0; scenario.senders as usize],
         goodput: 0.0,
     };
-    let ledger = Rc::new(RefCell::new(Ledger { edges, period: blank.clone() }));
-    let sees = Rc::clone(&ledger);
-    network.watch(move |sighting| sees.borrow_mut().sees(sighting));
+    let observer = Rc::new(RefCell::new(CreditObserver { edges, period: blank.clone() }));
+    let sees = Rc::clone(&observer);
+    network.watch(move |sighting| sees.borrow_mut().observe(sighting));
     let payloads: Vec<Span> = nodes
         .iter_mut()
         .map(|node| {
@@ -170,7 +170,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
             let node = &mut nodes[i];
             pending[i] -= node.drive(step.lane).len() as u32;
             if step.node == RECEIVER {
-                let mut ledger = ledger.borrow_mut();
+                let mut ledger = observer.borrow_mut();
                 for (from, _) in node.take_messages() {
                     ledger.period.delivered[from.0 as usize - 1] += 1;
                 }
@@ -181,7 +181,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
                 pending[i] += refill(&network, node, payloads[i], BACKLOG - pending[i]);
             }
         }
-        let mut period = core::mem::replace(&mut ledger.borrow_mut().period, blank.clone());
+        let mut period = core::mem::replace(&mut observer.borrow_mut().period, blank.clone());
         let bytes = period.delivered.iter().sum::<u64>() * u64::from(scenario.payload);
         period.goodput = bytes as f64 * 8e9 / (scenario.bits_per_s as f64 * (end - since) as f64);
         since = end;
@@ -190,8 +190,8 @@ pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
 }
 
 /// Queues messages; returns how many.
-fn refill(network: &Network, node: &mut Node<WINDOW>, payload: Span, room: u32) -> u32 {
-    let send = |node: &mut Node<WINDOW>| node.endpoint.send(network.now(), RECEIVER.into(), b"", Some(payload));
+fn refill(network: &Network, node: &mut SimProcess<WINDOW>, payload: Span, room: u32) -> u32 {
+    let send = |node: &mut SimProcess<WINDOW>| node.endpoint.send(network.now(), RECEIVER.into(), b"", Some(payload));
     let sent = (0..room).map_while(|_| match send(node) {
         Ok(_) => Some(()),
         Err(EnqueueError::Full) => None,

@@ -16,8 +16,8 @@ use unisono_core::endpoint::Event;
 use unisono_core::span::Span;
 use unisono_core::wire::Header;
 
-use crate::sim::node::{Node, job};
-use crate::sim::{Config, Link, Network, NodeId, Passing, Sight, Sighting, Verdict};
+use crate::sim::node::{SimProcess, job};
+use crate::sim::{Config, DatagramFate, DatagramTrace, Link, Network, NodeId, OutgoingDatagram, TamperVerdict};
 
 /// Nanoseconds of a round trip of the empty network.
 pub const ROUND_TRIP_NS: u64 = 10_000;
@@ -58,21 +58,22 @@ struct Losses {
 }
 
 impl Losses {
-    fn passes(&mut self, passing: &Passing<'_>) -> Verdict {
+    fn passes(&mut self, passing: &OutgoingDatagram<'_>) -> TamperVerdict {
         let (Some(TxReason::First), RECEIVER, Some(left)) = (passing.cause, passing.to, self.pass) else {
-            return Verdict::Pass;
+            return TamperVerdict::Pass;
         };
         self.pass = left.checked_sub(1);
-        let Ok(header) = Header::<32>::parse(passing.bytes) else { return Verdict::Pass };
+        let Ok(header) = Header::<32>::parse(passing.bytes) else { return TamperVerdict::Pass };
         if left > 0 {
-            return Verdict::Pass;
+            return TamperVerdict::Pass;
         }
         self.missing.insert(header.psn, passing.at);
-        Verdict::Take
+        TamperVerdict::Take
     }
 
-    fn sees(&mut self, sighting: &Sighting<'_>) {
-        if (sighting.what, sighting.to) != (Sight::Delivered, RECEIVER) || sighting.cause.is_none_or(is_control) {
+    fn observe(&mut self, sighting: &DatagramTrace<'_>) {
+        if (sighting.what, sighting.to) != (DatagramFate::Delivered, RECEIVER) || sighting.cause.is_none_or(is_control)
+        {
             return;
         }
         if let Ok(header) = Header::<32>::parse(sighting.head)
@@ -87,9 +88,9 @@ const fn is_control(cause: TxReason) -> bool {
     matches!(cause, TxReason::Probe | TxReason::Acknowledge | TxReason::Control)
 }
 
-struct Bench {
+struct RepairBench {
     network: Network,
-    nodes: Vec<Node<WINDOW>>,
+    nodes: Vec<SimProcess<WINDOW>>,
     losses: Rc<RefCell<Losses>>,
     payload: Span,
     sent: u32,
@@ -97,7 +98,7 @@ struct Bench {
     delivered: u32,
 }
 
-impl Bench {
+impl RepairBench {
     fn new(seed: u64) -> Self {
         let rate = NonZeroU64::new(RATE);
         let link = Link { egress_bytes_per_s: rate, propagation_ns: ROUND_TRIP_NS / 2, ..Link::default() };
@@ -107,7 +108,7 @@ impl Bench {
         let losses: Rc<RefCell<Losses>> = Rc::default();
         let (passes, sees) = (Rc::clone(&losses), Rc::clone(&losses));
         network.tamper(move |passing| passes.borrow_mut().passes(passing));
-        network.watch(move |sighting| sees.borrow_mut().sees(sighting));
+        network.watch(move |sighting| sees.borrow_mut().observe(sighting));
         let payload = Span { region, offset: 0, bytes: PAYLOAD };
         Self { network, nodes, losses, payload, sent: 0, completed: 0, delivered: 0 }
     }
@@ -151,12 +152,12 @@ impl Bench {
 /// A stream of messages back to back, of which `losses` single ones are lost, 300 to 600 datagrams apart.
 pub fn stream(seed: u64, losses: usize) -> Repairs {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut bench = Bench::new(seed);
+    let mut bench = RepairBench::new(seed);
     // A warm-up: the estimators know the path.
     bench.losses.borrow_mut().pass = Some(2000);
     let deadline = 1_000_000_000 + losses as u64 * 1_000_000;
     bench.nodes[0].wake();
-    let lost = |bench: &Bench| bench.losses.borrow().times_ns.len();
+    let lost = |bench: &RepairBench| bench.losses.borrow().times_ns.len();
     bench.run(deadline, |bench| {
         let before = bench.sent;
         while bench.sent - bench.completed < 1024 && lost(bench) < losses && bench.send() {}
@@ -176,7 +177,7 @@ pub fn stream(seed: u64, losses: usize) -> Repairs {
 /// Bursts of 1 to 64 messages, back to back, of which the last one's original is lost.
 pub fn tail(seed: u64, bursts: usize) -> Repairs {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut bench = Bench::new(seed);
+    let mut bench = RepairBench::new(seed);
     for burst in 0..WARM_UP + bursts {
         let count = random.u32(1..=64);
         if burst >= WARM_UP {

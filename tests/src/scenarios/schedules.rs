@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use unisono_core::collective::CollectiveKind;
 use unisono_udp::fault::Faults;
 
-pub use self::expected_result::Contents;
-pub use self::rank::{Member, Seen};
-pub use self::workloads::{Choice, LENGTHS, Work, works};
+pub use self::expected_result::ExpectedResult;
+pub use self::rank::{ProgressEvent, SimRank};
+pub use self::workloads::{LENGTHS, Workload, WorkloadFilter, workloads};
 use crate::sim::{Config, Dropped, Network};
 
 /// Virtual time in which a list of collectives must end, for each of them.
@@ -66,26 +66,26 @@ impl AddAssign for Outcome {
 
 /// Progress of a list of collectives, as an observer sees it.
 struct Progress<'w> {
-    works: &'w [Work],
+    works: &'w [Workload],
     size: usize,
     /// Ranks that have entered each, and left it.
     entered: Vec<u32>,
     left: Vec<u32>,
     /// Expected results of the collectives that some rank has not left yet.
-    contents: HashMap<usize, Rc<Contents>>,
+    contents: HashMap<usize, Rc<ExpectedResult>>,
     outcome: Outcome,
 }
 
 impl Progress<'_> {
-    fn see(&mut self, rank: usize, seen: &Seen) {
+    fn record(&mut self, rank: usize, seen: &ProgressEvent) {
         match seen {
-            Seen::Entered(i) => self.entered[*i] += 1,
-            Seen::Left(i, output) => {
+            ProgressEvent::Entered(i) => self.entered[*i] += 1,
+            ProgressEvent::Left(i, output) => {
                 let work = &self.works[*i];
                 if work.call.collective == CollectiveKind::Barrier {
                     self.judge(self.entered[*i] as usize == self.size, work, rank);
                 }
-                let contents = self.contents.entry(*i).or_insert_with(|| Rc::new(Contents::new(work)));
+                let contents = self.contents.entry(*i).or_insert_with(|| Rc::new(ExpectedResult::new(work)));
                 if let Some(want) = contents.output(rank) {
                     let right = output.get(..want.len()) == Some(want);
                     self.judge(right, work, rank);
@@ -99,7 +99,7 @@ impl Progress<'_> {
         }
     }
 
-    fn judge(&mut self, right: bool, work: &Work, rank: usize) {
+    fn judge(&mut self, right: bool, work: &Workload, rank: usize) {
         self.outcome.compared += 1;
         if !right {
             self.outcome.wrong += 1;
@@ -109,7 +109,7 @@ impl Progress<'_> {
 }
 
 /// Runs collectives of one size, `outstanding` at a time on each rank.
-pub fn run(works: &[Work], outstanding: usize, faults: Faults, seed: u64) -> Outcome {
+pub fn run(works: &[Workload], outstanding: usize, faults: Faults, seed: u64) -> Outcome {
     let Some(size) = works.first().map(|work| work.call.size as usize) else { return Outcome::default() };
     let network = Network::new(seed, Config { faults, ..Config::default() });
     let mut members = rank::job(&network, size, outstanding);
@@ -127,7 +127,7 @@ pub fn run(works: &[Work], outstanding: usize, faults: Faults, seed: u64) -> Out
     {
         let rank = step.node.0 as usize;
         for seen in members[rank].drive(step.lane, works) {
-            progress.see(rank, &seen);
+            progress.record(rank, &seen);
         }
     }
     let counts = network.counts();
@@ -139,7 +139,7 @@ pub fn run(works: &[Work], outstanding: usize, faults: Faults, seed: u64) -> Out
         ..progress.outcome
     };
     for member in &members {
-        let said = member.said();
+        let said = member.counts();
         outcome.eager += said.eager;
         outcome.announced += said.announced;
         outcome.asked += said.asked;

@@ -6,7 +6,7 @@ pub enum Dropped {
     /// The injector lost it.
     Lost,
     /// The harness took it ([`Network::tamper`](super::Network::tamper)).
-    Taken,
+    Tampered,
     /// Its checksum was wrong.
     Corrupt,
     /// There was no way between the two nodes.
@@ -29,7 +29,7 @@ impl Dropped {
     /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Lost,
-        Self::Taken,
+        Self::Tampered,
         Self::Corrupt,
         Self::Cut,
         Self::Down,
@@ -43,7 +43,7 @@ impl Dropped {
 
 /// Sums over the network. At any time `sent + duplicated + forged` is `delivered` plus all drops plus those in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct DatagramCounts {
     /// Flushed by a node.
     pub sent: u64,
     /// Second copies that the injector made.
@@ -59,7 +59,7 @@ pub struct Counts {
     dropped: [u64; Dropped::ALL.len()],
 }
 
-impl Counts {
+impl DatagramCounts {
     /// Dropped for this reason.
     pub const fn dropped(&self, why: Dropped) -> u64 {
         self.dropped[why as usize]

@@ -3,7 +3,9 @@
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+};
 use unisono_core::ids::PeerId;
 
 use super::{
@@ -29,7 +31,7 @@ const GRANULARITY_NS: u32 = 10_000;
 pub struct SimDevice {
     fabric: Rc<RefCell<Fabric>>,
     node: u32,
-    life: u32,
+    incarnation: u32,
     /// The node that is peer 0.
     first: u32,
 }
@@ -57,8 +59,8 @@ pub struct SimReceived {
 
 impl SimDevice {
     pub(super) fn new(fabric: Rc<RefCell<Fabric>>, node: NodeId) -> Self {
-        let life = fabric.borrow().life(node.0);
-        Self { fabric, node: node.0, life, first: 0 }
+        let incarnation = fabric.borrow().incarnation(node.0);
+        Self { fabric, node: node.0, incarnation, first: 0 }
     }
 
     /// The same device in a job whose rank 0 is the node `first`: peer `n` is node `first + n`.
@@ -71,8 +73,8 @@ impl SimDevice {
         self.first.wrapping_add(peer.0)
     }
 
-    fn lives(&self) -> bool {
-        self.fabric.borrow().lives(self.node, self.life)
+    fn is_current(&self) -> bool {
+        self.fabric.borrow().is_current(self.node, self.incarnation)
     }
 
     /// Whether the event that [`arm`](Device::arm) asked for was raised since the last call.
@@ -80,11 +82,11 @@ impl SimDevice {
         let mut fabric = self.fabric.borrow_mut();
         let Some(port) = fabric.active_port(self.node) else { return false };
         let raised = core::mem::take(&mut port.lane_mut(lane).raised);
-        fabric.rest(self.node);
+        fabric.release_port(self.node);
         raised
     }
 
-    fn show(&self, fabric: &Fabric, slot: Slot) -> SimReceived {
+    fn view(&self, fabric: &Fabric, slot: Slot) -> SimReceived {
         let frame = fabric.frames.of_node(FrameId(slot.0), self.node).unwrap_or_else(|| self.no_such(slot));
         let mut head = [0; HEADER_ROOM];
         let shown = frame.bytes.len().min(HEADER_ROOM);
@@ -174,7 +176,7 @@ impl Device for SimDevice {
         let ticket = {
             let fabric = self.fabric.borrow();
             let unfinished = fabric.port(self.node).map_or(0, |port| port.lane(lane).postings.len());
-            if !self.lives() || unfinished >= fabric.config.ring as usize {
+            if !self.is_current() || unfinished >= fabric.config.ring as usize {
                 return None;
             }
             Ticket(fabric.ticket(self.node, lane)).next()
@@ -183,7 +185,7 @@ impl Device for SimDevice {
     }
 
     fn flush(&mut self, lane: DeviceQueue) {
-        if self.lives() {
+        if self.is_current() {
             self.fabric.borrow_mut().flush(self.node, lane);
         }
     }
@@ -195,17 +197,17 @@ impl Device for SimDevice {
     }
 
     fn receive(&mut self, lane: DeviceQueue) -> Option<SimReceived> {
-        if !self.lives() {
+        if !self.is_current() {
             return None;
         }
         let mut fabric = self.fabric.borrow_mut();
         let id = fabric.active_port(self.node)?.lane_mut(lane).waiting.pop_front()?;
         fabric.frames[id].place = Place::Received;
-        Some(self.show(&fabric, Slot(id.0)))
+        Some(self.view(&fabric, Slot(id.0)))
     }
 
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: SimAddress) {
-        if !self.lives() {
+        if !self.is_current() {
             return;
         }
         let fabric = &mut *self.fabric.borrow_mut();
@@ -217,7 +219,7 @@ impl Device for SimDevice {
     }
 
     fn hold(&mut self, slot: Slot) {
-        if !self.lives() {
+        if !self.is_current() {
             return;
         }
         let mut fabric = self.fabric.borrow_mut();
@@ -232,11 +234,11 @@ impl Device for SimDevice {
     }
 
     fn held(&self, slot: Slot) -> SimReceived {
-        self.show(&self.fabric.borrow(), slot)
+        self.view(&self.fabric.borrow(), slot)
     }
 
     fn release(&mut self, slot: Slot) {
-        if !self.lives() {
+        if !self.is_current() {
             return;
         }
         let fabric = &mut *self.fabric.borrow_mut();
@@ -248,11 +250,11 @@ impl Device for SimDevice {
             Place::Free | Place::Flying | Place::Waiting => self.no_such(slot),
         }
         fabric.frames.give_back(FrameId(slot.0));
-        fabric.rest(self.node);
+        fabric.release_port(self.node);
     }
 
     fn arm(&mut self, lane: DeviceQueue) -> Armed {
-        if !self.lives() {
+        if !self.is_current() {
             return Armed::Armed;
         }
         let mut fabric = self.fabric.borrow_mut();
@@ -262,22 +264,23 @@ impl Device for SimDevice {
     }
 
     fn request_path(&mut self, wish: PathRequest) {
-        let (PathRequest::Resolve(peer), true) = (wish, self.lives()) else { return };
+        let (PathRequest::Resolve(peer), true) = (wish, self.is_current()) else { return };
         let mut fabric = self.fabric.borrow_mut();
         let mtu = fabric.config.mtu;
-        let fact = if fabric.exists(self.node_of(peer)) { DeviceEvent::Path { peer, mtu } } else { DeviceEvent::NoPath(peer) };
+        let fact =
+            if fabric.exists(self.node_of(peer)) { DeviceEvent::Path { peer, mtu } } else { DeviceEvent::NoPath(peer) };
         fabric.port_mut(self.node).facts.push_back(fact);
         let now = fabric.now;
         fabric.wake_at(self.node, now);
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        if !self.lives() {
+        if !self.is_current() {
             return None;
         }
         let mut fabric = self.fabric.borrow_mut();
         let fact = fabric.active_port(self.node)?.facts.pop_front();
-        fabric.rest(self.node);
+        fabric.release_port(self.node);
         fact
     }
 }

@@ -16,7 +16,7 @@ const PAYLOAD: usize = 42;
 
 /// Frames that wait at a port.
 #[derive(Debug)]
-struct Queue {
+struct PortQueue {
     hardware: EthernetAddress,
     frames: VecDeque<Vec<u8>>,
 }
@@ -24,7 +24,7 @@ struct Queue {
 /// Frames go to the port of their address, or to all but the sender's. At most `slots` wait at a port; more are lost.
 #[derive(Debug)]
 pub struct Hub {
-    ports: Vec<Queue>,
+    ports: Vec<PortQueue>,
     slots: usize,
     injector: Injector,
     delayed: Delayed<(usize, Vec<u8>)>,
@@ -42,7 +42,7 @@ pub struct Port {
 impl Hub {
     /// The ports of a hub whose frames have at most `mtu` bytes, with these faults.
     pub fn ports(count: u8, mtu: usize, slots: usize, faults: Faults) -> Vec<Port> {
-        let queue = |number| Queue { hardware: hardware(number), frames: VecDeque::new() };
+        let queue = |number| PortQueue { hardware: hardware(number), frames: VecDeque::new() };
         let ports = (0..count).map(queue).collect();
         let hub = Self { ports, slots, injector: Injector::new(faults), delayed: Delayed::default() };
         let hub = Rc::new(RefCell::new(hub));
@@ -61,7 +61,7 @@ impl Hub {
     }
 }
 
-fn deliver(ports: &mut [Queue], slots: usize, from: usize, frame: &[u8]) {
+fn deliver(ports: &mut [PortQueue], slots: usize, from: usize, frame: &[u8]) {
     let Ok(read) = EthernetFrame::new_checked(frame) else { return };
     let to = read.dst_addr();
     for (number, port) in ports.iter_mut().enumerate() {
@@ -99,9 +99,9 @@ impl Port {
 
 /// A received frame.
 #[derive(Debug)]
-pub struct Arrived(Vec<u8>);
+pub struct ReceivedFrame(Vec<u8>);
 
-impl phy::RxToken for Arrived {
+impl phy::RxToken for ReceivedFrame {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
         read(&self.0)
     }
@@ -109,9 +109,9 @@ impl phy::RxToken for Arrived {
 
 /// Room for a frame.
 #[derive(Debug)]
-pub struct Free<'a>(&'a Port);
+pub struct TransmitFrame<'a>(&'a Port);
 
-impl phy::TxToken for Free<'_> {
+impl phy::TxToken for TransmitFrame<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, write: F) -> R {
         let mut frame = vec![0; bytes];
         let written = write(&mut frame);
@@ -122,16 +122,16 @@ impl phy::TxToken for Free<'_> {
 }
 
 impl phy::Device for Port {
-    type RxToken<'a> = Arrived;
-    type TxToken<'a> = Free<'a>;
+    type RxToken<'a> = ReceivedFrame;
+    type TxToken<'a> = TransmitFrame<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived, Free<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(ReceivedFrame, TransmitFrame<'_>)> {
         let frame = self.take()?;
-        Some((Arrived(frame), Free(self)))
+        Some((ReceivedFrame(frame), TransmitFrame(self)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Free<'_>> {
-        Some(Free(self))
+    fn transmit(&mut self, _: Instant) -> Option<TransmitFrame<'_>> {
+        Some(TransmitFrame(self))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

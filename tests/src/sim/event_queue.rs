@@ -58,12 +58,12 @@ impl Ord for Entry {
 
 /// The pending events.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct EventQueue {
     heap: BinaryHeap<Entry>,
     serial: u64,
 }
 
-impl Queue {
+impl EventQueue {
     pub(super) fn push(&mut self, at: u64, event: Event) {
         self.serial += 1;
         self.heap.push(Entry { at, serial: self.serial, event });
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_then_by_scheduling() {
-        let mut queue = Queue::default();
+        let mut queue = EventQueue::default();
         for (at, node) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
             queue.push(at, Event::Wake(node));
         }

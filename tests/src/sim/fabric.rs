@@ -7,12 +7,12 @@ use unisono_core::device::{DeviceEvent, DeviceQueue};
 use unisono_udp::fault::{Delayed, Injector};
 
 use super::{
-    Passing, Sighting, Step, Verdict,
+    DatagramTrace, OutgoingDatagram, Step, TamperVerdict,
     config::{Config, Link},
-    counts::Counts,
-    event_queue::{Event, Queue},
+    counts::DatagramCounts,
+    event_queue::{Event, EventQueue},
     frame::{FrameId, Frames, Place},
-    memory::Stores,
+    memory::SimRegions,
     port::Port,
 };
 
@@ -22,8 +22,8 @@ const NEVER: u64 = u64::MAX;
 
 /// All that an idle node costs.
 #[derive(Debug)]
-struct Node {
-    life: u32,
+struct NodeState {
+    incarnation: u32,
     port: u32,
     /// Of the last postings on the polled and on the interrupt lane.
     tickets: [u32; 2],
@@ -37,37 +37,37 @@ struct Node {
     linked: bool,
 }
 
-const _: () = assert!(size_of::<Node>() <= 56);
+const _: () = assert!(size_of::<NodeState>() <= 56);
 
 /// Frames that wait for later ones between two nodes.
 #[derive(Debug, Default)]
-pub(super) struct Detour {
+pub(super) struct HeldBackFrames {
     pub(super) frames: Delayed<FrameId>,
     pub(super) last_push: u64,
 }
 
 /// Sees every datagram.
-pub(super) type Watch = Box<dyn FnMut(&Sighting<'_>)>;
+pub(super) type Watch = Box<dyn FnMut(&DatagramTrace<'_>)>;
 /// May change or take every datagram.
-pub(super) type Tamper = Box<dyn FnMut(&mut Passing<'_>) -> Verdict>;
+pub(super) type Tamper = Box<dyn FnMut(&mut OutgoingDatagram<'_>) -> TamperVerdict>;
 
 /// The state that all handles share.
 pub(super) struct Fabric {
     pub(super) config: Config,
     pub(super) now: u64,
-    pub(super) queue: Queue,
-    nodes: Vec<Node>,
+    pub(super) queue: EventQueue,
+    nodes: Vec<NodeState>,
     ports: Vec<Port>,
     free_ports: Vec<u32>,
     pub(super) frames: Frames,
-    pub(super) stores: Stores,
+    pub(super) stores: SimRegions,
     pub(super) random: fastrand::Rng,
     pub(super) injector: Option<Injector>,
     pub(super) injectors: HashMap<u32, Option<Injector>>,
     pub(super) links: HashMap<u32, Link>,
-    pub(super) detours: HashMap<(u32, u32), Detour>,
+    pub(super) held_back: HashMap<(u32, u32), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
-    pub(super) counts: Counts,
+    pub(super) counts: DatagramCounts,
     pub(super) watch: Option<Watch>,
     pub(super) tamper: Option<Tamper>,
 }
@@ -86,19 +86,19 @@ impl Fabric {
         Self {
             config,
             now: 0,
-            queue: Queue::default(),
+            queue: EventQueue::default(),
             nodes: Vec::new(),
             ports: Vec::new(),
             free_ports: Vec::new(),
             frames: Frames::default(),
-            stores: Stores::default(),
+            stores: SimRegions::default(),
             random,
             injector,
             injectors: HashMap::new(),
             links: HashMap::new(),
-            detours: HashMap::new(),
+            held_back: HashMap::new(),
             cuts: HashSet::new(),
-            counts: Counts::default(),
+            counts: DatagramCounts::default(),
             watch: None,
             tamper: None,
         }
@@ -110,8 +110,8 @@ impl Fabric {
 
     pub(super) fn add_node(&mut self) -> u32 {
         let node = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");
-        self.nodes.push(Node {
-            life: 0,
+        self.nodes.push(NodeState {
+            incarnation: 0,
             port: NONE,
             tickets: [0; 2],
             wake: NEVER,
@@ -128,11 +128,11 @@ impl Fabric {
         self.nodes.len()
     }
 
-    fn node(&self, node: u32) -> &Node {
+    fn node(&self, node: u32) -> &NodeState {
         &self.nodes[node as usize]
     }
 
-    fn node_mut(&mut self, node: u32) -> &mut Node {
+    fn node_mut(&mut self, node: u32) -> &mut NodeState {
         &mut self.nodes[node as usize]
     }
 
@@ -140,13 +140,13 @@ impl Fabric {
         (node as usize) < self.nodes.len()
     }
 
-    pub(super) fn life(&self, node: u32) -> u32 {
-        self.node(node).life
+    pub(super) fn incarnation(&self, node: u32) -> u32 {
+        self.node(node).incarnation
     }
 
     /// Whether this is the current incarnation of the node.
-    pub(super) fn lives(&self, node: u32, life: u32) -> bool {
-        self.node(node).life == life && self.node(node).up
+    pub(super) fn is_current(&self, node: u32, life: u32) -> bool {
+        self.node(node).incarnation == life && self.node(node).up
     }
 
     pub(super) fn is_up(&self, node: u32) -> bool {
@@ -198,7 +198,7 @@ impl Fabric {
     }
 
     /// Releases the port if the node is idle.
-    pub(super) fn rest(&mut self, node: u32) {
+    pub(super) fn release_port(&mut self, node: u32) {
         let port = self.node(node).port;
         if port != NONE && self.ports[port as usize].is_idle() {
             self.node_mut(node).port = NONE;
@@ -239,7 +239,7 @@ impl Fabric {
                 Event::Wake(node) => self.wake(node),
                 Event::Complete { node, life, lane, postings } => self.complete(node, life, lane, postings),
                 Event::Idle { from, to } => {
-                    self.end_detour(from, to);
+                    self.release_held_back(from, to);
                     None
                 }
             };
@@ -262,12 +262,12 @@ impl Fabric {
             return None;
         }
         entry.wake = NEVER;
-        self.concern(node)
+        self.notify(node)
     }
 
     /// Something happened that the node should see: now, or when it is no longer busy.
-    pub(super) fn concern(&mut self, node: u32) -> Option<Step> {
-        let Node { busy, up, .. } = *self.node(node);
+    pub(super) fn notify(&mut self, node: u32) -> Option<Step> {
+        let NodeState { busy, up, .. } = *self.node(node);
         if !up {
             return None;
         }
@@ -288,7 +288,7 @@ impl Fabric {
         }
         let entry = self.node_mut(node);
         entry.up = false;
-        entry.life = entry.life.wrapping_add(1);
+        entry.incarnation = entry.incarnation.wrapping_add(1);
         entry.wake = NEVER;
         entry.busy = 0;
         entry.tickets = [0; 2];
@@ -297,7 +297,7 @@ impl Fabric {
         // The link before the node is not part of it.
         let (queued, ingress_free_ps) = (port.queued, port.ingress_free_ps);
         *port = Port { queued, ingress_free_ps, ..Port::default() };
-        self.rest(node);
+        self.release_port(node);
         for id in self.frames.of(node, |place| place != Place::Flying) {
             self.frames.give_back(id);
         }

@@ -1,6 +1,6 @@
 //! Datagrams in flight or in a device, in a pool that reuses the memory of freed ones.
 
-use unisono_core::device::{TxReason, DeviceQueue};
+use unisono_core::device::{DeviceQueue, TxReason};
 
 /// Index into the pool; a device shows it as the datagram's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

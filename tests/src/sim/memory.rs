@@ -19,48 +19,48 @@ pub struct SimAddress {
 }
 
 #[derive(Debug, Default)]
-struct Store {
+struct SimRegion {
     /// Starts at 1: the default region is never valid.
-    life: u32,
+    generation: u32,
     node: Option<u32>,
     bytes: Vec<u8>,
 }
 
 /// The regions of all nodes.
 #[derive(Debug, Default)]
-pub(super) struct Stores {
-    all: Vec<Store>,
+pub(super) struct SimRegions {
+    all: Vec<SimRegion>,
     free: Vec<u32>,
 }
 
-impl Stores {
+impl SimRegions {
     fn make(&mut self, node: u32, bytes: usize) -> Region {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.all.push(Store { life: 1, ..Store::default() });
+            self.all.push(SimRegion { generation: 1, ..SimRegion::default() });
             u32::try_from(self.all.len() - 1).expect("fewer than 2^32 regions")
         });
         let store = &mut self.all[index as usize];
         store.node = Some(node);
         store.bytes.resize(bytes, 0);
-        Region::new(index, store.life)
+        Region::new(index, store.generation)
     }
 
     fn of_node(&self, node: u32, region: Region) -> Option<&[u8]> {
         let store = self.all.get(region.index() as usize)?;
-        (store.node == Some(node) && store.life == region.generation()).then_some(&store.bytes[..])
+        (store.node == Some(node) && store.generation == region.generation()).then_some(&store.bytes[..])
     }
 
     fn retire(&mut self, node: u32, region: Region) {
         if self.of_node(node, region).is_some() {
             let store = &mut self.all[region.index() as usize];
-            *store = Store { life: store.life.wrapping_add(1), ..Store::default() };
+            *store = SimRegion { generation: store.generation.wrapping_add(1), ..SimRegion::default() };
             self.free.push(region.index());
         }
     }
 
     pub(super) fn retire_all(&mut self, node: u32) {
         for index in 0..self.all.len() {
-            let region = Region::new(index as u32, self.all[index].life);
+            let region = Region::new(index as u32, self.all[index].generation);
             self.retire(node, region);
         }
     }
@@ -74,7 +74,7 @@ impl Stores {
     /// `None` when the region was retired since the address was made.
     pub(super) fn read(&self, address: SimAddress) -> Option<&[u8]> {
         let store = self.all.get(address.region.index() as usize)?;
-        if store.life != address.region.generation() {
+        if store.generation != address.region.generation() {
             return None;
         }
         store.bytes.get(address.offset..)?.get(..address.bytes as usize)
@@ -83,7 +83,7 @@ impl Stores {
     /// As [`read`](Self::read). At most as many bytes as the address covers.
     pub(super) fn write(&mut self, address: SimAddress, from: &[u8]) -> Option<()> {
         let store = self.all.get_mut(address.region.index() as usize)?;
-        if store.life != address.region.generation() || from.len() > address.bytes as usize {
+        if store.generation != address.region.generation() || from.len() > address.bytes as usize {
             return None;
         }
         store.bytes.get_mut(address.offset..)?.get_mut(..from.len())?.copy_from_slice(from);

@@ -3,7 +3,7 @@
 use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, OperationId, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
@@ -49,7 +49,7 @@ impl Handler for Inbox {
 
 /// A process, with windows of `W` segments.
 #[derive(Debug)]
-pub struct Node<const W: usize = 64> {
+pub struct SimProcess<const W: usize = 64> {
     /// Its place in the network.
     pub id: NodeId,
     /// Its endpoint.
@@ -61,7 +61,7 @@ pub struct Node<const W: usize = 64> {
     network: Network,
 }
 
-impl<const W: usize> Node<W> {
+impl<const W: usize> SimProcess<W> {
     /// The process of node `id`, whose endpoint is made as `tune` changes the usual configuration and sizes.
     pub fn new(network: &Network, id: NodeId, incarnation: u32, tune: impl FnOnce(&mut Config, &mut Sizes)) -> Self {
         let limits = network.device(id).limits();
@@ -79,7 +79,7 @@ impl<const W: usize> Node<W> {
     }
 
     /// Adds a peer, as bootstrap does.
-    pub fn meet(&mut self, peer: NodeId, incarnation: u32) {
+    pub fn add_peer(&mut self, peer: NodeId, incarnation: u32) {
         let mtu = self.network.device(self.id).limits().mtu;
         self.endpoint.add_peer(self.network.now(), peer.into(), Incarnation(incarnation), mtu);
         self.wake();
@@ -138,14 +138,20 @@ impl<const W: usize> Node<W> {
 }
 
 /// A job of `count` connected processes.
-pub fn job<const W: usize>(network: &Network, count: u32, tune: impl Fn(&mut Config, &mut Sizes)) -> Vec<Node<W>> {
+pub fn job<const W: usize>(
+    network: &Network,
+    count: u32,
+    tune: impl Fn(&mut Config, &mut Sizes),
+) -> Vec<SimProcess<W>> {
     let ids: Vec<NodeId> = (0..count).map(|_| network.add_node()).collect();
     let incarnation = |id: NodeId| 0x1000 + id.0;
-    let mut nodes: Vec<Node<W>> =
-        ids.iter().map(|id| Node::new(network, *id, incarnation(*id), |config, sizes| tune(config, sizes))).collect();
+    let mut nodes: Vec<SimProcess<W>> = ids
+        .iter()
+        .map(|id| SimProcess::new(network, *id, incarnation(*id), |config, sizes| tune(config, sizes)))
+        .collect();
     for node in &mut nodes {
         for id in &ids {
-            node.meet(*id, incarnation(*id));
+            node.add_peer(*id, incarnation(*id));
         }
     }
     nodes

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::device::{TxReason, DeviceEvent, HEADER_ROOM, DeviceQueue};
+use unisono_core::device::{DeviceEvent, DeviceQueue, HEADER_ROOM, TxReason};
 
 use super::{frame::FrameId, memory::SimAddress};
 

@@ -1,7 +1,7 @@
 use core::num::NonZeroU64;
 
 use unisono_core::{
-    device::{Armed, Device, DeviceEvent, Memory, Received, Slot, Ticket, Token, Transmit, PathRequest},
+    device::{Armed, Device, DeviceEvent, Memory, PathRequest, Received, Slot, Ticket, Token, Transmit},
     span::{Region, Span},
 };
 
@@ -14,7 +14,14 @@ fn network(count: u32, config: Config) -> (Network, Vec<NodeId>) {
 }
 
 fn transmit(to: NodeId, head: u8) -> Transmit {
-    Transmit { to: to.into(), queue: DeviceQueue::Polled, header_bytes: head, payload: None, solicited: false, reason: TxReason::First }
+    Transmit {
+        to: to.into(),
+        queue: DeviceQueue::Polled,
+        header_bytes: head,
+        payload: None,
+        solicited: false,
+        reason: TxReason::First,
+    }
 }
 
 /// Posts a datagram that is only this number.
@@ -163,13 +170,13 @@ fn cuts_are_one_way_and_partitions_both_ways() {
     send(&network, nodes[0], nodes[1], 1);
     send(&network, nodes[1], nodes[0], 2);
     assert_eq!(run(&network), [(5_000, nodes[0], 2)]);
-    network.mend(nodes[0], nodes[1]);
+    network.restore(nodes[0], nodes[1]);
     network.partition(&nodes[..1], &nodes[1..]);
     send(&network, nodes[0], nodes[2], 3);
     send(&network, nodes[2], nodes[0], 4);
     send(&network, nodes[1], nodes[2], 5);
     assert_eq!(run(&network), [(10_000, nodes[2], 5)]);
-    network.mend_all();
+    network.restore_all();
     send(&network, nodes[2], nodes[0], 6);
     assert_eq!(run(&network), [(15_000, nodes[0], 6)]);
     assert_eq!(network.counts().dropped(Dropped::Cut), 3);
@@ -287,7 +294,10 @@ fn busy_node_is_stepped_later_but_its_interrupt_lane_at_once() {
     assert_eq!(network.device(nodes[1]).arm(DeviceQueue::Interrupt), Armed::Armed);
     send(&network, nodes[0], nodes[1], 1);
     let mut device = network.device(nodes[0]);
-    device.token(DeviceQueue::Polled).expect("room").post(&Transmit { queue: DeviceQueue::Interrupt, ..transmit(nodes[1], 4) }, None);
+    device
+        .token(DeviceQueue::Polled)
+        .expect("room")
+        .post(&Transmit { queue: DeviceQueue::Interrupt, ..transmit(nodes[1], 4) }, None);
     device.flush(DeviceQueue::Polled);
     assert_eq!(network.step(), Some(Step { at: 5_000, node: nodes[1], lane: DeviceQueue::Interrupt }));
     let mut device = network.device(nodes[1]);
@@ -319,7 +329,7 @@ fn harness_takes_changes_and_forges_datagrams() {
     network.watch(move |sighting| log.borrow_mut().push((sighting.what, sighting.cause)));
     network.tamper(|passing| {
         passing.bytes[1] = 1;
-        if passing.bytes[0] == 2 { Verdict::Take } else { Verdict::Pass }
+        if passing.bytes[0] == 2 { TamperVerdict::Take } else { TamperVerdict::Pass }
     });
     send(&network, nodes[0], nodes[1], 1);
     send(&network, nodes[0], nodes[1], 2);
@@ -335,12 +345,12 @@ fn harness_takes_changes_and_forges_datagrams() {
     assert_eq!((receive(), receive()), ((0x101, true, false), (0x103, false, true)));
     let first = Some(TxReason::First);
     let expected = [
-        (Sight::Sent, first),
-        (Sight::Sent, first),
-        (Sight::Dropped(Dropped::Taken), first),
-        (Sight::Sent, None),
-        (Sight::Delivered, first),
-        (Sight::Delivered, None),
+        (DatagramFate::Sent, first),
+        (DatagramFate::Sent, first),
+        (DatagramFate::Dropped(Dropped::Tampered), first),
+        (DatagramFate::Sent, None),
+        (DatagramFate::Delivered, first),
+        (DatagramFate::Delivered, None),
     ];
     assert_eq!(*seen.borrow(), expected);
     assert_accounted(&network);

@@ -3,15 +3,15 @@
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
-use unisono_core::device::{HEADER_ROOM, DeviceQueue, Ticket};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM, Ticket};
 use unisono_udp::fault::Fate;
 
 use super::{
-    NodeId, Passing, Sight, Sighting, Step, Verdict,
+    DatagramFate, DatagramTrace, NodeId, OutgoingDatagram, Step, TamperVerdict,
     config::{CHECKSUM, Completion, Link},
     counts::Dropped,
     event_queue::Event,
-    fabric::{Detour, Fabric},
+    fabric::{Fabric, HeldBackFrames},
     frame::{Frame, FrameId, Place},
     memory::SimAddress,
     port::Posting,
@@ -43,11 +43,11 @@ impl Fabric {
         match completion {
             Completion::Flush => {
                 queues.postings.clear();
-                self.rest(node);
+                self.release_port(node);
             }
             Completion::After(delay) => {
                 queues.flushed = end;
-                let (now, life) = (self.now, self.life(node));
+                let (now, life) = (self.now, self.incarnation(node));
                 for part in (start..end).step_by(usize::from(u16::MAX)) {
                     let postings = (end - part).min(usize::from(u16::MAX)) as u16;
                     self.queue.push(now + delay, Event::Complete { node, life, lane, postings });
@@ -85,7 +85,7 @@ impl Fabric {
     }
 
     pub(super) fn complete(&mut self, node: u32, life: u32, lane: DeviceQueue, postings: u16) -> Option<Step> {
-        if !self.lives(node, life) {
+        if !self.is_current(node, life) {
             return None;
         }
         for _ in 0..postings {
@@ -99,14 +99,14 @@ impl Fabric {
                 assert!(before == after, "node {node} changed the payload of an unfinished posting to {}", posting.to);
             }
         }
-        self.rest(node);
-        self.concern(node)
+        self.release_port(node);
+        self.notify(node)
     }
 
     /// Puts a frame on its way.
     pub(super) fn depart(&mut self, id: FrameId) {
-        self.show(id, Sight::Sent);
-        if let Some(why) = self.hindrance(id) {
+        self.trace(id, DatagramFate::Sent);
+        if let Some(why) = self.drop_reason(id) {
             return self.drop_frame(id, why);
         }
         let Frame { from, to, ref bytes, .. } = self.frames[id];
@@ -117,7 +117,7 @@ impl Fabric {
         } else {
             self.now
         };
-        let fate = self.fate(to, self.frames[id].bytes.len());
+        let fate = self.injected_fault(to, self.frames[id].bytes.len());
         let Fate { first: Some(first), second } = fate else {
             return self.drop_frame(id, Dropped::Lost);
         };
@@ -128,12 +128,12 @@ impl Fabric {
                 flip.apply(&mut self.frames[id].bytes);
                 self.frames[id].corrupt = true;
             }
-            self.take_turn(id, passage.overtaken_by, leave);
+            self.depart_or_hold_back(id, passage.overtaken_by, leave);
         }
     }
 
     /// Why a frame is dropped at its sender.
-    fn hindrance(&mut self, id: FrameId) -> Option<Dropped> {
+    fn drop_reason(&mut self, id: FrameId) -> Option<Dropped> {
         let Frame { from, to, ref bytes, cause, .. } = self.frames[id];
         if !self.exists(to) {
             return Some(Dropped::UnknownPeer);
@@ -149,28 +149,28 @@ impl Fabric {
         }
         let tamper = self.tamper.as_mut()?;
         let bytes = &mut self.frames[id].bytes;
-        let mut passing = Passing { at: self.now, from: NodeId(from), to: NodeId(to), cause, bytes };
-        (tamper(&mut passing) == Verdict::Take).then_some(Dropped::Taken)
+        let mut passing = OutgoingDatagram { at: self.now, from: NodeId(from), to: NodeId(to), cause, bytes };
+        (tamper(&mut passing) == TamperVerdict::Take).then_some(Dropped::Tampered)
     }
 
-    fn fate(&mut self, to: u32, bytes: usize) -> Fate {
+    fn injected_fault(&mut self, to: u32, bytes: usize) -> Fate {
         let injector = self.injectors.get_mut(&to).unwrap_or(&mut self.injector);
         let untouched = Fate { first: Some(Default::default()), second: None };
         injector.as_mut().map_or(untouched, |injector| injector.fate(bytes + CHECKSUM as usize))
     }
 
     /// Lets a frame leave, or wait until others have overtaken it.
-    fn take_turn(&mut self, id: FrameId, overtaken_by: u8, leave: u64) {
+    fn depart_or_hold_back(&mut self, id: FrameId, overtaken_by: u8, leave: u64) {
         let pair = (self.frames[id].from, self.frames[id].to);
-        if overtaken_by == 0 && !self.detours.contains_key(&pair) {
+        if overtaken_by == 0 && !self.held_back.contains_key(&pair) {
             return self.propagate(id, leave);
         }
         self.counts.reordered += u64::from(overtaken_by > 0);
         let now = self.now;
         let (queue, idle) = (&mut self.queue, now + self.config.overtaking_ns);
-        let detour = self.detours.entry(pair).or_insert_with(|| {
+        let detour = self.held_back.entry(pair).or_insert_with(|| {
             queue.push(idle, Event::Idle { from: pair.0, to: pair.1 });
-            Detour::default()
+            HeldBackFrames::default()
         });
         detour.last_push = now;
         let mut out = Vec::new();
@@ -181,15 +181,15 @@ impl Fabric {
     }
 
     /// Lets the frames between two nodes leave if none was sent there for a while.
-    pub(super) fn end_detour(&mut self, from: u32, to: u32) {
-        let Some(detour) = self.detours.get_mut(&(from, to)) else { return };
+    pub(super) fn release_held_back(&mut self, from: u32, to: u32) {
+        let Some(detour) = self.held_back.get_mut(&(from, to)) else { return };
         let idle = detour.last_push + self.config.overtaking_ns;
         if !detour.frames.is_empty() && idle > self.now {
             return self.queue.push(idle, Event::Idle { from, to });
         }
         let mut out = Vec::new();
         detour.frames.flush_idle(|frame| out.push(frame));
-        self.detours.remove(&(from, to));
+        self.held_back.remove(&(from, to));
         let now = self.now;
         for frame in out {
             self.propagate(frame, now);
@@ -228,7 +228,7 @@ impl Fabric {
         self.port_mut(self.frames[id].to).queued -= 1;
         let to = self.frames[id].to;
         let step = self.arrive(id);
-        self.rest(to);
+        self.release_port(to);
         step
     }
 
@@ -254,7 +254,7 @@ impl Fabric {
         (frame.place, frame.lane, frame.arrived) = (Place::Waiting, lane, now);
         self.counts.delivered += 1;
         self.counts.delivered_bytes += self.frames[id].bytes.len() as u64;
-        self.show(id, Sight::Delivered);
+        self.trace(id, DatagramFate::Delivered);
         let queues = self.port_mut(to).lane_mut(lane);
         queues.waiting.push_back(id);
         queues.occupied += 1;
@@ -263,19 +263,19 @@ impl Fabric {
         if event && lane == DeviceQueue::Interrupt {
             return Some(self.step_of(to, lane));
         }
-        self.concern(to)
+        self.notify(to)
     }
 
     pub(super) fn drop_frame(&mut self, id: FrameId, why: Dropped) {
         self.counts.drop_one(why);
-        self.show(id, Sight::Dropped(why));
+        self.trace(id, DatagramFate::Dropped(why));
         self.frames.give_back(id);
     }
 
-    fn show(&mut self, id: FrameId, what: Sight) {
+    fn trace(&mut self, id: FrameId, what: DatagramFate) {
         let Some(watch) = self.watch.as_mut() else { return };
         let frame = &self.frames[id];
-        watch(&Sighting {
+        watch(&DatagramTrace {
             at: self.now,
             what,
             from: NodeId(frame.from),

@@ -8,7 +8,7 @@ use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 
 use super::compare::median;
-use super::{Adapter, End, Outcome, within};
+use super::{Adapter, Outcome, VerbsEnd, within};
 
 /// Handles that are made to be timed.
 const MADE: u32 = 200;
@@ -32,7 +32,7 @@ pub struct Handles {
 /// # Errors
 /// A handle is not made, or a message does not arrive.
 pub fn handles(adapters: [Adapter<'_>; 2]) -> Outcome<Handles> {
-    let [mut here, mut there] = End::pair(adapters)?;
+    let [mut here, mut there] = VerbsEnd::pair(adapters)?;
     let mut times = Vec::new();
     for _ in 0..MADE {
         here.device.request_path(PathRequest::Forget(PeerId(1)));
@@ -42,7 +42,7 @@ pub fn handles(adapters: [Adapter<'_>; 2]) -> Outcome<Handles> {
         within(Duration::from_secs(1), "an address handle", || Ok(here.device.poll_event().filter(path)))?;
         times.push(started.elapsed().as_secs_f64() * 1e6);
     }
-    let made = |ends: [&End; 2]| ends.map(|end| end.device.counters().handles_made.get()).iter().sum::<u64>();
+    let made = |ends: [&VerbsEnd; 2]| ends.map(|end| end.device.counters().handles_made.get()).iter().sum::<u64>();
     let before = made([&here, &there]);
     let payload = Span { region: here.regions.allocate(64)?, offset: 0, bytes: 64 };
     for message in 1..=MESSAGES {
@@ -51,7 +51,7 @@ pub fn handles(adapters: [Adapter<'_>; 2]) -> Outcome<Handles> {
         within(Duration::from_secs(1), "a message", || {
             here.drive();
             there.drive();
-            Ok((there.above.messages == message).then_some(()))
+            Ok((there.counter.messages == message).then_some(()))
         })?;
         let pause = Instant::now();
         while pause.elapsed() < APART {

@@ -1,13 +1,13 @@
 //! A buffer returns to its owner only when no posting refers to it.
 
-use unisono_core::device::{TxReason, Device, DeviceQueue, Memory, Ticket, Token, Transmit};
+use unisono_core::device::{Device, DeviceQueue, Memory, Ticket, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_memory::region::{Address, Regions};
 use unisono_verbs::registered_memory::RegisteredMemory;
 use unisono_verbs::ud::Ud;
 
-use super::{Adapter, Outcome, device, introduce};
+use super::{Adapter, Outcome, connect_devices, device};
 
 /// Datagrams of a round.
 const DATAGRAMS: u32 = 64;
@@ -18,9 +18,9 @@ const BYTES: u32 = 4000;
 ///
 /// # Errors
 /// It came back while something was posted, or the adapter missed it.
-pub fn lending(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
+pub fn buffer_release(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
-    introduce(&mut [&mut from, &mut to])?;
+    connect_devices(&mut [&mut from, &mut to])?;
     // SAFETY: this thread alone uses the regions, and frees one when its posting has ended.
     let (mut regions, mut unfinished) = (unsafe { Regions::of(from.domain().clone()) }, 0);
     for in_error in [false, true, false] {

@@ -24,11 +24,11 @@ const SHORT: u32 = 64;
 const DATAGRAMS: u32 = 5000;
 
 /// Between two wakings of a processor.
-const STIR: Duration = Duration::from_millis(10);
+const WAKE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The processor of a contender's end.
 #[derive(Clone, Copy, Debug)]
-enum Side {
+enum Processor {
     Here = 0,
     There = 1,
 }
@@ -139,7 +139,7 @@ impl Contender {
     ///
     /// # Errors
     /// It is no endpoint, or receives nothing any more.
-    pub fn answer(self, measure: Measure, adapter: &str) -> Outcome<()> {
+    pub fn serve(self, measure: Measure, adapter: &str) -> Outcome<()> {
         match self {
             Self::Endpoint | Self::LibraryEndpoint | Self::RawEndpoint => {
                 let queues = self.queues().unwrap_or_default();
@@ -180,7 +180,7 @@ impl Contender {
 }
 
 /// Pins a polling thread to its own processor: two on one would wait for the scheduler.
-fn pin(side: Side) -> Outcome<()> {
+fn pin(side: Processor) -> Outcome<()> {
     let mut only = CpuSet::new();
     only.set(side as usize);
     Ok(sched_setaffinity(None, &only)?)
@@ -192,16 +192,16 @@ fn pin(side: Side) -> Outcome<()> {
 ///
 /// # Errors
 /// A processor is not there.
-pub fn stir() -> Outcome<()> {
-    let other = thread::spawn(|| tick(Side::There));
-    tick(Side::Here)?;
+pub fn wake_processors() -> Outcome<()> {
+    let other = thread::spawn(|| tick(Processor::There));
+    tick(Processor::Here)?;
     other.join().map_err(|_| "a thread panicked")?
 }
 
-fn tick(side: Side) -> Outcome<()> {
+fn tick(side: Processor) -> Outcome<()> {
     pin(side)?;
     loop {
-        thread::sleep(STIR);
+        thread::sleep(WAKE_INTERVAL);
     }
 }
 

@@ -21,7 +21,7 @@ const MAPPINGS: u64 = 4;
 ///
 /// # Errors
 /// The kernel has more objects after one that could not be made, or was dropped, than before.
-pub fn half_made(adapter: Adapter<'_>) -> Outcome<u64> {
+pub fn failed_creation(adapter: Adapter<'_>) -> Outcome<u64> {
     let domain = Domain::open(Some(adapter.name))?;
     let before = objects(adapter.name)?;
     // SAFETY: nothing is posted.

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::time::Instant;
 use std::{fs, thread};
 
-use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Received, Token, Transmit};
+use unisono_core::device::{Device, DeviceEvent, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::Address;
-use unisono_verbs::ud::{Domain, UdOptions, Ud};
+use unisono_verbs::ud::{Domain, Ud, UdOptions};
 
-use super::{Adapter, End, Outcome, device, introduce, within};
+use super::{Adapter, Outcome, VerbsEnd, connect_devices, device, within};
 
 const BOUND: Duration = Duration::from_secs(5);
 /// The bar for a removed interface.
@@ -22,7 +22,7 @@ const REMOVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// It was not reported, or messages do not arrive any more.
 pub fn queue_failure(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
-    let mut ends = End::pair(adapters)?;
+    let mut ends = VerbsEnd::pair(adapters)?;
     let mut sent = [0; 2];
     exchange(&mut ends, &mut sent)?;
     for failing in [0, 1, 1, 0] {
@@ -50,16 +50,20 @@ pub fn queue_failure(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
 /// # Errors
 /// As [`queue_failure`].
 pub fn link_failure(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration> {
-    let mut ends = End::pair(adapters)?;
+    let mut ends = VerbsEnd::pair(adapters)?;
     let mut sent = [0; 2];
     exchange(&mut ends, &mut sent)?;
     ip(&["link", "set", interface, "down"])?;
     let device = &mut ends[0].device;
-    within(BOUND, "the report that the port is down", || Ok((device.poll_event() == Some(DeviceEvent::Down)).then_some(())))?;
+    within(BOUND, "the report that the port is down", || {
+        Ok((device.poll_event() == Some(DeviceEvent::Down)).then_some(()))
+    })?;
     thread::sleep(Duration::from_millis(200));
     ip(&["link", "set", interface, "up"])?;
     let up = Instant::now();
-    within(BOUND, "the report that the port is up", || Ok((device.poll_event() == Some(DeviceEvent::Up)).then_some(())))?;
+    within(BOUND, "the report that the port is up", || {
+        Ok((device.poll_event() == Some(DeviceEvent::Up)).then_some(()))
+    })?;
     exchange(&mut ends, &mut sent)?;
     Ok(up.elapsed())
 }
@@ -72,7 +76,7 @@ pub fn overrun(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     let mut from = device(adapters[0], 2)?;
     let small = UdOptions { completions: Some(16), receive_slots: 256, ..adapters[1].options(2) };
     let mut to = Ud::new(&Domain::open(Some(adapters[1].name))?, &small)?;
-    introduce(&mut [&mut from, &mut to])?;
+    connect_devices(&mut [&mut from, &mut to])?;
     for _ in 0..64 {
         post(&mut from, 0)?;
     }
@@ -91,7 +95,10 @@ pub fn overrun(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
         from.flush(DeviceQueue::Polled);
         let slot = within(BOUND, "a datagram after the overrun", || {
             to.poll_event();
-            Ok(to.receive(DeviceQueue::Polled).filter(|datagram| datagram.prefix() == [number]).map(|datagram| datagram.slot()))
+            Ok(to
+                .receive(DeviceQueue::Polled)
+                .filter(|datagram| datagram.prefix() == [number])
+                .map(|datagram| datagram.slot()))
         })?;
         to.release(slot);
         from.completed(DeviceQueue::Polled);
@@ -104,7 +111,7 @@ pub fn overrun(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
 /// # Errors
 /// It took longer than a second.
 pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration> {
-    let mut ends = End::pair(adapters)?;
+    let mut ends = VerbsEnd::pair(adapters)?;
     exchange(&mut ends, &mut [0; 2])?;
     let [mut end, other] = ends;
     let interface = interface.to_owned();
@@ -132,7 +139,7 @@ pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration>
 }
 
 /// A few messages each way, which all arrive.
-fn exchange(ends: &mut [End; 2], sent: &mut [u32; 2]) -> Outcome<()> {
+fn exchange(ends: &mut [VerbsEnd; 2], sent: &mut [u32; 2]) -> Outcome<()> {
     for _ in 0..32 {
         for ((end, sent), to) in ends.iter_mut().zip(sent.iter_mut()).zip([1, 0]) {
             let now = end.now();
@@ -146,7 +153,7 @@ fn exchange(ends: &mut [End; 2], sent: &mut [u32; 2]) -> Outcome<()> {
             end.drive();
             while end.event().is_some() {}
         }
-        Ok((here.above.messages == sent[1] && there.above.messages == sent[0]).then_some(()))
+        Ok((here.counter.messages == sent[1] && there.counter.messages == sent[0]).then_some(()))
     })
 }
 

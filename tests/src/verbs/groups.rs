@@ -3,12 +3,12 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use unisono_core::device::{TxReason, Device, DeviceQueue, Received, Token, Transmit};
+use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_memory::region::Address;
 use unisono_verbs::ud::{Path, Ud};
 
-use super::{Adapter, Outcome, device, introduce, within};
+use super::{Adapter, Outcome, connect_devices, device, within};
 
 /// Datagrams to the group.
 const COUNT: u8 = 16;
@@ -24,7 +24,7 @@ pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
         .iter()
         .map(|adapter| device(*adapter, adapters.len() as u32 + 1))
         .collect::<Outcome<Vec<Ud<Address>>>>()?;
-    introduce(&mut devices.iter_mut().collect::<Vec<_>>())?;
+    connect_devices(&mut devices.iter_mut().collect::<Vec<_>>())?;
     let gids = devices.iter_mut().map(|device| device.join(group)).collect::<Result<Vec<_>, _>>()?;
     let to = PeerId(devices.len() as u32);
     let mtu = devices[0].limits().mtu;
@@ -52,7 +52,14 @@ fn send(device: &mut Ud<Address>, to: PeerId) -> Outcome<()> {
     for number in 0..COUNT {
         let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
         token.header_room()[..4].copy_from_slice(&[number; 4]);
-        let transmit = Transmit { to, queue: DeviceQueue::Polled, header_bytes: 4, payload: None, solicited: false, reason: TxReason::First };
+        let transmit = Transmit {
+            to,
+            queue: DeviceQueue::Polled,
+            header_bytes: 4,
+            payload: None,
+            solicited: false,
+            reason: TxReason::First,
+        };
         token.post(&transmit, None);
     }
     device.flush(DeviceQueue::Polled);

@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::fs;
 
-use unisono_core::device::{TxReason, Device, DeviceQueue, Token, Transmit};
+use unisono_core::device::{Device, DeviceQueue, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_verbs::ud::{Path, RECORD};
 
-use super::{Adapter, End, Outcome};
+use super::{Adapter, Outcome, VerbsEnd};
 
 /// Memory of a process with an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Footprint {
 pub fn footprint(adapters: [Adapter<'_>; 2], known: u32, active: u32) -> Outcome<Footprint> {
     let other = super::device(adapters[1], 1)?;
     let before = [process()?, kernel()?];
-    let mut end = End::new(0, known + 1, adapters[0], std::time::Instant::now())?;
+    let mut end = VerbsEnd::new(0, known + 1, adapters[0], std::time::Instant::now())?;
     let mtu = end.device.limits().mtu;
     for peer in 1..=known {
         // The queues of the other adapter's device stand for all peers.

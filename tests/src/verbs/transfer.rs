@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::endpoint::Event;
-use unisono_core::ids::{RemoteKey, PeerId, PlacementId};
+use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
 use unisono_core::span::Span;
 
-use super::{Adapter, End, Outcome};
+use super::{Adapter, Outcome, VerbsEnd};
 
 /// Bytes of a placement.
 const PIECE: usize = 1 << 20;
 /// Grants that are out at a time.
-const OUT: usize = 8;
+const MAX_GRANTS: usize = 8;
 /// Without a byte for so long, it has failed.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ pub struct Transferred {
 /// # Errors
 /// A device cannot be made, or nothing arrives any more.
 pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred> {
-    let [mut from, mut to] = End::pair(adapters)?;
+    let [mut from, mut to] = VerbsEnd::pair(adapters)?;
     let mut random = fastrand::Rng::with_seed(bytes as u64);
     let data: Vec<u8> = core::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
     let (source, target) = (from.regions.allocate(bytes)?, to.regions.allocate(bytes)?);
@@ -73,12 +73,12 @@ pub fn transfer(adapters: [Adapter<'_>; 2], bytes: usize) -> Outcome<Transferred
                     return Err("the sender receives nothing any more".into());
                 }
             }
-            Ok(from.above.counters)
+            Ok(from.counter.counters)
         });
         let receiver = (|| -> Outcome<()> {
             let (mut granted, mut arrived, mut moved) = (0, 0, Instant::now());
             while arrived < pieces {
-                while granted < pieces && granted - arrived < OUT {
+                while granted < pieces && granted - arrived < MAX_GRANTS {
                     let key = RemoteKey(granted as u64 + 1);
                     let placement = to.endpoint.grant(PeerId(0), span(target, granted * PIECE), key);
                     let placement = placement.map_err(|error| format!("{error:?}"))?;

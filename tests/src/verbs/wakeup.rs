@@ -4,11 +4,11 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, TxReason, Device, DeviceQueue, Received, Token, Transmit};
+use unisono_core::device::{Armed, Device, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_verbs::ud::Woken;
 
-use super::{Adapter, Outcome, device, introduce};
+use super::{Adapter, Outcome, connect_devices, device};
 
 /// The sender waits so long before it sends: the other is asleep by then.
 const BEFORE: Duration = Duration::from_millis(300);
@@ -21,7 +21,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// It was not woken, or by the wrong datagram.
 pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
     let (mut from, mut to) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
-    introduce(&mut [&mut from, &mut to])?;
+    connect_devices(&mut [&mut from, &mut to])?;
     if to.arm(DeviceQueue::Interrupt) != Armed::Armed {
         return Err("something waits before anything was sent".into());
     }

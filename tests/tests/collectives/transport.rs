@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use unisono_core::ids::{self, PeerId, PlacementId};
 use unisono_core::message::collective_transport::header::EAGER_HEADER;
 use unisono_core::message::collective_transport::{
-    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, Sent, CollectiveTransport,
+    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, RecordUsage, Sent, StepHeader, StepKey,
+    TransportAction,
 };
 
 type Machine = CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>;
@@ -45,7 +46,7 @@ fn slots(sizes: Sizes) -> usize {
 
 /// A message that is sent and received.
 #[derive(Clone, Copy, Debug)]
-struct Letter {
+struct SentMessage {
     from: usize,
     to: usize,
     key: StepKey,
@@ -53,8 +54,8 @@ struct Letter {
 }
 
 /// Every message differs from every other of its length.
-fn payload(i: usize, letter: &Letter) -> Vec<u8> {
-    (0..letter.bytes as usize).map(|at| (i * 37 + at * 11) as u8).collect()
+fn payload(i: usize, message: &SentMessage) -> Vec<u8> {
+    (0..message.bytes as usize).map(|at| (i * 37 + at * 11) as u8).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -75,8 +76,8 @@ struct Rank {
     to_receive: VecDeque<u32>,
 }
 
-struct World {
-    letters: Vec<Letter>,
+struct SimWorld {
+    messages: Vec<SentMessage>,
     sizes: Sizes,
     ranks: Vec<Rank>,
     /// By sender and receiver.
@@ -84,8 +85,8 @@ struct World {
     placed: usize,
 }
 
-impl World {
-    fn new(sizes: Sizes, letters: Vec<Letter>) -> Self {
+impl SimWorld {
+    fn new(sizes: Sizes, messages: Vec<SentMessage>) -> Self {
         let rank = || Rank {
             steps: machine(sizes),
             slots: vec![Vec::new(); slots(sizes)],
@@ -95,7 +96,7 @@ impl World {
             to_receive: VecDeque::new(),
         };
         Self {
-            letters,
+            messages: messages,
             sizes,
             ranks: (0..sizes.ranks).map(|_| rank()).collect(),
             channels: vec![VecDeque::new(); sizes.ranks * sizes.ranks],
@@ -108,7 +109,7 @@ impl World {
     }
 
     fn send(&mut self, i: u32) -> bool {
-        let letter = self.letters[i as usize];
+        let letter = self.messages[i as usize];
         let to = PeerId(letter.to as u32);
         let (head, body) = match self.ranks[letter.from].steps.send(to, letter.key, letter.bytes, i) {
             Ok(Sent::Eager(head)) => (head, payload(i as usize, &letter)),
@@ -120,7 +121,7 @@ impl World {
     }
 
     fn receive(&mut self, i: u32) -> bool {
-        let letter = self.letters[i as usize];
+        let letter = self.messages[i as usize];
         let rank = &mut self.ranks[letter.to];
         match rank.steps.receive(PeerId(letter.from as u32), letter.key, letter.bytes, i) {
             Ok(Posted::Waits) => true,
@@ -157,7 +158,7 @@ impl World {
             }
             Arrival::Place { user, placement, key } => {
                 assert_eq!(key, ids::RemoteKey(u64::from(placement.0) + 1));
-                let letter = self.letters[user as usize];
+                let letter = self.messages[user as usize];
                 assert_eq!((letter.from, letter.to), (to, from));
                 self.placed += 1;
                 self.push(to, PeerId(from as u32), Wire::Placement(placement.0, payload(user as usize, &letter)));
@@ -173,7 +174,7 @@ impl World {
         let Some(action) = machine.steps.poll_action() else { return false };
         let (to, head) = match action {
             TransportAction::Grant { to, user, key, bytes } => {
-                let letter = self.letters[user as usize];
+                let letter = self.messages[user as usize];
                 assert_eq!((letter.from, letter.key, letter.bytes), (to.0 as usize, key, bytes));
                 let placement = machine.granted.len() as u32;
                 machine.granted.push(user);
@@ -242,23 +243,23 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     some.prop_map(|(ranks, credit, headers)| Sizes { ranks, credit, records: 80, headers })
 }
 
-fn letters(count: usize) -> impl Strategy<Value = Vec<(usize, usize, u32, u32)>> {
+fn message_sets(count: usize) -> impl Strategy<Value = Vec<(usize, usize, u32, u32)>> {
     let bytes = prop_oneof![Just(0), Just(1), Just(24), Just(25), Just(LIMIT), Just(LIMIT + 1), 0..200_u32];
     proptest::collection::vec((0..3_usize, 1..3_usize, bytes, any::<u32>()), 0..count)
 }
 
-fn world(sizes: Sizes, raw: &[(usize, usize, u32, u32)]) -> World {
+fn world(sizes: Sizes, raw: &[(usize, usize, u32, u32)]) -> SimWorld {
     let letter = |(i, (from, ahead, bytes, salt)): (usize, &(usize, usize, u32, u32))| {
         let from = from % sizes.ranks;
         let to = (from + (ahead - 1) % (sizes.ranks - 1) + 1) % sizes.ranks;
         let key = StepKey { context: salt % 3, sequence: salt.wrapping_mul(31), step: i as u32 };
-        Letter { from, to, key, bytes: *bytes }
+        SentMessage { from, to, key, bytes: *bytes }
     };
-    World::new(sizes, raw.iter().enumerate().map(letter).collect())
+    SimWorld::new(sizes, raw.iter().enumerate().map(letter).collect())
 }
 
-fn all_arrived(world: &World) -> Result<(), TestCaseError> {
-    for (i, letter) in world.letters.iter().enumerate() {
+fn all_arrived(world: &SimWorld) -> Result<(), TestCaseError> {
+    for (i, letter) in world.messages.iter().enumerate() {
         let got = world.ranks[letter.to].received.get(&(i as u32));
         prop_assert_eq!(got, Some(&payload(i, letter)), "{:?}", letter);
     }
@@ -276,7 +277,7 @@ proptest! {
     #[test]
     fn every_message_finds_its_receive(
         sizes in sizes(),
-        raw in letters(80),
+        raw in message_sets(80),
         sends in any::<u64>(),
         receives in any::<u64>(),
         events in events(),
@@ -297,10 +298,10 @@ proptest! {
             }
         }
         for i in sends {
-            world.ranks[world.letters[i as usize].from].to_send.push_back(i);
+            world.ranks[world.messages[i as usize].from].to_send.push_back(i);
         }
         for i in receives {
-            world.ranks[world.letters[i as usize].to].to_receive.push_back(i);
+            world.ranks[world.messages[i as usize].to].to_receive.push_back(i);
         }
         world.settle();
         all_arrived(&world)?;
@@ -310,10 +311,10 @@ proptest! {
     #[test]
     fn few_records_suffice_where_both_sides_keep_an_order(
         (ranks, credit, records, headers) in (2..=3_usize, 0..=3_u8, 1..=3_usize, 0..=2_usize),
-        raw in letters(60),
+        raw in message_sets(60),
     ) {
         let mut world = world(Sizes { ranks, credit, records, headers }, &raw);
-        for (i, letter) in world.letters.clone().iter().enumerate() {
+        for (i, letter) in world.messages.clone().iter().enumerate() {
             world.ranks[letter.from].to_send.push_back(i as u32);
             world.ranks[letter.to].to_receive.push_back(i as u32);
         }
@@ -323,7 +324,7 @@ proptest! {
 
     /// A rank that only receives stays within its storage, and gets all messages later.
     #[test]
-    fn sleeping_rank_stays_within_its_storage(credit in 0..=5_u8, headers in 0..=3_usize, raw in letters(80)) {
+    fn sleeping_rank_stays_within_its_storage(credit in 0..=5_u8, headers in 0..=3_usize, raw in message_sets(80)) {
         let sizes = Sizes { ranks: 2, credit, records: 80, headers };
         let raw: Vec<_> = raw.into_iter().map(|(_, ahead, bytes, salt)| (0, ahead, bytes, salt)).collect();
         let mut world = world(sizes, &raw);

@@ -4,13 +4,15 @@
 use core::net::Ipv4Addr;
 
 use proptest::{collection::vec, prelude::*};
-use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Memory, Received, Slot, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Device, DeviceEvent, DeviceQueue, Memory, PathRequest, Received, Slot, Token, Transmit, TxReason,
+};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_ethernet::{
-    address_table::{Interface, Neighbour, Path, PathError},
+    address_table::{AddressEntry, Interface, Path, PathError},
     device::{Buffer, EthernetDevice, InterfaceError, SPARE},
-    frame::Name,
+    frame::LinkAddress,
     smoltcp::wire::{EthernetAddress, Ipv4Cidr},
 };
 use unisono_memory::region::{Address, Regions};
@@ -38,8 +40,14 @@ fn pair() -> ([Wire; 2], [Port; 2]) {
 fn post(device: &mut Wire, to: u32, cause: TxReason, head: &[u8], payload: Option<Address>) {
     let mut token = device.token(DeviceQueue::Polled).expect("room");
     token.header_room()[..head.len()].copy_from_slice(head);
-    let transmit =
-        Transmit { to: PeerId(to), queue: DeviceQueue::Polled, header_bytes: head.len() as u8, payload: None, solicited: false, reason: cause };
+    let transmit = Transmit {
+        to: PeerId(to),
+        queue: DeviceQueue::Polled,
+        header_bytes: head.len() as u8,
+        payload: None,
+        solicited: false,
+        reason: cause,
+    };
     token.post(&transmit, payload);
 }
 
@@ -133,7 +141,7 @@ proptest! {
         }
         let whole = damages.iter().filter(|damage| matches!(damage, Damage::None)).count();
         prop_assert!(taken >= whole, "{taken} of {whole}");
-        let losses = device.losses();
+        let losses = device.drop_counts();
         let counted = taken + (losses.foreign + losses.malformed + losses.corrupt) as usize;
         // Uncounted frames are ARP packets.
         prop_assert!(counted <= damages.len());
@@ -169,9 +177,9 @@ fn silent_peer_is_looked_for_again() {
     let ([mut near, mut far], [_, there]) = pair();
     // Frames to it are lost: a forged ARP packet has changed its address.
     let Interface { address, .. } = interface(1);
-    let claim = Name { hardware: hardware(9), address: address.address(), port: 1 };
+    let claim = LinkAddress { hardware: hardware(9), address: address.address(), port: 1 };
     let mut frame = vec![0; 42];
-    claim.answer(interface(0).address.address(), hardware(0), &mut frame);
+    claim.write_arp_reply(interface(0).address.address(), hardware(0), &mut frame);
     near.phy().inject(frame);
     assert!(near.receive(DeviceQueue::Polled).is_none());
     post(&mut near, 1, TxReason::First, &[1; 24], None);
@@ -196,7 +204,7 @@ fn interface(number: u8) -> Interface {
 
 fn make(frame: usize, own: Interface) -> Result<Wire, InterfaceError> {
     let port = Hub::ports(1, frame, 4, Faults::default()).pop().expect("a port");
-    EthernetDevice::new(port, own, vec![Neighbour::UNKNOWN; 3].leak(), vec![Buffer::FREE; SPARE].leak())
+    EthernetDevice::new(port, own, vec![AddressEntry::UNKNOWN; 3].leak(), vec![Buffer::FREE; SPARE].leak())
 }
 
 #[test]
@@ -206,7 +214,7 @@ fn peers_beyond_the_link_are_reached_by_the_gateway() {
     let own = Interface { gateway: Some(gateway.address.address()), ..interface(0) };
     let buffers = vec![Buffer::FREE; SPARE].leak();
     let mut device: Wire =
-        EthernetDevice::new(near, own, vec![Neighbour::UNKNOWN; 3].leak(), buffers).expect("a device");
+        EthernetDevice::new(near, own, vec![AddressEntry::UNKNOWN; 3].leak(), buffers).expect("a device");
     for peer in [1, 2] {
         let path = Path { address: Ipv4Addr::new(172, 16, 0, peer), ports: [7000; 2], mtu: 1472 };
         device.set_path(PeerId(peer.into()), path).expect("a path");
@@ -215,9 +223,9 @@ fn peers_beyond_the_link_are_reached_by_the_gateway() {
         assert_eq!(question[38..42], gateway.address.address().octets());
         assert_eq!(device.poll_event(), None);
     }
-    let name = Name { hardware: gateway.hardware, address: gateway.address.address(), port: 1 };
+    let name = LinkAddress { hardware: gateway.hardware, address: gateway.address.address(), port: 1 };
     let mut answer = vec![0; 42];
-    name.answer(own.address.address(), own.hardware, &mut answer);
+    name.write_arp_reply(own.address.address(), own.hardware, &mut answer);
     device.phy().inject(answer);
     assert!(device.receive(DeviceQueue::Polled).is_none(), "an answer is no datagram");
     for peer in [1, 2] {

@@ -8,12 +8,12 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::HashMap;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Memory, Slot, Ticket, PathRequest};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, Memory, PathRequest, Slot, Ticket};
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
-use unisono_loopback::device::{Arrival, End, Entry, MTU};
+use unisono_loopback::device::{LoopbackDatagram, LoopbackDevice, LoopbackToken, MTU};
 use unisono_loopback::regions::{Bytes, Regions};
-use unisono_tests::conformance::{Fixture, Store, assert_conforms};
+use unisono_tests::conformance::{Fixture, TestMemory, assert_conforms};
 
 /// The regions of one end.
 struct Table(Regions<'static, 256>);
@@ -23,7 +23,7 @@ type Hub = Rc<RefCell<HashMap<PeerId, VecDeque<(PeerId, [u8; MTU], u16)>>>>;
 
 /// An end that sends its datagrams when it is flushed, and receives waiting ones before each poll.
 struct Attached {
-    end: End<'static>,
+    end: LoopbackDevice<'static>,
     hub: Hub,
 }
 
@@ -38,14 +38,14 @@ impl Attached {
 
 impl Device for Attached {
     type Address = Bytes<'static>;
-    type Token<'a> = Entry<'a, 'static>;
-    type Received<'a> = Arrival<'a>;
+    type Token<'a> = LoopbackToken<'a, 'static>;
+    type Received<'a> = LoopbackDatagram<'a>;
 
     fn limits(&self) -> Limits {
         self.end.limits()
     }
 
-    fn token(&mut self, lane: DeviceQueue) -> Option<Entry<'_, 'static>> {
+    fn token(&mut self, lane: DeviceQueue) -> Option<LoopbackToken<'_, 'static>> {
         self.end.token(lane)
     }
 
@@ -63,7 +63,7 @@ impl Device for Attached {
         self.end.completed(lane)
     }
 
-    fn receive(&mut self, lane: DeviceQueue) -> Option<Arrival<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<LoopbackDatagram<'_>> {
         self.take_in();
         self.end.receive(lane)
     }
@@ -76,7 +76,7 @@ impl Device for Attached {
         self.end.hold(slot);
     }
 
-    fn held(&self, slot: Slot) -> Arrival<'_> {
+    fn held(&self, slot: Slot) -> LoopbackDatagram<'_> {
         self.end.held(slot)
     }
 
@@ -115,7 +115,7 @@ impl Memory for Table {
     }
 }
 
-impl Store for Table {
+impl TestMemory for Table {
     fn make(&mut self, bytes: usize) -> Region {
         let fresh = Vec::leak((0..bytes).map(|_| AtomicU8::new(0)).collect());
         self.0.make(fresh).expect("the suite keeps few regions alive")
@@ -142,7 +142,7 @@ impl Fixture for Ends {
     fn connect(&mut self, count: u32) -> Vec<(Attached, Table)> {
         let hub = Rc::new(RefCell::new((0..count).map(|rank| (PeerId(rank), VecDeque::new())).collect()));
         let attach = |rank| {
-            let mut end = End::new();
+            let mut end = LoopbackDevice::new();
             end.attach(PeerId(rank), count);
             (Attached { end, hub: Rc::clone(&hub) }, Table(Regions::new()))
         };

@@ -1,10 +1,10 @@
 //! Endpoints over raw mlx5 work queues and a software adapter.
 
 use unisono_core::counters::{Counters, Metric};
-use unisono_core::device::{TxReason, Device, DeviceEvent, DeviceQueue, Received, Token, Transmit};
+use unisono_core::device::{Device, DeviceEvent, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Handler, Config as EndpointConfig, Event, Verdict};
-use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::endpoint::{Config as EndpointConfig, Event, Handler, Verdict};
+use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
@@ -162,7 +162,7 @@ fn transfer(config: Config) -> u64 {
         let counts = end.device.counts();
         assert_eq!((counts.undeliverable, counts.malformed, counts.failed), (0, 0, 0));
     }
-    assert!(adapters.troubles().is_empty(), "{:#?}", adapters.troubles());
+    assert!(adapters.violations().is_empty(), "{:#?}", adapters.violations());
     let again = [TxReason::ResentNack, TxReason::ResentProbe];
     ends.iter().flat_map(|end| again.map(|cause| end.inbox.counters.sent_for(cause))).sum()
 }
@@ -190,7 +190,14 @@ fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -
     let Some(mut token) = device.token(DeviceQueue::Polled) else { return false };
     token.header_room()[0] = number;
     let cause = TxReason::First;
-    let transmit = Transmit { to: peer(1), queue: DeviceQueue::Polled, header_bytes: 8, payload: Some(payload), solicited: false, reason: cause };
+    let transmit = Transmit {
+        to: peer(1),
+        queue: DeviceQueue::Polled,
+        header_bytes: 8,
+        payload: Some(payload),
+        solicited: false,
+        reason: cause,
+    };
     token.post(&transmit, address);
     true
 }
@@ -226,7 +233,7 @@ fn each_kind_of_barrier_is_missed() {
             arrived(&mut ends[1].0);
             let _ = ends[1].0.arm(DeviceQueue::Polled);
         }
-        adapters.troubles()
+        adapters.violations()
     };
     assert_eq!(play(&Adapters::new(Config::default())), Vec::<String>::new());
     for kind in kinds {
@@ -258,7 +265,7 @@ fn failed_queue_pair_is_reported_and_rebuilt() {
             assert_eq!(arrived(&mut ends[1].0), [number]);
         }
     }
-    assert_eq!(adapters.troubles(), Vec::<String>::new());
+    assert_eq!(adapters.violations(), Vec::<String>::new());
 }
 
 #[test]
@@ -271,7 +278,14 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     ends[0].1.retire(region);
     let token = ends[0].0.token(DeviceQueue::Polled).expect("room");
     let cause = TxReason::First;
-    let transmit = Transmit { to: peer(1), queue: DeviceQueue::Polled, header_bytes: 0, payload: Some(payload), solicited: false, reason: cause };
+    let transmit = Transmit {
+        to: peer(1),
+        queue: DeviceQueue::Polled,
+        header_bytes: 0,
+        payload: Some(payload),
+        solicited: false,
+        reason: cause,
+    };
     token.post(&transmit, address);
     ends[0].0.flush(DeviceQueue::Polled);
     ends[0].0.completed(DeviceQueue::Polled);

@@ -7,17 +7,17 @@ use std::thread;
 use std::time::Instant;
 
 use unisono_core::counters::{Counters, Metric};
-use unisono_core::device::{TxReason, Device, DeviceQueue, Memory};
+use unisono_core::device::{Device, DeviceQueue, Memory, TxReason};
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Handler, Config, Event, Verdict};
-use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::endpoint::{Config, Event, Handler, Verdict};
+use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
 use unisono_memory::region::Regions;
-use unisono_shmem::device::{DatagramBuffer, RingPair, RingDevice, SPARE_BUFFERS};
+use unisono_shmem::device::{DatagramBuffer, RingDevice, RingPair, SPARE_BUFFERS};
 use unisono_shmem::host::file::{Mapping, SegmentFile};
-use unisono_shmem::layout::{SegmentLayout, PAGE, SegmentSizes as SegmentSizes, WaitMode};
+use unisono_shmem::layout::{PAGE, SegmentLayout, SegmentSizes, WaitMode};
 
 const MESSAGES: u32 = 5_000;
 /// Bytes of the placement.
@@ -62,13 +62,13 @@ const fn incarnation(rank: u32) -> Incarnation {
 
 /// State that the two threads share beside the rings.
 #[derive(Default)]
-struct Told {
+struct SharedProgress {
     granted: AtomicU32,
     done: AtomicU32,
 }
 
 /// One end: sends all messages, places its data under the other's grant, and takes as much.
-fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, told: &[Told; 2]) {
+fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, told: &[SharedProgress; 2]) {
     // SAFETY: this rank takes its own ends, and is the only user of the mapping in this process.
     let segment = unsafe { mapping.segment() };
     let mut pairs: Vec<_> = (0..2).map(|peer| RingPair::new(segment, layout, rank, peer).expect("a rank")).collect();
@@ -154,7 +154,8 @@ fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, to
 
 #[test]
 fn endpoints_exchange_messages_and_placements_over_rings() {
-    let sizes = SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
+    let sizes =
+        SegmentSizes { collective_area: PAGE as u32, pool: 0, ..SegmentSizes::of_node(2, WaitMode::Oversubscribed) };
     let layout = SegmentLayout::new(sizes).expect("a layout");
     let file = SegmentFile::create(&layout).expect("memory");
     let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");

@@ -3,7 +3,7 @@
 use unisono_core::device::TxReason;
 use unisono_core::endpoint::Event;
 use unisono_core::time::units;
-use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Config, Network, NodeId};
 
 const SECOND: u64 = 1_000_000_000;
@@ -12,8 +12,8 @@ const GRANULARITY_NS: u64 = 250_000;
 
 /// Sends messages and waits until all are acknowledged, while the receiver computes until then. Returns the counts of
 /// probes and of resent data since.
-fn send_to_one_who_computes(network: &Network, nodes: &mut [Node<64>], messages: u32, until: u64) -> [u64; 2] {
-    let count = |node: &Node<64>| {
+fn send_to_one_who_computes(network: &Network, nodes: &mut [SimProcess<64>], messages: u32, until: u64) -> [u64; 2] {
+    let count = |node: &SimProcess<64>| {
         let resent = [TxReason::ResentNack, TxReason::ResentProbe].map(|cause| node.inbox.counters.sent_for(cause));
         [node.inbox.counters.sent_for(TxReason::Probe), resent[0] + resent[1]]
     };

@@ -2,7 +2,7 @@
 //! ever.
 
 use unisono_core::device::DeviceQueue;
-use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Config, Network, NodeId};
 use unisono_udp::fault::{Faults, Probability};
 
@@ -28,7 +28,7 @@ fn lossy() -> Config {
 }
 
 /// Sends `count` messages. Returns the time until all had arrived, if within two seconds.
-fn exchange(network: &Network, nodes: &mut [Node<64>], count: u32) -> Option<u64> {
+fn exchange(network: &Network, nodes: &mut [SimProcess<64>], count: u32) -> Option<u64> {
     let started = network.now();
     for number in 0..count {
         nodes[0].send(NodeId(1), &number.to_le_bytes()).expect("room");

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::*;
 use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::{Config as EndpointConfig, Event, PoolUsage};
-use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
+use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use unisono_core::span::Span;
 use unisono_core::time::units;
 use unisono_memory::records::Sizes;
-use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Completion, Config, Network, NodeId};
 use unisono_udp::fault::{Faults, Probability};
 
@@ -29,9 +29,9 @@ fn tune(config: &mut EndpointConfig, sizes: &mut Sizes) {
 
 struct Job {
     network: Network,
-    nodes: Vec<Node<8>>,
+    nodes: Vec<SimProcess<8>>,
     alive: [bool; NODES as usize],
-    life: [u32; NODES as usize],
+    incarnation: [u32; NODES as usize],
     operations: Vec<HashSet<OperationId>>,
     grants: Vec<HashMap<PlacementId, (RemoteKey, Span)>>,
     /// The bytes placed by a key's one use.
@@ -59,7 +59,7 @@ impl Job {
             network,
             nodes,
             alive: [true; NODES as usize],
-            life: core::array::from_fn(|i| 0x1000 + i as u32),
+            incarnation: core::array::from_fn(|i| 0x1000 + i as u32),
             operations: vec![HashSet::new(); NODES as usize],
             grants: vec![HashMap::new(); NODES as usize],
             fills: HashMap::new(),
@@ -106,7 +106,7 @@ impl Job {
         }
         for (from, bytes) in self.nodes[i].take_messages() {
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-            let next = self.received.entry((word(0), self.life[i])).or_default();
+            let next = self.received.entry((word(0), self.incarnation[i])).or_default();
             assert_eq!(word(4), *next, "node {i}: from {from:?}");
             *next += 1;
         }
@@ -124,14 +124,14 @@ impl Job {
             } else if !self.alive[i] {
                 self.network.restart(NodeId(a));
                 self.alive[i] = true;
-                self.life[i] += 0x100;
+                self.incarnation[i] += 0x100;
                 self.operations[i].clear();
                 self.grants[i].clear();
-                self.nodes[i] = Node::new(&self.network, NodeId(a), self.life[i], tune);
+                self.nodes[i] = SimProcess::new(&self.network, NodeId(a), self.incarnation[i], tune);
                 for other in (0..NODES).filter(|other| *other != a) {
-                    self.nodes[i].meet(NodeId(other), self.life[other as usize]);
+                    self.nodes[i].add_peer(NodeId(other), self.incarnation[other as usize]);
                     if self.alive[other as usize] {
-                        self.nodes[other as usize].meet(NodeId(a), self.life[i]);
+                        self.nodes[other as usize].add_peer(NodeId(a), self.incarnation[i]);
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl Job {
             return;
         }
         let rank = PeerId::from(peer);
-        let life = (self.life[i], self.life[b as usize]);
+        let life = (self.incarnation[i], self.incarnation[b as usize]);
         match what {
             0..3 => {
                 let number = *self.sent.entry(life).or_default();

@@ -6,13 +6,13 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_core::device::DeviceQueue;
-use unisono_core::wire::{Flags, Header, DatagramKind};
-use unisono_tests::sim::node::{Node, job};
-use unisono_tests::sim::{Config, Network, NodeId, Sight, Verdict};
+use unisono_core::wire::{DatagramKind, Flags, Header};
+use unisono_tests::sim::node::{SimProcess, job};
+use unisono_tests::sim::{Config, DatagramFate, Network, NodeId, TamperVerdict};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn run(network: &Network, nodes: &mut [Node<64>], until: u64) {
+fn run(network: &Network, nodes: &mut [SimProcess<64>], until: u64) {
     while let Some(step) = network.step_until(until) {
         nodes[step.node.0 as usize].drive(step.lane);
     }
@@ -28,9 +28,9 @@ fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
     network.tamper(move |passing| match Header::<32>::parse(passing.bytes) {
         Ok(header) if header.kind == DatagramKind::Acknowledge && header.flags.contains(Flags::DRAINED) => {
             taken.borrow_mut().clone_from(passing.bytes);
-            Verdict::Take
+            TamperVerdict::Take
         }
-        _ => Verdict::Pass,
+        _ => TamperVerdict::Pass,
     });
     for _ in 0..8 {
         nodes[0].send(NodeId(1), &[7; 500]).expect("room");
@@ -44,14 +44,14 @@ fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
     let credit: Rc<RefCell<Option<u16>>> = Rc::default();
     let seen = Rc::clone(&credit);
     network.watch(move |sighting| {
-        if (sighting.what, sighting.from) == (Sight::Sent, NodeId(1))
+        if (sighting.what, sighting.from) == (DatagramFate::Sent, NodeId(1))
             && let Ok(header) = Header::<32>::parse(sighting.head)
             && header.kind == DatagramKind::Eager
         {
             *seen.borrow_mut() = Some(header.credit);
         }
     });
-    network.tamper(|_| Verdict::Pass);
+    network.tamper(|_| TamperVerdict::Pass);
     network.forge(NodeId(0), NodeId(1), DeviceQueue::Polled, &late);
     run(&network, &mut nodes, network.now() + 100_000);
     nodes[1].send(NodeId(0), b"says what is granted").expect("room");

@@ -6,10 +6,10 @@ use unisono_core::device::TxReason;
 use unisono_core::endpoint::Event;
 use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
-use unisono_core::wire::{Header, DatagramKind};
+use unisono_core::wire::{DatagramKind, Header};
 use unisono_tests::scenarios::hostile::{Choices, lies, noise};
-use unisono_tests::sim::node::{Node, job};
-use unisono_tests::sim::{Config, Network, NodeId, Verdict};
+use unisono_tests::sim::node::{SimProcess, job};
+use unisono_tests::sim::{Config, Network, NodeId, TamperVerdict};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -41,7 +41,7 @@ proptest! {
 }
 
 /// Whether both sides see the other's incarnation end.
-fn both_end(network: &Network, nodes: &mut [Node<64>]) -> bool {
+fn both_end(network: &Network, nodes: &mut [SimProcess<64>]) -> bool {
     let mut ended = [false; 2];
     while let Some(step) = network.step_until(30 * SECOND) {
         let i = step.node.0 as usize;
@@ -61,7 +61,7 @@ fn acknowledgement_of_what_never_arrived_ends_the_pair() {
     // The only datagram with data is lost, the answer to the probe says that it has arrived.
     network.tamper(|passing| {
         if passing.cause == Some(TxReason::First) {
-            return Verdict::Take;
+            return TamperVerdict::Take;
         }
         if let (Ok(mut header), NodeId(1)) = (Header::<32>::parse(passing.bytes), passing.from)
             && header.kind == DatagramKind::Acknowledge
@@ -69,7 +69,7 @@ fn acknowledgement_of_what_never_arrived_ends_the_pair() {
             header.acknowledged = header.acknowledged.wrapping_add(1);
             header.emit(passing.bytes);
         }
-        Verdict::Pass
+        TamperVerdict::Pass
     });
     // The receiver waits for something, so it watches the sender.
     nodes[1].endpoint.watch(0, NodeId(0).into(), true);
@@ -84,7 +84,7 @@ fn acknowledgement_of_what_never_arrived_ends_the_pair() {
         }
     }
     assert!(done, "the sender believes it");
-    network.tamper(|_| Verdict::Pass);
+    network.tamper(|_| TamperVerdict::Pass);
     assert!(both_end(&network, &mut nodes), "{:?}", nodes[0].inbox.counters);
 }
 
@@ -100,7 +100,7 @@ fn segment_that_is_never_taken_ends_the_pair() {
         {
             bytes.copy_from_slice(&100_u32.to_le_bytes());
         }
-        Verdict::Pass
+        TamperVerdict::Pass
     });
     let region = nodes[1].memory.make(9000);
     let to = Span { region, offset: 0, bytes: 9000 };
@@ -122,7 +122,7 @@ fn placement_with_altered_segment(index: u32, at: core::ops::Range<usize>, value
         if original && passing.bytes.get(28..32) == Some(&index.to_le_bytes()[..]) {
             passing.bytes[at.clone()].copy_from_slice(&value.to_le_bytes());
         }
-        Verdict::Pass
+        TamperVerdict::Pass
     });
     let data: Vec<u8> = (0..9000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
     let region = nodes[1].memory.make(9000);

@@ -1,11 +1,11 @@
 //! Scenarios of the endpoint over the simulated network.
 
-use unisono_core::device::{TxReason, DeviceQueue};
+use unisono_core::device::{DeviceQueue, TxReason};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
 use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
-use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
 use unisono_udp::fault::{Faults, Probability};
 
@@ -28,9 +28,9 @@ fn faulty() -> Faults {
 /// Steps the job until `done` returns true; fails at the deadline.
 fn run<const W: usize>(
     network: &Network,
-    nodes: &mut [Node<W>],
+    nodes: &mut [SimProcess<W>],
     deadline: u64,
-    mut done: impl FnMut(&mut Node<W>, Vec<Event>) -> bool,
+    mut done: impl FnMut(&mut SimProcess<W>, Vec<Event>) -> bool,
 ) -> bool {
     while let Some(step) = network.step_until(deadline) {
         let node = &mut nodes[step.node.0 as usize];
@@ -46,7 +46,7 @@ fn message(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes.max(4)).map(|i| if i < 4 { number.to_le_bytes()[i] } else { (number as usize * 31 + i) as u8 }).collect()
 }
 
-fn messages_arrive_in_order(config: Config, seed: u64) -> Vec<Node<64>> {
+fn messages_arrive_in_order(config: Config, seed: u64) -> Vec<SimProcess<64>> {
     let network = Network::new(seed, config);
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     let (mut sent, mut received, mut completed) = (0_u32, 0_u32, 0_u32);
@@ -78,8 +78,8 @@ fn messages_arrive_once_and_in_order_without_faults() {
 
 /// Sends a message there and back `trips` times. Returns the datagrams of each side that were acknowledgements only,
 /// and probes.
-fn ping_pong(network: &Network, nodes: &mut [Node<64>], trips: u32) -> [[u64; 2]; 2] {
-    let counts = |nodes: &[Node<64>]| {
+fn ping_pong(network: &Network, nodes: &mut [SimProcess<64>], trips: u32) -> [[u64; 2]; 2] {
+    let counts = |nodes: &[SimProcess<64>]| {
         [TxReason::Acknowledge, TxReason::Probe].map(|cause| [0, 1].map(|i| nodes[i].inbox.counters.sent_for(cause)))
     };
     let before = counts(nodes);
@@ -235,7 +235,8 @@ fn watched_peer_without_traffic_is_kept_alive_and_noticed_when_it_dies() {
     let probes = nodes[0].inbox.counters.sent_for(TxReason::Probe);
     assert!((20..=80).contains(&probes), "{probes} probes in 20 s");
     network.crash(NodeId(1));
-    let noticed = run(&network, &mut nodes, 23 * SECOND, |_, events| events.contains(&Event::PeerSilent(NodeId(1).into())));
+    let noticed =
+        run(&network, &mut nodes, 23 * SECOND, |_, events| events.contains(&Event::PeerSilent(NodeId(1).into())));
     assert!(noticed);
 }
 
@@ -249,14 +250,14 @@ fn restarted_peer_resets_and_receives_nothing_of_its_former_life() {
     run(&network, &mut nodes, 20_000, |_, _| false);
     network.crash(NodeId(1));
     network.restart(NodeId(1));
-    nodes[1] = Node::new(&network, NodeId(1), 0x2001, |_, _| {});
-    nodes[1].meet(NodeId(0), 0x1000);
+    nodes[1] = SimProcess::new(&network, NodeId(1), 0x2001, |_, _| {});
+    nodes[1].add_peer(NodeId(0), 0x1000);
     let failed = run(&network, &mut nodes, SECOND, |node, events| {
         node.id == NodeId(0) && events.contains(&Event::PeerFailed(NodeId(1).into()))
     });
     assert!(failed, "a reset ends the former life");
     assert!(nodes[1].take_messages().is_empty());
-    nodes[0].meet(NodeId(1), 0x2001);
+    nodes[0].add_peer(NodeId(1), 0x2001);
     nodes[0].send(NodeId(1), b"new life").expect("room");
     let mut arrived = Vec::new();
     run(&network, &mut nodes, 2 * SECOND, |node, _| {

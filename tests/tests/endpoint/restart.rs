@@ -4,9 +4,9 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::counters::{Counters, Metric, DropReason};
+use unisono_core::counters::{Counters, DropReason, Metric};
 use unisono_core::device::{Device, DeviceQueue};
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_memory::records::{ProcessEndpoint, Sizes};
@@ -36,14 +36,14 @@ impl Handler for Inbox {
     }
 }
 
-struct Life {
+struct Process {
     endpoint: ProcessEndpoint,
     device: Udp,
     inbox: Inbox,
     incarnation: Incarnation,
 }
 
-impl Life {
+impl Process {
     fn new(started: Instant, rank: PeerId, ports: [u16; 2], incarnation: Incarnation) -> Self {
         let device = Udp::bind(&Options { ports, ..Options::new(HERE, 2) }).expect("a device");
         let config = Config::new(rank, incarnation, &device.limits());
@@ -56,14 +56,14 @@ impl Life {
         self.device.local().expect("an address")
     }
 
-    fn meet(&mut self, started: Instant, peer: PeerId, path: Path, incarnation: Incarnation) {
+    fn add_peer(&mut self, started: Instant, peer: PeerId, path: Path, incarnation: Incarnation) {
         self.device.set_path(peer, path, self.device.mtu()).expect("a path");
         let mtu = self.device.limits().mtu;
         self.endpoint.add_peer(started.elapsed().as_nanos() as u64, peer, incarnation, mtu);
     }
 
     /// Sends messages with this incarnation and each of these numbers.
-    fn say(&mut self, started: Instant, to: PeerId, life: u32, numbers: core::ops::Range<u32>) {
+    fn send_words(&mut self, started: Instant, to: PeerId, life: u32, numbers: core::ops::Range<u32>) {
         let now = started.elapsed().as_nanos() as u64;
         for number in numbers {
             let words = [life.to_le_bytes(), number.to_le_bytes()].concat();
@@ -83,14 +83,14 @@ impl Life {
 #[test]
 fn restarted_process_has_nothing_to_do_with_its_former_lives() {
     let started = Instant::now();
-    let mut sender = Life::new(started, SENDER, [0; 2], Incarnation(1));
-    let mut other = Life::new(started, RESTARTED, [0; 2], Incarnation(100));
+    let mut sender = Process::new(started, SENDER, [0; 2], Incarnation(1));
+    let mut other = Process::new(started, RESTARTED, [0; 2], Incarnation(100));
     let path = other.path();
     let ports = [path.polled, path.interrupt];
     for life in 100..110 {
-        sender.meet(started, RESTARTED, path, Incarnation(life));
-        other.meet(started, SENDER, sender.path(), Incarnation(1));
-        sender.say(started, RESTARTED, life, 0..50);
+        sender.add_peer(started, RESTARTED, path, Incarnation(life));
+        other.add_peer(started, SENDER, sender.path(), Incarnation(1));
+        sender.send_words(started, RESTARTED, life, 0..50);
         sender.drive(started);
         if life % 2 == 0 {
             // Some arrive in this life, the rest stays with the sender.
@@ -98,8 +98,8 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
         }
         drop(other);
         let next = Incarnation(life + 1);
-        other = Life::new(started, RESTARTED, ports, next);
-        other.meet(started, SENDER, sender.path(), Incarnation(1));
+        other = Process::new(started, RESTARTED, ports, next);
+        other.add_peer(started, SENDER, sender.path(), Incarnation(1));
         // The sender still believes in the former life, and repairs towards it.
         let mut failed = false;
         let deadline = Instant::now() + Duration::from_secs(2);
@@ -114,8 +114,8 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
         assert!(other.inbox.counters.dropped_for(DropReason::Stale) > 0, "something of the former life arrived");
         assert_eq!(other.incarnation, next);
     }
-    sender.meet(started, RESTARTED, path, Incarnation(110));
-    sender.say(started, RESTARTED, 110, 7..8);
+    sender.add_peer(started, RESTARTED, path, Incarnation(110));
+    sender.send_words(started, RESTARTED, 110, 7..8);
     let deadline = Instant::now() + Duration::from_secs(2);
     while other.inbox.messages.is_empty() && Instant::now() < deadline {
         sender.drive(started);
@@ -130,15 +130,15 @@ const WORDS: u32 = 8;
 #[test]
 fn words_of_a_former_life_are_not_delivered() {
     let started = Instant::now();
-    let mut peer = Life::new(started, SENDER, [0; 2], Incarnation(1));
-    let mut other = Life::new(started, RESTARTED, [0; 2], Incarnation(100));
+    let mut peer = Process::new(started, SENDER, [0; 2], Incarnation(1));
+    let mut other = Process::new(started, RESTARTED, [0; 2], Incarnation(100));
     let path = other.path();
     let ports = [path.polled, path.interrupt];
     let mut expected = Vec::new();
     for life in 100..110 {
-        peer.meet(started, RESTARTED, path, Incarnation(life));
-        other.meet(started, SENDER, peer.path(), Incarnation(1));
-        other.say(started, SENDER, life, 0..WORDS);
+        peer.add_peer(started, RESTARTED, path, Incarnation(life));
+        other.add_peer(started, SENDER, peer.path(), Incarnation(1));
+        other.send_words(started, SENDER, life, 0..WORDS);
         if life % 2 == 0 {
             expected.extend((0..WORDS).map(|number| [life, number]));
             let deadline = Instant::now() + Duration::from_secs(2);
@@ -146,17 +146,17 @@ fn words_of_a_former_life_are_not_delivered() {
                 other.drive(started);
                 peer.drive(started);
             }
-            other.say(started, SENDER, life, WORDS..2 * WORDS);
+            other.send_words(started, SENDER, life, WORDS..2 * WORDS);
         }
         // What leaves now, under credit or not, is read when bootstrap has named the next life.
         other.drive(started);
         drop(other);
-        other = Life::new(started, RESTARTED, ports, Incarnation(life + 1));
+        other = Process::new(started, RESTARTED, ports, Incarnation(life + 1));
         assert_eq!(peer.inbox.messages, expected, "in life {life}");
     }
-    peer.meet(started, RESTARTED, path, Incarnation(110));
-    other.meet(started, SENDER, peer.path(), Incarnation(1));
-    other.say(started, SENDER, 110, 0..1);
+    peer.add_peer(started, RESTARTED, path, Incarnation(110));
+    other.add_peer(started, SENDER, peer.path(), Incarnation(1));
+    other.send_words(started, SENDER, 110, 0..1);
     expected.push([110, 0]);
     let deadline = Instant::now() + Duration::from_secs(2);
     while peer.inbox.messages.len() < expected.len() && Instant::now() < deadline {

@@ -5,13 +5,13 @@ use unisono_core::endpoint::Event;
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::Incarnation;
 use unisono_core::progress::make_progress;
-use unisono_core::wire::{Header, DatagramKind};
-use unisono_tests::sim::node::{Node, job};
-use unisono_tests::sim::{Config, Network, NodeId, Verdict};
+use unisono_core::wire::{DatagramKind, Header};
+use unisono_tests::sim::node::{SimProcess, job};
+use unisono_tests::sim::{Config, Network, NodeId, TamperVerdict};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn run(network: &Network, nodes: &mut [Node<64>], until: u64, mut saw: impl FnMut(NodeId, Event)) {
+fn run(network: &Network, nodes: &mut [SimProcess<64>], until: u64, mut saw: impl FnMut(NodeId, Event)) {
     while let Some(step) = network.step_until(until) {
         let node = &mut nodes[step.node.0 as usize];
         for event in node.drive(step.lane) {
@@ -21,14 +21,14 @@ fn run(network: &Network, nodes: &mut [Node<64>], until: u64, mut saw: impl FnMu
 }
 
 #[test]
-fn abort_reaches_those_who_were_told_bye() {
+fn abort_reaches_peers_after_bye() {
     let network = Network::new(3, Config::default());
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     nodes[0].send(NodeId(1), b"a start").expect("room");
     run(&network, &mut nodes, SECOND, |_, _| {});
     network.tamper(|passing| match Header::<32>::parse(passing.bytes) {
-        Ok(header) if header.kind == DatagramKind::Bye => Verdict::Take,
-        _ => Verdict::Pass,
+        Ok(header) if header.kind == DatagramKind::Bye => TamperVerdict::Take,
+        _ => TamperVerdict::Pass,
     });
     nodes[0].endpoint.shutdown();
     // The first Bye leaves, and is lost.
@@ -44,7 +44,7 @@ fn abort_reaches_those_who_were_told_bye() {
 }
 
 /// Node 1 sends Bye or Abort to node 0, to which its next incarnation is added before it polls events.
-fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
+fn ends_and_is_added_again(abort: bool) -> (SimProcess<64>, Vec<Event>) {
     let network = Network::new(3, Config::default());
     let mut nodes = job::<64>(&network, 2, |_, _| {});
     nodes[0].send(NodeId(1), b"a start").expect("room");
@@ -63,7 +63,7 @@ fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
             continue;
         }
         let (now, mut device) = (network.now(), network.device(NodeId(0)));
-        let Node { endpoint, memory, inbox, .. } = &mut nodes[0];
+        let SimProcess { endpoint, memory, inbox, .. } = &mut nodes[0];
         make_progress(now, DeviceQueue::Polled, endpoint, &mut device, memory, inbox, 64);
     }
     let (now, mut node) = (network.now(), nodes.swap_remove(0));
@@ -74,10 +74,10 @@ fn ends_and_is_met_again(abort: bool) -> (Node<64>, Vec<Event>) {
 }
 
 #[test]
-fn end_of_a_life_is_told_as_it_was_when_the_next_has_begun() {
+fn end_of_an_incarnation_is_reported_after_the_next_began() {
     let peer = NodeId(1).into();
-    assert_eq!(ends_and_is_met_again(false).1, [Event::PeerFinished(peer)]);
-    let (mut node, events) = ends_and_is_met_again(true);
+    assert_eq!(ends_and_is_added_again(false).1, [Event::PeerFinished(peer)]);
+    let (mut node, events) = ends_and_is_added_again(true);
     assert_eq!(events, [Event::PeerFailed(peer)]);
     // The end of the next incarnation is reported, too.
     node.endpoint.fail(2 * SECOND, peer);

@@ -2,18 +2,18 @@
 
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::ids::{Incarnation, RemoteKey, PeerId, PlacementId};
+use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey};
 use unisono_core::span::Span;
-use unisono_tests::sim::node::{Node, job};
+use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Config, Network, NodeId};
 
 const SECOND: u64 = 1_000_000_000;
 
 fn run(
     network: &Network,
-    nodes: &mut [Node<64>],
+    nodes: &mut [SimProcess<64>],
     until: u64,
-    mut done: impl FnMut(&mut Node<64>, Vec<Event>) -> bool,
+    mut done: impl FnMut(&mut SimProcess<64>, Vec<Event>) -> bool,
 ) -> bool {
     while let Some(step) = network.step_until(until) {
         let node = &mut nodes[step.node.0 as usize];
@@ -61,7 +61,7 @@ fn watched_peers_do_not_keep_windows_from_those_who_send() {
 }
 
 #[test]
-fn endpoint_of_a_large_job_says_farewell_without_being_asked_again() {
+fn endpoint_of_a_large_job_sends_bye_without_being_polled_again() {
     let network = Network::new(3, Config::default());
     let mut nodes = job::<64>(&network, 400, |_, sizes| sizes.windows = 4);
     nodes[0].send(NodeId(399), b"last words").expect("room");
@@ -116,7 +116,7 @@ fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
 #[test]
 fn placement_that_no_datagram_can_carry_is_refused_at_once() {
     let network = Network::new(3, Config::default());
-    let mut node = Node::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
+    let mut node = SimProcess::<64>::new(&network, network.add_node(), 1, |_, sizes| sizes.peers = 2);
     let from = Span { bytes: 9, ..Span::default() };
     for mtu in [0, 24, 32, 39] {
         node.endpoint.add_peer(network.now(), PeerId(1), Incarnation(mtu + 2), mtu);

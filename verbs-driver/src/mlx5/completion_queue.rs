@@ -2,7 +2,7 @@
 //! arming.
 
 use super::completion::{Completion, INVALID};
-use crate::queue_memory::{Barrier, Progress, Record, QueueAccess};
+use crate::queue_memory::{Barrier, Progress, QueueAccess, Record};
 
 /// Bytes of an entry's content.
 pub const CQE: usize = 64;

@@ -6,9 +6,9 @@ use super::completion::{Completion, QueueSide};
 use super::completion_queue::CompletionQueue;
 use super::path::Mlx5Path;
 use super::receive_queue::ReceiveQueue;
-use super::send_queue::{SendRequest, SendQueue};
+use super::send_queue::{SendQueue, SendRequest};
 use crate::queue_memory::{BLOCK, QueueAccess, UNIT};
-use crate::raw::{Data, WorkResult, Arrived, Origin, SendPayload, QueuePair};
+use crate::raw::{Arrived, Data, Origin, QueuePair, SendPayload, WorkResult};
 
 /// Units of control and datagram segment.
 const FRONT: usize = 4;
@@ -43,7 +43,13 @@ impl<S: QueueAccess> QueuePair for Mlx5Queues<'_, S> {
         self.send.is_idle()
     }
 
-    fn post(&mut self, (path, lane): (&Mlx5Path, DeviceQueue), payload: SendPayload<'_>, solicited: bool, tag: u32) -> bool {
+    fn post(
+        &mut self,
+        (path, lane): (&Mlx5Path, DeviceQueue),
+        payload: SendPayload<'_>,
+        solicited: bool,
+        tag: u32,
+    ) -> bool {
         let to = path.at(lane);
         self.send.post(&SendRequest { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
     }

@@ -1,7 +1,7 @@
 //! mlx5's receive queue: one data segment per entry, and a doorbell record. It has no doorbell register.
 
 use super::segment::{END, data as segment};
-use crate::queue_memory::{Barrier, Record, QueueAccess, UNIT};
+use crate::queue_memory::{Barrier, QueueAccess, Record, UNIT};
 use crate::raw::Data;
 
 /// An entry's index has 16 bits.

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::U32;
 
 use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
-use crate::queue_memory::{BLOCK, Barrier, Block, Record, QueueAccess, UNIT, Unit};
+use crate::queue_memory::{BLOCK, Barrier, Block, QueueAccess, Record, UNIT, Unit};
 use crate::raw::SendPayload;
 
 /// The control segment has 6 bits for the units of its entry.
@@ -305,7 +305,10 @@ mod tests {
         SendRequest { to, payload, signalled: false, solicited: false, immediate: None }
     }
 
-    fn with<R>(memory: RecordedMemory, play: impl FnOnce(&mut SendQueue<'_, RecordedMemory>) -> R) -> (RecordedMemory, R) {
+    fn with<R>(
+        memory: RecordedMemory,
+        play: impl FnOnce(&mut SendQueue<'_, RecordedMemory>) -> R,
+    ) -> (RecordedMemory, R) {
         let mut entries = vec![SendRecord::default(); memory.entries.len() / BLOCK];
         let mut queue = SendQueue::new(memory, 0x12_3456, FLAMES, &mut entries).unwrap();
         let result = play(&mut queue);

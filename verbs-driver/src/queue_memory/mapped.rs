@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
-use super::{BLOCK, Barrier, Block, Progress, Record, QueueAccess, UNIT, Unit, Word};
+use super::{BLOCK, Barrier, Block, Progress, QueueAccess, Record, UNIT, Unit, Word};
 
 /// Addresses of a queue; for mlx5 from `mlx5dv_init_obj`.
 #[derive(Clone, Copy, Debug)]

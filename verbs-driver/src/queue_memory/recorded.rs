@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{BLOCK, Barrier, Block, Checker, QueueEvent, Progress, Record, QueueAccess, UNIT, Unit, Violation, Word};
+use super::{BLOCK, Barrier, Block, Checker, Progress, QueueAccess, QueueEvent, Record, UNIT, Unit, Violation, Word};
 
 /// A queue in plain memory.
 #[derive(Clone, Default, Debug)]

@@ -10,12 +10,14 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest};
+use unisono_core::device::{
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+};
 use unisono_core::ids::PeerId;
 
 use super::receive_buffers::{ReceiveBuffer, ReceiveBuffers};
 use super::source::{GRH, PeerPath, Source};
-use super::{Data, Failure, WorkResult, Arrived, SendPayload, QueuePair};
+use super::{Arrived, Data, Failure, QueuePair, SendPayload, WorkResult};
 use crate::registered_memory::{RegisteredMemory, Slab, copy, read};
 
 /// Most bytes of a datagram that is copied to its entry: on mlx5 four blocks, all that BlueFlame takes.

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::wqe::{CommonUnits, NETWORK, SendWqe, AddressVector};
+use super::wqe::{AddressVector, CommonUnits, NETWORK, SendWqe};
 use crate::raw::{self, Source};
 
 /// `AF_INET` and `AF_INET6`, as Linux has them.

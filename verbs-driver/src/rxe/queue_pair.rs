@@ -5,11 +5,11 @@ use unisono_core::device::DeviceQueue;
 use super::path::RxePath;
 use super::ring::{Consumer, Producer, Shape};
 use super::wqe::{
-    COMMON_UNITS, Completion, FLAGS, INLINE, OWN_UNITS, RECEIVE_WQE, SEND_WQE, SIGNALLED, SOLICITED, flagged, own_first, own_last, piece,
-    receive, send_room,
+    COMMON_UNITS, Completion, FLAGS, INLINE, OWN_UNITS, RECEIVE_WQE, SEND_WQE, SIGNALLED, SOLICITED, flagged,
+    own_first, own_last, piece, receive, send_room,
 };
 use crate::queue_memory::{QueueAccess, UNIT, Unit, Word};
-use crate::raw::{Data, WorkResult, Arrived, Origin, SendPayload, QueuePair};
+use crate::raw::{Arrived, Data, Origin, QueuePair, SendPayload, WorkResult};
 
 /// Pieces of a datagram: head and payload.
 const PIECES: usize = 2;
@@ -73,7 +73,13 @@ impl<S: QueueAccess, R: QueueAccess, C: QueueAccess> RxeQueues<S, R, C> {
     /// Posts a datagram of these two slices, which are copied to the entry. Returns whether there was room. The last
     /// word is padded with zeros.
     #[inline(always)]
-    pub fn post_inline(&mut self, to: (&RxePath, DeviceQueue), [front, behind]: [&[u8]; 2], solicited: bool, tag: u32) -> bool {
+    pub fn post_inline(
+        &mut self,
+        to: (&RxePath, DeviceQueue),
+        [front, behind]: [&[u8]; 2],
+        solicited: bool,
+        tag: u32,
+    ) -> bool {
         let bytes = front.len().saturating_add(behind.len());
         if !self.begin(to, (INLINE, solicited, tag), (bytes as u32, 0), bytes) {
             return false;
@@ -308,8 +314,14 @@ mod tests {
 
     fn path() -> RxePath {
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let route =
-            RxeRoute { port: 1, gid_index: 3, from: address(1), to: address(2), mac: [2, 0, 0, 0, 0, 9], hop_limit: 64 };
+        let route = RxeRoute {
+            port: 1,
+            gid_index: 3,
+            from: address(1),
+            to: address(2),
+            mac: [2, 0, 0, 0, 0, 9],
+            hop_limit: 64,
+        };
         RxePath::new(&route, [0x11, 0x12], 0x7777, 1024)
     }
 
@@ -330,7 +342,12 @@ mod tests {
         let (mut pair, path) = (pair(), path());
         let data = [Data { address: 0x1_0000_0002, bytes: 100, key: 5 }, Data::default()];
         assert!(pair.post((&path, DeviceQueue::Interrupt), SendPayload::Gather(&data), true, 1));
-        assert!(pair.post((&path, DeviceQueue::Polled), SendPayload::Inline(&[b"abc", b"defghijklmnopqrstu"]), false, 2));
+        assert!(pair.post(
+            (&path, DeviceQueue::Polled),
+            SendPayload::Inline(&[b"abc", b"defghijklmnopqrstu"]),
+            false,
+            2
+        ));
         assert_eq!(pair.send.seam().records[0], 0, "the kernel does not know yet");
         pair.flush(true);
         let memory = pair.send.seam();

@@ -1,6 +1,6 @@
 //! The two ends of a mapped ring: put entries in, or take them out.
 
-use crate::queue_memory::{BLOCK, Barrier, Block, Progress, Record, QueueAccess, UNIT, Unit, Word};
+use crate::queue_memory::{BLOCK, Barrier, Block, Progress, QueueAccess, Record, UNIT, Unit, Word};
 
 /// Bytes of a queue in front of its entries.
 pub const HEADER: usize = 384;
@@ -57,7 +57,13 @@ impl<S: QueueAccess> Producer<S> {
     pub fn new(mut seam: S, shape: Shape) -> Option<Self> {
         let index = seam.progress(Progress::Index) & (shape.count - 1);
         seam.barrier(Barrier::FromDevice);
-        (seam.bytes() == shape.bytes()).then_some(Self { memory: seam, shape, next: index, published: index, consumed: index })
+        (seam.bytes() == shape.bytes()).then_some(Self {
+            memory: seam,
+            shape,
+            next: index,
+            published: index,
+            consumed: index,
+        })
     }
 
     /// The queue memory.

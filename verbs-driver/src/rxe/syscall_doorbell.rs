@@ -1,6 +1,6 @@
 //! Queue memory whose doorbell is a system call.
 
-use crate::queue_memory::{Barrier, Block, Progress, Record, QueueAccess, Unit, Word};
+use crate::queue_memory::{Barrier, Block, Progress, QueueAccess, Record, Unit, Word};
 
 /// The system call of a doorbell.
 pub trait DoorbellCall {

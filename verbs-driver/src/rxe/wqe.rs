@@ -230,7 +230,11 @@ const _: () = {
     assert!(size_of::<SendWqe>() == SEND_WQE && size_of::<AddressVector>() == 88 && size_of::<ReceiveWqe>() == 64);
     assert!(offset_of!(SendWqe, flags) == 16 && offset_of!(SendWqe, qpn) == 24 && offset_of!(SendWqe, handle) == 36);
     assert!(offset_of!(SendWqe, way) == 56 && offset_of!(SendWqe, progress) == 184);
-    assert!(offset_of!(AddressVector, gid_index) == 28 && offset_of!(AddressVector, from) == 32 && offset_of!(AddressVector, to) == 60);
+    assert!(
+        offset_of!(AddressVector, gid_index) == 28
+            && offset_of!(AddressVector, from) == 32
+            && offset_of!(AddressVector, to) == 60
+    );
     assert!(offset_of!(ReceiveWqe, piece) == RECEIVE_WQE);
     assert!(offset_of!(Cqe, bytes) == 20 && offset_of!(Cqe, flags) == 36);
     assert!(offset_of!(Cqe, padding) == CQE);

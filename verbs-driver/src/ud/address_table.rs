@@ -155,7 +155,9 @@ impl ResolvedAddress {
     fn into_handle(self, record: &Record, key: u32) -> AddressHandle {
         match self {
             Self::Handle(raw) => AddressHandle::Verbs(raw),
-            Self::Route(route) => AddressHandle::Rxe(Box::new(rxe::RxePath::new(&route, record.numbers(), key, record.bytes()))),
+            Self::Route(route) => {
+                AddressHandle::Rxe(Box::new(rxe::RxePath::new(&route, record.numbers(), key, record.bytes())))
+            }
         }
     }
 }

@@ -11,8 +11,8 @@ use rdma_core_sys as sys;
 
 use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
-use super::queue::{Depth, INLINE_MAX, PIECES, SgEntry, Posting};
-use crate::raw::{Failure, WorkResult, Arrived, Origin};
+use super::queue::{Depth, INLINE_MAX, PIECES, Posting, SgEntry};
+use crate::raw::{Arrived, Failure, Origin, WorkResult};
 
 /// Completions taken in one call.
 const POLLED: usize = 16;
@@ -168,7 +168,9 @@ impl VerbsQueuePair {
         for inline in INLINE {
             // SAFETY: numbers and pointers that may be null.
             let mut wanted = unsafe { MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init() };
-            let raw = |taken: &Option<PolledCompletions>| taken.as_ref().map_or(ptr::null_mut(), |taken| taken.queue.as_ptr());
+            let raw = |taken: &Option<PolledCompletions>| {
+                taken.as_ref().map_or(ptr::null_mut(), |taken| taken.queue.as_ptr())
+            };
             (wanted.send_cq, wanted.recv_cq) = (raw(&queue.sent), raw(&queue.received));
             wanted.qp_type = sys::ibv_qp_type::IBV_QPT_UD;
             wanted.cap = sys::ibv_qp_cap {

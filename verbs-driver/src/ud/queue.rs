@@ -9,13 +9,13 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use unisono_core::device::DeviceQueue;
 
-use super::address_table::{LaneAddress, AddressHandle};
+use super::address_table::{AddressHandle, LaneAddress};
 use super::arrival_waiter::set_nonblocking;
 use super::domain::{Domain, OpenError};
 use super::library::VerbsQueuePair;
 use super::multicast::Member;
-use super::uverbs::{self, UverbsQueuePair, UverbsQueue};
-use crate::raw::{Data, WorkResult, Arrived, SendPayload, QueuePair};
+use super::uverbs::{self, UverbsQueue, UverbsQueuePair};
+use crate::raw::{Arrived, Data, QueuePair, SendPayload, WorkResult};
 use crate::rxe;
 
 /// Most inline bytes of a work queue entry.
@@ -155,7 +155,9 @@ impl Queue {
         key: u32,
     ) -> Result<Self, OpenError> {
         match by {
-            Writer::Library => return VerbsQueuePair::new(domain, depth, key).map(|library| Self::Library(Box::new(library))),
+            Writer::Library => {
+                return VerbsQueuePair::new(domain, depth, key).map(|library| Self::Library(Box::new(library)));
+            }
             Writer::Raw(Provider::Rxe) => {}
         }
         let depth = uverbs::UverbsDepth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };

@@ -15,7 +15,7 @@ use super::counters::UdCounters;
 use super::domain::{Domain, OpenError, Registration};
 use super::gid::Gid;
 use super::pages::AnonymousMemory;
-use super::queue::{SgEntry, Queue};
+use super::queue::{Queue, SgEntry};
 use crate::raw::WorkResult;
 
 /// Bytes of the global routing header, which precedes every datagram.

@@ -67,7 +67,8 @@ pub(super) struct Resolver<T> {
 impl<T: Send + 'static> Resolver<T> {
     /// Starts the thread; `make` may block.
     pub(super) fn start(make: impl Fn(Gid) -> Option<T> + Send + 'static) -> io::Result<Self> {
-        let queues = ResolverQueues { questions: VecDeque::with_capacity(WAITING), answers: Vec::new(), stopped: false };
+        let queues =
+            ResolverQueues { questions: VecDeque::with_capacity(WAITING), answers: Vec::new(), stopped: false };
         let shared =
             Arc::new(Shared { queues: Mutex::new(queues), asked: Condvar::new(), answered: AtomicBool::new(false) });
         let ours = Arc::clone(&shared);

@@ -12,7 +12,7 @@ use core::mem;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{HEADER_ROOM, DeviceQueue, Ticket, Token, Transmit};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM, Ticket, Token, Transmit};
 use unisono_core::ids::PeerId;
 
 use super::Lent;
@@ -20,7 +20,7 @@ use super::address_table::{AddressTable, Destination, LaneAddress};
 use super::counters::UdCounters;
 use super::domain::{Domain, OpenError, Registration};
 use super::pages::AnonymousMemory;
-use super::queue::{SgEntry, Posting, Queue};
+use super::queue::{Posting, Queue, SgEntry};
 use crate::raw::WorkResult;
 
 /// Most postings under way.

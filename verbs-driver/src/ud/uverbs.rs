@@ -15,7 +15,7 @@ use std::{fs, io};
 use super::Domain;
 use crate::queue_memory::{Mapped, QueueAddresses};
 use crate::rxe::ring::{HEADER, INDICES, Shape};
-use crate::rxe::{DoorbellCall, SyscallDoorbell, RxeQueues, SEND_WQE, QueueShapes};
+use crate::rxe::{DoorbellCall, QueueShapes, RxeQueues, SEND_WQE, SyscallDoorbell};
 
 /// `IB_USER_VERBS_CMD_*`.
 const CREATE_CHANNEL: u32 = 17;

@@ -4,14 +4,14 @@
 use super::deliver;
 use crate::counters::Metric;
 use crate::device::Received;
-use crate::endpoint::peer::{ACK_LISTED, NO_WINDOW, CONTACTED, USED, BACKLOGGED};
+use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, USED};
 use crate::endpoint::placement::PlacementState;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, Verdict};
+use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Verdict};
 use crate::ids::{PeerId, PlacementId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
-use crate::wire::{Flags, HEADER, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// Bytes of a header before its PSN: kind, flags, credit, rank and incarnations.
 const BEFORE: usize = 16;
@@ -148,7 +148,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Commits the batch: updates the records for the datagrams that were taken.
     #[inline(always)]
-    pub(crate) fn commit_batch(&mut self, now: Now<S, W, BITS>, handler: &mut impl Handler, batch: &mut PredictedBatch<BITS>) {
+    pub(crate) fn commit_batch(
+        &mut self,
+        now: Now<S, W, BITS>,
+        handler: &mut impl Handler,
+        batch: &mut PredictedBatch<BITS>,
+    ) {
         if !cfg!(feature = "optimize_for_size") && batch.taken() > 0 {
             self.commit_taken(now, handler, batch);
         }
@@ -204,7 +209,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Starts a batch with a datagram whose header equals the one before, if it is in order and carries data of a live
     /// peer without a gap.
     #[inline(never)]
-    fn expect(&mut self, now: Now<S, W, BITS>, datagram: &impl Received, batch: &mut PredictedBatch<BITS>) -> Option<()> {
+    fn expect(
+        &mut self,
+        now: Now<S, W, BITS>,
+        datagram: &impl Received,
+        batch: &mut PredictedBatch<BITS>,
+    ) -> Option<()> {
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head).ok()?;
         let (from, psn) = (PeerId(header.rank), header.psn());
@@ -217,7 +227,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut left = self.ack_threshold().saturating_sub(u32::from(peer.receive_state.unacknowledged())).max(1);
         let mut part = None;
         if header.kind == DatagramKind::Segment {
-            let (placement, Verdict::Place { to, .. }) = self.locate_segment(peer, header.rank, psn, datagram)?.ok()? else {
+            let (placement, Verdict::Place { to, .. }) = self.locate_segment(peer, header.rank, psn, datagram)?.ok()?
+            else {
                 return None;
             };
             let record = placement.among(self.placements.as_ref())?;
@@ -243,7 +254,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// [`note_course`](Self::note_course).
     fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
-        let is_plain = matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
+        let is_plain =
+            matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
         let is_present =
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation;
         let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
@@ -256,7 +268,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
         let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
-        record.flags & ORPHANED == 0 && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
+        record.flags & ORPHANED == 0
+            && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::endpoint::placement::{Placement, PlacementState, segments};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Verdict};
 use crate::ids::{PlacementId, Psn};
-use crate::wire::{Header, DatagramKind, Opening, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{DatagramKind, Header, Opening, SEGMENT_HEADER, SegmentHeader};
 
 /// The placement that a datagram counts towards.
 pub(in crate::endpoint) type CountsTowards = Option<PlacementId>;
@@ -52,7 +52,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         verdict: &mut Verdict,
     ) -> Result<CountsTowards, DropReason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
-        let Some(part) = self.locate_segment(peer, header.rank, header.psn(), datagram) else { return self.handle_uncovered(header) };
+        let Some(part) = self.locate_segment(peer, header.rank, header.psn(), datagram) else {
+            return self.handle_uncovered(header);
+        };
         let (placement, to) = part?;
         *verdict = to;
         Ok(Some(placement))

@@ -3,7 +3,7 @@
 use crate::device::{Received, Slot};
 use crate::endpoint::peer::NO_WINDOW;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Handler, Endpoint, Now, Verdict};
+use crate::endpoint::{Endpoint, Handler, Now, Verdict};
 use crate::ids::PlacementId;
 use crate::list::NONE;
 use crate::window::receive_window::Early;

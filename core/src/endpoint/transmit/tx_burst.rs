@@ -2,17 +2,17 @@
 
 use super::{BURST, data, emit, header_of, needs_rtt_sample};
 use crate::counters::Metric;
-use crate::device::{TxReason, HEADER_ROOM, Ticket, Transmit};
+use crate::device::{HEADER_ROOM, Ticket, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::{EVENT_PENDING, BACKLOGGED};
+use crate::endpoint::peer::{BACKLOGGED, EVENT_PENDING};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, POSTING};
+use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, POSTING};
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Time;
-use crate::window::send_window::{SegmentRef, Burst};
-use crate::wire::{Flags, Header, DatagramKind, SEGMENT_HEADER, SegmentHeader};
+use crate::window::send_window::{Burst, SegmentRef};
+use crate::wire::{DatagramKind, Flags, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// The state of a burst after the latest datagram.
 #[derive(Clone, Copy, Debug)]

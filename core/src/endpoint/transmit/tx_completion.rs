@@ -1,9 +1,9 @@
 //! Release of sent segments: after their acknowledgement and after the device has completed their postings.
 
-use crate::counters::{Metric, DropReason};
+use crate::counters::{DropReason, Metric};
 use crate::device::Ticket;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Handler, Endpoint, Now, ORPHANED, TIMELY_ACK, DeferredAck, Sender, Verdict};
+use crate::endpoint::{DeferredAck, Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK, Verdict};
 use crate::ids::{PeerId, Psn};
 use crate::list::NONE;
 use crate::time::Time;
@@ -157,7 +157,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     #[inline(never)]
     fn apply_deferred_ack(&mut self, now: Now<S, W, BITS>) {
-        let DeferredAck { from, incarnation, acknowledged, credit, at } = core::mem::replace(&mut self.deferred_ack, DeferredAck::NONE);
+        let DeferredAck { from, incarnation, acknowledged, credit, at } =
+            core::mem::replace(&mut self.deferred_ack, DeferredAck::NONE);
         let pace = self.path_parameters();
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return };
         if !peer.is_alive() || peer.incarnation != incarnation {

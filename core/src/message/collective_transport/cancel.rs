@@ -1,7 +1,7 @@
 //! Cancellation: failed collectives, freed communicators, failed peers.
 
 use super::table::EntryState;
-use super::{Entry, CollectivePeer, CollectiveTransport};
+use super::{CollectivePeer, CollectiveTransport, Entry};
 use crate::ids::PeerId;
 use crate::pool::Records;
 

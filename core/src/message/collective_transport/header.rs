@@ -189,7 +189,9 @@ pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
         TransportKind::Eager => Parsed::Eager { key, bytes },
         TransportKind::Rts => Parsed::Rts { key, bytes: number },
         TransportKind::Reannounce => Parsed::Reannounce { key, bytes: number },
-        TransportKind::Cts => Parsed::Cts { key, placement: PlacementId(number), under: ids::RemoteKey(wire.key.get()) },
+        TransportKind::Cts => {
+            Parsed::Cts { key, placement: PlacementId(number), under: ids::RemoteKey(wire.key.get()) }
+        }
         TransportKind::Refuse => Parsed::Refuse { key },
         TransportKind::RtsRequest => Parsed::RtsRequest { key },
         TransportKind::Credit => Parsed::Credit,

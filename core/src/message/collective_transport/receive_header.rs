@@ -2,7 +2,7 @@
 
 use super::header::{self, EAGER_HEADER, Parsed};
 use super::table::EntryState;
-use super::{Arrival, Entry, StepKey, CollectivePeer, CollectiveTransport};
+use super::{Arrival, CollectivePeer, CollectiveTransport, Entry, StepKey};
 use crate::ids::PeerId;
 use crate::pool::Records;
 

@@ -2,7 +2,8 @@ extern crate alloc;
 use super::header::{EAGER_HEADER, TransportKind};
 use super::table::{EntryState, Table};
 use super::{
-    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, ReceiveError, StepSendError, Sent, CollectiveTransport, TooFewSlots,
+    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, ReceiveError, RecordUsage, Sent, StepHeader,
+    StepKey, StepSendError, TooFewSlots, TransportAction,
 };
 use crate::ids;
 use crate::ids::{PeerId, PlacementId};
@@ -36,7 +37,9 @@ struct Pair {
 
 impl Pair {
     fn new(headers: usize) -> Self {
-        let machine = || CollectiveTransport::new(CREDIT, pools(2, 32, usize::from(CREDIT), headers)).expect("slots for all credit");
+        let machine = || {
+            CollectiveTransport::new(CREDIT, pools(2, 32, usize::from(CREDIT), headers)).expect("slots for all credit")
+        };
         Self { a: machine(), b: machine() }
     }
 
@@ -248,7 +251,9 @@ fn failed_peer_cancels_everything_with_it_and_nothing_else() {
     let mut ended = Vec::new();
     one.disconnect(B, |user| ended.push(user));
     assert_eq!(ended, [31, 11, 21]);
-    let Some(TransportAction::Grant { to: PeerId(2), user: 12, .. }) = one.poll_action() else { panic!("the other's grant") };
+    let Some(TransportAction::Grant { to: PeerId(2), user: 12, .. }) = one.poll_action() else {
+        panic!("the other's grant")
+    };
     assert_eq!(one.poll_action(), None);
     assert_eq!(one.in_use(), RecordUsage { sends: 1, receives: 1, slots: 1, headers: 1 });
     assert!((0..4).all(|step| matches!(one.send(B, key(step), 8, 0), Ok(Sent::Eager(_)))));
@@ -278,7 +283,11 @@ fn malformed_headers_are_protocol_violations() {
     let mut one = CollectiveTransport::new(CREDIT, pools(2, 8, 4, 4)).expect("slots");
     let mut hear = |head: &StepHeader, length| one.handle(B, head.as_ref(), length);
     let eager = |step| StepHeader::new(TransportKind::Eager, 0, key(step));
-    assert_eq!(hear(&StepHeader::new(TransportKind::Eager, 1, key(0)), 16), Arrival::ProtocolViolation, "credit that was never used");
+    assert_eq!(
+        hear(&StepHeader::new(TransportKind::Eager, 1, key(0)), 16),
+        Arrival::ProtocolViolation,
+        "credit that was never used"
+    );
     assert_eq!(hear(&eager(0), 16 + LIMIT + 1), Arrival::ProtocolViolation, "longer than the limit");
     assert_eq!(hear(&eager(0), 15), Arrival::ProtocolViolation);
     assert_eq!(hear(&StepHeader::new(TransportKind::RtsRequest, 0, key(0)), 17), Arrival::ProtocolViolation);

@@ -3,7 +3,7 @@
 use super::peer::{MatchRequestState, MessagePeer};
 use super::receive::PendingControl;
 use super::send::SendState;
-use super::{PointToPoint, MessageStorage};
+use super::{MessageStorage, PointToPoint};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::List;
 
@@ -23,7 +23,15 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub fn disconnect(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Cancelled)) {
         let Some(peer) = self.peer(gone) else { return };
         let MessagePeer { unexpected_count: untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
-        let mine = MessagePeer { is_failed: true, unexpected_count: untaken, active_link, holding_link, is_active, is_holding, ..MessagePeer::NEW };
+        let mine = MessagePeer {
+            is_failed: true,
+            unexpected_count: untaken,
+            active_link,
+            holding_link,
+            is_active,
+            is_holding,
+            ..MessagePeer::NEW
+        };
         *peer = mine;
         if self.probe.is_some_and(|probe| probe.is_found_at(gone)) {
             self.probe = None;
@@ -60,7 +68,12 @@ impl<S: MessageStorage> PointToPoint<S> {
                 self.matching.unpost(receive);
                 self.matching.free_receive(receive);
                 // Truncated and eager receives are complete already.
-                if waits || matches!(body.control, PendingControl::RtsAck { truncated: false } | PendingControl::Pull | PendingControl::Pulling) {
+                if waits
+                    || matches!(
+                        body.control,
+                        PendingControl::RtsAck { truncated: false } | PendingControl::Pull | PendingControl::Pulling
+                    )
+                {
                     ended(Cancelled::Receive(body.user));
                 }
             }

@@ -1,6 +1,6 @@
 //! Growth of the record pools, when requests outnumber the records that the host provided.
 
-use super::{PointToPoint, ReceiveBody, SendRecord, MessageStorage};
+use super::{MessageStorage, PointToPoint, ReceiveBody, SendRecord};
 use crate::list::NONE;
 use crate::message::matching::{Matching, PostedReceive};
 

@@ -21,7 +21,7 @@ use bitflags::bitflags;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::ids::{RemoteKey, PlacementId};
+use crate::ids::{PlacementId, RemoteKey};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 

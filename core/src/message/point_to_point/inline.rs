@@ -1,7 +1,7 @@
 //! Short messages that need no record on either side.
 
-use super::header::{HeaderCredit, Flags, MessageKind, Header, Body, Descriptor};
-use super::{PointToPoint, MessageHeader, Outcome, MessagePeer, ReceiveBody, Status, MessageStorage};
+use super::header::{Body, Descriptor, Flags, Header, HeaderCredit, MessageKind};
+use super::{MessageHeader, MessagePeer, MessageStorage, Outcome, PointToPoint, ReceiveBody, Status};
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
@@ -52,7 +52,14 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Handles a message from [`send_short`](Self::send_short) with a payload of `bytes` bytes. Its [`Outcome`] counts
     /// the [`Head::EAGER`] bytes before the payload.
     #[inline]
-    pub fn handle_inline(&mut self, from: PeerId, context: Context, tag: Tag, credit: HeaderCredit, bytes: u32) -> Outcome {
+    pub fn handle_inline(
+        &mut self,
+        from: PeerId,
+        context: Context,
+        tag: Tag,
+        credit: HeaderCredit,
+        bytes: u32,
+    ) -> Outcome {
         let envelope = Envelope { context, source: from, tag };
         if let Some(user) = self.match_inline(&envelope, credit) {
             let status = Status { envelope, bytes: u64::from(bytes) };
@@ -98,7 +105,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         if !self.matching.is_idle() || peer.unexpected_count > 0 || peer.held_there > 0 || peer.is_failed {
             return None;
         }
-        let is_quiet = peer.held_here == 0 && peer.eager_in_flight.is_empty() && !peer.is_credit_due(half.saturating_sub(1));
+        let is_quiet =
+            peer.held_here == 0 && peer.eager_in_flight.is_empty() && !peer.is_credit_due(half.saturating_sub(1));
         Some(InlineReceive { peer, is_quiet })
     }
 

@@ -137,7 +137,8 @@ impl MessagePeer {
 
     /// Whether a credit header is due, now that `half` of the headers may be freed.
     pub(super) const fn is_credit_due(&self, half: u16) -> bool {
-        self.pending_rts_acks == 0 && (self.is_report_requested || self.owed >= half || self.freed.wrapping_sub(self.freed_reported) >= half)
+        self.pending_rts_acks == 0
+            && (self.is_report_requested || self.owed >= half || self.freed.wrapping_sub(self.freed_reported) >= half)
     }
 
     /// The credit that the next header carries.

@@ -3,8 +3,8 @@
 use super::header::{Flags, MessageHeader, MessageKind};
 use super::peer::MatchRequestState;
 use super::receive::{PendingControl, Reply};
-use super::send::{HELD_ANY_TAG, HELD_TAG, EAGER_IN_FLIGHT, SendState};
-use super::{Action, PointToPoint, MessageStorage, tag_word};
+use super::send::{EAGER_IN_FLIGHT, HELD_ANY_TAG, HELD_TAG, SendState};
+use super::{Action, MessageStorage, PointToPoint, tag_word};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::NONE;
 use crate::message::envelope::Pattern;
@@ -84,7 +84,8 @@ impl<S: MessageStorage> PointToPoint<S> {
                     return Some(Action::Pull { receive, user, from: to, at, bytes });
                 }
                 PendingControl::Fin | PendingControl::Truncated => {
-                    let kind = if body.control == PendingControl::Fin { MessageKind::Fin } else { MessageKind::Truncated };
+                    let kind =
+                        if body.control == PendingControl::Fin { MessageKind::Fin } else { MessageKind::Truncated };
                     self.matching.free_receive(receive);
                     let head = self.head(to, kind, Flags::empty()).word(body.message);
                     return Some(Action::Header { to, head });
@@ -101,7 +102,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         if let Some(user) = self.poll_accepted(to) {
             return Some(Action::Sent { user });
         }
-        if let Some(head) = self.decline(to).or_else(|| self.reply_to_match_request(to)).or_else(|| self.request_match(to)) {
+        if let Some(head) =
+            self.decline(to).or_else(|| self.reply_to_match_request(to)).or_else(|| self.request_match(to))
+        {
             return Some(Action::Header { to, head });
         }
         if let Some(action) = self.send_next_held(to) {
@@ -158,7 +161,10 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Builds a match request to this peer, for the first receive, or for the probe, that has not sent it one.
     fn request_match(&mut self, of: PeerId) -> Option<MessageHeader> {
         let peer = self.peers.as_ref().get(of.0 as usize)?;
-        if peer.held_there == 0 || peer.pending_rts_acks > 0 || !matches!(peer.own_request, MatchRequestState::Nothing | MatchRequestState::Reserved) {
+        if peer.held_there == 0
+            || peer.pending_rts_acks > 0
+            || !matches!(peer.own_request, MatchRequestState::Nothing | MatchRequestState::Reserved)
+        {
             return None;
         }
         let (cursor, probed, is_promised) = (peer.cursor, peer.probed, peer.own_request == MatchRequestState::Reserved);

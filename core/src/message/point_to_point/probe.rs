@@ -3,7 +3,7 @@
 use super::header::Descriptor;
 use super::peer::MatchRequestState;
 use super::receive::{MessageBody, Reply};
-use super::{PointToPoint, Outcome, Status, MessageStorage};
+use super::{MessageStorage, Outcome, PointToPoint, Status};
 use crate::ids::{MessageId, PeerId};
 use crate::message::envelope::Pattern;
 

@@ -2,8 +2,8 @@
 
 use super::header::{Flags, MessageHeader, MessageKind};
 use super::peer::MatchRequestState;
-use super::{PointToPoint, Matched, PayloadStore, ReceiveResult, Status, MessageStorage};
-use crate::ids::{RemoteKey, MessageId, PeerId, PlacementId, ReceiveId};
+use super::{Matched, MessageStorage, PayloadStore, PointToPoint, ReceiveResult, Status};
+use crate::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
 use crate::list::NONE;
 use crate::message::envelope::Pattern;
 use crate::message::matching::Full;
@@ -44,7 +44,17 @@ pub(super) enum PendingControl {
 impl Default for ReceiveBody {
     fn default() -> Self {
         let from = PeerId(NONE);
-        Self { room: 0, user: 0, control: PendingControl::Nothing, from, message: 0, bytes: 0, at: None, link: NONE, number: 0 }
+        Self {
+            room: 0,
+            user: 0,
+            control: PendingControl::Nothing,
+            from,
+            message: 0,
+            bytes: 0,
+            at: None,
+            link: NONE,
+            number: 0,
+        }
     }
 }
 
@@ -244,7 +254,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         let receives = self.matching.receives.as_mut();
         if let Some(posted) = receives.get_mut(receive.record as usize) {
             let (bytes, at) = of;
-            posted.body = ReceiveBody { control: errand, from, message, bytes, at, number: receive.number, ..posted.body };
+            posted.body =
+                ReceiveBody { control: errand, from, message, bytes, at, number: receive.number, ..posted.body };
             self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
         }
     }
@@ -270,7 +281,12 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// Reports that memory for a pulled message was granted: send the returned CTS to its sender. `None`: the message
     /// is not pulled any more.
-    pub fn grant(&mut self, receive: ReceiveId, placement: PlacementId, key: RemoteKey) -> Option<(PeerId, MessageHeader)> {
+    pub fn grant(
+        &mut self,
+        receive: ReceiveId,
+        placement: PlacementId,
+        key: RemoteKey,
+    ) -> Option<(PeerId, MessageHeader)> {
         let ReceiveBody { from, message, .. } = self.pulled(receive)?;
         self.matching.free_receive(receive);
         let head = self.head(from, MessageKind::Cts, Flags::empty());
@@ -278,7 +294,12 @@ impl<S: MessageStorage> PointToPoint<S> {
     }
 
     /// As [`grant`](Self::grant), for the next part of the message only: more grants follow, in the order of the parts.
-    pub fn grant_part(&mut self, receive: ReceiveId, placement: PlacementId, key: RemoteKey) -> Option<(PeerId, MessageHeader)> {
+    pub fn grant_part(
+        &mut self,
+        receive: ReceiveId,
+        placement: PlacementId,
+        key: RemoteKey,
+    ) -> Option<(PeerId, MessageHeader)> {
         let ReceiveBody { from, message, .. } = self.pulled(receive)?;
         let head = self.head(from, MessageKind::Cts, Flags::MORE);
         Some((from, head.word(message).word(placement.0).long(key.0)))

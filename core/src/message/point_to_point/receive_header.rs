@@ -1,8 +1,8 @@
 //! Handling of received headers.
 
-use super::header::{Flags, MessageHeader, Header, Body, Descriptor};
-use super::receive::{PendingControl, MessageBody, Reply};
-use super::{PointToPoint, Outcome, PayloadStore, Status, MessageStorage};
+use super::header::{Body, Descriptor, Flags, Header, MessageHeader};
+use super::receive::{MessageBody, PendingControl, Reply};
+use super::{MessageStorage, Outcome, PayloadStore, PointToPoint, Status};
 use crate::ids::{PeerId, ReceiveId};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
@@ -98,7 +98,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
         let urged = flags.contains(Flags::PROMPT);
         let Some(receive) = self.matching.first_receive(&status().envelope) else {
-            let Some(place) = self.store_eager(&status(), shown.message, synchronous) else { return Outcome::ProtocolViolation };
+            let Some(place) = self.store_eager(&status(), shown.message, synchronous) else {
+                return Outcome::ProtocolViolation;
+            };
             self.schedule_credit(from, urged);
             return match place {
                 Some(place) => Outcome::Store { place, start: MessageHeader::EAGER },
@@ -154,7 +156,13 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// Matches a posted receive with a message whose payload is at its sender, and sends an RTS ACK if that was an
     /// unbuffered RTS.
-    pub(super) fn match_rts(&mut self, receive: ReceiveId, status: &Status, shown: &Descriptor, claims: bool) -> Option<Outcome> {
+    pub(super) fn match_rts(
+        &mut self,
+        receive: ReceiveId,
+        status: &Status,
+        shown: &Descriptor,
+        claims: bool,
+    ) -> Option<Outcome> {
         let (_, body) = self.matching.receive(receive)?;
         let (user, truncated, from) = (body.user, shown.bytes > body.room, status.envelope.source);
         self.matching.unpost(receive);

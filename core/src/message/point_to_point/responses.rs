@@ -1,10 +1,10 @@
 //! Handling of a peer's responses: RTS ACK, CTS, FIN, truncation, and match requests with their replies.
 
-use super::header::{Flags, Descriptor};
+use super::header::{Descriptor, Flags};
 use super::peer::MatchRequestState;
 use super::send::SendState;
-use super::{PointToPoint, Outcome, MessageStorage};
-use crate::ids::{RemoteKey, PeerId, PlacementId};
+use super::{MessageStorage, Outcome, PointToPoint};
+use crate::ids::{PeerId, PlacementId, RemoteKey};
 use crate::list::NONE;
 use crate::message::envelope::{Context, Tag};
 
@@ -122,7 +122,9 @@ impl<S: MessageStorage> PointToPoint<S> {
                 peer.held_there = peer.held_there.checked_sub(1)?;
                 self.match_rts(receive, &status, shown, true)
             }
-            MatchRequestState::Probe(number) => self.reserve_for_probe(from, number, &status, shown, flags.contains(Flags::SYNCHRONOUS)),
+            MatchRequestState::Probe(number) => {
+                self.reserve_for_probe(from, number, &status, shown, flags.contains(Flags::SYNCHRONOUS))
+            }
             MatchRequestState::Nothing | MatchRequestState::Reserved => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Sends: eager, by RTS, or held until the receiver has room.
 
-use super::header::{HeaderCredit, Flags, MessageHeader, MessageKind};
-use super::{Action, PointToPoint, MessagePeer, MessageStorage};
+use super::header::{Flags, HeaderCredit, MessageHeader, MessageKind};
+use super::{Action, MessagePeer, MessageStorage, PointToPoint};
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};

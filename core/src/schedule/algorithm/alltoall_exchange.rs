@@ -4,7 +4,7 @@
 //! from it replace them; after the last round block b is the one that rank b sent. Qian & Afsahi §5.1.3, equation 5.
 
 use crate::schedule::radix::{Radix, quotient, remainder};
-use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// The rounds; the output holds the input before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,7 +70,10 @@ impl Phase for AlltoallExchange {
         match quotient(number, others) {
             0 => {
                 let into = BlockSpan::new(BlockBuffer::Scratch, self.blocks(round, below));
-                Step { operation: StepOperation::Receive { of: rank(below), port, key: round, into }, dependencies: moved }
+                Step {
+                    operation: StepOperation::Receive { of: rank(below), port, key: round, into },
+                    dependencies: moved,
+                }
             }
             1 => {
                 let from = BlockSpan::new(BlockBuffer::Output, self.blocks(round, above));
@@ -81,8 +84,10 @@ impl Phase for AlltoallExchange {
                 let sent = others.wrapping_sub(x).wrapping_sub(1);
                 let needs = dependencies::step(i, begin.wrapping_add(x))
                     | dependencies::step(i, begin.wrapping_add(others).wrapping_add(sent));
-                let operation =
-                    StepOperation::Copy { from: BlockSpan::new(BlockBuffer::Scratch, blocks), into: BlockSpan::new(BlockBuffer::Output, blocks) };
+                let operation = StepOperation::Copy {
+                    from: BlockSpan::new(BlockBuffer::Scratch, blocks),
+                    into: BlockSpan::new(BlockBuffer::Output, blocks),
+                };
                 Step { operation, dependencies: needs }
             }
         }

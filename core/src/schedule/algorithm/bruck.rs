@@ -6,7 +6,7 @@
 //! that last round (⌊log⌋ rounds are full), and the base of its alltoall is k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// The rounds of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,7 +93,10 @@ impl Phase for Dissemination {
         let (port, key) = (port(x, rounds.ports), round);
         if kind == 0 {
             let of = Rank(rounds.down(distance));
-            return Step { operation: StepOperation::Receive { of, port, key, into: BlockSpan::SIGNAL }, dependencies: 0 };
+            return Step {
+                operation: StepOperation::Receive { of, port, key, into: BlockSpan::SIGNAL },
+                dependencies: 0,
+            };
         }
         let others = rounds.radix.others();
         let to = Rank(rounds.up(distance));

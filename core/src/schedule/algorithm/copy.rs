@@ -1,6 +1,6 @@
 //! Phases of one step: a copy between buffers, or a message between two ranks.
 
-use crate::schedule::{StepOperation, Phase, Rank, BlockSpan, Step};
+use crate::schedule::{BlockSpan, Phase, Rank, Step, StepOperation};
 
 /// A copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

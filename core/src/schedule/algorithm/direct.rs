@@ -4,7 +4,7 @@
 //! Qian & Afsahi §5.1.1 to §5.1.3; pairwise exchange: Mamidala, dissertation §2.1.3 ("pair-wise, linear").
 
 use crate::schedule::radix::{ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// A rank and its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -138,14 +138,22 @@ impl Phase for Alltoall {
             } else {
                 (Blocks::one(self.peers.rank), BlockBuffer::Output)
             };
-            let operation = StepOperation::Copy { from: BlockSpan::new(BlockBuffer::Input, blocks), into: BlockSpan::new(into, blocks) };
+            let operation = StepOperation::Copy {
+                from: BlockSpan::new(BlockBuffer::Input, blocks),
+                into: BlockSpan::new(into, blocks),
+            };
             return Step { operation, dependencies: 0 };
         };
         let n = quotient(message, 2);
         let (to, of) = self.pair(n);
         let port = port(n, self.peers.ports);
         let operation = if remainder(message, 2) == 0 {
-            StepOperation::Receive { of: Rank(of), port, key: 0, into: BlockSpan::new(BlockBuffer::Output, Blocks::one(of)) }
+            StepOperation::Receive {
+                of: Rank(of),
+                port,
+                key: 0,
+                into: BlockSpan::new(BlockBuffer::Output, Blocks::one(of)),
+            }
         } else {
             let from = if self.in_place { BlockBuffer::Scratch } else { BlockBuffer::Input };
             StepOperation::Send { to: Rank(to), port, key: 0, from: BlockSpan::new(from, Blocks::one(to)) }
@@ -204,7 +212,9 @@ impl Phase for Rooted {
     }
 
     fn step(&self, i: u32) -> Step {
-        let block = |of: u32| BlockSpan::new(if self.gather { BlockBuffer::Output } else { BlockBuffer::Input }, Blocks::one(of));
+        let block = |of: u32| {
+            BlockSpan::new(if self.gather { BlockBuffer::Output } else { BlockBuffer::Input }, Blocks::one(of))
+        };
         let only = BlockSpan::new(if self.gather { BlockBuffer::Input } else { BlockBuffer::Output }, Blocks::one(0));
         let message = |n: u32, peer: u32, span: BlockSpan, sends: bool| {
             let port = port(n, self.peers.ports);

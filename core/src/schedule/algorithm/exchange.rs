@@ -7,7 +7,9 @@
 
 use crate::schedule::groups::Groups;
 use crate::schedule::radix::{Radix, quotient, remainder};
-use crate::schedule::{Blocks, Fold, StepOperation, Order, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{
+    BlockBuffer, BlockSpan, Blocks, Fold, Order, Phase, Rank, Step, StepOperation, dependencies, port,
+};
 
 /// A vector that is being combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -257,7 +259,10 @@ impl Phase for Exchange {
                     ExchangeData::Parts(_) => (BlockSpan::new(BlockBuffer::Output, self.blocks(from, place)), 0),
                 };
                 let of = Rank(self.groups.leader(from));
-                Step { operation: StepOperation::Receive { of, port: port(x, self.ports), key: round, into }, dependencies: needs }
+                Step {
+                    operation: StepOperation::Receive { of, port: port(x, self.ports), key: round, into },
+                    dependencies: needs,
+                }
             }
             1 => {
                 let to = self.peer(place, remainder(digit.wrapping_add(x).wrapping_add(1), self.radix().base()));
@@ -268,10 +273,15 @@ impl Phase for Exchange {
                         let from = if fresh { BlockBuffer::Input } else { vector.into };
                         (BlockSpan::new(from, self.blocks(to, place)), folded)
                     }
-                    ExchangeData::Parts(_) => (BlockSpan::new(BlockBuffer::Output, self.blocks(self.groups.group, place)), every),
+                    ExchangeData::Parts(_) => {
+                        (BlockSpan::new(BlockBuffer::Output, self.blocks(self.groups.group, place)), every)
+                    }
                 };
                 let to = Rank(self.groups.leader(to));
-                Step { operation: StepOperation::Send { to, port: port(x, self.ports), key: round, from }, dependencies: needs }
+                Step {
+                    operation: StepOperation::Send { to, port: port(x, self.ports), key: round, from },
+                    dependencies: needs,
+                }
             }
             _ => {
                 let blocks = self.blocks(self.groups.group, place);
@@ -285,7 +295,9 @@ impl Phase for Exchange {
                     ExchangeData::Whole(vector) | ExchangeData::Halves(vector, _) => {
                         (self.fold(vector, blocks, digit, x, fresh), received | before)
                     }
-                    ExchangeData::Nothing | ExchangeData::Parts(_) => (StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }, 0),
+                    ExchangeData::Nothing | ExchangeData::Parts(_) => {
+                        (StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }, 0)
+                    }
                 };
                 Step { operation, dependencies: needs }
             }

@@ -4,7 +4,7 @@
 use super::exchange::Accumulator;
 use crate::schedule::groups::Groups;
 use crate::schedule::radix::remainder;
-use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// Fold-in: a group's parts to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! Ring algorithms, between adjacent ranks: bandwidth-optimal for long vectors.
 
 use crate::schedule::radix::{ahead, behind, quotient, remainder};
-use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies};
 
 /// A rank in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -148,14 +148,25 @@ impl Phase for Reduction {
                 let from = if key == 0 { BlockBuffer::Input } else { self.into };
                 let from = BlockSpan::new(from, self.ring.block(key.wrapping_add(1)));
                 let needs = if key == 0 { 0 } else { dependencies::step(i, i.wrapping_sub(2)) };
-                Step { operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from }, dependencies: needs }
+                Step {
+                    operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from },
+                    dependencies: needs,
+                }
             }
             _ => {
                 let into = BlockSpan::new(self.into, arriving);
                 let operation = if self.in_place {
-                    StepOperation::Reduce { from: BlockSpan::new(BlockBuffer::Scratch, arriving), into, fold: Fold::Left }
+                    StepOperation::Reduce {
+                        from: BlockSpan::new(BlockBuffer::Scratch, arriving),
+                        into,
+                        fold: Fold::Left,
+                    }
                 } else {
-                    StepOperation::Reduce { from: BlockSpan::new(BlockBuffer::Input, arriving), into, fold: Fold::Right }
+                    StepOperation::Reduce {
+                        from: BlockSpan::new(BlockBuffer::Input, arriving),
+                        into,
+                        fold: Fold::Right,
+                    }
                 };
                 Step { operation, dependencies: dependencies::step(i, i.wrapping_sub(2)) }
             }

@@ -1,7 +1,7 @@
 //! Prefix reductions: by recursive doubling, or along a chain.
 
 use crate::schedule::radix::{Radix, quotient};
-use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// A rank's part in a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -147,7 +147,10 @@ impl Phase for Doubling {
         let round = self.rounds().find(|round| i.wrapping_sub(round.begin) < self.steps(round));
         match round {
             Some(round) => self.step_in(&round, i),
-            None => Step { operation: StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL }, dependencies: 0 },
+            None => Step {
+                operation: StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL },
+                dependencies: 0,
+            },
         }
     }
 }
@@ -233,7 +236,9 @@ impl Phase for Chain {
         let (local, needs) = self.steps().get(i as usize).copied().unwrap_or(nothing);
         let operation = match local {
             Local::Do(operation) => operation,
-            Local::Arrive(into) => StepOperation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into },
+            Local::Arrive(into) => {
+                StepOperation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into }
+            }
             Local::Pass(from) => StepOperation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from },
         };
         Step { operation, dependencies: needs }

@@ -6,7 +6,7 @@
 //! §5.1.1 (spanning binomial tree with k ports): radix = k + 1.
 
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
-use crate::schedule::{Blocks, Fold, StepOperation, Phase, BlockBuffer, Rank, BlockSpan, Step, dependencies, port};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies, port};
 
 /// A rank's position in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

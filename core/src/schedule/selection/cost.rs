@@ -7,7 +7,7 @@
 use super::super::groups::Groups;
 use super::super::radix::{Radix, quotient, quotient_up, remainder};
 use super::super::spec::base;
-use super::super::{Algorithm, Spec, Order, CollectiveKind};
+use super::super::{Algorithm, CollectiveKind, Order, Spec};
 
 /// The work of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -321,7 +321,9 @@ impl Shape {
             (CollectiveKind::Allgather, Bruck) => (1, self.bruck(self.others())),
             (CollectiveKind::Allgather, Ring) => (1, self.ring()),
             (CollectiveKind::Alltoall, Bruck) => (1, self.bruck(self.forwarded())),
-            (CollectiveKind::Alltoall, Doubling | StandardExchange) => (1, self.exchange(|_| quotient(size, self.radix.base()))),
+            (CollectiveKind::Alltoall, Doubling | StandardExchange) => {
+                (1, self.exchange(|_| quotient(size, self.radix.base())))
+            }
             (CollectiveKind::Alltoall, Pairwise) => (1, self.pairwise()),
             (CollectiveKind::Allgather | CollectiveKind::Alltoall, _) => (1, self.direct()),
             (CollectiveKind::Scan | CollectiveKind::Exscan, Dissemination) => (1, self.prefixes(call.collective)),
@@ -363,9 +365,9 @@ impl Shape {
 mod tests {
     extern crate alloc;
     use super::{Cost, Load, PARTS};
-    use crate::collective::{Order, CollectiveKind};
+    use crate::collective::{CollectiveKind, Order};
     use crate::ids::Rank;
-    use crate::schedule::{Algorithm, Spec, StepOperation, Plan, algorithms};
+    use crate::schedule::{Algorithm, Plan, Spec, StepOperation, algorithms};
     use alloc::vec::Vec;
 
     /// Every specification of a size, with its plans.
@@ -467,7 +469,14 @@ mod tests {
     }
 
     fn is_vector(verb: CollectiveKind) -> bool {
-        matches!(verb, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::Scan | CollectiveKind::Exscan)
+        matches!(
+            verb,
+            CollectiveKind::Broadcast
+                | CollectiveKind::Reduce
+                | CollectiveKind::Allreduce
+                | CollectiveKind::Scan
+                | CollectiveKind::Exscan
+        )
     }
 
     /// Whether an exchange of this base has correction steps.

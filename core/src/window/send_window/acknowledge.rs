@@ -68,7 +68,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     pub(super) fn count_invalid_ack(&mut self, now: T::Instant, pace: &PathParameters) {
         let timeout = self.rtt.timeout(pace.granularity);
-        let due = self.invalid_acks == 0 || T::since(now, self.invalid_acks_since).is_some_and(|since| since >= timeout);
+        let due =
+            self.invalid_acks == 0 || T::since(now, self.invalid_acks_since).is_some_and(|since| since >= timeout);
         if T::DETECT_MISBEHAVIOUR && due {
             self.invalid_acks = self.invalid_acks.saturating_add(1);
             self.invalid_acks_since = T::stamp(now);
@@ -76,7 +77,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Updates the reorder allowance and the round-trip estimate from the datagram that the acknowledgement echoes.
-    pub(super) fn sample_rtt(&mut self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, pace: &PathParameters) {
+    pub(super) fn sample_rtt(
+        &mut self,
+        now: T::Instant,
+        echo: &Echo<BITS>,
+        outcome: &mut Acknowledged,
+        pace: &PathParameters,
+    ) {
         let offset = echo.psn.since(self.base);
         if offset >= self.next.since(self.base) {
             return;

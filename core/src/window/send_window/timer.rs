@@ -170,7 +170,8 @@ mod tests {
 
     type Window = SendWindow<Nanos, 8, 16>;
 
-    const PACE: PathParameters = PathParameters { granularity: 100, max_probe_interval: 100_000, control: CongestionControl::Fixed };
+    const PACE: PathParameters =
+        PathParameters { granularity: 100, max_probe_interval: 100_000, control: CongestionControl::Fixed };
     const UNITS: u32 = 1000;
 
     fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {

@@ -1,7 +1,7 @@
 //! The rings to and from one rank.
 
 use heapless::VecView;
-use unisono_shmem::am_header::{BYE, EAGER_LIMIT, AckState};
+use unisono_shmem::am_header::{AckState, BYE, EAGER_LIMIT};
 use unisono_shmem::ring::{Consumer, Producer};
 
 use super::MessageError;
@@ -12,11 +12,11 @@ use crate::member::Member;
 pub struct Channel<'a> {
     pub(super) inward: Consumer<'a>,
     pub(super) outward: Producer<'a>,
-    pub(super) settled: AckState,
+    pub(super) acknowledged: AckState,
     /// Why the rank takes no part any more.
     pub(super) ended: Option<MessageError>,
     /// The rank failed, and no receive has reported it.
-    pub(super) is_untold: bool,
+    pub(super) failure_is_unreported: bool,
     /// A header waits for room in its ring, so that later ones wait too.
     pub(super) is_blocked: bool,
 }
@@ -27,9 +27,9 @@ impl<'a> Channel<'a> {
         Some(Self {
             inward: Consumer::of(segment, &layout, rank, own)?,
             outward: Producer::of(segment, &layout, own, rank)?,
-            settled: AckState::default(),
+            acknowledged: AckState::default(),
             ended: None,
-            is_untold: false,
+            failure_is_unreported: false,
             is_blocked: false,
         })
     }
@@ -54,7 +54,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Sends Bye. Returns false if the ring has no room.
-    pub(super) fn say_bye(&mut self) -> bool {
+    pub(super) fn send_bye(&mut self) -> bool {
         self.outward.put([BYE, 0], &[]).is_ok()
     }
 }

@@ -7,12 +7,12 @@ use unisono_core::ids::ReceiveId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub(super) index: u32,
-    life: u32,
+    generation: u32,
 }
 
 /// A completed request.
 #[derive(Debug)]
-pub struct Ended<'a> {
+pub struct Completed<'a> {
     /// The result. The status of a send is empty.
     pub result: Result<Status, MessageError>,
     /// The buffer of a receive; empty for a send.
@@ -21,7 +21,7 @@ pub struct Ended<'a> {
 
 /// The memory that a request reads or writes.
 #[derive(Debug)]
-pub(super) enum Buffer<'a> {
+pub(super) enum RequestBuffer<'a> {
     Nothing,
     Read(&'a [u8]),
     Write(&'a mut [u8]),
@@ -29,8 +29,8 @@ pub(super) enum Buffer<'a> {
     Caller,
 }
 
-impl<'a> Buffer<'a> {
-    pub(super) fn room(self) -> &'a mut [u8] {
+impl<'a> RequestBuffer<'a> {
+    pub(super) fn into_receive_buffer(self) -> &'a mut [u8] {
         match self {
             Self::Write(room) => room,
             _ => &mut [],
@@ -41,7 +41,7 @@ impl<'a> Buffer<'a> {
 /// The memory of a waiting call, and its request. A call that never returned (its [`Idle`](crate::Idle) unwound) leaves
 /// a request without memory: writes to it are lost, and reads from it are empty.
 #[derive(Debug)]
-pub(super) enum Held<'h> {
+pub(super) enum CallerBuffer<'h> {
     Nothing,
     Read(Request, &'h [u8]),
     Write(Request, &'h mut [u8]),
@@ -49,7 +49,7 @@ pub(super) enum Held<'h> {
 
 /// State of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum RequestState {
     Free,
     /// Being started.
     New,
@@ -58,17 +58,17 @@ pub(super) enum Stage {
     Streaming(u32),
     Waiting(ReceiveId),
     /// Matched; the payload is still at its sender.
-    Coming(Status),
+    AwaitingPayload(Status),
     /// Memory was granted; `moved` bytes have arrived.
-    Placing(Status),
+    ReceivingFragments(Status),
     Ended(Result<Status, MessageError>),
 }
 
 /// The record of a request.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    pub(super) buffer: Buffer<'a>,
-    pub(super) stage: Stage,
+    pub(super) buffer: RequestBuffer<'a>,
+    pub(super) state: RequestState,
     /// Destination, or the source where it is known.
     pub(super) peer: u32,
     /// Length of the message.
@@ -81,27 +81,27 @@ pub(super) struct Record<'a> {
     pub(super) uses: u8,
     /// The payload of a send is not needed any more.
     pub(super) is_over: bool,
-    life: u32,
+    generation: u32,
 }
 
 impl Record<'_> {
     /// An unused record.
     pub(super) const FREE: Self = Self {
-        buffer: Buffer::Nothing,
-        stage: Stage::Free,
+        buffer: RequestBuffer::Nothing,
+        state: RequestState::Free,
         peer: 0,
         bytes: 0,
         room: 0,
         moved: 0,
         uses: 0,
         is_over: false,
-        life: 0,
+        generation: 0,
     };
 
     /// Completes a send whose payload is not needed any more.
     pub(super) const fn end_if_over(&mut self) {
-        if self.is_over && self.uses == 0 && matches!(self.stage, Stage::Sending) {
-            self.stage = Stage::Ended(Ok(Status { source: self.peer, tag: 0, bytes: self.bytes }));
+        if self.is_over && self.uses == 0 && matches!(self.state, RequestState::Sending) {
+            self.state = RequestState::Ended(Ok(Status { source: self.peer, tag: 0, bytes: self.bytes }));
         }
     }
 }
@@ -113,20 +113,20 @@ pub(super) struct Requests<'a>(pub(super) &'a mut [Record<'a>]);
 impl<'a> Requests<'a> {
     /// Whether a record is free.
     pub(super) fn has_free(&self) -> bool {
-        self.0.iter().any(|record| record.stage == Stage::Free)
+        self.0.iter().any(|record| record.state == RequestState::Free)
     }
 
-    pub(super) fn take_free(&mut self, buffer: Buffer<'a>) -> Option<Request> {
-        let (index, record) = (0..).zip(self.0.iter_mut()).find(|(_, record)| record.stage == Stage::Free)?;
-        let life = record.life;
-        *record = Record { buffer, stage: Stage::New, life, ..Record::FREE };
-        Some(Request { index, life })
+    pub(super) fn take_free(&mut self, buffer: RequestBuffer<'a>) -> Option<Request> {
+        let (index, record) = (0..).zip(self.0.iter_mut()).find(|(_, record)| record.state == RequestState::Free)?;
+        let life = record.generation;
+        *record = Record { buffer, state: RequestState::New, generation: life, ..Record::FREE };
+        Some(Request { index, generation: life })
     }
 
     /// The record of a request that was not completed yet.
     pub(super) fn get(&mut self, request: Request) -> Option<&mut Record<'a>> {
         let record = self.at(request.index)?;
-        (record.life == request.life && record.stage != Stage::Free).then_some(record)
+        (record.generation == request.generation && record.state != RequestState::Free).then_some(record)
     }
 
     pub(super) fn at(&mut self, index: u32) -> Option<&mut Record<'a>> {
@@ -136,40 +136,44 @@ impl<'a> Requests<'a> {
     /// The handle of a record.
     pub(super) fn name(&self, index: u32) -> Option<Request> {
         let record = self.0.get(usize::try_from(index).ok()?)?;
-        Some(Request { index, life: record.life })
+        Some(Request { index, generation: record.generation })
     }
 
     /// Frees a record and returns its buffer.
-    pub(super) fn free(&mut self, request: Request) -> Buffer<'a> {
-        let Some(record) = self.get(request) else { return Buffer::Nothing };
-        let life = record.life.wrapping_add(1);
-        core::mem::replace(record, Record { life, ..Record::FREE }).buffer
+    pub(super) fn free(&mut self, request: Request) -> RequestBuffer<'a> {
+        let Some(record) = self.get(request) else { return RequestBuffer::Nothing };
+        let life = record.generation.wrapping_add(1);
+        core::mem::replace(record, Record { generation: life, ..Record::FREE }).buffer
     }
 
     /// Whether fragments are to be sent.
     pub(super) fn has_streams(&self) -> bool {
-        self.0.iter().any(|record| matches!(record.stage, Stage::Streaming(_)))
+        self.0.iter().any(|record| matches!(record.state, RequestState::Streaming(_)))
     }
 
     /// The buffer of a receive.
-    pub(super) fn room<'h>(&'h mut self, request: Request, held: &'h mut Held<'_>) -> Option<&'h mut [u8]> {
+    pub(super) fn receive_buffer<'h>(
+        &'h mut self,
+        request: Request,
+        held: &'h mut CallerBuffer<'_>,
+    ) -> Option<&'h mut [u8]> {
         match &mut self.get(request)?.buffer {
-            Buffer::Write(room) => Some(room),
-            Buffer::Caller => match held {
-                Held::Write(of, room) if *of == request => Some(room),
+            RequestBuffer::Write(room) => Some(room),
+            RequestBuffer::Caller => match held {
+                CallerBuffer::Write(of, room) if *of == request => Some(room),
                 _ => None,
             },
-            Buffer::Nothing | Buffer::Read(_) => None,
+            RequestBuffer::Nothing | RequestBuffer::Read(_) => None,
         }
     }
 
     /// The payload of a send.
-    pub(super) fn payload<'h>(&'h self, request: Request, held: &'h Held<'_>) -> &'h [u8] {
+    pub(super) fn payload<'h>(&'h self, request: Request, held: &'h CallerBuffer<'_>) -> &'h [u8] {
         let record = usize::try_from(request.index).ok().and_then(|index| self.0.get(index));
-        match record.filter(|record| record.life == request.life).map(|record| &record.buffer) {
-            Some(Buffer::Read(payload)) => payload,
-            Some(Buffer::Caller) => match held {
-                Held::Read(of, payload) if *of == request => payload,
+        match record.filter(|record| record.generation == request.generation).map(|record| &record.buffer) {
+            Some(RequestBuffer::Read(payload)) => payload,
+            Some(RequestBuffer::Caller) => match held {
+                CallerBuffer::Read(of, payload) if *of == request => payload,
                 _ => &[],
             },
             _ => &[],

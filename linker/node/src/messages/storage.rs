@@ -3,13 +3,13 @@
 use core::marker::PhantomData;
 
 use heapless::{Vec, VecView};
-use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
+use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::point_to_point::{self, MessageBody, MessagePeer, ReceiveBody};
 use unisono_shmem::am_header::SHORT_BYTES;
 
 use super::Channel;
 use super::request::Record;
-use super::transmit::Queued;
+use super::transmit::QueuedHeader;
 
 /// Bytes of a slot, for an eager message that is longer than short and waits for its receive.
 pub const SLOT: usize = 4096;
@@ -34,18 +34,18 @@ impl<'a> point_to_point::MessageStorage for Records<'a> {
 
 /// A [`Store`]'s memory.
 #[derive(Debug)]
-pub struct Lent<'a> {
+pub struct StorageSlices<'a> {
     pub(super) receives: &'a mut [PostedReceive<ReceiveBody>],
     pub(super) messages: &'a mut [Unexpected<MessageBody>],
     pub(super) sends: &'a mut [point_to_point::SendRecord],
     pub(super) peers: &'a mut [MessagePeer],
     pub(super) slots: &'a mut [u32],
     pub(super) buckets: [&'a mut [u32]; 3],
-    pub(super) shorts: &'a mut [[u8; SHORT_BYTES]],
+    pub(super) short_payloads: &'a mut [[u8; SHORT_BYTES]],
     pub(super) pool: &'a mut [[u8; SLOT]],
     pub(super) channels: &'a mut VecView<Channel<'a>>,
     pub(super) requests: &'a mut [Record<'a>],
-    pub(super) queue: &'a mut [Option<Queued>],
+    pub(super) queue: &'a mut [Option<QueuedHeader>],
 }
 
 /// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` unexpected ones, at
@@ -54,23 +54,23 @@ pub struct Lent<'a> {
 ///
 /// All zeros until it is used, so that a static takes no room in the image. It stays borrowed for its whole lifetime.
 #[derive(Debug)]
-pub struct Store<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
+pub struct MessageStorage<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> {
     receives: Vec<PostedReceive<ReceiveBody>, REQUESTS>,
     messages: Vec<Unexpected<MessageBody>, MESSAGES>,
     sends: Vec<point_to_point::SendRecord, REQUESTS>,
     peers: Vec<MessagePeer, RANKS>,
     slots: [u32; SLOTS],
-    requested: [[[u32; 4]; REQUESTS]; 2],
-    kept: [[u32; 4]; MESSAGES],
-    shorts: [[u8; SHORT_BYTES]; MESSAGES],
+    request_buckets: [[[u32; 4]; REQUESTS]; 2],
+    unexpected_buckets: [[u32; 4]; MESSAGES],
+    short_payloads: [[u8; SHORT_BYTES]; MESSAGES],
     pool: [[u8; SLOT]; SLOTS],
     channels: Vec<Channel<'a>, RANKS>,
     requests: Vec<Record<'a>, REQUESTS>,
-    queue: Vec<Option<Queued>, QUEUE>,
+    queue: Vec<Option<QueuedHeader>, QUEUE>,
 }
 
 impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize>
-    Store<'a, RANKS, MESSAGES, REQUESTS, SLOTS>
+    MessageStorage<'a, RANKS, MESSAGES, REQUESTS, SLOTS>
 {
     /// Unused storage.
     pub const fn new() -> Self {
@@ -81,9 +81,9 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             sends: Vec::new(),
             peers: Vec::new(),
             slots: [0; SLOTS],
-            requested: [[[0; 4]; REQUESTS]; 2],
-            kept: [[0; 4]; MESSAGES],
-            shorts: [[0; SHORT_BYTES]; MESSAGES],
+            request_buckets: [[[0; 4]; REQUESTS]; 2],
+            unexpected_buckets: [[0; 4]; MESSAGES],
+            short_payloads: [[0; SHORT_BYTES]; MESSAGES],
             pool: [[0; SLOT]; SLOTS],
             channels: Vec::new(),
             requests: Vec::new(),
@@ -92,16 +92,16 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
     }
 
     /// Its memory.
-    pub fn lend(&'a mut self) -> Lent<'a> {
-        let [posted, queued] = &mut self.requested;
-        Lent {
+    pub fn slices(&'a mut self) -> StorageSlices<'a> {
+        let [posted, queued] = &mut self.request_buckets;
+        StorageSlices {
             receives: fill(&mut self.receives, PostedReceive::default),
             messages: fill(&mut self.messages, Unexpected::default),
             sends: fill(&mut self.sends, || point_to_point::SendRecord::FREE),
             peers: fill(&mut self.peers, || MessagePeer::NEW),
             slots: &mut self.slots,
-            buckets: [posted.as_flattened_mut(), self.kept.as_flattened_mut(), queued.as_flattened_mut()],
-            shorts: &mut self.shorts,
+            buckets: [posted.as_flattened_mut(), self.unexpected_buckets.as_flattened_mut(), queued.as_flattened_mut()],
+            short_payloads: &mut self.short_payloads,
             pool: &mut self.pool,
             channels: &mut self.channels,
             requests: fill(&mut self.requests, || Record::FREE),
@@ -111,7 +111,7 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
 }
 
 impl<const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize> Default
-    for Store<'_, RANKS, MESSAGES, REQUESTS, SLOTS>
+    for MessageStorage<'_, RANKS, MESSAGES, REQUESTS, SLOTS>
 {
     fn default() -> Self {
         Self::new()

@@ -1,17 +1,17 @@
 //! Transmission: headers, their payloads, and fragments of long messages.
 
-use unisono_core::ids::{RemoteKey, PeerId, PlacementId, ReceiveId};
+use unisono_core::ids::{PeerId, PlacementId, ReceiveId, RemoteKey};
 use unisono_core::message::point_to_point::{Action, MessageHeader};
-use unisono_shmem::am_header::{self, FRAGMENT, FRAGMENT_BYTES, HEADER, EAGER_WITH_HEADER, MessageLocation};
+use unisono_shmem::am_header::{self, EAGER_WITH_HEADER, FRAGMENT, FRAGMENT_BYTES, HEADER, MessageLocation};
 use unisono_shmem::ring::PutError;
 use unisono_shmem::segment::SharedBytes;
 
-use super::request::{Held, Record, Request, Stage};
+use super::request::{CallerBuffer, Record, Request, RequestState};
 use super::{MessageError, Messages};
 
 /// A header that waits for room in a ring, and the request whose payload follows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedHeader {
     pub(super) to: u32,
     head: MessageHeader,
     payload: Option<Request>,
@@ -19,14 +19,14 @@ pub(super) struct Queued {
 
 /// The waiting headers, in order.
 #[derive(Debug)]
-pub(super) struct Queue<'a> {
-    places: &'a mut [Option<Queued>],
+pub(super) struct HeaderQueue<'a> {
+    places: &'a mut [Option<QueuedHeader>],
     /// Entries in use, from the first one on.
     used: usize,
 }
 
-impl<'a> Queue<'a> {
-    pub(super) fn new(places: &'a mut [Option<Queued>]) -> Self {
+impl<'a> HeaderQueue<'a> {
+    pub(super) fn new(places: &'a mut [Option<QueuedHeader>]) -> Self {
         Self { places, used: 0 }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The caller has checked that there is room.
-    fn push(&mut self, queued: Queued) {
+    fn push(&mut self, queued: QueuedHeader) {
         if let Some(place) = self.places.get_mut(self.used) {
             *place = Some(queued);
             self.used = self.used.wrapping_add(1);
@@ -47,7 +47,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Removes the entries that do not `stays`; keeps the order of the others.
-    pub(super) fn retain(&mut self, mut stays: impl FnMut(&Queued) -> bool) {
+    pub(super) fn retain(&mut self, mut stays: impl FnMut(&QueuedHeader) -> bool) {
         let mut kept = 0;
         for i in 0..self.used {
             let queued = self.places.get_mut(i).and_then(Option::take);
@@ -64,31 +64,31 @@ impl<'a> Queue<'a> {
 
 impl<'a> Messages<'a> {
     /// The caller has checked that the queue has room.
-    pub(super) fn put_later(&mut self, to: u32, head: MessageHeader, payload: Option<Request>) {
+    pub(super) fn enqueue_header(&mut self, to: u32, head: MessageHeader, payload: Option<Request>) {
         if let Some(record) = payload.and_then(|request| self.requests.get(request)) {
             record.uses = record.uses.wrapping_add(1);
         }
-        self.queue.push(Queued { to, head, payload });
+        self.queue.push(QueuedHeader { to, head, payload });
     }
 
     /// Executes the pending actions of the matching machine while the queue has room.
-    pub(super) fn act(&mut self, held: &mut Held<'_>) -> bool {
+    pub(super) fn run_actions(&mut self, held: &mut CallerBuffer<'_>) -> bool {
         let mut moved = false;
         while !self.queue.is_full()
             && let Some(action) = self.machine.poll_action()
         {
             moved = true;
             match action {
-                Action::Header { to, head } => self.put_later(to.0, head, None),
+                Action::Header { to, head } => self.enqueue_header(to.0, head, None),
                 Action::Eager { to, user, head, done } => {
                     if let Some(record) = self.requests.at(user) {
                         record.is_over |= done;
                     }
                     let request = self.requests.name(user);
-                    self.put_later(to.0, head, request);
+                    self.enqueue_header(to.0, head, request);
                 }
                 Action::Sent { user } => self.end_send(user, Ok(())),
-                Action::Pull { receive, user, from, at, .. } => self.pull(receive, user, from, at, held),
+                Action::Pull { receive, user, from, at, .. } => self.pull_payload(receive, user, from, at, held),
             }
         }
         moved
@@ -100,57 +100,64 @@ impl<'a> Messages<'a> {
         record.is_over = true;
         match result {
             Ok(()) => record.end_if_over(),
-            Err(error) => record.stage = Stage::Ended(Err(error)),
+            Err(error) => record.state = RequestState::Ended(Err(error)),
         }
     }
 
     /// Fetches a message's payload: copies it out of the segment, or grants memory for fragments.
-    fn pull(&mut self, receive: ReceiveId, user: u32, from: PeerId, at: Option<u64>, held: &mut Held<'_>) {
+    fn pull_payload(
+        &mut self,
+        receive: ReceiveId,
+        user: u32,
+        from: PeerId,
+        at: Option<u64>,
+        held: &mut CallerBuffer<'_>,
+    ) {
         let request = self.requests.name(user);
         let Some((request, record)) = request.and_then(|request| Some((request, self.requests.get(request)?))) else {
             return self.machine.cancel_pull(receive);
         };
-        let Stage::Coming(status) = record.stage else { return self.machine.cancel_pull(receive) };
+        let RequestState::AwaitingPayload(status) = record.state else { return self.machine.cancel_pull(receive) };
         let payload = match at.map(MessageLocation::from_word) {
             _ if status.bytes == 0 => None,
-            Some(MessageLocation::Shared(at)) => match self.in_pool(from.0, at, status.bytes) {
+            Some(MessageLocation::Shared(at)) => match self.shared_payload(from.0, at, status.bytes) {
                 Some(cells) => Some(cells),
-                None => return self.disown(from.0),
+                None => return self.protocol_failure(from.0),
             },
             Some(MessageLocation::Private(_)) | None => {
-                record.stage = Stage::Placing(status);
+                record.state = RequestState::ReceivingFragments(status);
                 // The record's index: it stays valid until all fragments have arrived.
                 if let Some((to, head)) = self.machine.grant(receive, PlacementId(user), RemoteKey(0)) {
-                    self.put_later(to.0, head, None);
+                    self.enqueue_header(to.0, head, None);
                 }
                 return;
             }
         };
-        let into = self.requests.room(request, held).and_then(|room| room.get_mut(..status.bytes));
+        let into = self.requests.receive_buffer(request, held).and_then(|room| room.get_mut(..status.bytes));
         if let (Some(payload), Some(into)) = (payload, into) {
             // As long as it.
             let _ = payload.read(into);
         }
         if let Some(record) = self.requests.get(request) {
-            record.stage = Stage::Ended(Ok(status));
+            record.state = RequestState::Ended(Ok(status));
         }
         self.machine.fetched(receive);
     }
 
     /// A payload in a rank's own part of the segment.
-    fn in_pool(&self, rank: u32, at: u64, bytes: usize) -> Option<SharedBytes<'a>> {
+    fn shared_payload(&self, rank: u32, at: u64, bytes: usize) -> Option<SharedBytes<'a>> {
         let area = self.member.layout().in_pool(rank, at, bytes)?;
         self.member.segment().shared_bytes(area.offset, area.bytes)
     }
 
     /// Writes waiting headers to the rings while there is room. Returns whether anything moved.
-    pub(super) fn flush(&mut self, held: &mut Held<'_>) -> bool {
+    pub(super) fn flush(&mut self, held: &mut CallerBuffer<'_>) -> bool {
         let Self { channels, queue, requests, .. } = self;
         for channel in channels.iter_mut() {
             channel.is_blocked = false;
         }
         let (mut moved, mut broken) = (false, None);
-        queue.retain(|&Queued { to, head, payload }| {
+        queue.retain(|&QueuedHeader { to, head, payload }| {
             let channel = usize::try_from(to).ok().and_then(|to| channels.get_mut(to));
             let Some(channel) = channel.filter(|channel| channel.ended.is_none()) else { return false };
             if channel.is_blocked {
@@ -193,17 +200,17 @@ impl<'a> Messages<'a> {
             }
         });
         if let Some(rank) = broken {
-            self.disown(rank);
+            self.protocol_failure(rank);
         }
-        moved | self.stream(held)
+        moved | self.send_fragments(held)
     }
 
     /// Sends fragments.
-    fn stream(&mut self, held: &Held<'_>) -> bool {
+    fn send_fragments(&mut self, held: &CallerBuffer<'_>) -> bool {
         let mut moved = false;
         for index in 0..u32::try_from(self.requests.0.len()).unwrap_or(0) {
             while let Some(request) = self.requests.name(index)
-                && let Some(&mut Record { stage: Stage::Streaming(number), peer, bytes, moved: sent, .. }) =
+                && let Some(&mut Record { state: RequestState::Streaming(number), peer, bytes, moved: sent, .. }) =
                     self.requests.get(request)
             {
                 let channel = usize::try_from(peer).ok().and_then(|peer| self.channels.get_mut(peer));
@@ -219,7 +226,7 @@ impl<'a> Messages<'a> {
                     Ok(()) => {}
                     Err(PutError::Full) => break,
                     Err(_) => {
-                        self.disown(peer);
+                        self.protocol_failure(peer);
                         break;
                     }
                 }
@@ -227,7 +234,7 @@ impl<'a> Messages<'a> {
                 if let Some(record) = self.requests.get(request) {
                     record.moved = end;
                     if end >= bytes {
-                        (record.stage, record.is_over) = (Stage::Sending, true);
+                        (record.state, record.is_over) = (RequestState::Sending, true);
                         record.end_if_over();
                     }
                 }

@@ -13,7 +13,7 @@ pub const BURST: u32 = 16;
 /// Bytes of the longest message.
 pub const LONGEST: usize = 1 << 20;
 /// Bytes of the pattern that contains every payload.
-pub const QUARRY: usize = LONGEST + PLACES;
+pub const PATTERN_BYTES: usize = LONGEST + PATTERN_OFFSETS;
 /// Most ranks.
 pub const RANKS: usize = 8;
 /// Receives posted at a time.
@@ -21,7 +21,7 @@ pub const POSTED: usize = 4;
 /// Bytes of the longest message among those.
 pub const POSTED_LONGEST: usize = 1 << 16;
 
-const PLACES: usize = 1 << 16;
+const PATTERN_OFFSETS: usize = 1 << 16;
 const TAGS: u32 = 5;
 /// Lengths around the limits of an entry (with a header and without), of buffered and of eager messages.
 const LENGTHS: [usize; 32] = [
@@ -31,7 +31,7 @@ const LENGTHS: [usize; 32] = [
 
 /// A message of the exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Letter {
+pub struct TestMessage {
     /// Its tag.
     pub tag: u32,
     /// Its length in bytes.
@@ -42,10 +42,10 @@ pub struct Letter {
     pub mode: Mode,
 }
 
-impl Letter {
+impl TestMessage {
     /// Its payload.
-    pub fn cut(self, quarry: &[u8]) -> &[u8] {
-        quarry.get(self.at..self.at.wrapping_add(self.bytes)).unwrap_or_default()
+    pub fn payload(self, pattern: &[u8]) -> &[u8] {
+        pattern.get(self.at..self.at.wrapping_add(self.bytes)).unwrap_or_default()
     }
 }
 
@@ -56,7 +56,7 @@ const fn mix(word: u32) -> u32 {
 }
 
 /// The message of this number from one rank to another.
-pub fn letter(burst: u32, from: u32, to: u32, number: u32) -> Letter {
+pub fn test_message(burst: u32, from: u32, to: u32, number: u32) -> TestMessage {
     let pair = from.wrapping_mul(31).wrapping_add(to).wrapping_mul(BURST).wrapping_add(number);
     let dice = mix(burst.wrapping_mul(0x9e37_79b9) ^ mix(pair));
     let mode = match dice >> 28 {
@@ -69,12 +69,12 @@ pub fn letter(burst: u32, from: u32, to: u32, number: u32) -> Letter {
     let choice = if dice >> 13 & 3 == 0 { choice } else { choice >> 1 };
     let usual = LENGTHS.get(choice as usize).copied().unwrap_or(0);
     let bytes = if burst % 64 == 63 && number == 3 { LONGEST } else { usual };
-    Letter { tag: dice.checked_rem(TAGS).unwrap_or(0), bytes, at: mix(dice) as usize % PLACES, mode }
+    TestMessage { tag: dice.checked_rem(TAGS).unwrap_or(0), bytes, at: mix(dice) as usize % PATTERN_OFFSETS, mode }
 }
 
 /// The pattern.
-pub fn dig(quarry: &mut [u8]) {
-    for (word, number) in quarry.chunks_mut(4).zip(0..) {
+pub fn fill_pattern(pattern: &mut [u8]) {
+    for (word, number) in pattern.chunks_mut(4).zip(0..) {
         for (into, byte) in word.iter_mut().zip(mix(number).to_le_bytes()) {
             *into = byte;
         }
@@ -83,7 +83,7 @@ pub fn dig(quarry: &mut [u8]) {
 
 /// Source and tag of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct ReceiveSpec {
     /// Source; `None`: any.
     pub source: Option<u32>,
     /// Tag; `None`: any.
@@ -92,7 +92,7 @@ pub struct Wanted {
 
 /// The order of receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum ReceiveOrder {
     Anyone,
     BySource,
     ByTag,
@@ -103,35 +103,35 @@ enum Way {
 
 /// The messages of a burst that a rank has not received yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Inbox {
+pub struct ExpectedMessages {
     burst: u32,
     own: u32,
     ranks: u32,
-    way: Way,
+    order: ReceiveOrder,
     /// By sender, a bit for each.
     missing: [u32; RANKS],
 }
 
-impl Inbox {
+impl ExpectedMessages {
     /// All are missing.
     pub fn new(burst: u32, own: u32, ranks: u32) -> Self {
-        let way = match burst.wrapping_add(own) % 5 {
-            0 => Way::Anyone,
-            1 => Way::BySource,
-            2 => Way::ByTag,
-            3 => Way::Exactly,
-            _ => Way::Posted,
+        let order = match burst.wrapping_add(own) % 5 {
+            0 => ReceiveOrder::Anyone,
+            1 => ReceiveOrder::BySource,
+            2 => ReceiveOrder::ByTag,
+            3 => ReceiveOrder::Exactly,
+            _ => ReceiveOrder::Posted,
         };
         let mut missing = [0; RANKS];
         for (rank, of) in (0..ranks).zip(&mut missing) {
             *of = if rank == own { 0 } else { (1_u32 << BURST).wrapping_sub(1) };
         }
-        Self { burst, own, ranks, way, missing }
+        Self { burst, own, ranks, order, missing }
     }
 
     /// Whether several receives are posted at a time.
     pub fn is_posted(&self) -> bool {
-        self.way == Way::Posted
+        self.order == ReceiveOrder::Posted
     }
 
     /// Whether each message is probed before it is received.
@@ -139,40 +139,43 @@ impl Inbox {
         self.burst / 5 % 2 == 1
     }
 
-    fn left(&self) -> impl DoubleEndedIterator<Item = (u32, u32, Letter)> + '_ {
+    fn remaining(&self) -> impl DoubleEndedIterator<Item = (u32, u32, TestMessage)> + '_ {
         (0..self.ranks).flat_map(move |from| {
             let missing = usize::try_from(from).ok().and_then(|from| self.missing.get(from)).copied().unwrap_or(0);
             let numbers = (0..BURST).filter(move |number| missing >> number & 1 == 1);
-            numbers.map(move |number| (from, number, letter(self.burst, from, self.own, number)))
+            numbers.map(move |number| (from, number, test_message(self.burst, from, self.own, number)))
         })
     }
 
     /// The next receive. `None`: all messages were received.
-    pub fn next(&self) -> Option<Wanted> {
-        let tags = |of: u32| self.left().filter(move |(from, ..)| *from == of).map(|(.., letter)| letter.tag).max();
-        Some(match self.way {
-            Way::Anyone => self.left().next().map(|_| Wanted { source: None, tag: None })?,
-            Way::BySource => Wanted { source: Some(self.left().next_back()?.0), tag: None },
-            Way::ByTag => Wanted { source: None, tag: Some(self.left().map(|(.., letter)| letter.tag).max()?) },
-            Way::Exactly => {
-                let (source, ..) = self.left().next()?;
-                Wanted { source: Some(source), tag: Some(tags(source)?) }
+    pub fn next(&self) -> Option<ReceiveSpec> {
+        let tags =
+            |of: u32| self.remaining().filter(move |(from, ..)| *from == of).map(|(.., letter)| letter.tag).max();
+        Some(match self.order {
+            ReceiveOrder::Anyone => self.remaining().next().map(|_| ReceiveSpec { source: None, tag: None })?,
+            ReceiveOrder::BySource => ReceiveSpec { source: Some(self.remaining().next_back()?.0), tag: None },
+            ReceiveOrder::ByTag => {
+                ReceiveSpec { source: None, tag: Some(self.remaining().map(|(.., letter)| letter.tag).max()?) }
             }
-            Way::Posted => {
-                let (source, _, letter) = self.left().min_by_key(|(from, number, _)| (*number, *from))?;
-                Wanted { source: Some(source), tag: Some(letter.tag) }
+            ReceiveOrder::Exactly => {
+                let (source, ..) = self.remaining().next()?;
+                ReceiveSpec { source: Some(source), tag: Some(tags(source)?) }
+            }
+            ReceiveOrder::Posted => {
+                let (source, _, letter) = self.remaining().min_by_key(|(from, number, _)| (*number, *from))?;
+                ReceiveSpec { source: Some(source), tag: Some(letter.tag) }
             }
         })
     }
 
     /// Removes and returns the message that such a receive matches if it comes from `source`. `None`: there is none.
-    pub fn take(&mut self, wanted: Wanted, source: u32) -> Option<Letter> {
-        let fits = |(from, _, letter): &(u32, u32, Letter)| {
+    pub fn take(&mut self, wanted: ReceiveSpec, source: u32) -> Option<TestMessage> {
+        let fits = |(from, _, letter): &(u32, u32, TestMessage)| {
             *from == source
                 && wanted.source.is_none_or(|of| of == source)
                 && wanted.tag.is_none_or(|tag| tag == letter.tag)
         };
-        let (_, number, letter) = self.left().find(fits)?;
+        let (_, number, letter) = self.remaining().find(fits)?;
         let missing = usize::try_from(source).ok().and_then(|source| self.missing.get_mut(source))?;
         *missing &= !(1 << number);
         Some(letter)
@@ -181,14 +184,14 @@ impl Inbox {
 
 /// Why an exchange failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum ExchangeError {
     /// A message failed.
     Message(MessageError),
     /// An unexpected message arrived in this burst.
     Wrong(u32),
 }
 
-impl From<MessageError> for Trouble {
+impl From<MessageError> for ExchangeError {
     fn from(error: MessageError) -> Self {
         Self::Message(error)
     }
@@ -196,9 +199,9 @@ impl From<MessageError> for Trouble {
 
 /// The buffers of a node's exchange.
 #[derive(Debug)]
-pub struct Desk<'a> {
+pub struct ExchangeBuffers<'a> {
     /// [`QUARRY`] bytes, [`dig`]ged.
-    pub quarry: &'a [u8],
+    pub pattern: &'a [u8],
     /// [`LONGEST`] bytes.
     pub into: &'a mut [u8],
     /// [`POSTED_LONGEST`] bytes each.
@@ -213,24 +216,24 @@ pub struct Desk<'a> {
 /// [`Trouble`].
 pub fn exchange<'a>(
     messages: &mut Messages<'a>,
-    desk: &mut Desk<'a>,
+    buffers: &mut ExchangeBuffers<'a>,
     burst: u32,
     idle: &mut impl Idle,
-) -> Result<u32, Trouble> {
+) -> Result<u32, ExchangeError> {
     let (own, ranks) = (messages.member().local(), messages.member().size());
     let mut sent = [None; BURST as usize * RANKS];
     let mut places = sent.iter_mut();
     for number in 0..BURST {
         for to in (0..ranks).filter(|to| *to != own) {
-            let Letter { tag, bytes, mode, .. } = letter(burst, own, to, number);
-            let payload = letter(burst, own, to, number).cut(desk.quarry);
+            let TestMessage { tag, bytes, mode, .. } = test_message(burst, own, to, number);
+            let payload = test_message(burst, own, to, number).payload(buffers.pattern);
             if burst.is_multiple_of(2) && bytes <= SHORT_BYTES && mode != Mode::Synchronous {
                 messages.send(payload, to, tag, mode, idle)?;
                 continue;
             }
             let request = loop {
                 match messages.start_send(payload, to, tag, mode) {
-                    Err(MessageError::Full) => rest(messages, idle),
+                    Err(MessageError::Full) => progress_or_idle(messages, idle),
                     started => break started?,
                 }
             };
@@ -239,7 +242,7 @@ pub fn exchange<'a>(
             }
         }
     }
-    let come = receive_all(messages, desk, Inbox::new(burst, own, ranks), idle)?;
+    let come = receive_all(messages, buffers, ExpectedMessages::new(burst, own, ranks), idle)?;
     for request in sent.into_iter().flatten() {
         wait(messages, request, idle)?;
     }
@@ -248,28 +251,28 @@ pub fn exchange<'a>(
 
 fn receive_all<'a>(
     messages: &mut Messages<'a>,
-    desk: &mut Desk<'a>,
-    mut inbox: Inbox,
+    buffers: &mut ExchangeBuffers<'a>,
+    mut inbox: ExpectedMessages,
     idle: &mut impl Idle,
-) -> Result<u32, Trouble> {
-    let (mut come, wrong) = (0_u32, Trouble::Wrong(inbox.burst));
+) -> Result<u32, ExchangeError> {
+    let (mut come, wrong) = (0_u32, ExchangeError::Wrong(inbox.burst));
     while let Some(wanted) = inbox.next() {
         if inbox.is_posted() {
-            come = come.wrapping_add(receive_several(messages, desk, &mut inbox, idle)?);
+            come = come.wrapping_add(receive_several(messages, buffers, &mut inbox, idle)?);
             continue;
         }
         let mut status = messages.probe(wanted.source, wanted.tag)?;
         while inbox.is_probed() && status.is_none() {
-            rest(messages, idle);
+            progress_or_idle(messages, idle);
             status = messages.probe(wanted.source, wanted.tag)?;
         }
-        let room = status.filter(|_| inbox.is_probed()).map_or(desk.into.len(), |status| status.bytes);
-        let found = desk.into.get_mut(..room).ok_or(wrong)?;
+        let room = status.filter(|_| inbox.is_probed()).map_or(buffers.into.len(), |status| status.bytes);
+        let found = buffers.into.get_mut(..room).ok_or(wrong)?;
         let asked = if inbox.is_probed() { status.map(|status| status.source) } else { wanted.source };
         let status = messages.receive(found, asked, wanted.tag, idle)?;
         let letter = inbox.take(wanted, status.source).ok_or(wrong)?;
         if (status.tag, status.bytes) != (letter.tag, letter.bytes)
-            || found.get(..status.bytes) != Some(letter.cut(desk.quarry))
+            || found.get(..status.bytes) != Some(letter.payload(buffers.pattern))
         {
             return Err(wrong);
         }
@@ -280,18 +283,19 @@ fn receive_all<'a>(
 
 fn receive_several<'a>(
     messages: &mut Messages<'a>,
-    desk: &mut Desk<'a>,
-    inbox: &mut Inbox,
+    buffers: &mut ExchangeBuffers<'a>,
+    inbox: &mut ExpectedMessages,
     idle: &mut impl Idle,
-) -> Result<u32, Trouble> {
-    let (mut come, wrong, mut posted) = (0_u32, Trouble::Wrong(inbox.burst), [None; POSTED]);
-    for (place, buffer) in posted.iter_mut().zip(&mut desk.posted) {
+) -> Result<u32, ExchangeError> {
+    let (mut come, wrong, mut posted) = (0_u32, ExchangeError::Wrong(inbox.burst), [None; POSTED]);
+    for (place, buffer) in posted.iter_mut().zip(&mut buffers.posted) {
         let Some(wanted) = inbox.next() else { break };
         let letter = wanted.source.and_then(|source| inbox.take(wanted, source)).ok_or(wrong)?;
         if letter.bytes > buffer.len() {
             // The others of its kind follow.
-            let status = messages.receive(desk.into, wanted.source, wanted.tag, idle)?;
-            if status.bytes != letter.bytes || desk.into.get(..status.bytes) != Some(letter.cut(desk.quarry)) {
+            let status = messages.receive(buffers.into, wanted.source, wanted.tag, idle)?;
+            if status.bytes != letter.bytes || buffers.into.get(..status.bytes) != Some(letter.payload(buffers.pattern))
+            {
                 return Err(wrong);
             }
             come = come.wrapping_add(1);
@@ -306,18 +310,18 @@ fn receive_several<'a>(
         }
     }
     let mut result = Ok(());
-    for (place, buffer) in posted.into_iter().zip(&mut desk.posted) {
+    for (place, buffer) in posted.into_iter().zip(&mut buffers.posted) {
         let Some((request, letter)) = place else { continue };
         let ended = loop {
-            match messages.take(request) {
+            match messages.take_completed(request) {
                 Some(ended) => break ended,
-                None => rest(messages, idle),
+                None => progress_or_idle(messages, idle),
             }
         };
         *buffer = ended.buffer;
         let is_right = ended.result.map(|status| {
             let seen = buffer.get(..status.bytes);
-            status.tag == letter.tag && seen == Some(letter.cut(desk.quarry))
+            status.tag == letter.tag && seen == Some(letter.payload(buffers.pattern))
         });
         result = result.and(match is_right {
             Ok(true) => Ok(()),
@@ -331,14 +335,14 @@ fn receive_several<'a>(
 
 fn wait(messages: &mut Messages<'_>, request: Request, idle: &mut impl Idle) -> Result<(), MessageError> {
     loop {
-        match messages.take(request) {
+        match messages.take_completed(request) {
             Some(ended) => return ended.result.map(|_| ()),
-            None => rest(messages, idle),
+            None => progress_or_idle(messages, idle),
         }
     }
 }
 
-fn rest(messages: &mut Messages<'_>, idle: &mut impl Idle) {
+fn progress_or_idle(messages: &mut Messages<'_>, idle: &mut impl Idle) {
     if !messages.poll() {
         idle.idle();
     }
@@ -351,7 +355,7 @@ mod tests {
     #[test]
     fn every_way_asks_for_every_letter_once() {
         for burst in 0..10 {
-            let mut inbox = Inbox::new(burst, 1, 3);
+            let mut inbox = ExpectedMessages::new(burst, 1, 3);
             let mut come = 0;
             while let Some(wanted) = inbox.next() {
                 let sources = wanted.source.map_or([0, 2], |source| [source; 2]);
@@ -365,7 +369,7 @@ mod tests {
 
     #[test]
     fn letters_are_of_every_length_and_mode() {
-        let all = || (0..640).flat_map(|burst| (0..BURST).map(move |number| letter(burst, 0, 1, number)));
+        let all = || (0..640).flat_map(|burst| (0..BURST).map(move |number| test_message(burst, 0, 1, number)));
         assert!(LENGTHS.iter().chain([&LONGEST]).all(|bytes| all().any(|letter| letter.bytes == *bytes)));
         assert!(
             [Mode::Standard, Mode::Synchronous, Mode::Ready]
@@ -373,6 +377,6 @@ mod tests {
                 .all(|mode| all().any(|letter| letter.mode == *mode))
         );
         assert!((0..TAGS).all(|tag| all().any(|letter| letter.tag == tag)));
-        assert!(all().all(|letter| letter.at + letter.bytes <= QUARRY));
+        assert!(all().all(|letter| letter.at + letter.bytes <= PATTERN_BYTES));
     }
 }

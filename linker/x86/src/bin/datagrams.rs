@@ -6,22 +6,22 @@ use core::net::Ipv4Addr;
 
 use static_cell::{ConstStaticCell, StaticCell};
 use unisono_core::counters::Counters;
-use unisono_core::device::{TxReason, Device};
+use unisono_core::device::{Device, TxReason};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Config, Endpoint, ControlMessage, Pools, Sender};
+use unisono_core::endpoint::{Config, ControlMessage, Endpoint, Pools, Sender};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
-use unisono_ethernet::address_table::{Interface, Neighbour, Path};
-use unisono_ethernet::device::{Buffer, EthernetDevice, Losses, SPARE};
+use unisono_ethernet::address_table::{AddressEntry, Interface, Path};
+use unisono_ethernet::device::{Buffer, DropCounts, EthernetDevice, SPARE};
 use unisono_ethernet::smoltcp::wire::Ipv4Cidr;
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
 use unisono_x86::boot::CommandLine;
-use unisono_x86::network::{self, Network};
-use unisono_x86::static_memory::{Piece, Store};
+use unisono_x86::network::{self, VirtioNet};
+use unisono_x86::static_memory::{RegionBytes, StaticRegions};
 use unisono_x86::{clock, exit, say};
 
 /// Ranks of the job.
@@ -36,12 +36,12 @@ const OPERATIONS: usize = 2 * PIECES;
 const NOTICES: usize = 16;
 
 type Records = Arrays<Nanos, RANKS, 1, OPERATIONS, PIECES, NOTICES>;
-type Wire = EthernetDevice<'static, Network, Piece>;
+type Wire = EthernetDevice<'static, VirtioNet, RegionBytes>;
 
-static MEMORY: Store<{ 2 * PIECES }, { PIECE as usize }> = Store::new();
+static MEMORY: StaticRegions<{ 2 * PIECES }, { PIECE as usize }> = StaticRegions::new();
 static BUFFERS: ConstStaticCell<[Buffer; HOLDABLE + SPARE]> =
     ConstStaticCell::new([const { Buffer::FREE }; HOLDABLE + SPARE]);
-static NEIGHBOURS: StaticCell<[Neighbour; RANKS]> = StaticCell::new();
+static NEIGHBOURS: StaticCell<[AddressEntry; RANKS]> = StaticCell::new();
 static TRANSFER: StaticCell<Transfer<Records, WINDOW>> = StaticCell::new();
 
 /// `rank=`, `incarnation=`, `address=` and `port=` of this node; `peer=`, `peer_incarnation=`, `peer_address=`,
@@ -71,7 +71,7 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
         gateway: None,
         port: port("port")?,
     };
-    let (neighbours, buffers) = (NEIGHBOURS.init([Neighbour::UNKNOWN; RANKS]), BUFFERS.take());
+    let (neighbours, buffers) = (NEIGHBOURS.init([AddressEntry::UNKNOWN; RANKS]), BUFFERS.take());
     let mut wire = Wire::new(network, own, neighbours, buffers).map_err(|_| "no device")?;
     let (peer, peer_port, mtu) = (PeerId(number("peer")?), port("peer_port")?, number("peer_mtu")?);
     let path = Path { address: address("peer_address")?, ports: [peer_port; 2], mtu };
@@ -93,7 +93,7 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
     let regions = |first: usize| core::array::from_fn(|i| memory.region(first.wrapping_add(i)));
     let bytes = u64::from(number("bytes")?);
     let transfer = TRANSFER.init(Transfer::new(endpoint, peer, bytes, regions(0), regions(PIECES)));
-    while !transfer.is_over() {
+    while !transfer.is_complete() {
         if let Err(error) = transfer.step(now(), &mut wire, &memory) {
             say!("{transfer:?}: {error:?}");
             return Err("the transfer failed");
@@ -110,7 +110,7 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
 fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
     say!("data {} first {}", counters.data_sent(), counters.sent_for(TxReason::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
-    let Losses { astray, unresolved, foreign, malformed, corrupt } = wire.losses();
+    let DropCounts { unknown_peer: astray, unresolved, foreign, malformed, corrupt } = wire.drop_counts();
     say!("unknown_peer {astray} unresolved {unresolved}");
     say!("foreign {foreign}");
     say!("malformed {malformed}");

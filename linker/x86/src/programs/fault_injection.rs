@@ -9,14 +9,15 @@ use unisono_x86::say;
 
 /// Injects this fault. If it returns, the node continues as before.
 #[expect(clippy::panic, reason = "to see what comes of it")]
-pub(crate) fn strike(member: &Member<'static>, kind: &str, seed: u32) {
+pub(crate) fn inject(member: &Member<'static>, kind: &str, seed: u32) {
     say!("strikes");
     match kind {
-        "own" => own_areas(member, seed),
+        "own" => writable_areas(member, seed),
         "everywhere" => {
             let layout = member.layout();
             // No memory follows the last pool.
-            let end = layout.pool(member.size().wrapping_sub(1)).map_or(0, |last| last.offset.saturating_add(last.bytes));
+            let end =
+                layout.pool(member.size().wrapping_sub(1)).map_or(0, |last| last.offset.saturating_add(last.bytes));
             scribble(member, Area { offset: 0, bytes: end }, seed);
         }
         "panic" => panic!("on request"),
@@ -45,7 +46,7 @@ fn descend(depth: u32) -> u32 {
 }
 
 /// Every word that this rank may write.
-fn own_areas(member: &Member<'static>, seed: u32) {
+fn writable_areas(member: &Member<'static>, seed: u32) {
     let (layout, own) = (member.layout(), member.local());
     for area in [layout.rank_slot(own), layout.collective_area(own), layout.pool(own)].into_iter().flatten() {
         scribble(member, area, seed);

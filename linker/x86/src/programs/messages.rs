@@ -3,31 +3,35 @@
 use static_cell::ConstStaticCell;
 use unisono_node::group::Group;
 use unisono_node::member::Member;
-use unisono_node::messages::{Messages, Store};
-use unisono_node::self_check::messages::{self, Desk, LONGEST, POSTED, POSTED_LONGEST, QUARRY, RANKS};
+use unisono_node::messages::{MessageStorage, Messages};
+use unisono_node::self_check::messages::{
+    self, ExchangeBuffers, LONGEST, PATTERN_BYTES, POSTED, POSTED_LONGEST, RANKS,
+};
 use unisono_shmem::am_header;
 
-use super::Trouble;
+use super::ProgramError;
 
 /// Requests of a burst, and those that are received at a time.
 const REQUESTS: usize = messages::BURST as usize * RANKS + POSTED;
 
-static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::unexpected_per_peer(1) as usize * RANKS }, REQUESTS, 64>> =
-    ConstStaticCell::new(Store::new());
-static QUARRY_BYTES: ConstStaticCell<[u8; QUARRY]> = ConstStaticCell::new([0; QUARRY]);
+static STORE: ConstStaticCell<
+    MessageStorage<'static, RANKS, { am_header::unexpected_per_peer(1) as usize * RANKS }, REQUESTS, 64>,
+> = ConstStaticCell::new(MessageStorage::new());
+static QUARRY_BYTES: ConstStaticCell<[u8; PATTERN_BYTES]> = ConstStaticCell::new([0; PATTERN_BYTES]);
 static INTO: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);
 static POSTED_BYTES: ConstStaticCell<[[u8; POSTED_LONGEST]; POSTED]> =
     ConstStaticCell::new([[0; POSTED_LONGEST]; POSTED]);
 
 /// Exchanges `bursts` bursts of messages with all ranks, each followed by a barrier; calls `before` before each and
 /// while it waits. Returns the number of received messages.
-pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl FnMut()) -> Result<u64, Trouble> {
+pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl FnMut()) -> Result<u64, ProgramError> {
     let mut messages =
-        STORE.try_take().and_then(|store| Messages::new(*member, store.lend())).ok_or(Trouble::NoPlace)?;
+        STORE.try_take().and_then(|store| Messages::new(*member, store.slices())).ok_or(ProgramError::NoGroup)?;
     let (quarry, into, posted) = (QUARRY_BYTES.take(), INTO.take(), POSTED_BYTES.take());
-    messages::dig(quarry);
-    let mut desk = Desk { quarry, into, posted: posted.each_mut().map(|buffer| buffer.as_mut_slice()) };
-    let (mut group, mut come) = (Group::new(*member).ok_or(Trouble::NoPlace)?, 0_u64);
+    messages::fill_pattern(quarry);
+    let mut desk =
+        ExchangeBuffers { pattern: quarry, into, posted: posted.each_mut().map(|buffer| buffer.as_mut_slice()) };
+    let (mut group, mut come) = (Group::new(*member).ok_or(ProgramError::NoGroup)?, 0_u64);
     for burst in 0..bursts {
         before();
         let mut idle = || {
@@ -35,7 +39,7 @@ pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl F
             core::hint::spin_loop();
         };
         let letters = messages::exchange(&mut messages, &mut desk, burst, &mut idle);
-        come = come.wrapping_add(letters.map_err(Trouble::Messages)?.into());
+        come = come.wrapping_add(letters.map_err(ProgramError::Messages)?.into());
         // Meanwhile other ranks receive the replies that they wait for.
         let mut serve = || {
             if !messages.poll() {

@@ -7,7 +7,7 @@
 
 use unisono_core::collective::{Order, Place};
 
-use super::{SlotSchedule, Item, input, output};
+use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
@@ -21,7 +21,9 @@ impl SlotSchedule {
                 Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, lap))
             }
             SlotAlgorithm::Parallel => self.read_exchange(lap, item),
-            SlotAlgorithm::Pull if self.is_whole() => Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item),
+            SlotAlgorithm::Pull if self.is_whole() => {
+                Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item)
+            }
             SlotAlgorithm::Pull => {
                 if lap == 0 {
                     let (at, bytes) = self.share(self.rank, self.bytes);

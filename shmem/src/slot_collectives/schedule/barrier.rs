@@ -1,6 +1,6 @@
 //! The barrier among other collectives: every rank publishes an empty slot and polls for every other's.
 
-use super::{SlotSchedule, Item};
+use super::{Item, SlotSchedule};
 
 impl SlotSchedule {
     pub(super) fn read_barrier(&self, lap: u32, item: u32) -> Option<Item> {

@@ -2,7 +2,7 @@
 
 use unisono_core::collective::Place;
 
-use super::{SlotSchedule, Item, output};
+use super::{Item, SlotSchedule, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {

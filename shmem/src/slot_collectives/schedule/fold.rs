@@ -2,7 +2,7 @@
 
 use unisono_core::collective::{Order, Piece, Place};
 
-use super::{SlotSchedule, Item, input, whole_elements};
+use super::{Item, SlotSchedule, input, whole_elements};
 use crate::slot_collectives::data_op::DataOp;
 
 impl SlotSchedule {

@@ -3,7 +3,7 @@
 
 use unisono_core::collective::Order;
 
-use super::{SlotSchedule, Item, input, output};
+use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {

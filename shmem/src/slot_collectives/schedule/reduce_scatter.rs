@@ -1,7 +1,7 @@
 //! Reduce-scatter of equal blocks: rank i combines block i of all contributions. Short vectors are published whole;
 //! long ones block by block, round l carrying a part of block l mod n.
 
-use super::{SlotSchedule, Item, input, output};
+use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {

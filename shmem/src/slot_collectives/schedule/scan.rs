@@ -2,7 +2,7 @@
 
 use unisono_core::collective::CollectiveKind;
 
-use super::{SlotSchedule, Item, output};
+use super::{Item, SlotSchedule, output};
 
 impl SlotSchedule {
     pub(super) fn read_scan(&self, lap: u32, item: u32) -> Option<Item> {

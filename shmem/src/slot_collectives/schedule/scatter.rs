@@ -2,7 +2,7 @@
 
 use unisono_core::collective::Place;
 
-use super::{SlotSchedule, Item, input, output};
+use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
@@ -27,7 +27,9 @@ impl SlotSchedule {
         let into = output(at, bytes);
         Some(match self.algorithm() {
             _ if self.rank == self.root => Item::copy(input(own * self.bytes + at, bytes), into),
-            SlotAlgorithm::Pull => self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap),
+            SlotAlgorithm::Pull => {
+                self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap)
+            }
             _ => Item::copy(self.slot(self.root, lap, own * self.round_bytes, bytes), into).after(self.root, lap),
         })
     }

@@ -11,7 +11,10 @@ fn mismatched_calls_are_detected() {
     leaf.plan.bytes = 7;
     leaf.start();
     let Poll::Failed(failure) = leaf.go() else { panic!("different lengths were not detected") };
-    assert_eq!((failure.rank, failure.cause, failure.collective), (Rank(0), FailureCause::Disagrees, CollectiveKind::Broadcast));
+    assert_eq!(
+        (failure.rank, failure.cause, failure.collective),
+        (Rank(0), FailureCause::Disagrees, CollectiveKind::Broadcast)
+    );
     leaf.start();
     assert_eq!(leaf.go(), Poll::Failed(failure), "it stays failed");
 }
@@ -122,7 +125,10 @@ fn slot_of_another_generation_disagrees() {
     }
     assert_eq!(before.poll(), Poll::Pending);
     let failed = after.poll();
-    assert!(matches!(failed, Poll::Failed(Failure { rank: Rank(0), cause: FailureCause::Disagrees, .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Poll::Failed(Failure { rank: Rank(0), cause: FailureCause::Disagrees, .. })),
+        "{failed:?}"
+    );
 }
 
 #[test]

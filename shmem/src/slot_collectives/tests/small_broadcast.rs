@@ -7,7 +7,9 @@ fn published_by(ground: &TestAreas, sides: &[Side<'_>]) -> Vec<u32> {
     let words = ground.areas.words(ground.segment()).unwrap().iter().map(Word::own);
     words
         .chain(
-            sides.iter().flat_map(|Side { flags, .. }| [flags.next, flags.history, flags.done, flags.base, flags.signature]),
+            sides
+                .iter()
+                .flat_map(|Side { flags, .. }| [flags.next, flags.history, flags.done, flags.base, flags.signature]),
         )
         .collect()
 }

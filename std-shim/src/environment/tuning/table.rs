@@ -17,7 +17,7 @@ use std::io;
 use std::io::Read as _;
 use std::path::Path;
 
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 
 use super::{Carrier, Override, OverrideError, VERBS};
 
@@ -295,7 +295,17 @@ mod tests {
 
     fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
-        CollectiveSpec { collective: verb, rank, size, root, bytes, grain: 8, order: Order::Any, in_place: false, reduction_id: 0 }
+        CollectiveSpec {
+            collective: verb,
+            rank,
+            size,
+            root,
+            bytes,
+            grain: 8,
+            order: Order::Any,
+            in_place: false,
+            reduction_id: 0,
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::CollectiveError;
-use super::node_group::CLOSED;
-use super::rooms::{Room, Rooms};
-use super::running::What;
+use super::active_collective::CollectiveName;
+use super::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
+use super::intra_node::CLOSED;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
@@ -24,15 +24,15 @@ pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
 /// The context of the World.
 pub(in crate::world) const WORLD: u32 = 0;
 /// Stands for all contexts.
-pub(in crate::world) const EVERY: u32 = u16::MAX as u32;
+pub(in crate::world) const ALL_CONTEXTS: u32 = u16::MAX as u32;
 /// In status requests: stands for the end of receiving, which a rank that asks about [`EVERY`] is notified of as well.
-pub(in crate::world) const HEARING: u32 = EVERY + 1;
+pub(in crate::world) const RECEIVE_STATUS: u32 = ALL_CONTEXTS + 1;
 /// Number of contexts that are offered at a time.
 pub(in crate::world) const WINDOW: u32 = 1024;
 
 /// A live rank that takes no more part in a communicator's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct Gone {
+pub(in crate::world) struct RetiredPeer {
     pub(in crate::world) peer: PeerId,
     /// The rank of the job that is the cause.
     pub(in crate::world) cause: Rank,
@@ -45,21 +45,21 @@ pub(in crate::world) struct Context {
     /// Distinguishes it from earlier communicators with the same context.
     pub(in crate::world) generation: u32,
     /// Whether all members share the memory of one node.
-    pub(in crate::world) is_near: bool,
+    pub(in crate::world) is_intra_node: bool,
     /// The last collective that was started.
-    pub(in crate::world) last: What,
+    pub(in crate::world) last: CollectiveName,
     /// Why every further collective fails.
     pub(in crate::world) failed: Option<CollectiveError>,
     /// The rank because of which this rank takes no more part.
-    pub(in crate::world) over: Option<Rank>,
-    pub(in crate::world) gone: Vec<Gone>,
+    pub(in crate::world) retired_by: Option<Rank>,
+    pub(in crate::world) retired_peers: Vec<RetiredPeer>,
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait; `None` where there are none.
-    pub(in crate::world) way: Option<Arc<AtomicU32>>,
+    pub(in crate::world) barrier_mode: Option<Arc<AtomicU32>>,
     /// Its slot of the node's memory, and the collective areas in which members publish their calls. The World has its
     /// own areas.
-    pub(in crate::world) room: Option<Room>,
-    pub(in crate::world) boards: Option<CollectiveAreas>,
+    pub(in crate::world) slot: Option<CommunicatorSlot>,
+    pub(in crate::world) areas: Option<CollectiveAreas>,
     /// Whether nothing will be called on the communicator any more.
     is_freed: bool,
 }
@@ -67,14 +67,14 @@ pub(in crate::world) struct Context {
 impl Context {
     /// The rank that is to blame for a missing rank.
     pub(in crate::world) fn cause(&self, peer: PeerId, own: Rank) -> Rank {
-        let gone = self.gone.iter().find(|gone| gone.peer == peer);
+        let gone = self.retired_peers.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
     }
 
     /// Closes the collective areas: nothing is started in shared memory any more.
-    pub(in crate::world) fn close_boards(&self) {
-        if let Some(way) = &self.way {
+    pub(in crate::world) fn close_areas(&self) {
+        if let Some(way) = &self.barrier_mode {
             way.store(CLOSED, Ordering::Relaxed);
         }
     }
@@ -86,42 +86,42 @@ impl Context {
 }
 
 #[derive(Debug, Default)]
-enum Place {
+enum ContextEntry {
     #[default]
     Free,
     /// Agreed on, and not opened yet.
     Reserved,
     Used(Box<Context>),
     /// Something failed there, and this rank takes no more part, because of that rank.
-    Spent(Option<Rank>),
+    Retired(Option<Rank>),
 }
 
 /// All contexts of a process.
 #[derive(Debug)]
 pub(in crate::world) struct Contexts {
-    places: Vec<Place>,
+    entries: Vec<ContextEntry>,
     /// The latest generation that this rank has taken part in.
     generation: u32,
     /// Communicators from which others are being made, and whether one of them has been offered the free contexts.
     creating: Vec<u32>,
     is_offered: bool,
     /// Ranks that failed, as was agreed.
-    pub(in crate::world) lost: BTreeSet<Rank>,
+    pub(in crate::world) agreed_failed: BTreeSet<Rank>,
     /// Whether messages may name a communicator that this rank does not know: one that it is making, or failed to make.
     is_expecting: bool,
     /// Revocations of communicators that this rank has not opened yet, with their senders.
-    early: BTreeSet<(u32, Rank)>,
+    early_revocations: BTreeSet<(u32, Rank)>,
 }
 
 /// What a rank offers to the members with which it makes a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct Offered {
+pub(in crate::world) struct ContextOffer {
     /// Free contexts of a window; none unless `is_whole`.
     pub(in crate::world) free: [u64; WINDOW as usize / 64],
     /// Free communicator slots.
-    pub(in crate::world) rooms: u64,
+    pub(in crate::world) slots: u64,
     /// Whether no other thread is making a communicator from another one.
-    pub(in crate::world) is_whole: bool,
+    pub(in crate::world) is_exclusive: bool,
     /// Greater than the generations of all communicators that this rank has been a member of.
     pub(in crate::world) generation: u32,
 }
@@ -129,25 +129,25 @@ pub(in crate::world) struct Offered {
 impl Contexts {
     pub(in crate::world) const fn new() -> Self {
         Self {
-            places: Vec::new(),
+            entries: Vec::new(),
             generation: 0,
             creating: Vec::new(),
             is_offered: false,
-            lost: BTreeSet::new(),
+            agreed_failed: BTreeSet::new(),
             is_expecting: false,
-            early: BTreeSet::new(),
+            early_revocations: BTreeSet::new(),
         }
     }
 
     /// Whether a rank's revocation concerns the communicator that has this context here: it does if the rank is a
     /// member, since it never reuses a context that it has revoked. A revocation of a communicator that this rank has
     /// not opened yet is [remembered](Self::take_early).
-    pub(in crate::world) fn hear_revoked(&mut self, from: Rank, context: u32) -> bool {
+    pub(in crate::world) fn handle_revoked(&mut self, from: Rank, context: u32) -> bool {
         match self.get(context) {
             Some(used) => used.members.number(from).is_some(),
             None => {
                 if self.is_expecting(context) {
-                    self.early.insert((context, from));
+                    self.early_revocations.insert((context, from));
                 }
                 false
             }
@@ -155,78 +155,91 @@ impl Contexts {
     }
 
     /// Whether a member revoked a new communicator before it was opened here.
-    pub(in crate::world) fn take_early(&mut self, context: u32) -> bool {
-        let of: Vec<_> = self.early.extract_if((context, Rank(0))..(context + 1, Rank(0)), |_| true).collect();
+    pub(in crate::world) fn take_early_revocation(&mut self, context: u32) -> bool {
+        let of: Vec<_> =
+            self.early_revocations.extract_if((context, Rank(0))..(context + 1, Rank(0)), |_| true).collect();
         of.into_iter().any(|(_, from)| self.get(context).is_some_and(|used| used.members.number(from).is_some()))
     }
 
     /// A rank has a new incarnation: the revocations of the former one do not concern its new communicators.
-    pub(in crate::world) fn forget(&mut self, rank: Rank) {
-        self.early.retain(|(_, from)| *from != rank);
+    pub(in crate::world) fn forget_revocations(&mut self, rank: Rank) {
+        self.early_revocations.retain(|(_, from)| *from != rank);
     }
 
     #[inline]
     pub(in crate::world) fn get(&self, context: u32) -> Option<&Context> {
-        match self.places.get(context as usize)? {
-            Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent(_) => None,
+        match self.entries.get(context as usize)? {
+            ContextEntry::Used(used) => Some(used),
+            ContextEntry::Free | ContextEntry::Reserved | ContextEntry::Retired(_) => None,
         }
     }
 
     #[inline]
     pub(in crate::world) fn get_mut(&mut self, context: u32) -> Option<&mut Context> {
-        match self.places.get_mut(context as usize)? {
-            Place::Used(used) => Some(used),
-            Place::Free | Place::Reserved | Place::Spent(_) => None,
+        match self.entries.get_mut(context as usize)? {
+            ContextEntry::Used(used) => Some(used),
+            ContextEntry::Free | ContextEntry::Reserved | ContextEntry::Retired(_) => None,
         }
     }
 
     /// Whether messages for this context are to be discarded.
     pub(in crate::world) fn is_over(&self, context: u32) -> bool {
-        match self.places.get(context as usize) {
-            Some(Place::Used(used)) => used.failed.is_some(),
-            Some(Place::Spent(_)) => true,
-            Some(Place::Free | Place::Reserved) | None => false,
+        match self.entries.get(context as usize) {
+            Some(ContextEntry::Used(used)) => used.failed.is_some(),
+            Some(ContextEntry::Retired(_)) => true,
+            Some(ContextEntry::Free | ContextEntry::Reserved) | None => false,
         }
     }
 
     /// The rank because of which this rank takes no more part there.
-    pub(in crate::world) fn over(&self, context: u32) -> Option<Rank> {
-        match self.places.get(context as usize)? {
-            Place::Used(used) => used.over,
-            Place::Spent(cause) => *cause,
-            Place::Free | Place::Reserved => None,
+    pub(in crate::world) fn retired_by(&self, context: u32) -> Option<Rank> {
+        match self.entries.get(context as usize)? {
+            ContextEntry::Used(used) => used.retired_by,
+            ContextEntry::Retired(cause) => *cause,
+            ContextEntry::Free | ContextEntry::Reserved => None,
         }
     }
 
     /// Whether a message of a communicator that this rank does not know may be legitimate.
     pub(in crate::world) fn is_expecting(&self, context: u32) -> bool {
-        self.is_expecting || matches!(self.places.get(context as usize), Some(Place::Reserved))
+        self.is_expecting || matches!(self.entries.get(context as usize), Some(ContextEntry::Reserved))
     }
 
     /// The contexts that are in use.
     pub(in crate::world) fn all(&self) -> impl Iterator<Item = u32> + use<> {
-        let used = |(context, place): (u32, &Place)| matches!(place, Place::Used(_)).then_some(context);
-        let all: Vec<u32> = (0..).zip(&self.places).filter_map(used).collect();
+        let used = |(context, place): (u32, &ContextEntry)| matches!(place, ContextEntry::Used(_)).then_some(context);
+        let all: Vec<u32> = (0..).zip(&self.entries).filter_map(used).collect();
         all.into_iter()
     }
 
     /// Opens the context of a new communicator.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
-        let last = What { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier };
+        let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
-        let (way, room, boards) = (None, None, None);
-        let begun =
-            Context { members, generation, is_near, last, failed, over, gone, is_revoked, way, room, boards, is_freed };
-        self.set(context, Place::Used(Box::new(begun)));
+        let (way, room, areas) = (None, None, None);
+        let begun = Context {
+            members,
+            generation,
+            is_intra_node: is_near,
+            last,
+            failed,
+            retired_by: over,
+            retired_peers: gone,
+            is_revoked,
+            barrier_mode: way,
+            slot: room,
+            areas,
+            is_freed,
+        };
+        self.set(context, ContextEntry::Used(Box::new(begun)));
     }
 
-    fn set(&mut self, context: u32, to: Place) {
+    fn set(&mut self, context: u32, to: ContextEntry) {
         let place = context as usize;
-        while self.places.len() <= place {
-            self.places.push(Place::Free);
+        while self.entries.len() <= place {
+            self.entries.push(ContextEntry::Free);
         }
-        if let Some(place) = self.places.get_mut(place) {
+        if let Some(place) = self.entries.get_mut(place) {
             *place = to;
         }
     }
@@ -234,15 +247,15 @@ impl Contexts {
     /// Reserves a context that all members agreed on.
     pub(in crate::world) fn reserve(&mut self, context: u32, generation: u32) {
         self.generation = self.generation.max(generation);
-        self.set(context, Place::Reserved);
+        self.set(context, ContextEntry::Reserved);
     }
 
     /// Releases a reserved context: this rank is no member of the communicator, or does not know, and others may count
     /// it as one. Returns false if the communicator was opened.
     pub(in crate::world) fn give_back(&mut self, context: u32, is_known: bool, own: Rank) -> bool {
-        let is_reserved = matches!(self.places.get(context as usize), Some(Place::Reserved));
+        let is_reserved = matches!(self.entries.get(context as usize), Some(ContextEntry::Reserved));
         if is_reserved {
-            self.set(context, if is_known { Place::Free } else { Place::Spent(Some(own)) });
+            self.set(context, if is_known { ContextEntry::Free } else { ContextEntry::Retired(Some(own)) });
         }
         is_reserved
     }
@@ -253,47 +266,47 @@ impl Contexts {
     pub(in crate::world) fn offer(
         &mut self,
         (parent, first): (u32, u32),
-        rooms: &mut Rooms,
+        rooms: &mut CommunicatorSlots,
         is_busy: impl Fn(u32) -> bool,
-    ) -> Offered {
+    ) -> ContextOffer {
         if !self.creating.contains(&parent) {
             self.creating.push(parent);
         }
         self.is_expecting = true;
         let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
         self.is_offered |= is_whole;
-        let (free, rooms) = if is_whole { (self.map(first, is_busy), rooms.offer()) } else { ([0; _], 0) };
-        Offered { free, rooms, is_whole, generation: self.generation.wrapping_add(1) }
+        let (free, rooms) = if is_whole { (self.free_map(first, is_busy), rooms.offer()) } else { ([0; _], 0) };
+        ContextOffer { free, slots: rooms, is_exclusive: is_whole, generation: self.generation.wrapping_add(1) }
     }
 
     /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.
-    pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &Offered, is_over: bool, is_made: bool) {
-        self.is_offered &= !offered.is_whole;
+    pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &ContextOffer, is_over: bool, is_made: bool) {
+        self.is_offered &= !offered.is_exclusive;
         if is_over {
             self.creating.retain(|other| *other != parent);
             // After a failure, other members may have made the communicator.
             self.is_expecting &= !(is_made && self.creating.is_empty());
-            let Self { early, places, is_expecting, .. } = self;
-            let is_reserved = |context: u32| matches!(places.get(context as usize), Some(Place::Reserved));
+            let Self { early_revocations: early, entries: places, is_expecting, .. } = self;
+            let is_reserved = |context: u32| matches!(places.get(context as usize), Some(ContextEntry::Reserved));
             early.retain(|(context, _)| *is_expecting || is_reserved(*context));
         }
     }
 
     /// Nothing will be called on the communicator any more. Returns its slot and members, if it had a slot.
-    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(Room, Group)> {
+    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(CommunicatorSlot, Group)> {
         let used = self.get_mut(context)?;
         used.is_freed = true;
-        Some((used.room.take()?, used.members.clone()))
+        Some((used.slot.take()?, used.members.clone()))
     }
 
     /// Bitmap of the free ones among the [`WINDOW`] contexts from `first` on. A freed context counts once nothing is
     /// under way there.
-    fn map(&mut self, first: u32, is_busy: impl Fn(u32) -> bool) -> [u64; WINDOW as usize / 64] {
+    fn free_map(&mut self, first: u32, is_busy: impl Fn(u32) -> bool) -> [u64; WINDOW as usize / 64] {
         let mut map = [0; _];
         for (word, context) in map.iter_mut().zip((first..).step_by(64)) {
             for context in context..(context + 64).min(CONTEXTS) {
                 self.reap(context, &is_busy);
-                let is_free = matches!(self.places.get(context as usize), Some(Place::Free) | None);
+                let is_free = matches!(self.entries.get(context as usize), Some(ContextEntry::Free) | None);
                 *word |= u64::from(is_free) << (context % 64);
             }
         }
@@ -301,12 +314,12 @@ impl Contexts {
     }
 
     fn reap(&mut self, context: u32, is_busy: impl Fn(u32) -> bool) {
-        let Some(Place::Used(used)) = self.places.get(context as usize) else { return };
+        let Some(ContextEntry::Used(used)) = self.entries.get(context as usize) else { return };
         if !used.is_freed || is_busy(context) {
             return;
         }
         let has_failed = used.failed.is_some() || used.is_revoked;
-        let left = if has_failed { Place::Spent(used.over) } else { Place::Free };
+        let left = if has_failed { ContextEntry::Retired(used.retired_by) } else { ContextEntry::Free };
         self.set(context, left);
     }
 }
@@ -316,7 +329,7 @@ mod tests {
     use super::*;
 
     fn first_free(contexts: &mut Contexts) -> Option<u32> {
-        let map = contexts.map(0, |_| false);
+        let map = contexts.free_map(0, |_| false);
         (0..WINDOW).find(|context| map[*context as usize / 64] >> (context % 64) & 1 == 1)
     }
 
@@ -327,7 +340,7 @@ mod tests {
         contexts.begin(1, 1, Group::all(4), false);
         assert_eq!(first_free(&mut contexts), Some(2));
         contexts.free(1);
-        assert!(contexts.map(0, |context| context == 1)[0] & 2 == 0, "busy");
+        assert!(contexts.free_map(0, |context| context == 1)[0] & 2 == 0, "busy");
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(1).is_none());
     }
@@ -337,17 +350,17 @@ mod tests {
         let mut contexts = Contexts::new();
         contexts.begin(0, 0, Group::all(4), false);
         let used = contexts.get_mut(0).expect("in use");
-        (used.failed, used.over) = (Some(CollectiveError::Corrupted), Some(Rank(3)));
+        (used.failed, used.retired_by) = (Some(CollectiveError::Corrupted), Some(Rank(3)));
         contexts.free(0);
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(0).is_none() && contexts.is_over(0));
-        assert_eq!(contexts.over(0), Some(Rank(3)), "the cause remains known");
+        assert_eq!(contexts.retired_by(0), Some(Rank(3)), "the cause remains known");
     }
 
     #[test]
     fn the_last_window_ends_before_the_one_that_stands_for_all() {
         let mut contexts = Contexts::new();
-        let map = contexts.map(CONTEXTS / WINDOW * WINDOW, |_| false);
+        let map = contexts.free_map(CONTEXTS / WINDOW * WINDOW, |_| false);
         assert_eq!(map.iter().map(|word| word.count_ones()).sum::<u32>(), WINDOW - 1);
     }
 }

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use unisono_shmem::reduction_ops;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Complex, Located};
+use super::{Complex, ValueIndex};
 
 mod sealed {
     /// Only these types have reduction kernels.
@@ -32,9 +32,9 @@ elements! {
     u8: U8, u16: U16, u32: U32, u64: U64,
     f16: F16, bf16: Bf16, f32: F32, f64: F64,
     Complex<f32>: C32, Complex<f64>: C64,
-    Located<i8>: LocatedI8, Located<i16>: LocatedI16, Located<i32>: LocatedI32, Located<i64>: LocatedI64,
-    Located<u8>: LocatedU8, Located<u16>: LocatedU16, Located<u32>: LocatedU32, Located<u64>: LocatedU64,
-    Located<f32>: LocatedF32, Located<f64>: LocatedF64,
+    ValueIndex<i8>: LocatedI8, ValueIndex<i16>: LocatedI16, ValueIndex<i32>: LocatedI32, ValueIndex<i64>: LocatedI64,
+    ValueIndex<u8>: LocatedU8, ValueIndex<u16>: LocatedU16, ValueIndex<u32>: LocatedU32, ValueIndex<u64>: LocatedU64,
+    ValueIndex<f32>: LocatedF32, ValueIndex<f64>: LocatedF64,
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     fn elements_are_as_long_as_their_kernels_take_them_to_be() {
         assert!(is_as_long::<bf16>() && is_as_long::<u64>());
         assert!(is_as_long::<Complex<f32>>() && is_as_long::<Complex<f64>>());
-        assert!(is_as_long::<Located<i8>>() && is_as_long::<Located<u16>>() && is_as_long::<Located<f32>>());
-        assert!(is_as_long::<Located<i64>>() && is_as_long::<Located<f64>>());
+        assert!(is_as_long::<ValueIndex<i8>>() && is_as_long::<ValueIndex<u16>>() && is_as_long::<ValueIndex<f32>>());
+        assert!(is_as_long::<ValueIndex<i64>>() && is_as_long::<ValueIndex<f64>>());
     }
 }

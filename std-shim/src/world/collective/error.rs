@@ -1,6 +1,6 @@
 //! Errors of collectives.
 
-use unisono_core::collective::{FailureCause, Failure as BasicFailure};
+use unisono_core::collective::{Failure as BasicFailure, FailureCause};
 
 use crate::world::Failure;
 use unisono_bootstrap::Rank;

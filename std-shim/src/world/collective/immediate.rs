@@ -5,21 +5,21 @@ use unisono_core::collective::CollectiveKind;
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call::Call;
+use super::arguments::CollectiveArgs;
 use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation};
 use crate::world::Scope;
 use crate::world::process::Process;
 use unisono_bootstrap::Rank;
 
 /// A started collective, or why it was not started.
-type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
+type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a [`barrier`](crate::world::Communicator::barrier) (`MPI_Ibarrier`).
     ///
     /// # Errors
     /// [`CollectiveError`] when the collective was not started, as of all the calls below.
-    pub fn immediate_barrier(&'scope self) -> Begun<'scope> {
+    pub fn immediate_barrier(&'scope self) -> ImmediateResult<'scope> {
         self.begin(self.communicator().call_barrier(), NoReduction)
     }
 
@@ -31,7 +31,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         data: &'scope mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + 'scope,
     {
@@ -47,7 +47,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
@@ -63,7 +63,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         root: Rank,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
@@ -78,7 +78,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
@@ -93,7 +93,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
     {
@@ -110,7 +110,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
         root: Rank,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -127,7 +127,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -143,7 +143,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         data: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -160,7 +160,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -180,7 +180,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -200,7 +200,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         data: &'scope (impl AsView<T> + ?Sized),
         into: &'scope mut (impl AsViewMut<T> + ?Sized),
         operation: O,
-    ) -> Begun<'scope>
+    ) -> ImmediateResult<'scope>
     where
         T: IntoBytes + FromBytes + Immutable + 'scope,
         O: Operation<T> + 'scope,
@@ -211,7 +211,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         )
     }
 
-    pub(super) fn combine<T, O>(&'scope self, call: Call<'scope>, operation: O) -> Begun<'scope>
+    pub(super) fn combine<T, O>(&'scope self, call: CollectiveArgs<'scope>, operation: O) -> ImmediateResult<'scope>
     where
         T: 'scope,
         O: Operation<T> + 'scope,
@@ -219,15 +219,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(call, operation.operate().ok_or(CollectiveError::Undefined)?)
     }
 
-    pub(super) fn begin(&'scope self, call: Call<'scope>, operate: impl ReductionOp + Send + 'scope) -> Begun<'scope> {
-        let ledger = self.ledger();
-        if call.is_alone() {
+    pub(super) fn begin(
+        &'scope self,
+        call: CollectiveArgs<'scope>,
+        operate: impl ReductionOp + Send + 'scope,
+    ) -> ImmediateResult<'scope> {
+        let loans = self.loans();
+        if call.is_single_rank() {
             self.communicator().copy_alone(call)?;
-            return Ok(CollectiveRequest::new(ledger, None));
+            return Ok(CollectiveRequest::new(loans, None));
         }
-        let note = |process: &mut Process, begun| ledger.begun(process).under_way.push(begun);
+        let note = |process: &mut Process, begun| loans.collectives(process).under_way.push(begun);
         // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
-        let begun = unsafe { ledger.communicator.begin(call, Box::new(operate), note) }?;
-        Ok(CollectiveRequest::new(ledger, Some(begun)))
+        let begun = unsafe { loans.communicator.begin(call, Box::new(operate), note) }?;
+        Ok(CollectiveRequest::new(loans, Some(begun)))
     }
 }

@@ -1,17 +1,17 @@
 //! In-place collectives (`MPI_IN_PLACE`), whose result replaces the data. All of them but the allreduce use messages,
 //! on one node, too.
 
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call::{Call, Checked, Lent};
+use super::arguments::{CallBuffers, Checked, CollectiveArgs};
 use super::{AsViewMut, CollectiveError, CollectiveRequest, Operation, ViewMut};
 use crate::world::{Communicator, Scope};
 use unisono_bootstrap::Rank;
 
 /// A started collective, or why it was not started.
-type Begun<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
+type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 macro_rules! moving {
     ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {
@@ -24,7 +24,7 @@ macro_rules! moving {
             where
                 T: IntoBytes + FromBytes,
             {
-                self.run(self.$call(data.as_view_mut() $(, $root)?)?, Moves)
+                self.run(self.$call(data.as_view_mut() $(, $root)?)?, NoReduction)
             }
         )* }
 
@@ -33,11 +33,11 @@ macro_rules! moving {
             ///
             /// # Errors
             /// [`CollectiveError`].
-            pub fn $immediate<T>(&'scope self, data: &'scope mut (impl AsViewMut<T> + ?Sized) $(, $root: Rank)?) -> Begun<'scope>
+            pub fn $immediate<T>(&'scope self, data: &'scope mut (impl AsViewMut<T> + ?Sized) $(, $root: Rank)?) -> ImmediateResult<'scope>
             where
                 T: IntoBytes + FromBytes + 'scope,
             {
-                self.begin(self.communicator().$call(data.as_view_mut() $(, $root)?)?, Moves)
+                self.begin(self.communicator().$call(data.as_view_mut() $(, $root)?)?, NoReduction)
             }
         )* }
     };
@@ -69,7 +69,7 @@ macro_rules! combining {
                 data: &'scope mut (impl AsViewMut<T> + ?Sized),
                 operation: O
                 $(, $root: Rank)?
-            ) -> Begun<'scope>
+            ) -> ImmediateResult<'scope>
             where
                 T: IntoBytes + FromBytes + Immutable + 'scope,
                 O: Operation<T> + 'scope,
@@ -107,8 +107,8 @@ combining! {
 
 impl Communicator {
     /// A call whose specification says in place on all ranks, also on those that have only one buffer anyway.
-    fn in_place<'b>(plan: CollectiveSpec, lent: Lent<'b>) -> Call<'b> {
-        Call::new(CollectiveSpec { in_place: true, ..plan }, lent)
+    fn in_place<'b>(plan: CollectiveSpec, buffers: CallBuffers<'b>) -> CollectiveArgs<'b> {
+        CollectiveArgs::new(CollectiveSpec { in_place: true, ..plan }, buffers)
     }
 
     /// Elements of a block, where `data` has one for every rank.
@@ -127,7 +127,7 @@ impl Communicator {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
         let plan = self.plan::<T>(CollectiveKind::Gather, block, root);
-        Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::given(data) }))
+        Ok(Self::in_place(plan, if is_root { CallBuffers::in_place(data) } else { CallBuffers::input_only(data) }))
     }
 
     pub(super) fn call_scatter_in_place<'b, T: IntoBytes + FromBytes>(
@@ -138,17 +138,17 @@ impl Communicator {
         let is_root = self.rank == self.root(root)?;
         let block = if is_root { self.block_of(&data)? } else { data.count() };
         let plan = self.plan::<T>(CollectiveKind::Scatter, block, root);
-        Ok(Self::in_place(plan, if is_root { Lent::both(data) } else { Lent::taken(data) }))
+        Ok(Self::in_place(plan, if is_root { CallBuffers::in_place(data) } else { CallBuffers::output_only(data) }))
     }
 
     pub(super) fn call_all_gather_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
         let plan = self.plan::<T>(CollectiveKind::Allgather, self.block_of(&data)?, Rank(0));
-        Ok(Self::in_place(plan, Lent::both(data)))
+        Ok(Self::in_place(plan, CallBuffers::in_place(data)))
     }
 
     pub(super) fn call_all_to_all_in_place<'b, T: IntoBytes + FromBytes>(&self, data: ViewMut<'b, T>) -> Checked<'b> {
         let plan = self.plan::<T>(CollectiveKind::Alltoall, self.block_of(&data)?, Rank(0));
-        Ok(Self::in_place(plan, Lent::both(data)))
+        Ok(Self::in_place(plan, CallBuffers::in_place(data)))
     }
 
     pub(super) fn call_reduce_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O, root: Rank) -> Checked<'b>
@@ -157,9 +157,9 @@ impl Communicator {
         O: Operation<T>,
     {
         let (is_root, count) = (self.rank == self.root(root)?, data.count());
-        let lent = if is_root { Lent::both(data) } else { Lent::given(data) };
-        let call = self.reduction(CollectiveKind::Reduce, count, root, lent, operation);
-        Ok(Call { plan: CollectiveSpec { in_place: true, ..call.plan }, ..call })
+        let buffers = if is_root { CallBuffers::in_place(data) } else { CallBuffers::input_only(data) };
+        let call = self.reduction(CollectiveKind::Reduce, count, root, buffers, operation);
+        Ok(CollectiveArgs { plan: CollectiveSpec { in_place: true, ..call.plan }, ..call })
     }
 
     pub(super) fn call_reduce_scatter_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -168,7 +168,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let block = self.block_of(&data)?;
-        Ok(self.reduction(CollectiveKind::ReduceScatter, block, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::ReduceScatter, block, Rank(0), CallBuffers::in_place(data), operation))
     }
 
     pub(super) fn call_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -177,7 +177,7 @@ impl Communicator {
         O: Operation<T>,
     {
         let count = data.count();
-        Ok(self.reduction(CollectiveKind::Scan, count, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::Scan, count, Rank(0), CallBuffers::in_place(data), operation))
     }
 
     pub(super) fn call_exclusive_scan_in_place<'b, T, O>(&self, data: ViewMut<'b, T>, operation: &O) -> Checked<'b>
@@ -186,6 +186,6 @@ impl Communicator {
         O: Operation<T>,
     {
         let count = data.count();
-        Ok(self.reduction(CollectiveKind::Exscan, count, Rank(0), Lent::both(data), operation))
+        Ok(self.reduction(CollectiveKind::Exscan, count, Rank(0), CallBuffers::in_place(data), operation))
     }
 }

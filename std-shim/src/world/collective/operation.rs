@@ -34,7 +34,7 @@ pub struct SystemOperation(reduction_ops::ReduceOperation);
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident $operation:ident;)*) => {
-        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(reduction_ops::Operation::$operation) })* }
+        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(reduction_ops::ReduceOperation::$operation) })* }
     };
 }
 
@@ -115,7 +115,7 @@ where
     }
 
     fn operate(self) -> Option<impl ReductionOp + Send> {
-        Some(Applied(self))
+        Some(UserReduction(self))
     }
 }
 
@@ -140,9 +140,9 @@ impl<T, O: Operation<T>> Operation<T> for Reproducible<O> {
     }
 }
 
-struct Applied<T, F>(UserOperation<T, F>);
+struct UserReduction<T, F>(UserOperation<T, F>);
 
-impl<T, F> ReductionOp for Applied<T, F>
+impl<T, F> ReductionOp for UserReduction<T, F>
 where
     T: FromBytes + IntoBytes + Immutable,
     F: FnMut(&T, &T) -> T,

@@ -8,21 +8,21 @@ use core::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::CollectiveError;
-use super::strided::Gaps;
+use super::pack::Gaps;
 
 /// Most bytes of a block: lengths on the wire have 32 bits.
-pub(super) const BLOCK_MOST: usize = u32::MAX as usize;
+pub(super) const BLOCK_MAX: usize = u32::MAX as usize;
 
 /// Lengths of blocks in bytes, and offsets of their first bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::world) struct Table {
+pub(in crate::world) struct BlockTable {
     pub(in crate::world) bytes: Box<[usize]>,
     pub(in crate::world) at: Box<[usize]>,
     /// Where blocks are in rows: bytes of a row, and from one row to the next.
     pub(in crate::world) rows: Option<(usize, usize)>,
 }
 
-impl Table {
+impl BlockTable {
     /// A table for elements of `size` bytes, in a buffer of `given` elements.
     fn new(counts: &[usize], displacements: &[usize], size: usize, given: usize) -> Result<Self, CollectiveError> {
         if counts.len() != displacements.len() {
@@ -69,7 +69,7 @@ impl Table {
 #[derive(Clone, Debug)]
 pub struct Partition<'b, T> {
     pub(super) data: &'b [T],
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<BlockTable>,
 }
 
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
@@ -78,7 +78,7 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
     /// # Errors
     /// [`CollectiveError::Length`]: the lists differ in length, or a block exceeds `data`.
     pub fn new(data: &'b [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
-        let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
+        let table = BlockTable::new(counts, displacements, size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 
@@ -94,7 +94,7 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
         row: usize,
         stride: usize,
     ) -> Result<Self, CollectiveError> {
-        let table = Table::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
+        let table = BlockTable::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 }
@@ -103,7 +103,7 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
 #[derive(Debug)]
 pub struct PartitionMut<'b, T> {
     pub(super) data: &'b mut [T],
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<BlockTable>,
 }
 
 impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
@@ -112,7 +112,7 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     /// # Errors
     /// As of [`Partition::new`].
     pub fn new(data: &'b mut [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
-        let table = Table::new(counts, displacements, size_of::<T>(), data.len())?;
+        let table = BlockTable::new(counts, displacements, size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 
@@ -127,7 +127,7 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
         row: usize,
         stride: usize,
     ) -> Result<Self, CollectiveError> {
-        let table = Table::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
+        let table = BlockTable::in_rows(counts, displacements, (row, stride), size_of::<T>(), data.len())?;
         Ok(Self { data, table: Arc::new(table) })
     }
 }
@@ -150,9 +150,9 @@ impl<T> PartitionMut<'_, T> {
 
 /// The tables of a call whose blocks differ in length.
 #[derive(Clone, Debug, Default)]
-pub(in crate::world) struct Tables {
-    pub(in crate::world) input: Option<Arc<Table>>,
-    pub(in crate::world) output: Option<Arc<Table>>,
+pub(in crate::world) struct BlockTables {
+    pub(in crate::world) input: Option<Arc<BlockTable>>,
+    pub(in crate::world) output: Option<Arc<BlockTable>>,
     /// Bytes of this rank's own block, for the buffer without a table.
     pub(in crate::world) own: usize,
 }
@@ -161,7 +161,7 @@ pub(in crate::world) struct Tables {
 #[derive(Clone, Debug, Default)]
 pub(in crate::world) struct Shape {
     /// Where blocks differ in length.
-    pub(in crate::world) tables: Option<Tables>,
+    pub(in crate::world) tables: Option<BlockTables>,
     pub(in crate::world) gaps: Gaps,
 }
 

@@ -1,24 +1,24 @@
 //! Persistent collectives: the schedule and the memory are set up once, then each is started repeatedly.
 
-mod varying;
+mod vector_collectives;
 
 use core::marker::PhantomData;
 use core::mem::transmute;
 use core::num::NonZero;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call::Call;
-use super::node_group::Places;
+use super::active_collective::Reducer;
+use super::arguments::CollectiveArgs;
+use super::intra_node::CallMemory;
+use super::pack::Gaps;
 use super::partition::Shape;
-use super::running::Combine;
-use super::strided::Gaps;
 use super::{AsView as _, AsViewMut, CollectiveError, Operation};
 use crate::world::Scope;
-use crate::world::ledger::Ledger;
+use crate::world::scope_loans::ScopeLoans;
 use unisono_bootstrap::Rank;
 
 /// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope
@@ -26,23 +26,23 @@ use unisono_bootstrap::Rank;
 /// collectives in the same order. When it is dropped while under way, it continues until the scope ends.
 #[must_use = "nothing happens before `start`"]
 pub struct PersistentRequest<'scope, T> {
-    ledger: &'scope Ledger<'scope>,
+    loans: &'scope ScopeLoans<'scope>,
     data: NonNull<[T]>,
     result: NonNull<[T]>,
-    kind: Kind,
+    state: PersistentState,
     is_under_way: bool,
     buffers: PhantomData<&'scope mut [T]>,
 }
 
 /// What a start does.
 #[derive(Clone, Copy)]
-enum Kind {
+enum PersistentState {
     /// Its index in the progress table.
-    Kept(u32),
+    Scheduled(u32),
     /// It has failed, and so does every further start.
     Failed,
     /// A single rank copies this many bytes.
-    Alone(Gaps, usize),
+    SingleRank(Gaps, usize),
 }
 
 // SAFETY: it holds exclusive borrows of `T`s, which may be sent where a `T` may. All else of it any thread may use
@@ -50,7 +50,7 @@ enum Kind {
 unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
 
 /// A persistent collective, or why it cannot be prepared.
-type Prepared<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
+type PersistentResult<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
 
 impl<T> PersistentRequest<'_, T> {
     /// Starts the collective (`MPI_Start`).
@@ -61,17 +61,17 @@ impl<T> PersistentRequest<'_, T> {
         if self.is_under_way {
             return Err(CollectiveError::UnderWay);
         }
-        match self.kind {
-            Kind::Kept(place) => {
-                self.ledger.communicator.shared.change(|process| {
+        match self.state {
+            PersistentState::Scheduled(place) => {
+                self.loans.communicator.shared.with_process(|process| {
                     process.start_collective(place)?;
-                    self.ledger.begun(process).under_way.push(place);
+                    self.loans.collectives(process).under_way.push(place);
                     Ok::<_, CollectiveError>(())
                 })?;
             }
-            Kind::Failed => return self.ledger.communicator.may_begin(),
-            Kind::Alone(gaps, bytes) => {
-                self.ledger.communicator.may_begin()?;
+            PersistentState::Failed => return self.loans.communicator.may_begin(),
+            PersistentState::SingleRank(gaps, bytes) => {
+                self.loans.communicator.may_begin()?;
                 let of = |buffer: NonNull<[T]>| {
                     NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
                 };
@@ -95,15 +95,15 @@ impl<T> PersistentRequest<'_, T> {
         if !self.is_under_way {
             return Ok(());
         }
-        let ended = match self.kind {
+        let ended = match self.state {
             // A panic in here leaves it under way: until it has ended its buffers are not the caller's.
-            Kind::Kept(place) => Some(self.ledger.outcome(place)),
-            Kind::Failed | Kind::Alone(..) => None,
+            PersistentState::Scheduled(place) => Some(self.loans.wait_for_collective(place)),
+            PersistentState::Failed | PersistentState::SingleRank(..) => None,
         };
         self.is_under_way = false;
         let Some(outcome) = ended else { return Ok(()) };
         if outcome.result.is_err() {
-            self.kind = Kind::Failed;
+            self.state = PersistentState::Failed;
         }
         outcome.result()
     }
@@ -116,9 +116,9 @@ impl<T> PersistentRequest<'_, T> {
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
-        match self.kind {
-            Kind::Kept(place) => !self.is_under_way || self.ledger.communicator.has_ended(place),
-            Kind::Failed | Kind::Alone(..) => true,
+        match self.state {
+            PersistentState::Scheduled(place) => !self.is_under_way || self.loans.communicator.has_ended(place),
+            PersistentState::Failed | PersistentState::SingleRank(..) => true,
         }
     }
 
@@ -129,7 +129,7 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError::UnderWay`].
     pub fn data(&mut self) -> Result<&mut [T], CollectiveError> {
-        self.rests()?;
+        self.expect_idle()?;
         // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the next start, for
         // which this is borrowed.
         Ok(unsafe { self.data.as_mut() })
@@ -140,22 +140,22 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError::UnderWay`].
     pub fn result(&self) -> Result<&[T], CollectiveError> {
-        self.rests()?;
+        self.expect_idle()?;
         // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody writes it between the end and the
         // next start, for which this is borrowed exclusively.
         Ok(unsafe { self.result.as_ref() })
     }
 
-    const fn rests(&self) -> Result<(), CollectiveError> {
+    const fn expect_idle(&self) -> Result<(), CollectiveError> {
         if self.is_under_way { Err(CollectiveError::UnderWay) } else { Ok(()) }
     }
 }
 
 impl<T> Drop for PersistentRequest<'_, T> {
     fn drop(&mut self) {
-        if let (Kind::Kept(place), false) = (self.kind, self.is_under_way) {
-            let mut process = self.ledger.communicator.shared.lock();
-            self.ledger.begun(&mut process).kept.retain(|kept| *kept != place);
+        if let (PersistentState::Scheduled(place), false) = (self.state, self.is_under_way) {
+            let mut process = self.loans.communicator.shared.lock();
+            self.loans.collectives(&mut process).persistent.retain(|kept| *kept != place);
             let released = process.release_collective(place);
             drop(process);
             // The user's function may use the World when it is dropped.
@@ -165,20 +165,20 @@ impl<T> Drop for PersistentRequest<'_, T> {
 }
 
 /// A call's specification, and where its buffers are.
-struct Outline {
+struct CallOutline {
     plan: CollectiveSpec,
     shape: Shape,
     input: (NonZero<usize>, usize),
     output: (NonZero<usize>, usize),
 }
 
-impl Outline {
+impl CallOutline {
     /// Converts a call, and ends its borrows.
-    fn of(call: Call<'_>) -> Self {
+    fn of(call: CollectiveArgs<'_>) -> Self {
         let lies = |bytes: NonNull<[u8]>| (bytes.cast::<u8>().addr(), bytes.len());
-        let (input, output) = match call.places {
-            Places::Apart(input, output) => (lies(NonNull::from(input)), lies(NonNull::from(output))),
-            Places::Both(both) => {
+        let (input, output) = match call.buffers {
+            CallMemory::Separate(input, output) => (lies(NonNull::from(input)), lies(NonNull::from(output))),
+            CallMemory::InPlace(both) => {
                 let both = lies(NonNull::from(both));
                 (both, both)
             }
@@ -198,13 +198,13 @@ macro_rules! moving {
             data: &'scope mut (impl AsViewMut<T> + ?Sized),
             into: &'scope mut (impl AsViewMut<T> + ?Sized)
             $(, $root: Rank)?
-        ) -> Prepared<'scope, T>
+        ) -> PersistentResult<'scope, T>
         where
             T: IntoBytes + FromBytes + Immutable + 'scope,
         {
             let (data, mut into) = (data.as_view_mut(), into.as_view_mut());
-            let outline = Outline::of(self.communicator().$call(data.as_view(), into.as_view_mut() $(, $root)?)?);
-            self.keep(data.whole(), into.whole(), outline, Some(Moves))
+            let outline = CallOutline::of(self.communicator().$call(data.as_view(), into.as_view_mut() $(, $root)?)?);
+            self.persist(data.whole(), into.whole(), outline, Some(NoReduction))
         }
     )* };
 }
@@ -221,14 +221,14 @@ macro_rules! combining {
             into: &'scope mut (impl AsViewMut<T> + ?Sized),
             operation: O
             $(, $root: Rank)?
-        ) -> Prepared<'scope, T>
+        ) -> PersistentResult<'scope, T>
         where
             T: IntoBytes + FromBytes + Immutable + 'scope,
             O: Operation<T> + 'scope,
         {
             let (data, mut into) = (data.as_view_mut(), into.as_view_mut());
-            let outline = Outline::of(self.communicator().$call($($verb,)? data.as_view(), into.as_view_mut(), &operation $(, $root)?)?);
-            self.keep(data.whole(), into.whole(), outline, operation.operate())
+            let outline = CallOutline::of(self.communicator().$call($($verb,)? data.as_view(), into.as_view_mut(), &operation $(, $root)?)?);
+            self.persist(data.whole(), into.whole(), outline, operation.operate())
         }
     )* };
 }
@@ -243,14 +243,14 @@ macro_rules! moving_in_place {
             &'scope self,
             data: &'scope mut (impl AsViewMut<T> + ?Sized)
             $(, $root: Rank)?
-        ) -> Prepared<'scope, T>
+        ) -> PersistentResult<'scope, T>
         where
             T: IntoBytes + FromBytes + 'scope,
         {
             let mut data = data.as_view_mut();
-            let outline = Outline::of(self.communicator().$call(data.as_view_mut() $(, $root)?)?);
+            let outline = CallOutline::of(self.communicator().$call(data.as_view_mut() $(, $root)?)?);
             let both = data.whole();
-            self.keep(both, both, outline, Some(Moves))
+            self.persist(both, both, outline, Some(NoReduction))
         }
     )* };
 }
@@ -266,15 +266,15 @@ macro_rules! combining_in_place {
             data: &'scope mut (impl AsViewMut<T> + ?Sized),
             operation: O
             $(, $root: Rank)?
-        ) -> Prepared<'scope, T>
+        ) -> PersistentResult<'scope, T>
         where
             T: IntoBytes + FromBytes + Immutable + 'scope,
             O: Operation<T> + 'scope,
         {
             let mut data = data.as_view_mut();
-            let outline = Outline::of(self.communicator().$call(data.as_view_mut(), &operation $(, $root)?)?);
+            let outline = CallOutline::of(self.communicator().$call(data.as_view_mut(), &operation $(, $root)?)?);
             let both = data.whole();
-            self.keep(both, both, outline, operation.operate())
+            self.persist(both, both, outline, operation.operate())
         }
     )* };
 }
@@ -315,43 +315,47 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`CollectiveError`].
-    pub fn persistent_barrier(&'scope self) -> Prepared<'scope, u8> {
+    pub fn persistent_barrier(&'scope self) -> PersistentResult<'scope, u8> {
         let none = NonNull::from(&mut []);
-        self.keep(none, none, Outline::of(self.communicator().call_barrier()), Some(NoReduction))
+        self.persist(none, none, CallOutline::of(self.communicator().call_barrier()), Some(NoReduction))
     }
 
     /// `data` and `result` are exclusive borrows for 'scope that nothing else uses; the call's buffers are within them,
     /// its input in the first.
-    fn keep<T>(
+    fn persist<T>(
         &'scope self,
         data: NonNull<[T]>,
         result: NonNull<[T]>,
-        outline: Outline,
+        outline: CallOutline,
         operate: Option<impl ReductionOp + Send + 'scope>,
-    ) -> Prepared<'scope, T> {
-        let (communicator, ledger) = (self.communicator(), self.ledger());
-        let Outline { plan, shape, input, output } = outline;
+    ) -> PersistentResult<'scope, T> {
+        let (communicator, loans) = (self.communicator(), self.loans());
+        let CallOutline { plan, shape, input, output } = outline;
         let operate: Box<dyn ReductionOp + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 && shape.tables.is_none() {
             communicator.may_begin()?;
-            let copies = !plan.in_place && !matches!(plan.collective, CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
-            Kind::Alone(shape.gaps, if copies { plan.bytes } else { 0 })
+            let copies = !plan.in_place
+                && !matches!(
+                    plan.collective,
+                    CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan
+                );
+            PersistentState::SingleRank(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
-            let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + 'scope>, Combine>(operate) });
+            let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + 'scope>, Reducer>(operate) });
             let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
             let (input, output) = (lies(input, data), lies(output, result));
-            let place = communicator.shared.change(|process| {
+            let place = communicator.shared.with_process(|process| {
                 // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before;
                 // between start and end the request makes no reference to them.
                 let place = unsafe {
                     process.prepare_collective((communicator.context, true), &plan, shape, input, output, &mut combine)
                 }?;
-                ledger.begun(process).kept.push(place);
+                loans.collectives(process).persistent.push(place);
                 Ok::<_, CollectiveError>(place)
             })?;
-            Kind::Kept(place)
+            PersistentState::Scheduled(place)
         };
-        Ok(PersistentRequest { ledger, data, result, kind, is_under_way: false, buffers: PhantomData })
+        Ok(PersistentRequest { loans, data, result, state: kind, is_under_way: false, buffers: PhantomData })
     }
 }

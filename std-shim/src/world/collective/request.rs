@@ -7,32 +7,32 @@ use core::ptr::NonNull;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::CollectiveError;
-use super::call::Call;
-use super::node_group::Places;
-use super::running::Combine;
+use super::active_collective::Reducer;
+use super::arguments::CollectiveArgs;
+use super::intra_node::CallMemory;
 use crate::world::Communicator;
-use crate::world::ledger::Ledger;
 use crate::world::process::{Outcome, Process};
-use crate::world::progress::Awaits;
+use crate::world::progress::WaitFor;
+use crate::world::scope_loans::ScopeLoans;
 
 /// A nonblocking collective. When it is dropped, the collective continues until the scope ends.
 #[must_use = "without `wait`, the failure of the collective goes unreported"]
 pub struct CollectiveRequest<'scope> {
-    ledger: &'scope Ledger<'scope>,
+    loans: &'scope ScopeLoans<'scope>,
     /// `None`: it completed at once, or its result was reported.
-    begun: Cell<Option<u32>>,
+    collective: Cell<Option<u32>>,
 }
 
 /// The collectives of a scope.
 #[derive(Debug, Default)]
-pub(in crate::world) struct Begun {
+pub(in crate::world) struct ScopeCollectives {
     /// Those whose end was not waited for.
     pub(super) under_way: Vec<u32>,
     /// Persistent ones.
-    pub(super) kept: Vec<u32>,
+    pub(super) persistent: Vec<u32>,
 }
 
-impl Begun {
+impl ScopeCollectives {
     /// Whether none is under way.
     pub(in crate::world) const fn is_empty(&self) -> bool {
         self.under_way.is_empty()
@@ -42,7 +42,7 @@ impl Begun {
     pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
         self.under_way.retain(|other| *other != begun);
         if has_failed {
-            self.kept.retain(|other| *other != begun);
+            self.persistent.retain(|other| *other != begun);
         }
     }
 }
@@ -55,21 +55,23 @@ impl Communicator {
     /// returned, or [`has_ended`](Self::has_ended) has said so.
     pub(super) unsafe fn begin(
         &self,
-        call: Call<'_>,
+        call: CollectiveArgs<'_>,
         combine: Box<dyn ReductionOp + Send + '_>,
         note: impl FnOnce(&mut Process, u32),
     ) -> Result<u32, CollectiveError> {
-        let lent = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
-        let (input, output) = match call.places {
-            Places::Apart(input, output) => (lent(NonNull::from(input)), lent(NonNull::from(output))),
-            Places::Both(both) => {
-                let both = lent(NonNull::from(both));
+        let address_of = |bytes: NonNull<[u8]>| (bytes.cast::<u8>(), bytes.len());
+        let (input, output) = match call.buffers {
+            CallMemory::Separate(input, output) => {
+                (address_of(NonNull::from(input)), address_of(NonNull::from(output)))
+            }
+            CallMemory::InPlace(both) => {
+                let both = address_of(NonNull::from(both));
                 (both, both)
             }
         };
         // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
-        let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + '_>, Combine>(combine) });
-        self.shared.change(|process| {
+        let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + '_>, Reducer>(combine) });
+        self.shared.with_process(|process| {
             // SAFETY: the caller promises that what `call` and `combine` borrow stays borrowed until the collective has
             // ended.
             let place = unsafe {
@@ -88,20 +90,20 @@ impl Communicator {
 
     /// Waits until all of these have ended. Adds their outcomes to `outcomes`, since dropping the user's functions may
     /// panic.
-    pub(in crate::world) fn wait_for_all(&self, mut begun: Begun, outcomes: &mut Vec<Outcome>) {
+    pub(in crate::world) fn wait_for_all(&self, mut begun: ScopeCollectives, outcomes: &mut Vec<Outcome>) {
         for one in core::mem::take(&mut begun.under_way) {
             let outcome = self.outcome(one);
             begun.forget(one, outcome.result.is_err());
             outcomes.push(outcome);
         }
-        if !begun.kept.is_empty() {
+        if !begun.persistent.is_empty() {
             let mut process = self.shared.lock();
-            outcomes.extend(begun.kept.into_iter().filter_map(|kept| process.release_collective(kept)));
+            outcomes.extend(begun.persistent.into_iter().filter_map(|kept| process.release_collective(kept)));
         }
     }
 
     fn outcome(&self, begun: u32) -> Outcome {
-        self.shared.until(Awaits::Anyone, |process| process.outcome(begun))
+        self.shared.wait_until(WaitFor::AnyRank, |process| process.outcome(begun))
     }
 
     /// Makes progress once; returns whether a collective has ended.
@@ -113,8 +115,8 @@ impl Communicator {
 }
 
 impl<'scope> CollectiveRequest<'scope> {
-    pub(super) const fn new(ledger: &'scope Ledger<'scope>, begun: Option<u32>) -> Self {
-        Self { ledger, begun: Cell::new(begun) }
+    pub(super) const fn new(loans: &'scope ScopeLoans<'scope>, begun: Option<u32>) -> Self {
+        Self { loans, collective: Cell::new(begun) }
     }
 
     /// Waits for the end; returns `Ok` at once when it was reported before.
@@ -122,21 +124,21 @@ impl<'scope> CollectiveRequest<'scope> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(self) -> Result<(), CollectiveError> {
-        self.end()
+        self.finish()
     }
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the collective has ended. Reports it once:
     /// later calls return `Some(Ok(()))`.
     pub fn test(&self) -> Option<Result<(), CollectiveError>> {
-        self.is_done().then(|| self.end())
+        self.is_done().then(|| self.finish())
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
-        self.begun.get().is_none_or(|begun| self.ledger.communicator.has_ended(begun))
+        self.collective.get().is_none_or(|begun| self.loans.communicator.has_ended(begun))
     }
 
-    fn end(&self) -> Result<(), CollectiveError> {
-        self.begun.take().map_or(Ok(()), |begun| self.ledger.outcome(begun).result())
+    fn finish(&self) -> Result<(), CollectiveError> {
+        self.collective.take().map_or(Ok(()), |begun| self.loans.wait_for_collective(begun).result())
     }
 }

@@ -3,29 +3,29 @@
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
 
 use super::CollectiveError;
-use super::partition::{BLOCK_MOST, Shape, Table, Tables};
-use super::strided::Strided;
+use super::pack::StridedBytes;
+use super::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 use crate::environment::tuning::{Carrier, Tuning};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
-const MESSAGE_MOST: usize = 1 << 30;
+const MESSAGE_MAX: usize = 1 << 30;
 /// Number of cached schedules.
-const REMEMBERED: usize = 64;
+const CACHE_ENTRIES: usize = 64;
 
 /// Steps of the longest schedule whose steps are stored.
-const WRITTEN: u32 = 64;
+const MATERIALIZED_MAX: u32 = 64;
 
 /// A rank's schedule for one collective, computed once for all equal calls.
 #[derive(Clone, Debug)]
-pub(in crate::world) struct Prepared(Arc<Preparation>);
+pub(in crate::world) struct CachedSchedule(Arc<ScheduleEntry>);
 
 #[derive(Debug)]
-struct Preparation {
+struct ScheduleEntry {
     plan: CollectiveSpec,
     varying: bool,
     schedule: schedule::Plan,
@@ -35,7 +35,7 @@ struct Preparation {
     digest: u32,
 }
 
-impl Prepared {
+impl CachedSchedule {
     /// A digest of everything that ranks must agree on.
     pub(in crate::world) fn digest(&self) -> u32 {
         self.0.digest
@@ -46,7 +46,7 @@ impl Prepared {
     }
 }
 
-impl Schedule for Prepared {
+impl Schedule for CachedSchedule {
     fn collective(&self) -> CollectiveKind {
         self.0.plan.collective
     }
@@ -66,41 +66,46 @@ impl Schedule for Prepared {
 
 /// The cache of chosen schedules.
 #[derive(Debug)]
-pub(in crate::world) struct Choices {
+pub(in crate::world) struct ScheduleCache {
     tuning: Tuning,
     carrier: Carrier,
-    known: Box<[Option<Prepared>]>,
+    entries: Box<[Option<CachedSchedule>]>,
 }
 
-impl Choices {
+impl ScheduleCache {
     /// Chooses by the user's tuning and by the cost of messages, within one node (`is_whole`) or between nodes.
     pub(in crate::world) fn new(tuning: Tuning, is_whole: bool) -> Self {
         let carrier = if is_whole { Carrier::Rings } else { Carrier::Udp };
-        Self { tuning, carrier, known: vec![None; REMEMBERED].into() }
+        Self { tuning, carrier, entries: vec![None; CACHE_ENTRIES].into() }
     }
 
     /// The schedule of a collective.
-    pub(in crate::world) fn schedule(&mut self, plan: &CollectiveSpec, varying: bool) -> Result<Prepared, CollectiveError> {
+    pub(in crate::world) fn schedule(
+        &mut self,
+        plan: &CollectiveSpec,
+        varying: bool,
+    ) -> Result<CachedSchedule, CollectiveError> {
         let hash = hash(plan);
-        let place = hash as usize % REMEMBERED;
-        if let Some(Some(known)) = self.known.get(place)
+        let place = hash as usize % CACHE_ENTRIES;
+        if let Some(Some(known)) = self.entries.get(place)
             && (&known.0.plan, known.0.varying) == (plan, varying)
         {
             return Ok(known.clone());
         }
         let prepared = self.prepare(plan, varying, hash)?;
-        if let Some(known) = self.known.get_mut(place) {
+        if let Some(known) = self.entries.get_mut(place) {
             *known = Some(prepared.clone());
         }
         Ok(prepared)
     }
 
     /// Independent of the calling rank, except for the steps.
-    fn prepare(&self, plan: &CollectiveSpec, varying: bool, hash: u32) -> Result<Prepared, CollectiveError> {
+    fn prepare(&self, plan: &CollectiveSpec, varying: bool, hash: u32) -> Result<CachedSchedule, CollectiveError> {
         let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
         let mut call = choice.spec(plan, varying);
-        let whole = if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
-        let least = u32::try_from(whole.div_ceil(MESSAGE_MOST)).unwrap_or(u32::MAX);
+        let whole =
+            if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
+        let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
         call.segments = call.segments.max(if varying { 1 } else { least });
         let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
         let (collective, algorithm) = (plan.collective.name(), call.algorithm.name());
@@ -114,8 +119,8 @@ impl Choices {
         );
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
-        let written = if schedule.steps() <= WRITTEN { schedule.steps() } else { 0 };
-        Ok(Prepared(Arc::new(Preparation {
+        let written = if schedule.steps() <= MATERIALIZED_MAX { schedule.steps() } else { 0 };
+        Ok(CachedSchedule(Arc::new(ScheduleEntry {
             plan: *plan,
             varying,
             schedule,
@@ -136,7 +141,7 @@ pub(in crate::world) fn layout(
         None => equal_cuts(plan, blocks),
         Some(tables) => varying_cuts(tables)?,
     };
-    let lies = |cut: BlockMap<'static>, gaps: Option<Strided>| gaps.map_or(cut, |gaps| cut.strided(gaps.vector));
+    let lies = |cut: BlockMap<'static>, gaps: Option<StridedBytes>| gaps.map_or(cut, |gaps| cut.strided(gaps.vector));
     let (input, output) = (lies(input, shape.gaps.input), lies(output, shape.gaps.output));
     Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
 }
@@ -154,8 +159,8 @@ fn equal_cuts(plan: &CollectiveSpec, blocks: u32) -> Cuts {
     }
 }
 
-fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
-    let cut = |table: &Option<Arc<Table>>| match table {
+fn varying_cuts(tables: &BlockTables) -> Result<Cuts, CollectiveError> {
+    let cut = |table: &Option<Arc<BlockTable>>| match table {
         None => BlockMap::equal(tables.own, 1),
         Some(table) => {
             let [bytes, at] = [&table.bytes, &table.at].map(|list| NonNull::from(&**list));
@@ -172,7 +177,7 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
         }
     };
     let all = [&tables.input, &tables.output].into_iter().flatten().flat_map(|table| table.bytes.iter());
-    if all.chain([&tables.own]).any(|bytes| *bytes > BLOCK_MOST) {
+    if all.chain([&tables.own]).any(|bytes| *bytes > BLOCK_MAX) {
         return Err(CollectiveError::TooLong);
     }
     let (input, output) = (cut(&tables.input), cut(&tables.output));
@@ -181,7 +186,14 @@ fn varying_cuts(tables: &Tables) -> Result<Cuts, CollectiveError> {
 
 /// Whether each rank has its own block.
 const fn has_blocks(verb: CollectiveKind) -> bool {
-    matches!(verb, CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall)
+    matches!(
+        verb,
+        CollectiveKind::Gather
+            | CollectiveKind::Allgather
+            | CollectiveKind::Scatter
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Alltoall
+    )
 }
 
 /// A hash of everything that ranks must agree on.
@@ -219,8 +231,8 @@ mod tests {
         reduction_id: 7,
     };
 
-    fn choices() -> Choices {
-        Choices::new(Tuning::default(), false)
+    fn choices() -> ScheduleCache {
+        ScheduleCache::new(Tuning::default(), false)
     }
 
     #[test]
@@ -228,7 +240,10 @@ mod tests {
         let digest = |plan: CollectiveSpec| choices().schedule(&plan, false).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
-            assert_eq!(choices.schedule(&CollectiveSpec { rank, ..PLAN }, false).expect("a schedule").digest(), digest(PLAN));
+            assert_eq!(
+                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false).expect("a schedule").digest(),
+                digest(PLAN)
+            );
         }
         let others = [
             CollectiveSpec { collective: CollectiveKind::Scan, ..PLAN },

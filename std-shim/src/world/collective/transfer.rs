@@ -5,14 +5,14 @@ use unisono_core::message::collective_transport::StepKey;
 use unisono_core::schedule::BlockSpan;
 use unisono_core::span::{Region, Span as Bytes};
 
-use super::store::Kept;
-use super::table::context_of;
+use super::progress_table::context_of;
+use super::scratch_pool::ScratchBlock;
 
 /// The holder of a transfer's number, which will report its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) enum Holder {
+pub(in crate::world) enum TransferHolder {
     /// The collective transport, where it can be cancelled.
-    Steps,
+    Transport,
     /// The endpoint, by a grant that can be withdrawn.
     Grant(PlacementId),
     /// A rank of this node, to which the message was announced.
@@ -35,8 +35,8 @@ pub(in crate::world) struct Transfer {
     /// Its contiguous span, once that is known.
     pub(in crate::world) place: Option<Bytes>,
     /// Staging memory, where it is packed or waits to be unpacked.
-    pub(in crate::world) staging: Option<Kept>,
-    pub(in crate::world) holder: Holder,
+    pub(in crate::world) staging: Option<ScratchBlock>,
+    pub(in crate::world) holder: TransferHolder,
 }
 
 /// All transfers; a number is reused when its message has ended.
@@ -73,8 +73,8 @@ impl Transfers {
     }
 
     /// Whether a message is being transmitted from this region.
-    pub(in crate::world) fn leaves_from(&self, region: Region) -> bool {
-        let leaves = |transfer: &Transfer| !transfer.is_receive && transfer.holder == Holder::Carrier;
+    pub(in crate::world) fn is_sending_from(&self, region: Region) -> bool {
+        let leaves = |transfer: &Transfer| !transfer.is_receive && transfer.holder == TransferHolder::Carrier;
         let from = |transfer: &Transfer| transfer.place.is_some_and(|place| place.bytes > 0 && place.region == region);
         self.entries.iter().flatten().any(|transfer| leaves(transfer) && from(transfer))
     }
@@ -87,14 +87,14 @@ impl Transfers {
     }
 
     /// The send with this key to this rank.
-    pub(in crate::world) fn sent(&self, to: PeerId, key: StepKey) -> Option<u32> {
+    pub(in crate::world) fn find_send(&self, to: PeerId, key: StepKey) -> Option<u32> {
         let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
         (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
     }
 
     /// Whether a transfer of a context waits for this rank to send, to grant or to fetch.
     pub(in crate::world) fn waits_for(&self, peer: PeerId, context: u32) -> bool {
-        let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != Holder::Carrier;
+        let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != TransferHolder::Carrier;
         let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
         live.filter(|transfer| transfer.peer == peer && context_of(transfer.key) == context).any(waits)
     }

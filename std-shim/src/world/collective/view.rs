@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::CollectiveError;
-use super::partition::BLOCK_MOST;
-use super::strided::Strided;
+use super::pack::StridedBytes;
+use super::partition::BLOCK_MAX;
 use crate::world::Buffer;
 
 /// A strided layout: `rows` rows of `row` elements that begin `stride` elements apart, as `MPI_Type_vector` describes
@@ -41,12 +41,12 @@ impl Vector {
     fn spans<T>(self, count: usize, given: usize) -> Result<(usize, usize), CollectiveError> {
         let elements = count.saturating_mul(self.rows).saturating_mul(self.row);
         let Some(last) = count.checked_sub(1).filter(|_| elements != 0) else { return Ok((0, 0)) };
-        let needed = last.saturating_mul(self.extent).saturating_add(self.one());
+        let needed = last.saturating_mul(self.extent).saturating_add(self.length());
         if needed > given {
             return Err(CollectiveError::Length { needed, given });
         }
         // The same elements may be named repeatedly.
-        let is_repeated = elements > needed && elements.saturating_mul(size_of::<T>()) > BLOCK_MOST;
+        let is_repeated = elements > needed && elements.saturating_mul(size_of::<T>()) > BLOCK_MAX;
         if is_repeated || elements > isize::MAX as usize {
             return Err(CollectiveError::TooLong);
         }
@@ -54,7 +54,7 @@ impl Vector {
     }
 
     /// Elements from the beginning of a vector to its end.
-    const fn one(self) -> usize {
+    const fn length(self) -> usize {
         Self::new(self.rows, self.row, self.stride).extent
     }
 
@@ -62,7 +62,7 @@ impl Vector {
     fn is_disjoint(self, count: usize) -> bool {
         let Self { rows, row, stride, extent } = self;
         let has_rows_apart = rows == 1 || stride >= row;
-        let is_behind = count == 1 || extent >= self.one();
+        let is_behind = count == 1 || extent >= self.length();
         let is_within = extent >= row && stride >= (count - 1).saturating_mul(extent).saturating_add(row);
         // Of two rows r apart, in vectors v apart, one begins within the other if `v · extent` and `r · stride` differ
         // by less than a row.
@@ -74,7 +74,7 @@ impl Vector {
                 .all(|r| *r >= rows || apart.abs_diff(r.saturating_mul(stride)) >= row)
         };
         // More distant ones begin after the last row.
-        let near = self.one().checked_div(extent).unwrap_or(1).saturating_add(1).min(count);
+        let near = self.length().checked_div(extent).unwrap_or(1).saturating_add(1).min(count);
         has_rows_apart && (is_behind || is_within || (1..near).all(is_clear))
     }
 
@@ -113,7 +113,7 @@ impl<'b, T> View<'b, T> {
 
 impl<'b, T: IntoBytes + Immutable> View<'b, T> {
     /// The bytes, with the gaps between them.
-    pub(super) fn bytes(&self) -> (&'b [u8], Option<Strided>) {
+    pub(super) fn bytes(&self) -> (&'b [u8], Option<StridedBytes>) {
         (self.data.as_bytes(), strided::<T>(self.elements, self.vector))
     }
 }
@@ -159,16 +159,17 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
     }
 
     /// The bytes, with the gaps between them.
-    pub(super) fn bytes(self) -> (&'b mut [u8], Option<Strided>) {
+    pub(super) fn bytes(self) -> (&'b mut [u8], Option<StridedBytes>) {
         (self.data.as_mut_bytes(), strided::<T>(self.elements, self.vector))
     }
 }
 
-fn strided<T>(elements: usize, vector: Option<Vector>) -> Option<Strided> {
+fn strided<T>(elements: usize, vector: Option<Vector>) -> Option<StridedBytes> {
     let bytes = |elements: usize| elements.saturating_mul(size_of::<T>());
     let Vector { rows, row, stride, extent } = vector.filter(|_| size_of::<T>() != 0)?;
-    let vector = unisono_core::schedule::StridedVector { row: bytes(row), rows, stride: bytes(stride), extent: bytes(extent) };
-    Some(Strided { vector, bytes: bytes(elements) })
+    let vector =
+        unisono_core::schedule::StridedVector { row: bytes(row), rows, stride: bytes(stride), extent: bytes(extent) };
+    Some(StridedBytes { vector, bytes: bytes(elements) })
 }
 
 impl<T> Default for View<'_, T> {

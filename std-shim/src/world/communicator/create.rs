@@ -9,12 +9,12 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
+use crate::world::collective::communicator_slots::CommunicatorSlot;
 use crate::world::collective::context::{CONTEXTS, WINDOW};
-use crate::world::collective::rooms::Room;
 use crate::world::collective::schedule::mix;
 use crate::world::collective::{CollectiveError, UserOperation};
 use crate::world::group::Group;
-use crate::world::process::named;
+use crate::world::process::message_context;
 use unisono_bootstrap::Rank;
 
 /// No rank.
@@ -43,35 +43,35 @@ pub enum CreateError {
 /// A member's proposal, or the combination of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct Terms {
+struct Proposal {
     free: [u64; WINDOW as usize / 64],
     /// 1: no member withholds contexts for another communicator that is being made.
-    is_whole: u64,
+    is_exclusive: u64,
     /// 1: every member shares memory with all ranks of its node.
     shares_node: u64,
     generation: u64,
     /// Communicator slots of the nodes' memory that are free.
-    rooms: u64,
+    slots: u64,
     settings: u64,
     /// The rank whose settings these are.
-    whose: u64,
+    proposer: u64,
     /// The first rank whose settings differ.
     differs: u64,
 }
 
-impl Terms {
+impl Proposal {
     /// Combines two proposals; associative and commutative.
-    fn with(&self, other: &Self) -> Self {
-        let (first, second) = if self.whose <= other.whose { (self, other) } else { (other, self) };
+    fn combine(&self, other: &Self) -> Self {
+        let (first, second) = if self.proposer <= other.proposer { (self, other) } else { (other, self) };
         let mut both = *first;
         both.free.iter_mut().zip(second.free).for_each(|(word, other)| *word &= other);
-        both.is_whole &= second.is_whole;
+        both.is_exclusive &= second.is_exclusive;
         both.shares_node &= second.shares_node;
-        both.rooms &= second.rooms;
+        both.slots &= second.slots;
         both.generation = first.generation.max(second.generation);
         both.differs = first.differs.min(second.differs);
         if first.settings != second.settings {
-            both.differs = both.differs.min(second.whose);
+            both.differs = both.differs.min(second.proposer);
         }
         both
     }
@@ -84,29 +84,29 @@ impl Terms {
 
 /// The context, and what belongs to it, that all members have agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct Agreed {
+pub(in crate::world) struct AgreedContext {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
     pub(in crate::world) shares_node: bool,
     /// A slot of the node's memory, for groups whose members share one.
-    pub(in crate::world) room: Option<Room>,
+    pub(in crate::world) slot: Option<CommunicatorSlot>,
 }
 
 /// The first slot that is free everywhere.
-pub(super) fn first_room(rooms: u64, generation: u32) -> Option<Room> {
+pub(super) fn first_slot(rooms: u64, generation: u32) -> Option<CommunicatorSlot> {
     let number = rooms.trailing_zeros();
-    (number < u64::BITS).then_some(Room { number, generation })
+    (number < u64::BITS).then_some(CommunicatorSlot { number, generation })
 }
 
 /// A context that is reserved in this process while the communicator is being made.
-struct Reserved<'c> {
-    agreed: Agreed,
+struct ReservedContext<'c> {
+    agreed: AgreedContext,
     parent: &'c Communicator,
     /// Whether the other members know that this rank is not a member of the new communicator.
     is_known: bool,
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for ReservedContext<'_> {
     fn drop(&mut self) {
         self.parent.shared.lock().unreserve(&self.agreed, &self.parent.members, self.is_known);
     }
@@ -180,9 +180,9 @@ impl Communicator {
     }
 
     /// Agrees with all members on a context that is free everywhere.
-    fn agree_on_context(&self) -> Result<Reserved<'_>, CreateError> {
+    fn agree_on_context(&self) -> Result<ReservedContext<'_>, CreateError> {
         // A call that does not start here fails at all other members, too: no offer is lost.
-        match &self.on_node {
+        match &self.intra_node {
             Some(on_node) => on_node.may_begin(self)?,
             None => self.may_begin()?,
         }
@@ -192,17 +192,17 @@ impl Communicator {
             let offered = process.collectives.offer_contexts(self.context, first);
             let (settings, shares_node) = (process.settings, process.shares_its_node());
             drop(process);
-            let mut terms = [Terms {
+            let mut terms = [Proposal {
                 free: offered.free,
-                is_whole: offered.is_whole.into(),
+                is_exclusive: offered.is_exclusive.into(),
                 shares_node: shares_node.into(),
                 generation: offered.generation.into(),
-                rooms: offered.rooms,
+                slots: offered.slots,
                 settings,
-                whose: self.rank.0.into(),
+                proposer: self.rank.0.into(),
                 differs: NOBODY,
             }];
-            let operation = UserOperation::commutative(Terms::with);
+            let operation = UserOperation::commutative(Proposal::combine);
             let reduced = if self.size == 1 { Ok(()) } else { self.all_reduce_in_place(&mut terms, operation) };
             let [terms] = terms;
             let found = match reduced {
@@ -210,24 +210,24 @@ impl Communicator {
                 Ok(()) if terms.differs != NOBODY => Some(Err(CreateError::Differs(Rank(terms.differs as u32)))),
                 Ok(()) => terms.lowest_free().map(|free| Ok(first + free)),
             };
-            let is_whole = terms.is_whole != 0;
+            let is_whole = terms.is_exclusive != 0;
             let is_last = is_whole && first + WINDOW >= CONTEXTS;
             let found = found.or_else(|| is_last.then_some(Err(CreateError::NoContext)));
             let mut process = self.shared.lock();
             if let Some(found) = found {
                 let agreed = found.map(|context| {
                     let generation = terms.generation as u32;
-                    let room = first_room(terms.rooms, generation);
-                    let agreed = Agreed { context, generation, shares_node: terms.shares_node != 0, room };
+                    let room = first_slot(terms.slots, generation);
+                    let agreed = AgreedContext { context, generation, shares_node: terms.shares_node != 0, slot: room };
                     process.reserve(&agreed);
                     agreed
                 });
                 let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
-                process.collectives.take_back(self.context, &offered, true, is_made);
+                process.collectives.withdraw_offer(self.context, &offered, true, is_made);
                 drop(process);
-                return agreed.map(|agreed| Reserved { agreed, parent: self, is_known: false });
+                return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
             }
-            process.collectives.take_back(self.context, &offered, false, true);
+            process.collectives.withdraw_offer(self.context, &offered, false, true);
             drop(process);
             if is_whole {
                 first += WINDOW;
@@ -236,29 +236,29 @@ impl Communicator {
     }
 
     /// Opens a communicator of these ranks, if this one is among them.
-    fn open_for(&self, reserved: &Reserved<'_>, members: Group) -> Option<Self> {
+    fn open_for(&self, reserved: &ReservedContext<'_>, members: Group) -> Option<Self> {
         let rank = self.members.world_rank(self.rank).and_then(|own| members.number(own))?;
         Some(self.open(reserved.agreed, members, rank))
     }
 
-    pub(super) fn open(&self, agreed: Agreed, members: Group, rank: Rank) -> Self {
-        let Agreed { context, generation, shares_node, room } = agreed;
+    pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
+        let AgreedContext { context, generation, shares_node, slot: room } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
-        let on_node = room.and_then(|room| process.open_room(context, room, rank));
-        process.heed_early(context);
+        let on_node = room.and_then(|room| process.open_slot(context, room, rank));
+        process.apply_early_revocation(context);
         drop(process);
         tracing::debug!(context, in_room = on_node.is_some(), "communicator");
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
         Self {
             shared,
             node,
-            on_node,
+            intra_node: on_node,
             context,
-            named: named(context, generation),
+            message_context: message_context(context, generation),
             members,
-            rounds: AtomicU32::new(0),
+            agreement_rounds: AtomicU32::new(0),
             rank,
             size,
         }
@@ -275,28 +275,37 @@ fn digest(group: &Group) -> u64 {
 mod tests {
     use super::*;
 
-    fn terms(rank: u64, free: u64, settings: u64) -> Terms {
+    fn terms(rank: u64, free: u64, settings: u64) -> Proposal {
         let mut all = [0; WINDOW as usize / 64];
         all[1] = free;
         let (is_whole, shares_node, generation, rooms) = (1, u64::from(rank != 2), 10 - rank, 0b1010 | 1 << rank);
-        Terms { free: all, is_whole, shares_node, generation, rooms, settings, whose: rank, differs: NOBODY }
+        Proposal {
+            free: all,
+            is_exclusive: is_whole,
+            shares_node,
+            generation,
+            slots: rooms,
+            settings,
+            proposer: rank,
+            differs: NOBODY,
+        }
     }
 
     #[test]
     fn terms_are_agreed_on_in_any_order() {
         let [a, b, c] = [terms(0, 0b1110, 7), terms(1, 0b0110, 7), terms(2, 0b1100, 7)];
-        let all = a.with(&b).with(&c);
+        let all = a.combine(&b).combine(&c);
         assert_eq!((all.lowest_free(), all.shares_node, all.generation, all.differs), (Some(66), 0, 10, NOBODY));
-        assert_eq!(first_room(all.rooms, 10), Some(Room { number: 1, generation: 10 }));
-        assert_eq!(first_room(0, 10), None);
-        assert_eq!(all, c.with(&b.with(&a)));
-        assert_eq!(a.with(&terms(3, 1, 7)).lowest_free(), None);
+        assert_eq!(first_slot(all.slots, 10), Some(CommunicatorSlot { number: 1, generation: 10 }));
+        assert_eq!(first_slot(0, 10), None);
+        assert_eq!(all, c.combine(&b.combine(&a)));
+        assert_eq!(a.combine(&terms(3, 1, 7)).lowest_free(), None);
     }
 
     #[test]
     fn who_was_started_otherwise_is_named() {
         let [a, b, c] = [terms(0, 1, 7), terms(1, 1, 8), terms(2, 1, 7)];
-        for all in [a.with(&b).with(&c), c.with(&a).with(&b), b.with(&c.with(&a))] {
+        for all in [a.combine(&b).combine(&c), c.combine(&a).combine(&b), b.combine(&c.combine(&a))] {
             assert_eq!(all.differs, 1);
         }
     }

@@ -7,19 +7,19 @@
 
 use core::sync::atomic::Ordering;
 
-use super::create::{Agreed, first_room};
+use super::create::{AgreedContext, first_slot};
 use super::{Communicator, Failure};
 use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::group::Group;
-use crate::world::progress::Awaits;
-use crate::world::watchdog::Doing;
+use crate::world::progress::WaitFor;
+use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::{Ballot, Name, Rank, Ranks, Verdict, WORDS_MAX};
 
 /// Words of a window of contexts.
-const FREE: usize = WINDOW as usize / 64;
-const _: () = assert!(FREE < WORDS_MAX);
+const FREE_WORDS: usize = WINDOW as usize / 64;
+const _: () = assert!(FREE_WORDS < WORDS_MAX);
 /// Bit offset of the free slots in the word that follows them.
-const ROOMS_AT: u32 = 8;
+const SLOTS_SHIFT: u32 = 8;
 
 /// Why the members could not agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ impl Communicator {
     /// so that all live members receive it if one does. An operation that has already matched its message completes by
     /// itself.
     pub fn revoke(&self) {
-        self.shared.change(|process| process.give_up_context(self.context));
+        self.shared.with_process(|process| process.revoke_and_transmit(self.context));
     }
 
     /// Whether a member has revoked this communicator, to the knowledge of this rank.
@@ -68,7 +68,7 @@ impl Communicator {
     /// agreement.
     pub fn failed(&self) -> Group {
         let process = self.shared.lock();
-        let (dead, lost) = (&process.collectives.dead, &process.collectives.contexts.lost);
+        let (dead, lost) = (&process.collectives.failed, &process.collectives.contexts.agreed_failed);
         let is_dead = |rank: &Rank| dead.contains(&(*rank).into()) || lost.contains(rank);
         Group::of(self.members.iter().filter(is_dead).collect())
     }
@@ -80,7 +80,7 @@ impl Communicator {
     /// # Errors
     /// [`AgreeError`].
     pub fn agree(&self, flags: u64) -> Result<Agreement, AgreeError> {
-        let (verdict, failed) = self.decide(vec![flags], 0)?;
+        let (verdict, failed) = self.vote(vec![flags], 0)?;
         Ok(Agreement { flags: verdict.words.first().copied().unwrap_or(flags), failed })
     }
 
@@ -97,11 +97,11 @@ impl Communicator {
             let offered = process.collectives.offer_contexts(self.context, first);
             let shares_node = process.shares_its_node();
             drop(process);
-            let flags = u64::from(offered.is_whole) | u64::from(shares_node) << 1 | offered.rooms << ROOMS_AT;
+            let flags = u64::from(offered.is_exclusive) | u64::from(shares_node) << 1 | offered.slots << SLOTS_SHIFT;
             let words = offered.free.into_iter().chain([flags]).collect();
-            let decided = self.decide(words, offered.generation);
+            let decided = self.vote(words, offered.generation);
             let found = decided.map(|(Verdict { words, most, .. }, failed)| {
-                let (free, flags) = words.split_at_checked(FREE).unwrap_or_default();
+                let (free, flags) = words.split_at_checked(FREE_WORDS).unwrap_or_default();
                 let (flags, mut windows) = (flags.first().copied().unwrap_or(0), (0_u32..).step_by(64).zip(free));
                 let free = windows.find(|(_, word)| **word != 0).map(|(at, word)| first + at + word.trailing_zeros());
                 (free, flags, most, failed)
@@ -110,11 +110,11 @@ impl Communicator {
             let is_made = found.is_ok();
             let is_over = !matches!(&found, Ok((None, flags, ..)) if flags & 1 == 0 || first + WINDOW < CONTEXTS);
             let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
-                let (generation, room) = (*generation, first_room(flags >> ROOMS_AT, *generation));
-                Some(Agreed { context: (*context)?, generation, shares_node: flags & 2 != 0, room })
+                let (generation, room) = (*generation, first_slot(flags >> SLOTS_SHIFT, *generation));
+                Some(AgreedContext { context: (*context)?, generation, shares_node: flags & 2 != 0, slot: room })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
-            process.collectives.take_back(self.context, &offered, is_over, is_made);
+            process.collectives.withdraw_offer(self.context, &offered, is_over, is_made);
             drop(process);
             let (_, flags, _, failed) = found?;
             if let Some(agreed) = agreed {
@@ -137,15 +137,15 @@ impl Communicator {
     }
 
     /// Votes, and waits for the decision. Returns it and the failed members.
-    fn decide(&self, words: Vec<u64>, most: u32) -> Result<(Verdict, Group), AgreeError> {
-        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+    fn vote(&self, words: Vec<u64>, most: u32) -> Result<(Verdict, Group), AgreeError> {
+        let round = self.agreement_rounds.fetch_add(1, Ordering::Relaxed);
         let sorted = |group: &Group| {
             let mut ranks: Vec<Rank> = group.iter().collect();
             ranks.sort_unstable();
             Ranks::new(ranks).ok_or(AgreeError::Scattered)
         };
         let (members, failed) = (sorted(&self.members)?, sorted(&self.failed())?);
-        let generation = self.named.0 >> 16;
+        let generation = self.message_context.0 >> 16;
         let first = self.members.world_rank(Rank(0)).unwrap_or(Rank(0));
         let name = Name { first, context: self.context, generation, round };
         let mut process = self.shared.lock();
@@ -155,9 +155,9 @@ impl Communicator {
         let membership = process.membership.as_mut().ok_or(AgreeError::NoServer)?;
         membership.vote(Ballot { name, members, failed, most, words });
         drop(process);
-        let what = Doing::Agreement { communicator: self.context };
-        let verdict = self.shared.until_told(Awaits::Bell, what, |process| {
-            process.hear();
+        let what = BlockedOn::Agreement { communicator: self.context };
+        let verdict = self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
+            process.poll_events();
             if let Some(failure) = process.aborted {
                 return Some(Err(AgreeError::Ended(failure)));
             }
@@ -166,7 +166,7 @@ impl Communicator {
         })?;
         let mut process = self.shared.lock();
         let dead: Vec<Rank> = verdict.failed.below(process.size).collect();
-        process.collectives.contexts.lost.extend(&dead);
+        process.collectives.contexts.agreed_failed.extend(&dead);
         drop(process);
         let failed = Group::of(self.members.iter().filter(|rank| dead.binary_search(rank).is_ok()).collect());
         Ok((verdict, failed))

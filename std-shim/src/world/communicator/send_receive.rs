@@ -6,17 +6,17 @@ use unisono_core::message::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::store::Kept;
-use crate::world::mailbox::Wanted;
-use crate::world::process::Posting;
-use crate::world::progress::{Leaves, Started};
+use crate::world::collective::scratch_pool::ScratchBlock;
+use crate::world::matching_store::ReceiveTarget;
+use crate::world::process::SendArgs;
+use crate::world::progress::{Flush, RequestHandle};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
 
 /// A copy of a buffer that is sent while a receive overwrites it.
-struct Copied<'c> {
+struct SendCopy<'c> {
     communicator: &'c Communicator,
-    kept: Kept,
+    block: ScratchBlock,
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -52,8 +52,8 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         receive_tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
-        let posting = self.posting(to, send_tag, Mode::Standard, Leaves::AtOnce)?;
-        let wanted = self.wanted(source.into(), receive_tag.into())?;
+        let posting = self.send_args(to, send_tag, Mode::Standard, Flush::Now)?;
+        let wanted = self.receive_target(source.into(), receive_tag.into())?;
         self.exchange(data.as_bytes(), &posting, into.as_mut_bytes(), wanted)
     }
 
@@ -72,27 +72,34 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         receive_tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
-        let posting = self.posting(to, send_tag, Mode::Standard, Leaves::AtOnce)?;
-        let wanted = self.wanted(source.into(), receive_tag.into())?;
+        let posting = self.send_args(to, send_tag, Mode::Standard, Flush::Now)?;
+        let wanted = self.receive_target(source.into(), receive_tag.into())?;
         let data = data.as_mut_bytes();
-        let copied = Copied::of(self, data)?;
+        let copied = SendCopy::of(self, data)?;
         self.exchange(copied.bytes(), &posting, data, wanted)
     }
 
-    fn exchange(&self, data: &[u8], posting: &Posting, into: &mut [u8], wanted: Wanted) -> Result<Status, Failure> {
+    fn exchange(
+        &self,
+        data: &[u8],
+        posting: &SendArgs,
+        into: &mut [u8],
+        wanted: ReceiveTarget,
+    ) -> Result<Status, Failure> {
         let receive = self.start_receive(into, wanted, |_, started| started)?;
         match self.start_send(data, posting, |_, started| started) {
             Ok(None) => self.wait(receive),
             Ok(Some(send)) => self.wait_for_both(receive, send),
-            Err(failure) => self.take_back(receive, failure),
+            Err(failure) => self.cancel_receive(receive, failure),
         }
     }
 
     /// Waits for either the send or the receive, then for the other one alone, so that hang reports and liveness checks
     /// no longer concern the one that has ended.
-    fn wait_for_both(&self, receive: Started, send: Started) -> Result<Status, Failure> {
+    fn wait_for_both(&self, receive: RequestHandle, send: RequestHandle) -> Result<Status, Failure> {
         let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], |process| {
-            let mut take = |started| process.take_ended(started).map(|ended| self.ended_while(process, started, ended));
+            let mut take =
+                |started| process.take_ended(started).map(|ended| self.request_result_locked(process, started, ended));
             match take(&send) {
                 Some(sent) => Some((true, sent)),
                 None => take(&receive).map(|received| (false, received)),
@@ -100,7 +107,7 @@ impl Communicator {
         });
         match (is_sent, ended) {
             (true, Ok(_)) => self.wait(receive),
-            (true, Err(failure)) => self.take_back(receive, failure),
+            (true, Err(failure)) => self.cancel_receive(receive, failure),
             (false, received) => {
                 let sent = self.wait(send);
                 received.and_then(|status| sent.map(|_| status))
@@ -109,7 +116,7 @@ impl Communicator {
     }
 
     /// Cancels the receive of an exchange whose send has failed.
-    fn take_back(&self, receive: Started, failure: Failure) -> Result<Status, Failure> {
+    fn cancel_receive(&self, receive: RequestHandle, failure: Failure) -> Result<Status, Failure> {
         let cancelled = self.shared.lock().cancel(receive.request, receive.region);
         if !cancelled {
             // It has matched its message: its buffer is in use until that has arrived.
@@ -119,13 +126,13 @@ impl Communicator {
     }
 }
 
-impl<'c> Copied<'c> {
+impl<'c> SendCopy<'c> {
     fn of(communicator: &'c Communicator, data: &[u8]) -> Result<Self, Failure> {
-        let copy = communicator.shared.lock().take_copy(data.len());
-        let (kept, start) = copy.ok_or(Failure::Refused)?;
+        let copy = communicator.shared.lock().allocate_copy(data.len());
+        let (kept, start) = copy.ok_or(Failure::ResourceExhausted)?;
         // SAFETY: so many bytes were taken, and nobody else knows where they lie.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
-        Ok(Self { communicator, kept, start, bytes: data.len() })
+        Ok(Self { communicator, block: kept, start, bytes: data.len() })
     }
 
     const fn bytes(&self) -> &[u8] {
@@ -134,8 +141,8 @@ impl<'c> Copied<'c> {
     }
 }
 
-impl Drop for Copied<'_> {
+impl Drop for SendCopy<'_> {
     fn drop(&mut self) {
-        self.communicator.shared.lock().give_back_copy(self.kept);
+        self.communicator.shared.lock().free_copy(self.block);
     }
 }

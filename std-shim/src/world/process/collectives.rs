@@ -2,20 +2,20 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::{FailureCause, CollectiveSpec, Poll};
+use unisono_core::collective::{CollectiveSpec, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_core::schedule::Executor;
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
-use super::retire::{PATIENCE, Word};
+use super::shutdown::{ASK_AFTER, StatusMessage};
 use crate::world::collective::CollectiveError;
-use crate::world::collective::context::EVERY;
+use crate::world::collective::active_collective::{ActiveCollective, Reducer};
+use crate::world::collective::context::ALL_CONTEXTS;
 use crate::world::collective::partition::Shape;
-use crate::world::collective::running::{Combine, Running};
+use crate::world::collective::progress_table::{PeerFault, StatusEvent};
 use crate::world::collective::schedule::{layout, mix};
-use crate::world::collective::table::{Blame, Leaving};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
@@ -25,7 +25,7 @@ pub(in crate::world) struct Outcome {
     /// The payload of the user's reduction function's panic, if it panicked.
     pub(in crate::world) panic: Option<Panic>,
     /// That function, once it is no longer needed: dropping it runs user code, which must not run under the lock.
-    _combine: Option<Combine>,
+    _combine: Option<Reducer>,
 }
 
 /// The payload of a panic.
@@ -57,89 +57,89 @@ impl Process {
         shape: Shape,
         (input, inward): (NonNull<u8>, usize),
         (output, outward): (NonNull<u8>, usize),
-        combine: &mut Option<Combine>,
+        combine: &mut Option<Reducer>,
     ) -> Result<u32, CollectiveError> {
         self.may_begin(context)?;
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
-        let (generation, [far, near]) = (of.generation, &mut self.collectives.choices);
-        let choices = if of.is_near { near } else { far };
+        let (generation, [remote, intra_node]) = (of.generation, &mut self.collectives.schedules);
+        let choices = if of.is_intra_node { intra_node } else { remote };
         let prepared = choices.schedule(plan, shape.tables.is_some())?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
-        let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_alone(context)) };
+        let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_locally(context)) };
         // SAFETY: the caller promises that both buffers stay valid until the collective has ended or is released, which
         // revokes the regions, and how they are used until then.
         let lent = unsafe { self.regions.get_mut().register_both((input, inward), (output, outward)) };
-        let Ok([input, output]) = lent else { return Err(self.fail_alone(context)) };
+        let Ok([input, output]) = lent else { return Err(self.fail_locally(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),
-            bytes => self.collectives.store.try_take(bytes, self.regions.get_mut()).map(Some),
+            bytes => self.collectives.scratch.try_allocate(bytes, self.regions.get_mut()).map(Some),
         };
         let Some(scratch) = scratch else {
-            [input, output].into_iter().for_each(|lent| self.return_lent(lent));
-            return Err(self.fail_alone(context));
+            [input, output].into_iter().for_each(|lent| self.unregister(lent));
+            return Err(self.fail_locally(context));
         };
         let id = CollectiveId { context, sequence: 0 };
-        Ok(self.collectives.insert(Running {
+        Ok(self.collectives.insert(ActiveCollective {
             executor: Executor::new(id, prepared),
             layout,
             _tables: shape.tables,
             input,
             output,
             scratch,
-            combine: combine.take().unwrap_or_else(|| Box::new(NoReduction)),
+            reducer: combine.take().unwrap_or_else(|| Box::new(NoReduction)),
             context: id.context << 16 | mix(digest, generation) >> 16,
             since: 0,
-            waited: None,
-            is_listed: false,
-            passed: None,
-            is_kept,
+            waited_since: None,
+            is_queued: false,
+            call_record: None,
+            is_persistent: is_kept,
             ended: Some(Ok(())),
             panic: None,
         }))
     }
 
     /// This rank cannot start a collective that others may have started: the context fails, and they are notified.
-    fn fail_alone(&mut self, context: u32) -> CollectiveError {
+    fn fail_locally(&mut self, context: u32) -> CollectiveError {
         self.fail_with(context, CollectiveError::TooLong);
         CollectiveError::TooLong
     }
 
     /// Starts a prepared collective that is not under way, and transmits its first messages.
     pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
-        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
-        let context = running.map_or(EVERY, |running| running.executor.id().context);
+        let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);
+        let context = running.map_or(ALL_CONTEXTS, |running| running.executor.id().context);
         self.may_begin(context)?;
         let now = self.now();
         self.collectives.start(now, collective);
-        self.follow_collectives();
+        self.poll_collectives();
         Ok(())
     }
 
     /// Records the call that this rank published in the collective area for members that expect another transport.
-    pub(in crate::world) fn note_passed(&mut self, collective: u32, passed: Option<CallRecord>) {
+    pub(in crate::world) fn record_call(&mut self, collective: u32, passed: Option<CallRecord>) {
         if let Some(running) = self.collectives.get_mut(collective) {
-            running.passed = passed;
+            running.call_record = passed;
         }
     }
 
     /// Compares late collectives with the calls that other members published in shared memory, and reports members that
     /// call something else.
-    pub(super) fn look_for_others(&mut self, now: u64) {
-        let Some(segment) = self.near.as_ref().map(|near| near.node.segment()) else { return };
-        let running = self.collectives.running.iter().flatten();
-        let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.since) >= PATIENCE);
+    pub(super) fn detect_divergence(&mut self, now: u64) {
+        let Some(segment) = self.shm.as_ref().map(|shm| shm.node.segment()) else { return };
+        let running = self.collectives.active.iter().flatten();
+        let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.since) >= ASK_AFTER);
         let others: Vec<(u32, Rank)> = late
             .filter_map(|running| {
-                let (passed, context) = (running.passed?, running.executor.id().context);
+                let (passed, context) = (running.call_record?, running.executor.id().context);
                 let of = self.collectives.contexts.get(context)?;
                 let own = of.members.number(self.rank)?;
-                let other = passed.contradicting_rank(segment, of.boards.as_ref()?, Member(own.0))?;
+                let other = passed.contradicting_rank(segment, of.areas.as_ref()?, Member(own.0))?;
                 Some((context, of.members.world_rank(Rank(other.0))?))
             })
             .collect();
         for (context, rank) in others {
-            self.collectives.blame(rank.into(), context, FailureCause::Disagrees);
+            self.collectives.report_fault(rank.into(), context, FailureCause::Disagrees);
         }
     }
 
@@ -154,40 +154,41 @@ impl Process {
     /// Releases a persistent collective that is not under way. Returns what is left of it, to be dropped outside the
     /// lock.
     pub(in crate::world) fn release_collective(&mut self, collective: u32) -> Option<Outcome> {
-        let place = self.collectives.running.get_mut(collective as usize)?;
-        let is_idle = |running: &mut Running| running.is_kept && running.ended.is_some();
-        let Running { input, output, scratch, combine, panic, .. } = place.take_if(is_idle)?;
-        [input, output].into_iter().for_each(|lent| self.return_lent(lent));
+        let place = self.collectives.active.get_mut(collective as usize)?;
+        let is_idle = |running: &mut ActiveCollective| running.is_persistent && running.ended.is_some();
+        let ActiveCollective { input, output, scratch, reducer: combine, panic, .. } = place.take_if(is_idle)?;
+        [input, output].into_iter().for_each(|region| self.unregister(region));
         if let Some(kept) = scratch {
-            self.collectives.store.give_back(kept, self.regions.get_mut());
+            self.collectives.scratch.release(kept, self.regions.get_mut());
         }
         Some(Outcome { result: Ok(()), panic, _combine: Some(combine) })
     }
 
     /// Returns whether and how a collective has ended, and frees its index unless it ended well and is persistent.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
-        let now = self.latest;
-        let place = self.collectives.running.get_mut(collective as usize)?;
+        let now = self.last_now;
+        let place = self.collectives.active.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
-            running.waited.get_or_insert(now);
+            running.waited_since.get_or_insert(now);
         }
-        if let Some(running) = place.as_mut().filter(|running| running.is_kept) {
+        if let Some(running) = place.as_mut().filter(|running| running.is_persistent) {
             return running.ended.map(|result| Outcome { result, panic: None, _combine: None });
         }
-        let Running { ended, panic, combine, .. } = place.take_if(|running| running.ended.is_some())?;
+        let ActiveCollective { ended, panic, reducer: combine, .. } =
+            place.take_if(|running| running.ended.is_some())?;
         Some(Outcome { result: ended?, panic, _combine: Some(combine) })
     }
 
     /// Whether a collective has ended.
     pub(in crate::world) fn has_ended(&self, collective: u32) -> bool {
-        let running = self.collectives.running.get(collective as usize).and_then(Option::as_ref);
+        let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);
         running.is_none_or(|running| running.ended.is_some())
     }
 
     /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
-        if !self.collectives.has_news && self.requests.moved.is_empty() {
+        if !self.collectives.has_work && self.requests.finished_transfers.is_empty() {
             return false;
         }
         self.advance_collectives(now)
@@ -195,8 +196,8 @@ impl Process {
 
     fn advance_collectives(&mut self, now: u64) -> bool {
         let mut moved = false;
-        self.collectives.has_news = false;
-        if self.collectives.has_waste {
+        self.collectives.has_work = false;
+        if self.collectives.has_discardable {
             // Discards messages that arrived since for contexts that have failed.
             self.collectives.discard();
         }
@@ -204,31 +205,31 @@ impl Process {
             self.post(now, outgoing);
         }
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
-            self.carry_out(now, collective, step, operation);
+            self.start_step(now, collective, step, operation);
         }
-        self.answer(now);
+        self.answer_questions(now);
         loop {
-            if let Some((asker, context)) = self.collectives.asking.pop() {
+            if let Some((asker, context)) = self.collectives.status_requests.pop() {
                 self.handle_ask(now, asker, context);
-            } else if let Some(blame) = self.collectives.blames.pop() {
-                self.condemn(now, blame);
-            } else if let Some((message, result)) = self.requests.moved.pop_front() {
+            } else if let Some(blame) = self.collectives.faults.pop() {
+                self.handle_fault(now, blame);
+            } else if let Some((message, result)) = self.requests.finished_transfers.pop_front() {
                 self.end_transfer(now, message, result);
             } else if let Some(collective) = self.collectives.ready.pop_front() {
                 self.advance(now, collective);
-            } else if let Some(action) = self.collectives.steps.poll_action() {
-                self.act(now, action);
-            } else if let Some(leaving) = self.collectives.leaving.pop_front() {
-                self.handle_leaving(now, leaving);
+            } else if let Some(action) = self.collectives.transport.poll_action() {
+                self.handle_action(now, action);
+            } else if let Some(leaving) = self.collectives.status_events.pop_front() {
+                self.handle_status(now, leaving);
             } else {
                 break;
             }
             moved = true;
         }
-        for (user, placement, key) in core::mem::take(&mut self.collectives.granted) {
+        for (user, placement, key) in core::mem::take(&mut self.collectives.granted_sends) {
             self.place_message(now, user, placement, key);
         }
-        for (to, user, key) in core::mem::take(&mut self.collectives.grants) {
+        for (to, user, key) in core::mem::take(&mut self.collectives.pending_grants) {
             self.grant_message(now, to, user, key);
         }
         moved
@@ -238,7 +239,7 @@ impl Process {
     fn advance(&mut self, now: u64, collective: u32) {
         loop {
             let Some(running) = self.collectives.get_mut(collective) else { return };
-            running.is_listed = false;
+            running.is_queued = false;
             if running.ended.is_some() {
                 return;
             }
@@ -248,7 +249,7 @@ impl Process {
                 return self.fail_context(now, context, FailureCause::Missing, self.rank);
             }
             match turn {
-                Ok(Poll::Request(step, operation)) => self.carry_out(now, collective, step, operation),
+                Ok(Poll::Request(step, operation)) => self.start_step(now, collective, step, operation),
                 Ok(Poll::Pending) => return,
                 Ok(Poll::Complete) => return self.end_collective(collective, Ok(())),
                 Ok(Poll::Failed(failure)) => {
@@ -269,33 +270,33 @@ impl Process {
             return;
         }
         running.ended = Some(result);
-        if running.is_kept && result.is_ok() {
-            return self.requests.note_finished();
+        if running.is_persistent && result.is_ok() {
+            return self.requests.record_finished();
         }
-        running.is_kept = false;
+        running.is_persistent = false;
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
         let regions = self.regions.get_mut();
         let transfers = &self.collectives.transfers;
-        for lent in [input, output] {
-            self.device.settle(regions, lent);
+        for region in [input, output] {
+            self.device.wait_for_completions(regions, region);
             // Only a failed collective can still have a message in transmission.
-            if result.is_err() && transfers.leaves_from(lent) {
-                regions.keep(lent);
+            if result.is_err() && transfers.is_sending_from(region) {
+                regions.keep(region);
             } else {
-                regions.revoke(lent);
+                regions.revoke(region);
             }
         }
         match scratch {
-            Some(kept) if result.is_ok() => self.collectives.store.give_back(kept, regions),
-            Some(kept) if !transfers.leaves_from(kept.region) => self.collectives.store.end(kept, regions),
+            Some(kept) if result.is_ok() => self.collectives.scratch.release(kept, regions),
+            Some(kept) if !transfers.is_sending_from(kept.region) => self.collectives.scratch.discard(kept, regions),
             Some(_) | None => {}
         }
-        self.requests.note_finished();
+        self.requests.record_finished();
     }
 
-    fn condemn(&mut self, now: u64, blame: Blame) {
+    fn handle_fault(&mut self, now: u64, blame: PeerFault) {
         let rank = Rank::from(blame.peer);
-        if blame.context == EVERY {
+        if blame.context == ALL_CONTEXTS {
             for context in self.collectives.contexts.all() {
                 self.fail_context(now, context, blame.cause, rank);
             }
@@ -304,28 +305,28 @@ impl Process {
         }
     }
 
-    fn handle_leaving(&mut self, now: u64, leaving: Leaving) {
+    fn handle_status(&mut self, now: u64, leaving: StatusEvent) {
         match leaving {
-            Leaving::Dead(peer) => self.collectives.lose(peer),
-            Leaving::Retired { gone, context: EVERY } => {
+            StatusEvent::Failed(peer) => self.collectives.disconnect(peer),
+            StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {
                 for context in self.collectives.contexts.all() {
                     if self.collectives.retire(gone, context) {
-                        self.miss(now, gone.peer, context);
+                        self.fail_missing(now, gone.peer, context);
                     }
                 }
             }
-            Leaving::Retired { gone, context } => {
+            StatusEvent::Retired { gone, context } => {
                 if self.collectives.retire(gone, context) {
-                    self.miss(now, gone.peer, context);
+                    self.fail_missing(now, gone.peer, context);
                 }
             }
-            Leaving::Revoked { from, context } => {
-                if self.collectives.contexts.hear_revoked(from.into(), context) {
+            StatusEvent::Revoked { from, context } => {
+                if self.collectives.contexts.handle_revoked(from.into(), context) {
                     self.revoke_context(now, context);
                 }
             }
-            Leaving::AtEnd(peer) => self.handle_left(peer),
-            Leaving::Deaf(peer) => self.handle_deaf(peer),
+            StatusEvent::SendsDone(peer) => self.handle_sends_done(peer),
+            StatusEvent::ReceivesClosed(peer) => self.handle_receives_closed(peer),
         }
     }
 
@@ -336,8 +337,8 @@ impl Process {
         let number = of.number(rank);
         // The notification may concern a collective that has ended here.
         of.failed.get_or_insert(of.last.failure(number, cause).into());
-        of.close_boards();
-        self.end_collectives_of(context, |running| running.what().failure(number, cause).into());
+        of.close_areas();
+        self.end_collectives_of(context, |running| running.name().failure(number, cause).into());
         self.retire(now, context, if cause == FailureCause::Missing { rank } else { self.rank });
     }
 
@@ -346,7 +347,7 @@ impl Process {
         let now = self.now();
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let error = *of.failed.get_or_insert(error);
-        of.close_boards();
+        of.close_areas();
         let cause = match error {
             CollectiveError::Missing { rank, .. } => of.members.world_rank(rank),
             _ => None,
@@ -356,7 +357,7 @@ impl Process {
     }
 
     /// A context fails because a rank will not do its part.
-    pub(super) fn miss(&mut self, now: u64, peer: PeerId, context: u32) {
+    pub(super) fn fail_missing(&mut self, now: u64, peer: PeerId, context: u32) {
         let rank = self.collectives.contexts.get(context).map(|of| of.cause(peer, self.rank));
         self.fail_context(now, context, FailureCause::Missing, rank.unwrap_or(peer.into()));
     }
@@ -366,7 +367,7 @@ impl Process {
         for context in self.collectives.contexts.all() {
             if let Some(of) = self.collectives.contexts.get_mut(context) {
                 of.failed.get_or_insert(CollectiveError::Ended(failure));
-                of.close_boards();
+                of.close_areas();
             }
             self.end_collectives_of(context, |_| CollectiveError::Ended(failure));
         }
@@ -376,31 +377,31 @@ impl Process {
     pub(in crate::world) fn revoke_context(&mut self, now: u64, context: u32) {
         let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| !of.is_revoked) else { return };
         of.is_revoked = true;
-        of.close_boards();
+        of.close_areas();
         of.failed = Some(CollectiveError::Revoked);
         let members = of.members.clone();
         self.end_collectives_of(context, |_| CollectiveError::Revoked);
         let own = self.rank;
         for member in members.iter().filter(|member| *member != own) {
-            self.tell_word(now, member.into(), Word::Revoked, context, own);
+            self.send_status_message(now, member.into(), StatusMessage::Revoked, context, own);
         }
         // Probes of this context end, too.
-        self.requests.note_finished();
+        self.requests.record_finished();
         // The revocation reaches the senders before their messages are dropped.
         self.revoke_messages(context);
         self.retire(now, context, self.rank);
     }
 
-    fn end_collectives_of(&mut self, context: u32, error: impl Fn(&Running) -> CollectiveError) {
-        for collective in 0..self.collectives.running.len() as u32 {
+    fn end_collectives_of(&mut self, context: u32, error: impl Fn(&ActiveCollective) -> CollectiveError) {
+        for collective in 0..self.collectives.active.len() as u32 {
             let Some(running) = self.collectives.get_mut(collective) else { continue };
             if running.ended.is_some() || running.executor.id().context != context {
                 continue;
             }
             let error = error(running);
-            for placement in self.collectives.orphan(collective, self.regions.get_mut()) {
+            for placement in self.collectives.orphan_transfers(collective, self.regions.get_mut()) {
                 self.endpoint.withdraw(placement);
-                if let Some(place) = self.granted.get_mut(placement.record()) {
+                if let Some(place) = self.granted_placements.get_mut(placement.record()) {
                     *place = None;
                 }
             }

@@ -5,11 +5,11 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
-use crate::world::collective::NodeGroup;
-use crate::world::collective::rooms::Room;
-use crate::world::communicator::Agreed;
+use crate::world::collective::IntraNodeGroup;
+use crate::world::collective::communicator_slots::CommunicatorSlot;
+use crate::world::communicator::AgreedContext;
 use crate::world::group::Group;
-use crate::world::mailbox::Wanted;
+use crate::world::matching_store::ReceiveTarget;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 use unisono_memory::region::Extent;
@@ -21,7 +21,7 @@ impl Process {
             let table = self.membership.as_ref().map_or(&[][..], |membership| membership.table());
             table.iter().filter(|entry| entry.node == own).count()
         });
-        ranks == 1 || self.near.as_ref().map(|near| near.met as usize + 1) == Some(ranks)
+        ranks == 1 || self.shm.as_ref().map(|shm| shm.peer_count as usize + 1) == Some(ranks)
     }
 
     /// Whether all members are on one node.
@@ -41,41 +41,48 @@ impl Process {
     }
 
     /// Revokes a new communicator if a member's revocation arrived before it was opened.
-    pub(in crate::world) fn heed_early(&mut self, context: u32) {
-        if self.collectives.contexts.take_early(context) {
-            self.give_up_context(context);
+    pub(in crate::world) fn apply_early_revocation(&mut self, context: u32) {
+        if self.collectives.contexts.take_early_revocation(context) {
+            self.revoke_and_transmit(context);
         }
     }
 
     /// All members agreed on a communicator: its context and slot are no longer free.
-    pub(in crate::world) fn reserve(&mut self, agreed: &Agreed) {
+    pub(in crate::world) fn reserve(&mut self, agreed: &AgreedContext) {
         self.collectives.contexts.reserve(agreed.context, agreed.generation);
-        agreed.room.into_iter().for_each(|room| self.collectives.rooms.reserve(room));
+        agreed.slot.into_iter().for_each(|room| self.collectives.communicator_slots.reserve(room));
     }
 
     /// This rank is no member of the communicator; or it does not know, and some of the ranks in `among` may count it
     /// as one.
-    pub(in crate::world) fn unreserve(&mut self, agreed: &Agreed, among: &Group, is_known: bool) {
+    pub(in crate::world) fn unreserve(&mut self, agreed: &AgreedContext, among: &Group, is_known: bool) {
         if !self.collectives.contexts.give_back(agreed.context, is_known, self.rank) {
             return;
         }
-        match agreed.room {
-            Some(room) if is_known => self.collectives.rooms.give_back(room),
-            Some(room) => self.collectives.rooms.free(room, among),
+        match agreed.slot {
+            Some(room) if is_known => self.collectives.communicator_slots.release(room),
+            Some(room) => self.collectives.communicator_slots.free(room, among),
             None => {}
         }
     }
 
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
     /// there is only one.
-    pub(in crate::world) fn open_room(&mut self, context: u32, room: Room, rank: Rank) -> Option<NodeGroup> {
+    pub(in crate::world) fn open_slot(
+        &mut self,
+        context: u32,
+        room: CommunicatorSlot,
+        rank: Rank,
+    ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
-        let (is_near, size, members) = (of.is_near, of.members.size(), &of.members);
-        let boards = self.collectives.rooms.boards(room, members).filter(|_| is_near && size > 1);
-        let group = boards.and_then(|(node, boards)| NodeGroup::in_room(node, boards, (context, room), rank));
+        let (is_near, size, members) = (of.is_intra_node, of.members.size(), &of.members);
+        let areas = self.collectives.communicator_slots.areas(room, members).filter(|_| is_near && size > 1);
+        let group = areas.and_then(|(node, boards)| IntraNodeGroup::in_slot(node, boards, (context, room), rank));
         match &group {
-            Some(group) => (of.room, of.way, of.boards) = (Some(room), Some(group.way()), Some(group.boards())),
-            None => self.collectives.rooms.give_back(room),
+            Some(group) => {
+                (of.slot, of.barrier_mode, of.areas) = (Some(room), Some(group.barrier_mode()), Some(group.areas()))
+            }
+            None => self.collectives.communicator_slots.release(room),
         }
         group
     }
@@ -96,11 +103,11 @@ impl Process {
     }
 
     /// Revokes a communicator, and transmits the notifications.
-    pub(in crate::world) fn give_up_context(&mut self, context: u32) {
+    pub(in crate::world) fn revoke_and_transmit(&mut self, context: u32) {
         let now = self.now();
         self.revoke_context(now, context);
-        if !self.is_whole() {
-            self.push(now);
+        if !self.is_single_node() {
+            self.transmit(now);
         }
     }
 
@@ -108,17 +115,17 @@ impl Process {
     /// dropped, so that their senders need not wait.
     pub(super) fn revoke_messages(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
-        let named = named(context, of.generation);
+        let named = message_context(context, of.generation);
         (self.has_revoked, _) = (true, self.revoked.push(named));
-        let waiting = self.mailbox.waiting(|receiving| receiving.context == named);
+        let waiting = self.matching.unmatched(|receiving| receiving.context == named);
         for (request, id) in waiting {
-            if self.mailbox.machine.cancel(id).is_some() {
-                self.mailbox.take(request);
+            if self.matching.machine.cancel(id).is_some() {
+                self.matching.remove(request);
                 self.requests.finish(request, Err(Failure::Revoked));
             }
         }
         for (message, Envelope { source, .. }) in
-            self.taken_out.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
+            self.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
         {
             self.drop_message(message, source);
         }
@@ -129,33 +136,33 @@ impl Process {
     pub(super) fn drop_revoked(&mut self) {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
-            while let Some((message, status)) = self.mailbox.machine.matched_probe(anything) {
+            while let Some((message, status)) = self.matching.machine.matched_probe(anything) {
                 self.drop_message(message, status.envelope.source);
             }
         }
         if !self.revoked.is_empty() {
-            self.follow_if_needed();
+            self.run_deferred_if_any();
         }
     }
 
     /// Drops a message that a matched probe removed; the next progress notifies its sender.
     pub(in crate::world) fn drop_message(&mut self, message: MessageId, source: PeerId) {
         let (request, nowhere) = (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
-        let wanted = Wanted::Matched(message, source);
-        let is_there = self.mailbox.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
+        let wanted = ReceiveTarget::Matched(message, source);
+        let is_there = self.matching.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
         if is_there {
             // A message without bytes whose header its sender still has will arrive later.
             self.requests.abandon(request);
         } else {
-            self.requests.retire(request);
+            self.requests.release(request);
         }
-        self.follow_if_needed();
+        self.run_deferred_if_any();
     }
 
     /// Nothing will be called on the communicator any more.
     pub(in crate::world) fn free_context(&mut self, context: u32) {
         if let Some((room, members)) = self.collectives.contexts.free(context) {
-            self.collectives.rooms.free(room, &members);
+            self.collectives.communicator_slots.free(room, &members);
         }
     }
 
@@ -169,6 +176,6 @@ impl Process {
 
 /// The context that a communicator's point-to-point messages carry: it includes the generation, so that no other
 /// generation matches them.
-pub(in crate::world) const fn named(context: u32, generation: u32) -> Message {
+pub(in crate::world) const fn message_context(context: u32, generation: u32) -> Message {
     Message(generation << 16 | context)
 }

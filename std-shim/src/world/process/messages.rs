@@ -6,46 +6,48 @@ use unisono_core::device::Memory as _;
 use unisono_core::endpoint::operation::EnqueueError as Unsent;
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader, SendAction, Mode, Outgoing as Message, SendError};
+use unisono_core::message::point_to_point::{
+    HeaderCredit, MessageHeader, Mode, Outgoing as Message, SendAction, SendError,
+};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{MessageLocation, SHORT_BYTES};
 
-use super::{INLINE_MOST, Process, Use};
-use crate::world::collective::store::Kept;
-use crate::world::collective::table::{EAGER_MOST, Ends, Outgoing};
-use crate::world::mailbox::{Arrival, Wanted};
-use crate::world::near::EAGER_SHARED;
-use crate::world::parcel::{Owner, Parcel};
-use crate::world::progress::{Leaves as When, Started};
-use crate::world::request::{Failure, Status, Tag, of_message, of_parcel};
-use crate::world::small::Cell;
-use crate::world::watchdog::Doing;
+use super::{INLINE_MAX, OperationOwner, Process};
+use crate::world::bounce_buffers::BounceBuffer;
+use crate::world::collective::progress_table::{EAGER_MAX, QueuedMessage, SendOwner};
+use crate::world::collective::scratch_pool::ScratchBlock;
+use crate::world::matching_store::{PayloadAction, ReceiveTarget};
+use crate::world::progress::{Flush as When, RequestHandle};
+use crate::world::request::{Failure, Status, Tag, id_of_send, id_of_transfer};
+use crate::world::send_request::{PayloadOwner, SendOp};
+use crate::world::shm_transport::EAGER_SHARED;
+use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
 use unisono_memory::region::Extent;
 
 /// Tests of a send request between two that ask its receiver for an acknowledgement.
-const TIMES: u32 = 64;
+const ACK_REQUEST_INTERVAL: u32 = 64;
 
 /// The arguments of a send.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::world) struct Posting {
+pub(in crate::world) struct SendArgs {
     pub(in crate::world) context: Context,
     pub(in crate::world) to: Rank,
     pub(in crate::world) tag: Tag,
     pub(in crate::world) mode: Mode,
     /// [`Leaves::AtOnce`](When::AtOnce): the caller waits for the send, and a copy may spare it the wait.
-    pub(in crate::world) leaves: When,
+    pub(in crate::world) flush: When,
 }
 
 /// How a rank is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum Route {
     /// The rank is this one.
-    Own,
-    Near,
-    Far,
+    ToSelf,
+    SharedMemory,
+    Remote,
 }
 
 /// A payload: its address, and its span.
@@ -54,7 +56,7 @@ struct Payload {
     start: NonNull<u8>,
     bytes: usize,
     from: Span,
-    parcel: u32,
+    send: u32,
 }
 
 impl Process {
@@ -66,54 +68,58 @@ impl Process {
     /// The bytes stay valid and unchanged until the request has ended and its region is [`revoke`](Self::revoke)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
-        posting: &Posting,
+        posting: &SendArgs,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        if let Some(failure) = self.over() {
+        if let Some(failure) = self.closed_reason() {
             return Err(SendFailure::Failed(failure));
         }
-        let Posting { to, context, tag, mode, leaves: when } = *posting;
-        let (way, peer) = (self.way(to)?, PeerId::from(to));
-        if self.corked.sends == 0 && way == Way::Far {
+        let SendArgs { to, context, tag, mode, flush: when } = *posting;
+        let (way, peer) = (self.route(to)?, PeerId::from(to));
+        if self.send_batch.sends == 0 && way == Route::Remote {
             self.now();
         }
-        let shared = match &self.near {
-            Some(near) if way == Way::Near && bytes > EAGER_SHARED => near.pool.offset(start, bytes),
+        let shared = match &self.shm {
+            Some(shm) if way == Route::SharedMemory && bytes > EAGER_SHARED => shm.pool.offset(start, bytes),
             _ => None,
         };
-        let eager = if shared.is_some() { EAGER_SHARED } else { self.mailbox.limit(peer) as usize };
+        let eager = if shared.is_some() { EAGER_SHARED } else { self.matching.eager_limit(peer) as usize };
         let standard = mode != Mode::Synchronous;
         if standard
             && bytes <= SHORT_BYTES.min(eager)
-            && let Some(credit) = self.mailbox.machine.send_inline(peer)
+            && let Some(credit) = self.matching.machine.send_inline(peer)
         {
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
-        let fits = bytes <= eager || way == Way::Own;
-        let copies = standard && fits && (when == When::AtOnce || way == Way::Far && bytes <= SHORT_BYTES);
-        let copy = if copies { self.room_for(bytes, way == Way::Own) } else { None };
+        let fits = bytes <= eager || way == Route::ToSelf;
+        let copies = standard && fits && (when == When::Now || way == Route::Remote && bytes <= SHORT_BYTES);
+        let copy = if copies { self.copy_buffer(bytes, way == Route::ToSelf) } else { None };
         let (owner, payload, region) = match copy {
             Some((owner, payload)) => (owner, payload, None),
             None => {
                 // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended and
                 // its region is revoked.
                 let region = unsafe { self.regions.get_mut().register(start, bytes) };
-                let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
-                (Owner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
+                let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
+                (PayloadOwner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
             }
         };
         let at = self.regions.get_mut().address(payload.part(0, 0));
         let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
-        let place = if shared.is_some() && region.is_some() { MessageLocation::Shared(at) } else { MessageLocation::Private(at) };
+        let place = if shared.is_some() && region.is_some() {
+            MessageLocation::Shared(at)
+        } else {
+            MessageLocation::Private(at)
+        };
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
-            Some(_) => when == When::AtOnce || !self.mailbox.machine.can_send(peer),
-            None => self.small.are_scarce(bytes),
+            Some(_) => when == When::Now || !self.matching.machine.can_send(peer),
+            None => self.bounce_buffers.are_scarce(bytes),
         };
-        let user = self.mailbox.parcels.next();
+        let user = self.matching.sends.next();
         let message = Message {
             to: peer,
             context,
@@ -125,32 +131,32 @@ impl Process {
             borrowed: is_urgent,
             user,
         };
-        let (mut parcel, from) = (Parcel::new(peer, payload, owner), payload.part(0, bytes));
-        let leaving = if way == Way::Far
-            && let Some(left) = self.mailbox.machine.send_eager(&message)
+        let (mut send, from) = (SendOp::new(peer, payload, owner), payload.part(0, bytes));
+        let leaving = if way == Route::Remote
+            && let Some(left) = self.matching.machine.send_eager(&message)
         {
-            parcel.uses = 1;
-            self.mailbox.parcels.put(parcel);
+            send.uses = 1;
+            self.matching.sends.insert(send);
             // Not by `carry`: passing the header on stalls the processor (store forwarding).
             let head = MessageHeader::for_eager(context, message.tag, left);
-            self.post_message(peer, head.as_ref(), Some(from), Ends::Parcel(user));
+            self.post_message(peer, head.as_ref(), Some(from), SendOwner::Parcel(user));
             bytes
         } else {
-            let Some(leaves) = self.show(&message) else {
-                self.give_back(owner, payload);
-                if let (Owner::Request(request), Some(region)) = (owner, region) {
-                    self.revoke(request, region);
+            let Some(leaves) = self.admit(&message) else {
+                self.release_payload(owner, payload);
+                if let (PayloadOwner::Request(request), Some(region)) = (owner, region) {
+                    self.release_request(request, region);
                 }
-                return Err(SendFailure::Failed(self.ended(to).unwrap_or(Failure::PeerFailed(to))));
+                return Err(SendFailure::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to))));
             };
-            parcel.is_over = matches!(leaves, SendAction::Eager { done: true, .. });
-            self.mailbox.parcels.put(parcel);
+            send.is_final = matches!(leaves, SendAction::Eager { done: true, .. });
+            self.matching.sends.insert(send);
             let (head, leaving) = match &leaves {
-                SendAction::Eager { head, .. } => (head, Some(Payload { start, bytes, from, parcel: user })),
+                SendAction::Eager { head, .. } => (head, Some(Payload { start, bytes, from, send: user })),
                 SendAction::Header(head) => (head, None),
             };
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
-            unsafe { self.carry(way, peer, head, leaving) };
+            unsafe { self.route_send(way, peer, head, leaving) };
             leaving.map_or(0, |_| bytes)
         };
         if region.is_none()
@@ -160,25 +166,25 @@ impl Process {
             // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
-        if parcel.uses == 0 {
-            self.end_parcel(user);
+        if send.uses == 0 {
+            self.complete_send(user);
         }
         match way {
-            Way::Far => self.let_leave(when, leaving),
-            Way::Near | Way::Own => self.follow_if_needed(),
+            Route::Remote => self.maybe_flush(when, leaving),
+            Route::SharedMemory | Route::ToSelf => self.run_deferred_if_any(),
         }
         match (owner, region) {
-            (Owner::Request(request), Some(region)) => Ok(Some((request, region))),
+            (PayloadOwner::Request(request), Some(region)) => Ok(Some((request, region))),
             _ => Ok(None),
         }
     }
 
     /// Admits a message to the matching machine. `None`: its receiver has failed, or no record could be allocated.
-    fn show(&mut self, message: &Message) -> Option<SendAction> {
+    fn admit(&mut self, message: &Message) -> Option<SendAction> {
         loop {
-            match self.mailbox.machine.send(message) {
+            match self.matching.machine.send(message) {
                 Ok(leaves) => return Some(leaves),
-                Err(SendError::Full) if self.mailbox.add_sends() => {}
+                Err(SendError::Full) if self.matching.add_sends() => {}
                 Err(_) => return None,
             }
         }
@@ -187,41 +193,41 @@ impl Process {
     /// Whether waiting for a header credit of this rank is worthwhile.
     #[inline]
     pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
-        self.mailbox.machine.is_out_of_credit(to.into()) && self.aborted.is_none()
+        self.matching.machine.is_out_of_credit(to.into()) && self.aborted.is_none()
     }
 
     /// The route to the rank that a message is sent to.
     #[inline]
-    fn way(&mut self, to: Rank) -> Result<Way, SendFailure> {
+    fn route(&mut self, to: Rank) -> Result<Route, SendFailure> {
         if to == self.rank {
-            return Ok(Way::Own);
+            return Ok(Route::ToSelf);
         }
-        if let Some(neighbour) = self.near.as_mut().and_then(|near| near.of(to.into())) {
-            if let Some(failure) = neighbour.ended {
+        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(to.into())) {
+            if let Some(failure) = shm_peer.failure {
                 return Err(SendFailure::Failed(failure));
             }
-            return if neighbour.has_room() { Ok(Way::Near) } else { Err(SendFailure::Full) };
+            return if shm_peer.has_room() { Ok(Route::SharedMemory) } else { Err(SendFailure::Full) };
         }
         if to.0 >= self.size || self.endpoint.peer_state(to.into()) == PeerState::Unknown {
             return Err(SendFailure::Failed(Failure::UnknownRank(to)));
         }
-        match self.ended(to) {
+        match self.failure_of(to) {
             Some(failure) => Err(SendFailure::Failed(failure)),
-            None if self.outbox.is_empty() && self.endpoint.has_room() => Ok(Way::Far),
+            None if self.outbox.is_empty() && self.endpoint.has_room() => Ok(Route::Remote),
             None => Err(SendFailure::Full),
         }
     }
 
     /// Memory for a copy of `bytes` bytes: a bounce buffer, or for a message to this rank itself a region.
-    fn room_for(&mut self, bytes: usize, own: bool) -> Option<(Owner, Extent)> {
-        if bytes <= EAGER_MOST
-            && let Some((cell, span)) = self.small.take_longer(bytes)
+    fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<(PayloadOwner, Extent)> {
+        if bytes <= EAGER_MAX
+            && let Some((cell, span)) = self.bounce_buffers.allocate(bytes)
         {
-            return Some((Owner::Cell(cell), span.into()));
+            return Some((PayloadOwner::Cell(cell), span.into()));
         }
         // A rank that sends to itself will not receive before the send returns.
         let region = own.then(|| self.regions.get_mut().allocate(bytes).ok()).flatten()?;
-        Some((Owner::Copy, Extent { region, offset: 0, bytes }))
+        Some((PayloadOwner::Copy, Extent { region, offset: 0, bytes }))
     }
 
     /// Sends a short message that may leave at once.
@@ -230,56 +236,62 @@ impl Process {
     /// As for [`send`](Self::send).
     unsafe fn send_short(
         &mut self,
-        way: Way,
-        posting: &Posting,
+        way: Route,
+        posting: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
         let (peer, context, tag) = (PeerId::from(posting.to), posting.context, MessageTag(posting.tag.0));
         match way {
-            Way::Near => {
+            Route::SharedMemory => {
                 // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
-                let told = unsafe { self.put_short(posting, credit, start, bytes) };
-                told.map(|()| None).map_err(SendFailure::Failed)
+                let sent = unsafe { self.put_short(posting, credit, start, bytes) };
+                sent.map(|()| None).map_err(SendFailure::Failed)
             }
-            Way::Own => {
-                let outcome = self.mailbox.machine.handle_inline(peer, context, tag, credit, bytes as u32);
+            Route::ToSelf => {
+                let outcome = self.matching.machine.handle_inline(peer, context, tag, credit, bytes as u32);
                 let requests = &mut self.requests;
-                let arrival = self.mailbox.follow(peer, outcome, MessageHeader::EAGER + bytes, MessageHeader::EAGER, requests);
+                let arrival = self.matching.apply_outcome(
+                    peer,
+                    outcome,
+                    MessageHeader::EAGER + bytes,
+                    MessageHeader::EAGER,
+                    requests,
+                );
                 // SAFETY: the caller promises that `bytes` bytes are valid, which the head states.
-                unsafe { self.deliver_own(&arrival, start) };
-                self.follow_if_needed();
+                unsafe { self.deliver_to_self(&arrival, start) };
+                self.run_deferred_if_any();
                 Ok(None)
             }
-            Way::Far => {
+            Route::Remote => {
                 let head = MessageHeader::inline(context, tag, credit);
-                let mut lent = None;
-                if bytes <= INLINE_MOST {
+                let mut registered = None;
+                if bytes <= INLINE_MAX {
                     let (mut whole, length) = ([0; MESSAGE_HEADER_ROOM], MessageHeader::EAGER + bytes);
                     whole.iter_mut().zip(head.as_ref()).for_each(|(into, byte)| *into = *byte);
                     let behind = whole.get_mut(MessageHeader::EAGER..length).unwrap_or_default();
                     // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
                     unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
-                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, Ends::Nothing);
-                } else if let Some((cell, span)) = self.small.take(bytes) {
+                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, SendOwner::Nothing);
+                } else if let Some((cell, span)) = self.bounce_buffers.allocate_short(bytes) {
                     if let Some(address) = self.regions.get_mut().address(span) {
                         // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
                         unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
                     }
-                    self.post_message(peer, head.as_ref(), Some(span), Ends::Cell(cell));
+                    self.post_message(peer, head.as_ref(), Some(span), SendOwner::Cell(cell));
                 } else {
                     // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended
                     // and its region is revoked.
                     let region = unsafe { self.regions.get_mut().register(start, bytes) };
-                    let region = region.map_err(|_| SendFailure::Failed(Failure::Refused))?;
+                    let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
                     let request = self.requests.start();
                     let span = Span { region, offset: 0, bytes: bytes as u32 };
-                    self.post_message(peer, head.as_ref(), Some(span), Ends::Request(request));
-                    lent = Some((request, region));
+                    self.post_message(peer, head.as_ref(), Some(span), SendOwner::Request(request));
+                    registered = Some((request, region));
                 }
-                self.let_leave(posting.leaves, bytes);
-                Ok(lent)
+                self.maybe_flush(posting.flush, bytes);
+                Ok(registered)
             }
         }
     }
@@ -288,24 +300,26 @@ impl Process {
     ///
     /// # Safety
     /// The payload's bytes are valid, and nobody changes them meanwhile.
-    unsafe fn carry(&mut self, way: Way, to: PeerId, head: &MessageHeader, payload: Option<Payload>) {
+    unsafe fn route_send(&mut self, way: Route, to: PeerId, head: &MessageHeader, payload: Option<Payload>) {
         match way {
-            Way::Far => match payload {
-                Some(Payload { from, parcel, .. }) => {
-                    self.use_parcel(parcel);
-                    self.post_message(to, head.as_ref(), Some(from), Ends::Parcel(parcel));
+            Route::Remote => match payload {
+                Some(Payload { from, send: parcel, .. }) => {
+                    self.retain_send(parcel);
+                    self.post_message(to, head.as_ref(), Some(from), SendOwner::Parcel(parcel));
                 }
-                None => self.post_message(to, head.as_ref(), None, Ends::Nothing),
+                None => self.post_message(to, head.as_ref(), None, SendOwner::Nothing),
             },
             // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them meanwhile.
-            Way::Near => unsafe { self.put_message(to, head, payload.map(|of| (of.start, of.from, of.parcel))) },
-            Way::Own => {
+            Route::SharedMemory => unsafe {
+                self.put_message(to, head, payload.map(|of| (of.start, of.from, of.send)))
+            },
+            Route::ToSelf => {
                 let bytes = head.as_ref().len() + payload.map_or(0, |payload| payload.bytes);
-                let arrival = self.mailbox.handle(to, head.as_ref(), bytes, 0, &mut self.requests);
+                let arrival = self.matching.handle(to, head.as_ref(), bytes, 0, &mut self.requests);
                 if let Some(Payload { start, .. }) = payload {
                     // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them
                     // meanwhile.
-                    unsafe { self.deliver_own(&arrival, start) };
+                    unsafe { self.deliver_to_self(&arrival, start) };
                 }
             }
         }
@@ -315,8 +329,8 @@ impl Process {
     ///
     /// # Safety
     /// What is sent has so many bytes behind `start`.
-    unsafe fn deliver_own(&mut self, arrival: &Arrival, start: NonNull<u8>) {
-        if let Arrival::Place { to, .. } = arrival
+    unsafe fn deliver_to_self(&mut self, arrival: &PayloadAction, start: NonNull<u8>) {
+        if let PayloadAction::Place { to, .. } = arrival
             && let Some(to) = self.regions.get_mut().address(*to)
         {
             // SAFETY: the caller promises that as many bytes are valid at `start`; the target is lent to a receive, or
@@ -326,67 +340,67 @@ impl Process {
     }
 
     /// Sends a header of the matching machine to a rank, and the payload of one of its messages.
-    pub(super) fn carry_head(&mut self, to: PeerId, head: &MessageHeader, parcel: Option<u32>) {
+    pub(super) fn route_header(&mut self, to: PeerId, head: &MessageHeader, parcel: Option<u32>) {
         let way = if to == self.rank.into() {
-            Way::Own
-        } else if self.is_near(to) {
-            Way::Near
+            Route::ToSelf
+        } else if self.is_shm_peer(to) {
+            Route::SharedMemory
         } else {
-            Way::Far
+            Route::Remote
         };
-        let found = parcel.and_then(|parcel| Some((parcel, self.mailbox.parcels.get(parcel)?.payload)));
+        let found = parcel.and_then(|parcel| Some((parcel, self.matching.sends.get(parcel)?.payload)));
         let payload = found.and_then(|(parcel, extent)| {
             let from = extent.part(0, extent.bytes);
             let address = self.regions.get_mut().address(from)?;
-            Some(Payload { start: address.start(), bytes: address.bytes(), from, parcel })
+            Some(Payload { start: address.start(), bytes: address.bytes(), from, send: parcel })
         });
         // SAFETY: the region lives: lent, or a copy.
-        unsafe { self.carry(way, to, head, payload) };
+        unsafe { self.route_send(way, to, head, payload) };
     }
 
     /// Gives a message to the endpoint, after those that wait for room there. Inlined into its callers: a struct that
     /// is written in parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
-    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) {
-        if !self.outbox.is_empty() || !self.try_post(self.latest, to, head, payload, ends) {
-            self.post_later(to, head, payload, ends);
+    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) {
+        if !self.outbox.is_empty() || !self.try_post(self.last_now, to, head, payload, ends) {
+            self.queue_message(to, head, payload, ends);
         }
     }
 
     #[cold]
-    fn post_later(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) {
-        self.outbox.push_back(Outgoing { payload, ends, ..Outgoing::new(to, head) });
+    fn queue_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) {
+        self.outbox.push_back(QueuedMessage { payload, owner: ends, ..QueuedMessage::new(to, head) });
     }
 
     /// Retries [`try_post`](Self::try_post) with a queued message.
-    pub(super) fn try_post_again(&mut self, now: u64, outgoing: &Outgoing) -> bool {
-        let Outgoing { to, ends, payload, .. } = *outgoing;
+    pub(super) fn try_post_again(&mut self, now: u64, outgoing: &QueuedMessage) -> bool {
+        let QueuedMessage { to, owner: ends, payload, .. } = *outgoing;
         let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
         self.try_post(now, to, head, payload, ends)
     }
 
     /// Posts a message to the endpoint. Returns false if there is no room.
     #[inline(always)]
-    fn try_post(&mut self, now: u64, to: PeerId, head: &[u8], payload: Option<Span>, ends: Ends) -> bool {
+    fn try_post(&mut self, now: u64, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) -> bool {
         match self.endpoint.send(now, to, head, payload) {
             Ok(operation) => {
                 let what = match ends {
-                    Ends::Nothing => Use::Nothing,
-                    Ends::Cell(cell) => Use::Cell(cell),
-                    Ends::Transfer(message) => Use::Request(of_message(message), to),
-                    Ends::Parcel(parcel) => Use::Request(of_parcel(parcel), to),
-                    Ends::Request(request) => Use::Request(request, to),
+                    SendOwner::Nothing => OperationOwner::Nothing,
+                    SendOwner::Cell(cell) => OperationOwner::Cell(cell),
+                    SendOwner::Transfer(message) => OperationOwner::Request(id_of_transfer(message), to),
+                    SendOwner::Parcel(parcel) => OperationOwner::Request(id_of_send(parcel), to),
+                    SendOwner::Request(request) => OperationOwner::Request(request, to),
                 };
-                self.note(operation, what);
+                self.record_operation(operation, what);
                 self.has_posted = true;
             }
             Err(Unsent::Full) => return false,
             Err(error) => match ends {
-                Ends::Nothing => {}
-                Ends::Transfer(message) => self.requests.finish(of_message(message), Err(failure(error, to))),
-                Ends::Cell(cell) => self.small.give_back(cell),
-                Ends::Parcel(parcel) => self.requests.finish(of_parcel(parcel), Err(failure(error, to))),
-                Ends::Request(request) => self.requests.finish(request, Err(failure(error, to))),
+                SendOwner::Nothing => {}
+                SendOwner::Transfer(message) => self.requests.finish(id_of_transfer(message), Err(failure(error, to))),
+                SendOwner::Cell(cell) => self.bounce_buffers.release(cell),
+                SendOwner::Parcel(parcel) => self.requests.finish(id_of_send(parcel), Err(failure(error, to))),
+                SendOwner::Request(request) => self.requests.finish(request, Err(failure(error, to))),
             },
         }
         true
@@ -405,46 +419,48 @@ impl Process {
     }
 
     /// The payload of a send is being read until [`leave_parcel`](Self::leave_parcel).
-    pub(super) fn use_parcel(&mut self, parcel: u32) {
-        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+    pub(super) fn retain_send(&mut self, parcel: u32) {
+        if let Some(parcel) = self.matching.sends.get(parcel) {
             parcel.uses += 1;
         }
     }
 
     /// The payload of a send was read, or will not be.
-    pub(super) fn leave_parcel(&mut self, parcel: u32, failure: Option<Failure>) {
-        if let Some(parcel) = self.mailbox.parcels.get(parcel) {
+    pub(super) fn release_send(&mut self, parcel: u32, failure: Option<Failure>) {
+        if let Some(parcel) = self.matching.sends.get(parcel) {
             parcel.uses = parcel.uses.saturating_sub(1);
-            parcel.note(failure);
+            parcel.record_failure(failure);
         }
-        self.end_parcel(parcel);
+        self.complete_send(parcel);
     }
 
     /// Ends a send whose payload nobody needs any more. Returns whether it ended.
     #[inline]
-    pub(super) fn end_parcel(&mut self, parcel: u32) -> bool {
-        let Some(Parcel { to, owner, payload, failure, .. }) = self.mailbox.parcels.take_done(parcel) else {
+    pub(super) fn complete_send(&mut self, send: u32) -> bool {
+        let Some(SendOp { to, owner, payload, failure, .. }) = self.matching.sends.remove_if_done(send) else {
             return false;
         };
         match (owner, failure) {
-            (Owner::Request(request), None) => self.requests.succeed(request, super::near::sent(to)),
-            (Owner::Request(request), Some(failure)) => self.requests.finish(request, Err(failure)),
-            (Owner::Cell(_) | Owner::Copy, _) => self.give_back(owner, payload),
+            (PayloadOwner::Request(request), None) => {
+                self.requests.succeed(request, super::shm_messages::send_status(to))
+            }
+            (PayloadOwner::Request(request), Some(failure)) => self.requests.finish(request, Err(failure)),
+            (PayloadOwner::Cell(_) | PayloadOwner::Copy, _) => self.release_payload(owner, payload),
         }
         true
     }
 
-    pub(super) fn give_back(&mut self, owner: Owner, payload: Extent) {
+    pub(super) fn release_payload(&mut self, owner: PayloadOwner, payload: Extent) {
         match owner {
-            Owner::Request(_) => {}
-            Owner::Cell(cell) => self.give_back_cell(cell),
+            PayloadOwner::Request(_) => {}
+            PayloadOwner::Cell(cell) => self.release_bounce_buffer(cell),
             // SAFETY: nobody reads it any more: its uses have ended.
-            Owner::Copy => _ = unsafe { self.regions.get_mut().free(payload.region) },
+            PayloadOwner::Copy => _ = unsafe { self.regions.get_mut().free(payload.region) },
         }
     }
 
-    fn give_back_cell(&mut self, cell: Cell) {
-        self.small.give_back(cell);
+    fn release_bounce_buffer(&mut self, cell: BounceBuffer) {
+        self.bounce_buffers.release(cell);
     }
 
     /// Posts a receive of up to `bytes` bytes at `start`, registered as the returned region.
@@ -454,65 +470,68 @@ impl Process {
     /// [`revoke`](Self::revoke)d.
     pub(in crate::world) unsafe fn receive(
         &mut self,
-        what: Wanted,
+        what: ReceiveTarget,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(u32, Region), Failure> {
         let source = match what {
-            Wanted::Like(Pattern { source, .. }) => source.map(Rank::from),
-            Wanted::Matched(..) => None,
+            ReceiveTarget::Pattern(Pattern { source, .. }) => source.map(Rank::from),
+            ReceiveTarget::Matched(..) => None,
         };
-        let context = if let Wanted::Like(Pattern { context, .. }) = what { context } else { Context(0) };
+        let context = if let ReceiveTarget::Pattern(Pattern { context, .. }) = what { context } else { Context(0) };
         self.expect_receivable(source)?;
         // SAFETY: the caller promises that the memory stays valid, and nobody else's, until the request has ended and
         // its region is revoked.
-        let region = unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::Refused)?;
+        let region =
+            unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
         let into = Extent { region, offset: 0, bytes };
-        if !self.mailbox.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
+        if !self.matching.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
             let failure = match what {
-                Wanted::Matched(_, sender) => self.ended(sender.into()).unwrap_or(Failure::PeerFailed(sender.into())),
-                Wanted::Like(_) => Failure::Refused,
+                ReceiveTarget::Matched(_, sender) => {
+                    self.failure_of(sender.into()).unwrap_or(Failure::PeerFailed(sender.into()))
+                }
+                ReceiveTarget::Pattern(_) => Failure::ResourceExhausted,
             };
             self.requests.finish(request, Err(failure));
         }
         // A message that arrived before its sender ended still counts; another one will not arrive.
         if !source.is_some_and(|source| self.is_present(source))
-            && let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits())
-            && let Some(failure) = self.hopeless(context, source)
-            && self.mailbox.machine.cancel(id).is_some()
+            && let Some(id) = self.matching.posted(request).and_then(|receiving| receiving.unmatched())
+            && let Some(failure) = self.unsatisfiable(context, source)
+            && self.matching.machine.cancel(id).is_some()
         {
-            self.mailbox.take(request);
+            self.matching.remove(request);
             self.requests.finish(request, Err(failure));
         }
-        self.follow_if_needed();
+        self.run_deferred_if_any();
         Ok((request, region))
     }
 
     /// Why nothing is started any more.
-    fn over(&self) -> Option<Failure> {
-        self.aborted.or(self.is_deaf.then_some(Failure::Finished))
+    fn closed_reason(&self) -> Option<Failure> {
+        self.aborted.or(self.has_closed_receives.then_some(Failure::Finished))
     }
 
     /// Whether a receive from this source may be posted.
     pub(in crate::world) fn expect_receivable(&self, source: Option<Rank>) -> Result<(), Failure> {
-        if let Some(failure) = self.over() {
+        if let Some(failure) = self.closed_reason() {
             return Err(failure);
         }
         source.filter(|rank| rank.0 >= self.size).map_or(Ok(()), |rank| Err(Failure::UnknownRank(rank)))
     }
 
     /// Why a receive from `source` that has matched nothing can never complete, if so.
-    pub(in crate::world) fn hopeless(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
+    pub(in crate::world) fn unsatisfiable(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
-            let Some(untold) = self.untold.iter().position(|rank| self.is_member(context, *rank)) else {
-                return self.left_alone(context);
+            let Some(untold) = self.unreported_failures.iter().position(|rank| self.is_member(context, *rank)) else {
+                return self.why_all_gone(context);
             };
-            return Some(Failure::PeerFailed(self.untold.swap_remove(untold)));
+            return Some(Failure::PeerFailed(self.unreported_failures.swap_remove(untold)));
         };
-        let ended = self.why_silent(rank)?;
+        let ended = self.why_no_messages(rank)?;
         if ended == Failure::PeerFailed(rank) {
-            self.untold.retain(|untold| *untold != rank);
+            self.unreported_failures.retain(|untold| *untold != rank);
         }
         Some(ended)
     }
@@ -520,22 +539,24 @@ impl Process {
     /// Whether this rank is reached through the endpoint, and no rank has failed or finished.
     #[inline]
     fn is_present(&self, rank: Rank) -> bool {
-        self.near.is_none() && self.left.is_empty() && self.endpoint.peer_state(rank.into()) == PeerState::Alive
+        self.shm.is_none()
+            && self.finished_senders.is_empty()
+            && self.endpoint.peer_state(rank.into()) == PeerState::Alive
     }
 
     /// Why no more messages arrive from this rank.
-    pub(super) fn why_silent(&self, rank: Rank) -> Option<Failure> {
-        let left = self.left.contains(&rank.into()).then_some(Failure::Parted(rank));
-        self.ended(rank).or(left)
+    pub(super) fn why_no_messages(&self, rank: Rank) -> Option<Failure> {
+        let left = self.finished_senders.contains(&rank.into()).then_some(Failure::PeerFinished(rank));
+        self.failure_of(rank).or(left)
     }
 
     /// Why all other members are gone, if at least one of them failed. Returns early while the first one is present.
-    pub(super) fn left_alone(&self, context: Context) -> Option<Failure> {
+    pub(super) fn why_all_gone(&self, context: Context) -> Option<Failure> {
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
         let mut failed = None;
         for rank in others {
-            let ended = self.ended(rank)?;
-            failed = failed.or(Some(ended).filter(|ended| !matches!(ended, Failure::Parted(_))));
+            let ended = self.failure_of(rank)?;
+            failed = failed.or(Some(ended).filter(|ended| !matches!(ended, Failure::PeerFinished(_))));
         }
         failed
     }
@@ -543,68 +564,68 @@ impl Process {
     /// Cancels a receive that has matched no message. Returns false if it has matched or ended, or the request is no
     /// receive.
     pub(in crate::world) fn cancel(&mut self, request: u32, region: Region) -> bool {
-        let Some(id) = self.mailbox.receiving(request).and_then(|receiving| receiving.waits()) else {
+        let Some(id) = self.matching.posted(request).and_then(|receiving| receiving.unmatched()) else {
             return false;
         };
-        let cancelled = self.mailbox.machine.cancel(id).is_some();
+        let cancelled = self.matching.machine.cancel(id).is_some();
         if cancelled {
-            self.mailbox.take(request);
-            self.revoke(request, region);
+            self.matching.remove(request);
+            self.release_request(request, region);
         }
         cancelled
     }
 
     /// Asks the receiver to acknowledge the send that a thread waits for.
-    pub(in crate::world) fn ask_for_word(&mut self, what: Doing) {
-        if let Doing::Send { to, .. } = what {
-            self.mailbox.machine.request_report(to.into());
-            self.follow_if_needed();
+    pub(in crate::world) fn request_ack(&mut self, what: BlockedOn) {
+        if let BlockedOn::Send { to, .. } = what {
+            self.matching.machine.request_report(to.into());
+            self.run_deferred_if_any();
         }
     }
 
     /// As [`ask_for_word`](Self::ask_for_word), on every few tests, as long as the request has not ended.
-    pub(in crate::world) fn ask_at_times(&mut self, request: u32, what: Doing) {
-        if self.is_time_to_ask() && self.requests.result(request).is_none() {
-            self.ask_for_word(what);
+    pub(in crate::world) fn request_ack_sometimes(&mut self, request: u32, what: BlockedOn) {
+        if self.is_ack_request_due() && self.requests.result(request).is_none() {
+            self.request_ack(what);
         }
     }
 
     /// Whether this test should ask for an acknowledgement.
-    pub(in crate::world) const fn is_time_to_ask(&mut self) -> bool {
+    pub(in crate::world) const fn is_ack_request_due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
-        self.rounds.is_multiple_of(TIMES)
+        self.rounds.is_multiple_of(ACK_REQUEST_INTERVAL)
     }
 
     /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
     /// has no memory.
-    pub(in crate::world) fn take_copy(&mut self, bytes: usize) -> Option<(Kept, NonNull<u8>)> {
-        let kept = self.collectives.store.try_take(bytes, self.regions.get_mut())?;
+    pub(in crate::world) fn allocate_copy(&mut self, bytes: usize) -> Option<(ScratchBlock, NonNull<u8>)> {
+        let kept = self.collectives.scratch.try_allocate(bytes, self.regions.get_mut())?;
         Some((kept, self.regions.get_mut().address(kept.part(0))?.start()))
     }
 
     /// Frees the copy, from which nothing is sent any more.
-    pub(in crate::world) fn give_back_copy(&mut self, kept: Kept) {
-        self.collectives.store.give_back(kept, self.regions.get_mut());
+    pub(in crate::world) fn free_copy(&mut self, kept: ScratchBlock) {
+        self.collectives.scratch.release(kept, self.regions.get_mut());
     }
 
     /// Returns how a request has ended, if it has, and releases its buffer.
     #[inline]
-    pub(in crate::world) fn take_ended(&mut self, started: &Started) -> Option<Result<Status, Failure>> {
+    pub(in crate::world) fn take_ended(&mut self, started: &RequestHandle) -> Option<Result<Status, Failure>> {
         let result = self.requests.result(started.request)?;
-        self.revoke(started.request, started.region);
+        self.release_request(started.request, started.region);
         Some(result)
     }
 
     /// Releases a request and its buffer.
-    pub(in crate::world) fn revoke(&mut self, request: u32, region: Region) {
-        self.requests.retire(request);
-        self.return_lent(region);
+    pub(in crate::world) fn release_request(&mut self, request: u32, region: Region) {
+        self.requests.release(request);
+        self.unregister(region);
     }
 
     /// Unregisters a user buffer, of a request or a collective.
-    pub(super) fn return_lent(&mut self, region: Region) {
+    pub(super) fn unregister(&mut self, region: Region) {
         let regions = self.regions.get_mut();
-        self.device.settle(regions, region);
+        self.device.wait_for_completions(regions, region);
         regions.revoke(region);
     }
 }
@@ -621,7 +642,7 @@ pub(super) fn failure(error: Unsent, to: PeerId) -> Failure {
     match error {
         Unsent::UnknownPeer => Failure::UnknownRank(to.into()),
         Unsent::PeerFailed | Unsent::Full => Failure::PeerFailed(to.into()),
-        Unsent::PeerFinished => Failure::Parted(to.into()),
-        Unsent::TooLong => Failure::Refused,
+        Unsent::PeerFinished => Failure::PeerFinished(to.into()),
+        Unsent::TooLong => Failure::ResourceExhausted,
     }
 }

@@ -1,6 +1,6 @@
 //! Completion queues of the software adapter: entries, owner bits, events.
 
-use super::queue_memory::{QueueMemory, Rung};
+use super::queue_memory::{QueueMemory, RungDoorbell};
 
 /// State of a completion queue.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Completions {
 
 /// Content of an entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct CompletionEntry {
     pub(super) opcode: u8,
     pub(super) qpn: u32,
     pub(super) index: u16,
@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) syndrome: u8,
 }
 
-impl Entry {
+impl CompletionEntry {
     pub(super) const fn new(opcode: u8, qpn: u32, index: u16) -> Self {
         Self { opcode, qpn, index, bytes: 0, source: 0, lid: 0, grh: 0, solicited: false, immediate: None, syndrome: 0 }
     }
@@ -43,7 +43,7 @@ impl Completions {
     }
 
     /// Writes an entry. Returns whether there was room.
-    pub(super) fn write(&mut self, memory: &mut QueueMemory, entry: &Entry) -> bool {
+    pub(super) fn write(&mut self, memory: &mut QueueMemory, entry: &CompletionEntry) -> bool {
         memory.settle();
         let count = self.solicited.len() as u32;
         let returned = u32::from_be(memory.records[0]);
@@ -74,7 +74,7 @@ impl Completions {
     }
 
     /// Handles a request for an event. Returns what is wrong with it.
-    pub(super) fn arm(&mut self, rung: &Rung, number: u32) -> Result<(), String> {
+    pub(super) fn arm(&mut self, rung: &RungDoorbell, number: u32) -> Result<(), String> {
         let [request, queue] = [&rung.bytes[..4], &rung.bytes[4..]]
             .map(|bytes| bytes.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)));
         if u32::from_be(rung.records[1]) != request || queue != number {

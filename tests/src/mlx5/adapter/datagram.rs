@@ -26,7 +26,7 @@ pub(super) struct Frame {
 
 /// A parsed send entry.
 #[derive(Clone, Debug)]
-pub(super) struct Work {
+pub(super) struct SendRequest {
     pub(super) signalled: bool,
     pub(super) solicited: bool,
     pub(super) immediate: Option<[u8; 4]>,
@@ -40,7 +40,7 @@ pub(super) struct Work {
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// It is malformed, for this reason.
-    Nonsense(String),
+    Malformed(String),
     /// A key does not cover the addressed memory.
     Protection,
 }
@@ -50,8 +50,8 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 /// Parses an entry whose first block has this index, of a queue pair.
-pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -> Result<Work, Fault> {
-    let nonsense = |why: String| Err(Fault::Nonsense(why));
+pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -> Result<SendRequest, Fault> {
+    let nonsense = |why: String| Err(Fault::Malformed(why));
     let (modifier, found, opcode) = (entry[0], number(&entry[1..3]), entry[3]);
     if modifier != 0 || !matches!(opcode, 0x0a | 0x0b) {
         return nonsense(format!("opcode {opcode:#x} with modifier {modifier}"));
@@ -82,7 +82,7 @@ pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -
     let mut address = Address { lid: number(&entry[30..32]) as u16, gid: [0; 16], mac: [0; 6] };
     address.mac.copy_from_slice(&entry[36..42]);
     address.gid.copy_from_slice(&entry[48..64]);
-    Ok(Work {
+    Ok(SendRequest {
         signalled: flags & 0b1000 != 0,
         solicited: flags & 0b10 != 0,
         immediate: (opcode == 0x0b).then(|| [entry[12], entry[13], entry[14], entry[15]]),
@@ -94,7 +94,7 @@ pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -
 }
 
 /// The 40 bytes before a datagram: a global route header, or an IPv4 header after 20 undefined bytes.
-pub(super) fn front(fabric: Fabric, from: &Address, to: &Address, bytes: usize) -> [u8; 40] {
+pub(super) fn route_header(fabric: Fabric, from: &Address, to: &Address, bytes: usize) -> [u8; 40] {
     let mut front = [0xee; 40];
     match fabric {
         // Nothing is written there.

@@ -10,7 +10,7 @@ use unisono_core::span::{Region, Span};
 use unisono_memory::region::{Address, Regions};
 use unisono_verbs::registered_memory::RegisteredMemory;
 
-use super::network::Network;
+use super::network::AdapterNetwork;
 
 /// Registered ranges by key.
 #[derive(Debug, Default)]
@@ -81,11 +81,11 @@ unsafe impl RegisteredMemory for AdapterAddress {
 pub struct AdapterMemory {
     regions: Regions,
     keys: HashMap<Region, u32>,
-    network: Rc<RefCell<Network>>,
+    network: Rc<RefCell<AdapterNetwork>>,
 }
 
 impl AdapterMemory {
-    pub(super) fn new(network: Rc<RefCell<Network>>) -> Self {
+    pub(super) fn new(network: Rc<RefCell<AdapterNetwork>>) -> Self {
         // SAFETY: everything runs on one thread, and what is retired no posting uses (`retire`).
         Self { regions: unsafe { Regions::new() }, keys: HashMap::new(), network }
     }

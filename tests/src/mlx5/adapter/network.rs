@@ -5,10 +5,10 @@ use alloc::collections::BTreeMap;
 use unisono_udp::fault::{Delayed, Injector};
 use unisono_verbs::queue_memory::{Barrier, QueueEvent};
 
-use super::completion::{Completions, Entry};
+use super::completion::{CompletionEntry, Completions};
 use super::datagram::{self, Address, Fault, Frame};
 use super::memory::Registrations;
-use super::queue_memory::{Kind, QueueMemory};
+use super::queue_memory::{QueueKind, QueueMemory};
 use super::queue_pair::{Pair, Queues};
 use super::{Config, Fabric, QKEY};
 
@@ -24,7 +24,7 @@ const OPERATION: u8 = 2;
 const PROTECTION: u8 = 4;
 const FLUSHED: u8 = 5;
 /// Violations that are recorded at most.
-const TROUBLES: usize = 20;
+const MAX_VIOLATIONS: usize = 20;
 
 /// Barriers to leave out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum Omitted {
 
 /// All adapters and the fabric between them.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct AdapterNetwork {
     config: Config,
     pub(super) memory: Registrations,
     queues: Vec<QueueMemory>,
@@ -48,7 +48,7 @@ pub(super) struct Network {
     injector: Option<Injector>,
     delayed: Delayed<Frame>,
     pub(super) omitted: Option<Omitted>,
-    pub(super) troubles: Vec<String>,
+    pub(super) violations: Vec<String>,
 }
 
 /// Address of the port of this number.
@@ -63,7 +63,7 @@ pub(super) fn address(fabric: Fabric, port: u32) -> Address {
     Address { lid: 0x40 + number, gid, mac: [2, 0, 0, 0, high, low] }
 }
 
-impl Network {
+impl AdapterNetwork {
     pub(super) fn new(config: Config) -> Self {
         Self {
             config,
@@ -74,17 +74,17 @@ impl Network {
             injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
             delayed: Delayed::default(),
             omitted: None,
-            troubles: Vec::new(),
+            violations: Vec::new(),
         }
     }
 
-    pub(super) fn add_queue(&mut self, kind: Kind, bytes: usize) -> usize {
+    pub(super) fn add_queue(&mut self, kind: QueueKind, bytes: usize) -> usize {
         self.queues.push(QueueMemory::new(kind, bytes));
         self.queues.len() - 1
     }
 
     pub(super) fn add_completions(&mut self, entries: usize, stride: usize) -> usize {
-        let id = self.add_queue(Kind::Completion, entries * stride);
+        let id = self.add_queue(QueueKind::Completion, entries * stride);
         self.completions.insert(id, Completions::new(entries, stride));
         id
     }
@@ -107,41 +107,41 @@ impl Network {
         self.completions.get_mut(&id).is_some_and(Completions::take_event)
     }
 
-    pub(super) fn note(&mut self, id: usize, event: QueueEvent) {
+    pub(super) fn record_event(&mut self, id: usize, event: QueueEvent) {
         let queue = &mut self.queues[id];
-        if let Some(violation) = queue.note(event) {
+        if let Some(violation) = queue.record_event(event) {
             let what = format!("{:?}: {violation}", queue.kind);
-            self.trouble(what);
+            self.record_violation(what);
         }
     }
 
     pub(super) fn is_omitted(&self, id: usize, barrier: Barrier) -> bool {
         self.omitted.is_some_and(|omitted| match (omitted, self.queues[id].kind) {
-            (Omitted::Sending(of), Kind::Send(_))
-            | (Omitted::Receiving(of), Kind::Receive)
-            | (Omitted::Completing(of), Kind::Completion) => of == barrier,
+            (Omitted::Sending(of), QueueKind::Send(_))
+            | (Omitted::Receiving(of), QueueKind::Receive)
+            | (Omitted::Completing(of), QueueKind::Completion) => of == barrier,
             _ => false,
         })
     }
 
-    fn trouble(&mut self, what: String) {
-        if self.troubles.len() < TROUBLES {
-            self.troubles.push(what);
+    fn record_violation(&mut self, what: String) {
+        if self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(what);
         }
     }
 
     /// Handles the register stores of a queue that have left the processor.
-    pub(super) fn rung(&mut self, id: usize) {
-        let Some(rung) = self.queues[id].take_rung() else { return };
+    pub(super) fn handle_doorbell(&mut self, id: usize) {
+        let Some(rung) = self.queues[id].take_doorbell() else { return };
         match self.queues[id].kind {
-            Kind::Send(qpn) => self.send(qpn, u32::from_be(rung.records[0]) as u16, &rung.bytes),
-            Kind::Completion => {
+            QueueKind::Send(qpn) => self.send(qpn, u32::from_be(rung.records[0]) as u16, &rung.bytes),
+            QueueKind::Completion => {
                 let armed = self.completions.get_mut(&id).map(|queue| queue.arm(&rung, id as u32));
                 if let Some(Err(trouble)) = armed {
-                    self.trouble(trouble);
+                    self.record_violation(trouble);
                 }
             }
-            Kind::Receive => self.trouble("a receive queue has no doorbell".to_owned()),
+            QueueKind::Receive => self.record_violation("a receive queue has no doorbell".to_owned()),
         }
     }
 
@@ -158,7 +158,7 @@ impl Network {
             let blocks = units.div_ceil(4) as u16;
             if blocks > upto.wrapping_sub(index) {
                 let ahead = upto.wrapping_sub(index);
-                self.trouble(format!("entry {index} has {blocks} blocks, {ahead} were posted"));
+                self.record_violation(format!("entry {index} has {blocks} blocks, {ahead} were posted"));
                 break;
             }
             pair.sent = index.wrapping_add(blocks);
@@ -166,13 +166,13 @@ impl Network {
             let failure = if failed { Some(FLUSHED) } else { self.carry_out(qpn, port, index, queues, &last) };
             if let Some(syndrome) = failure {
                 self.fail(qpn);
-                let failure = Entry { syndrome, ..Entry::new(SEND_FAILED, qpn, index) };
+                let failure = CompletionEntry { syndrome, ..CompletionEntry::new(SEND_FAILED, qpn, index) };
                 self.complete(queues.send_to, &failure);
             }
         }
         let compared = if rung.len() > 8 { last.len() } else { 8 };
         if count == 0 || rung.get(..compared) != last.get(..compared) || rung.len() > 8 && count != 1 {
-            self.trouble(format!("{} bytes rung for {count} entries up to {upto}", rung.len()));
+            self.record_violation(format!("{} bytes rung for {count} entries up to {upto}", rung.len()));
         }
     }
 
@@ -181,8 +181,8 @@ impl Network {
         let work = match datagram::read(entry, qpn, index, &self.memory) {
             Ok(work) => work,
             Err(Fault::Protection) => return Some(PROTECTION),
-            Err(Fault::Nonsense(why)) => {
-                self.trouble(why);
+            Err(Fault::Malformed(why)) => {
+                self.record_violation(why);
                 return Some(OPERATION);
             }
         };
@@ -190,7 +190,7 @@ impl Network {
             return Some(LENGTH);
         }
         if work.signalled {
-            self.complete(queues.send_to, &Entry::new(SENT, qpn, index));
+            self.complete(queues.send_to, &CompletionEntry::new(SENT, qpn, index));
         }
         let of = |port: &u32| {
             let address = address(self.config.fabric, *port);
@@ -240,7 +240,7 @@ impl Network {
         let queues = pair.queues;
         let Some((index, [length, key], at)) = self.next_receive(frame.to) else { return };
         let ends = [frame.from_port, frame.to_port].map(|port| address(self.config.fabric, port));
-        let front = datagram::front(self.config.fabric, &ends[0], &ends[1], frame.payload.len());
+        let front = datagram::route_header(self.config.fabric, &ends[0], &ends[1], frame.payload.len());
         let bytes = [&front[..], &frame.payload].concat();
         let written = (bytes.len() <= length as usize).then(|| self.memory.write(key, at, &bytes));
         let failure = match written {
@@ -250,19 +250,19 @@ impl Network {
         };
         if let Some(syndrome) = failure {
             self.fail(frame.to);
-            let failure = Entry { syndrome, ..Entry::new(RECEIVE_FAILED, frame.to, index) };
+            let failure = CompletionEntry { syndrome, ..CompletionEntry::new(RECEIVE_FAILED, frame.to, index) };
             return self.complete(queues.receive_to, &failure);
         }
         let opcode = if frame.immediate.is_some() { RECEIVED_IMMEDIATE } else { RECEIVED };
         let is_infiniband = self.config.fabric == Fabric::InfiniBand;
-        let arrival = Entry {
+        let arrival = CompletionEntry {
             bytes: bytes.len() as u32,
             source: frame.from,
             lid: if is_infiniband { ends[0].lid } else { 0 },
             grh: if is_infiniband { 0 } else { 1 },
             solicited: frame.solicited,
             immediate: frame.immediate,
-            ..Entry::new(opcode, frame.to, index)
+            ..CompletionEntry::new(opcode, frame.to, index)
         };
         self.complete(queues.receive_to, &arrival);
     }
@@ -285,11 +285,11 @@ impl Network {
         Some((index, [word(0), word(4)], u64::from(word(8)) << 32 | u64::from(word(12))))
     }
 
-    fn complete(&mut self, queue: usize, entry: &Entry) {
+    fn complete(&mut self, queue: usize, entry: &CompletionEntry) {
         let memory = &mut self.queues[queue];
         let written = self.completions.get_mut(&queue).is_none_or(|completions| completions.write(memory, entry));
         if !written {
-            self.trouble(format!("completion queue {queue} is overrun"));
+            self.record_violation(format!("completion queue {queue} is overrun"));
         }
     }
 
@@ -301,7 +301,10 @@ impl Network {
         }
         let queue = pair.queues.receive_to;
         while let Some((index, ..)) = self.next_receive(qpn) {
-            self.complete(queue, &Entry { syndrome: FLUSHED, ..Entry::new(RECEIVE_FAILED, qpn, index) });
+            self.complete(
+                queue,
+                &CompletionEntry { syndrome: FLUSHED, ..CompletionEntry::new(RECEIVE_FAILED, qpn, index) },
+            );
         }
     }
 

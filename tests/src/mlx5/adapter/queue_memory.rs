@@ -4,14 +4,14 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_verbs::queue_memory::{
-    BLOCK, Barrier, Block, Checker, QueueEvent, Progress, Record, QueueAccess, UNIT, Unit, Violation, Word,
+    BLOCK, Barrier, Block, Checker, Progress, QueueAccess, QueueEvent, Record, UNIT, Unit, Violation, Word,
 };
 
-use super::network::Network;
+use super::network::AdapterNetwork;
 
 /// The queue that the memory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum QueueKind {
     Send(u32),
     Receive,
     Completion,
@@ -27,7 +27,7 @@ enum Pending {
 
 /// Stores to the registers, and the doorbell records that were visible then.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rung {
+pub(super) struct RungDoorbell {
     pub(super) bytes: Vec<u8>,
     pub(super) records: [u32; 2],
 }
@@ -35,23 +35,23 @@ pub(super) struct Rung {
 /// A queue's memory as the adapter sees it.
 #[derive(Debug)]
 pub(super) struct QueueMemory {
-    pub(super) kind: Kind,
+    pub(super) kind: QueueKind,
     pub(super) bytes: Vec<u8>,
     pub(super) records: [u32; 2],
     pending: Vec<Pending>,
-    rung: Option<Rung>,
+    doorbell: Option<RungDoorbell>,
     checker: Checker,
 }
 
 impl QueueMemory {
-    pub(super) fn new(kind: Kind, bytes: usize) -> Self {
-        let fill = if kind == Kind::Completion { 0xf0 } else { 0 };
+    pub(super) fn new(kind: QueueKind, bytes: usize) -> Self {
+        let fill = if kind == QueueKind::Completion { 0xf0 } else { 0 };
         Self {
             kind,
             bytes: vec![fill; bytes],
             records: [0; 2],
             pending: Vec::new(),
-            rung: None,
+            doorbell: None,
             checker: Checker::default(),
         }
     }
@@ -68,30 +68,30 @@ impl QueueMemory {
     }
 
     /// A doorbell that has left the processor.
-    pub(super) fn take_rung(&mut self) -> Option<Rung> {
-        self.rung.take()
+    pub(super) fn take_doorbell(&mut self) -> Option<RungDoorbell> {
+        self.doorbell.take()
     }
 
-    pub(super) fn note(&mut self, event: QueueEvent) -> Option<Violation> {
+    pub(super) fn record_event(&mut self, event: QueueEvent) -> Option<Violation> {
         self.checker.check(event).err()
     }
 
     fn ring(&mut self, bytes: &[u8]) {
         let records = self.records;
-        self.rung.get_or_insert_with(|| Rung { bytes: Vec::new(), records }).bytes.extend(bytes);
+        self.doorbell.get_or_insert_with(|| RungDoorbell { bytes: Vec::new(), records }).bytes.extend(bytes);
     }
 }
 
 /// The driver's access to it.
 #[derive(Debug)]
-pub struct Shared {
-    network: Rc<RefCell<Network>>,
+pub struct QueueHandle {
+    network: Rc<RefCell<AdapterNetwork>>,
     id: usize,
     bytes: usize,
 }
 
-impl Shared {
-    pub(super) fn new(network: Rc<RefCell<Network>>, id: usize) -> Self {
+impl QueueHandle {
+    pub(super) fn new(network: Rc<RefCell<AdapterNetwork>>, id: usize) -> Self {
         let bytes = network.borrow_mut().queue(id).bytes.len();
         Self { network, id, bytes }
     }
@@ -103,12 +103,12 @@ impl Shared {
 
     fn with<R>(&self, event: QueueEvent, act: impl FnOnce(&mut QueueMemory) -> R) -> R {
         let mut network = self.network.borrow_mut();
-        network.note(self.id, event);
+        network.record_event(self.id, event);
         act(network.queue(self.id))
     }
 }
 
-impl QueueAccess for Shared {
+impl QueueAccess for QueueHandle {
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -121,7 +121,9 @@ impl QueueAccess for Shared {
     fn store_words(&mut self, at: usize, words: &[Word]) {
         let mask = self.bytes - 1;
         let all = (at..).step_by(size_of::<Word>()).zip(words);
-        self.with(QueueEvent::Store, |queue| queue.pending.extend(all.map(|(at, word)| Pending::Word(at & mask, *word))));
+        self.with(QueueEvent::Store, |queue| {
+            queue.pending.extend(all.map(|(at, word)| Pending::Word(at & mask, *word)))
+        });
     }
 
     fn progress(&mut self, what: Progress) -> u32 {
@@ -154,9 +156,9 @@ impl QueueAccess for Shared {
         if network.is_omitted(self.id, barrier) {
             return;
         }
-        network.note(self.id, QueueEvent::Barrier(barrier));
+        network.record_event(self.id, QueueEvent::Barrier(barrier));
         if barrier == Barrier::Flush {
-            network.rung(self.id);
+            network.handle_doorbell(self.id);
         }
         if barrier != Barrier::FromDevice {
             network.queue(self.id).settle();

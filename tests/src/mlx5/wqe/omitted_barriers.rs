@@ -1,7 +1,8 @@
 //! Runs each operation of the queues with each of its barriers omitted in turn: the checker must notice.
 
 use unisono_verbs::mlx5::{
-    BlueFlame, Completion, CompletionQueue, Datagram, SendRecord, Link, ReceiveQueue, SendRequest, Route, SendQueue, Stride,
+    BlueFlame, Completion, CompletionQueue, Datagram, Link, ReceiveQueue, Route, SendQueue, SendRecord, SendRequest,
+    Stride,
 };
 use unisono_verbs::queue_memory::Violation;
 use unisono_verbs::queue_memory::recorded::RecordedMemory;
@@ -19,9 +20,9 @@ pub struct Deletion {
 }
 
 /// An operation: name, bytes of its queue, and code.
-type Play = (&'static str, usize, fn(RecordedMemory) -> RecordedMemory);
+type Scenario = (&'static str, usize, fn(RecordedMemory) -> RecordedMemory);
 
-const PLAYS: [Play; 5] = [
+const SCENARIOS: [Scenario; 5] = [
     ("sending by doorbell", 4096, |memory| send(memory, false)),
     ("sending by BlueFlame", 4096, |memory| send(memory, true)),
     ("receiving", 256, receive),
@@ -35,13 +36,16 @@ const PLAYS: [Play; 5] = [
 /// An operation is out of order without an omission.
 pub fn delete_each_barrier() -> Result<Vec<Deletion>, (&'static str, Violation)> {
     let mut deletions = Vec::new();
-    for (of, bytes, play) in PLAYS {
+    for (of, bytes, play) in SCENARIOS {
         let whole = play(RecordedMemory::new(bytes));
         if let Some(violation) = whole.violation() {
             return Err((of, violation));
         }
-        let deletion =
-            |barrier| Deletion { of, barrier, noticed: play(RecordedMemory::without(bytes, Some(barrier))).violation() };
+        let deletion = |barrier| Deletion {
+            of,
+            barrier,
+            noticed: play(RecordedMemory::without(bytes, Some(barrier))).violation(),
+        };
         deletions.extend((0..whole.barriers()).map(deletion));
     }
     Ok(deletions)

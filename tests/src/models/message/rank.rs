@@ -1,7 +1,9 @@
 //! The point-to-point machine of a rank, stored in arrays.
 
-use unisono_core::message::matching::{self, RecordData, Unexpected, PostedReceive};
-use unisono_core::message::point_to_point::{self, PointToPoint, Config, Pools, MessageBody, MessagePeer, ReceiveBody, SendRecord};
+use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
+use unisono_core::message::point_to_point::{
+    self, Config, MessageBody, MessagePeer, PointToPoint, Pools, ReceiveBody, SendRecord,
+};
 
 /// Headers per peer.
 pub const HEADERS: u16 = 1;
@@ -31,7 +33,7 @@ pub(super) type Machine = PointToPoint<Arrays>;
 /// Of one of `ranks` ranks, at most three.
 pub(super) fn machine(ranks: usize) -> Machine {
     assert!(ranks <= 3, "a record per rank");
-    let lent = Pools {
+    let storage = Pools {
         receives: [PostedReceive::<ReceiveBody>::default(); RECORDS],
         messages: [Unexpected::<MessageBody>::default(); RECORDS],
         sends: [SendRecord::FREE; RECORDS],
@@ -40,5 +42,5 @@ pub(super) fn machine(ranks: usize) -> Machine {
         buckets: [[0; 6]; 3],
     };
     let config = Config { headers: HEADERS, short: 1, slot: EAGER, seed: 0 };
-    PointToPoint::new(config, lent).expect("the storage is large enough")
+    PointToPoint::new(config, storage).expect("the storage is large enough")
 }

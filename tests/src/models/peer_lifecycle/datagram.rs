@@ -1,7 +1,7 @@
 //! Datagrams between the endpoints, and the messages that they carry.
 
 use unisono_core::ids::Incarnation;
-use unisono_core::wire::{HEADER, Header, DatagramKind};
+use unisono_core::wire::{DatagramKind, HEADER, Header};
 
 /// Segments of a window.
 pub const W: usize = 2;
@@ -18,8 +18,8 @@ pub struct Datagram {
 /// A message's payload: sender, receiver and number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Message {
-    pub(super) from_life: u8,
-    pub(super) to_life: u8,
+    pub(super) from_incarnation: u8,
+    pub(super) to_incarnation: u8,
     pub(super) number: u8,
 }
 
@@ -33,12 +33,12 @@ impl Message {
     pub(super) const BYTES: usize = 4;
 
     pub(super) const fn bytes(self, rank: u8) -> [u8; Self::BYTES] {
-        [rank, self.from_life, self.to_life, self.number]
+        [rank, self.from_incarnation, self.to_incarnation, self.number]
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Option<(u8, Self)> {
         let [rank, from_life, to_life, number] = *bytes else { return None };
-        Some((rank, Self { from_life, to_life, number }))
+        Some((rank, Self { from_incarnation: from_life, to_incarnation: to_life, number }))
     }
 }
 
@@ -67,7 +67,7 @@ impl Datagram {
     }
 
     /// Number of the incarnation that it expects.
-    pub(super) fn expected_life(&self) -> Option<u8> {
+    pub(super) fn expected_incarnation(&self) -> Option<u8> {
         let header = self.header()?;
         (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)
     }

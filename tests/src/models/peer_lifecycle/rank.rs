@@ -1,10 +1,10 @@
 //! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
-use unisono_core::device::{HEADER_ROOM, DeviceQueue, Received, Slot, Ticket};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
-use unisono_core::endpoint::peer::{PeerState, Peer};
+use unisono_core::endpoint::peer::{Peer, PeerState};
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, PoolUsage, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, PoolUsage, Pools, Sender, Verdict};
 use unisono_core::ids::{OperationId, PeerId};
 use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
@@ -37,7 +37,7 @@ pub enum Step {
     /// A timer fires.
     Timeout,
     /// Bootstrap announces the other rank's next incarnation.
-    Meet,
+    AddPeer,
     /// A message is sent.
     Send,
     /// The other rank is declared dead.
@@ -48,7 +48,7 @@ pub enum Step {
 
 /// An observation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Seen {
+pub(super) enum Observation {
     /// A datagram left.
     Sent(Datagram),
     /// A message arrived.
@@ -66,12 +66,12 @@ pub(super) enum Seen {
 
 /// The rank.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Side {
+pub(super) struct RankState {
     endpoint: Endpoint<Records, W, BITS>,
     rank: u8,
-    life: u8,
+    incarnation: u8,
     /// Incarnations of the other rank that bootstrap has announced or skipped.
-    told: u8,
+    announced: u8,
     left: bool,
     /// Messages sent to each incarnation of the other rank.
     sent: [u8; 2],
@@ -85,12 +85,12 @@ pub(super) struct Side {
     held: [Option<Datagram>; HOLDABLE],
 }
 
-impl Side {
+impl RankState {
     /// A new incarnation of a rank.
-    pub(super) fn new(rank: u8, life: u8, told: u8) -> Self {
+    pub(super) fn new(rank: u8, incarnation: u8, announced: u8) -> Self {
         let config = Config {
             rank: peer(rank),
-            incarnation: incarnation(rank, life),
+            incarnation: incarnation(rank, incarnation),
             receive_slots: 8,
             holdable: HOLDABLE as u32,
             granularity: 1,
@@ -110,8 +110,8 @@ impl Side {
         Self {
             endpoint: Endpoint::new((), config, pools),
             rank,
-            life,
-            told,
+            incarnation,
+            announced: announced,
             left: false,
             sent: [0; 2],
             delivered: [0; 2],
@@ -122,12 +122,12 @@ impl Side {
         }
     }
 
-    pub(super) const fn life(&self) -> u8 {
-        self.life
+    pub(super) const fn incarnation(&self) -> u8 {
+        self.incarnation
     }
 
-    pub(super) const fn told(&self) -> u8 {
-        self.told
+    pub(super) const fn announced(&self) -> u8 {
+        self.announced
     }
 
     pub(super) const fn has_left(&self) -> bool {
@@ -159,12 +159,12 @@ impl Side {
         peer(1 - self.rank)
     }
 
-    pub(super) fn peer_life(&self) -> PeerState {
+    pub(super) fn peer_state(&self) -> PeerState {
         self.endpoint.peer_state(self.other())
     }
 
     /// The other rank's incarnation that this rank believes alive.
-    pub(super) fn believes(&self) -> Option<u8> {
+    pub(super) fn believed_incarnation(&self) -> Option<u8> {
         let known = self.endpoint.incarnation(self.other())?;
         (0..2).find(|life| incarnation(1 - self.rank, *life) == known)
     }
@@ -172,22 +172,22 @@ impl Side {
     /// Whether nothing is in progress, and every record not needed by a peer is free.
     pub(super) fn is_clean(&self) -> bool {
         let in_use = PoolUsage { control_messages: 0, ..self.endpoint.pool_usage() };
-        let over = !matches!(self.peer_life(), PeerState::Alive);
+        let over = !matches!(self.peer_state(), PeerState::Alive);
         self.under_way == [None; OPERATIONS]
             && in_use.operations == 0
             && (!over || in_use == PoolUsage::default() && self.held == [None; HOLDABLE])
     }
 
     /// Performs a step; `None` when it is impossible.
-    pub(super) fn step(&mut self, step: Step, seen: &mut Vec<Seen>) -> Option<()> {
+    pub(super) fn step(&mut self, step: Step, seen: &mut Vec<Observation>) -> Option<()> {
         match step {
             Step::Receive(datagram) => self.receive(datagram, seen),
             Step::Transmit { finish } => self.transmit(finish, seen)?,
             Step::Finish => self.finish(),
             Step::Timeout => self.endpoint.handle_timeout(()),
-            Step::Meet => {
-                let next = incarnation(1 - self.rank, self.told);
-                self.told += 1;
+            Step::AddPeer => {
+                let next = incarnation(1 - self.rank, self.announced);
+                self.announced += 1;
                 self.endpoint.add_peer((), self.other(), next, 64);
             }
             Step::Send => self.send()?,
@@ -208,69 +208,71 @@ impl Side {
         Some(())
     }
 
-    fn check_order(&mut self, seen: &mut Vec<Seen>) {
+    fn check_order(&mut self, seen: &mut Vec<Observation>) {
         for i in 0..seen.len() {
-            let Seen::Delivered(message) = seen[i] else { continue };
-            let next = &mut self.delivered[usize::from(message.from_life & 1)];
+            let Observation::Delivered(message) = seen[i] else { continue };
+            let next = &mut self.delivered[usize::from(message.from_incarnation & 1)];
             if message.number != *next {
-                seen.push(Seen::Broken("a message is lost, doubled or misordered"));
+                seen.push(Observation::Broken("a message is lost, doubled or misordered"));
             }
             *next = message.number.wrapping_add(1);
-            if message.to_life != self.life {
-                seen.push(Seen::Broken("a message for another incarnation is delivered"));
+            if message.to_incarnation != self.incarnation {
+                seen.push(Observation::Broken("a message for another incarnation is delivered"));
             }
         }
     }
 
     fn send(&mut self) -> Option<()> {
-        let to_life = self.believes()?;
+        let to_life = self.believed_incarnation()?;
         let number = self.sent[usize::from(to_life)];
-        let message = Message { from_life: self.life, to_life, number };
+        let message = Message { from_incarnation: self.incarnation, to_incarnation: to_life, number };
         let operation = self.endpoint.send((), self.other(), &message.bytes(self.rank), None).ok()?;
         self.sent[usize::from(to_life)] += 1;
         self.under_way[operation.0 as usize] = Some(message);
         Some(())
     }
 
-    fn complete(&mut self, operation: OperationId, ok: bool, seen: &mut Vec<Seen>) {
+    fn complete(&mut self, operation: OperationId, ok: bool, seen: &mut Vec<Observation>) {
         let Some(message) = self.under_way[operation.0 as usize].take() else {
-            return seen.push(Seen::Broken("an operation completes twice"));
+            return seen.push(Observation::Broken("an operation completes twice"));
         };
         if self.posted.contains(&Some(message)) {
-            seen.push(Seen::Broken("an operation completes whose span the device still reads"));
+            seen.push(Observation::Broken("an operation completes whose span the device still reads"));
         }
-        seen.push(Seen::Completed { message, ok });
+        seen.push(Observation::Completed { message, ok });
     }
 
-    fn receive(&mut self, datagram: Datagram, seen: &mut Vec<Seen>) {
+    fn receive(&mut self, datagram: Datagram, seen: &mut Vec<Observation>) {
         let cell = self.held.iter().position(Option::is_none).unwrap_or(HOLDABLE);
-        let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
+        let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
         let arrival = Arrival { datagram, slot: Slot(cell as u32), from: self.other() };
         let mut verdict = Verdict::Release;
         self.endpoint.handle_datagram((), &arrival, &mut inbox, &mut verdict);
         match verdict {
             Verdict::Hold => match self.held.get_mut(cell) {
                 Some(cell) => *cell = Some(datagram),
-                None => inbox.seen.push(Seen::Broken("more datagrams are held than can be")),
+                None => inbox.observations.push(Observation::Broken("more datagrams are held than can be")),
             },
             Verdict::Release => {}
-            Verdict::Place { .. } => inbox.seen.push(Seen::Broken("bytes are placed that nobody granted")),
+            Verdict::Place { .. } => {
+                inbox.observations.push(Observation::Broken("bytes are placed that nobody granted"))
+            }
         }
     }
 
     /// Handles held datagrams that are due, and releases those not needed any more.
-    fn take_held(&mut self, seen: &mut Vec<Seen>) {
+    fn take_held(&mut self, seen: &mut Vec<Observation>) {
         while let Some(slot) = self.endpoint.poll_deferred() {
             let Some(datagram) = self.held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                return seen.push(Seen::Broken("a datagram is requested that is not held"));
+                return seen.push(Observation::Broken("a datagram is requested that is not held"));
             };
             let arrival = Arrival { datagram, slot, from: self.other() };
-            let mut inbox = Inbox { from: 1 - self.rank, life: self.believes(), seen };
+            let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
             self.endpoint.handle_held((), &arrival, &mut inbox);
         }
     }
 
-    fn transmit(&mut self, finish: bool, seen: &mut Vec<Seen>) -> Option<()> {
+    fn transmit(&mut self, finish: bool, seen: &mut Vec<Observation>) -> Option<()> {
         let before = self.clone();
         while usize::from(self.tickets) < TOKENS {
             let mut head = [0; HEADER_ROOM];
@@ -278,10 +280,10 @@ impl Side {
                 break;
             };
             let Some(datagram) = Datagram::of(&head[..usize::from(transmit.header_bytes)]) else {
-                seen.push(Seen::Broken("a datagram is longer than any kind is"));
+                seen.push(Observation::Broken("a datagram is longer than any kind is"));
                 break;
             };
-            seen.push(Seen::Sent(datagram));
+            seen.push(Observation::Sent(datagram));
             self.posted[usize::from(self.tickets)] = datagram.message();
             self.tickets += 1;
             if finish {
@@ -302,9 +304,9 @@ impl Side {
     }
 }
 
-impl core::fmt::Debug for Side {
+impl core::fmt::Debug for RankState {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { rank, life, left, sent, under_way, posted, held, .. } = self;
+        let Self { rank, incarnation: life, left, sent, under_way, posted, held, .. } = self;
         write!(to, "rank {rank} life {life}")?;
         write!(
             to,
@@ -317,7 +319,7 @@ impl core::fmt::Debug for Side {
                 ""
             }
         )?;
-        write!(to, ", believes {:?} {:?}, sent {sent:?}", self.believes(), self.peer_life())?;
+        write!(to, ", believes {:?} {:?}, sent {sent:?}", self.believed_incarnation(), self.peer_state())?;
         write!(to, ", under way {:?}", under_way.iter().flatten().collect::<Vec<_>>())?;
         write!(to, ", {} posted {:?}", self.tickets, posted.iter().flatten().collect::<Vec<_>>())?;
         write!(to, ", held {:?}, {:?}", held.iter().flatten().collect::<Vec<_>>(), self.endpoint.pool_usage())
@@ -327,20 +329,21 @@ impl core::fmt::Debug for Side {
 /// The message handler.
 struct Inbox<'s> {
     from: u8,
-    life: Option<u8>,
-    seen: &'s mut Vec<Seen>,
+    incarnation: Option<u8>,
+    observations: &'s mut Vec<Observation>,
 }
 
 impl Handler for Inbox<'_> {
     fn handle_eager(&mut self, _: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let rule = match Message::parse(head) {
             Some((rank, message)) if rank == self.from && bytes as usize == Message::BYTES => {
-                self.seen.push(Seen::Delivered(message));
-                (self.life != Some(message.from_life)).then_some("a message of another incarnation is delivered")
+                self.observations.push(Observation::Delivered(message));
+                (self.incarnation != Some(message.from_incarnation))
+                    .then_some("a message of another incarnation is delivered")
             }
             _ => Some("a message is delivered that nobody sent"),
         };
-        self.seen.extend(rule.map(Seen::Broken));
+        self.observations.extend(rule.map(Observation::Broken));
         Verdict::Release
     }
 }

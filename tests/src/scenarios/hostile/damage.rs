@@ -1,6 +1,6 @@
 //! The attacker: damages, replays and forges datagrams in transit.
 
-use crate::sim::Passing;
+use crate::sim::OutgoingDatagram;
 
 use super::Choices;
 
@@ -11,7 +11,7 @@ const MTU: usize = 1468;
 
 /// Which attacker it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Style {
+pub(super) enum AttackStyle {
     /// Damages half of the datagrams; the check is that of the original.
     Noise,
     /// Damages a quarter and makes the check right; repeats and invents others.
@@ -30,8 +30,8 @@ pub(super) struct Forgery {
 #[derive(Debug)]
 pub(super) struct Attacker {
     pub(super) choices: Choices,
-    style: Style,
-    kept: Vec<Forgery>,
+    style: AttackStyle,
+    replayable: Vec<Forgery>,
     seen: usize,
     /// To be sent.
     pub(super) forgeries: Vec<Forgery>,
@@ -45,8 +45,17 @@ fn check(bytes: &[u8]) -> u64 {
 }
 
 impl Attacker {
-    pub(super) const fn new(choices: Choices, style: Style) -> Self {
-        Self { choices, style, kept: Vec::new(), seen: 0, forgeries: Vec::new(), damaged: 0, random: 0, checked: 0 }
+    pub(super) const fn new(choices: Choices, style: AttackStyle) -> Self {
+        Self {
+            choices,
+            style,
+            replayable: Vec::new(),
+            seen: 0,
+            forgeries: Vec::new(),
+            damaged: 0,
+            random: 0,
+            checked: 0,
+        }
     }
 
     /// Whether fewer than `damaged` were damaged or random, and there are choices left.
@@ -55,13 +64,13 @@ impl Attacker {
     }
 
     /// Whether the datagram, as it is now, passes the device's check.
-    pub(super) fn passes(&mut self, passing: &mut Passing<'_>) -> bool {
+    pub(super) fn passes(&mut self, passing: &mut OutgoingDatagram<'_>) -> bool {
         if passing.cause.is_none() {
             return true;
         }
         let choice = self.choices.byte();
         match self.style {
-            Style::Noise => {
+            AttackStyle::Noise => {
                 if choice & 1 == 0 {
                     return true;
                 }
@@ -72,7 +81,7 @@ impl Attacker {
                 self.checked += u64::from(!passes);
                 passes
             }
-            Style::Lies => {
+            AttackStyle::Lies => {
                 self.keep(passing, choice);
                 if (1..=64).contains(&choice) {
                     self.damage(passing.bytes);
@@ -85,13 +94,13 @@ impl Attacker {
 
     /// Repeats a former datagram, or makes one of random bytes.
     pub(super) fn invent(&mut self) {
-        if self.style != Style::Lies {
+        if self.style != AttackStyle::Lies {
             return;
         }
         let choice = self.choices.byte();
-        if (1..=32).contains(&choice) && !self.kept.is_empty() {
-            let i = self.choices.below(self.kept.len());
-            let Some(Forgery { from, to, bytes }) = self.kept.get(i) else { return };
+        if (1..=32).contains(&choice) && !self.replayable.is_empty() {
+            let i = self.choices.below(self.replayable.len());
+            let Some(Forgery { from, to, bytes }) = self.replayable.get(i) else { return };
             let mut again = Forgery { from: *from, to: *to, bytes: bytes.clone() };
             if choice & 3 == 0 {
                 self.damage(&mut again.bytes);
@@ -112,17 +121,17 @@ impl Attacker {
     }
 
     /// Keeps one of eight, in place of any former one.
-    fn keep(&mut self, passing: &Passing<'_>, choice: u8) {
+    fn keep(&mut self, passing: &OutgoingDatagram<'_>, choice: u8) {
         if choice & 7 != 7 {
             return;
         }
         self.seen = self.seen.wrapping_add(1);
-        if self.kept.len() < KEPT {
-            self.kept.push(Forgery { from: passing.from.0, to: passing.to.0, bytes: passing.bytes.clone() });
+        if self.replayable.len() < KEPT {
+            self.replayable.push(Forgery { from: passing.from.0, to: passing.to.0, bytes: passing.bytes.clone() });
             return;
         }
         let i = self.choices.below(KEPT);
-        if let Some(place) = self.kept.get_mut(i) {
+        if let Some(place) = self.replayable.get_mut(i) {
             (place.from, place.to) = (passing.from.0, passing.to.0);
             place.bytes.clone_from(passing.bytes);
         }

@@ -3,11 +3,11 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono_core::ids::{RemoteKey, OperationId, PeerId, PlacementId};
+use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use unisono_core::span::{Region, Span};
 
-use super::{BOUND_NS, Outcome, WINDOW, damage::Style};
-use crate::sim::node::Node;
+use super::{BOUND_NS, Outcome, WINDOW, damage::AttackStyle};
+use crate::sim::node::SimProcess;
 
 /// Bytes of the source buffer.
 const SOURCE: usize = 1 << 16;
@@ -23,7 +23,7 @@ const GRANTS: usize = 3;
 const KEPT: usize = 4;
 
 /// Virtual nanoseconds after which a grant is withdrawn: longer than a contradiction takes to be noticed.
-const PATIENCE_NS: u64 = 20_000_000_000;
+const GRANT_TIMEOUT_NS: u64 = 20_000_000_000;
 
 /// A grant to the peer.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Grant {
 
 /// The description of a grant for the peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
+pub(super) struct GrantOffer {
     placement: PlacementId,
     key: RemoteKey,
     bytes: u32,
@@ -81,7 +81,7 @@ fn length_of(message: u64) -> usize {
 }
 
 impl User {
-    pub(super) fn new(node: &mut Node<WINDOW>) -> Self {
+    pub(super) fn new(node: &mut SimProcess<WINDOW>) -> Self {
         let source = node.memory.make(SOURCE);
         let bytes: Vec<u8> = (0..SOURCE).map(byte).collect();
         node.memory.write(source, 0, &bytes).expect("a region of that size");
@@ -111,7 +111,7 @@ impl User {
     }
 
     /// A few messages.
-    pub(super) fn send(&mut self, node: &mut Node<WINDOW>, now: u64, choice: u32) {
+    pub(super) fn send(&mut self, node: &mut SimProcess<WINDOW>, now: u64, choice: u32) {
         for _ in 0..choice % 4 {
             if self.has_lost_its_peer || self.operations.len() >= BACKLOG {
                 return;
@@ -128,7 +128,7 @@ impl User {
     }
 
     /// Grants a span, of up to 12 segments.
-    pub(super) fn grant(&mut self, node: &mut Node<WINDOW>, now: u64, choice: u32) -> Option<Offer> {
+    pub(super) fn grant(&mut self, node: &mut SimProcess<WINDOW>, now: u64, choice: u32) -> Option<GrantOffer> {
         if self.has_lost_its_peer || self.grants.len() >= GRANTS || choice & 3 != 0 {
             return None;
         }
@@ -142,11 +142,11 @@ impl User {
         };
         let start = choice as usize % (SOURCE / 2);
         self.grants.push(Grant { placement, region, bytes, start, since: now });
-        Some(Offer { placement, key, bytes, start })
+        Some(GrantOffer { placement, key, bytes, start })
     }
 
     /// Fills a grant of the peer.
-    pub(super) fn place(&mut self, node: &mut Node<WINDOW>, now: u64, offer: &Offer) {
+    pub(super) fn place(&mut self, node: &mut SimProcess<WINDOW>, now: u64, offer: &GrantOffer) {
         let from = Span { region: self.source, offset: offer.start, bytes: offer.bytes };
         if let Ok(operation) = node.endpoint.place(now, self.peer, offer.placement, offer.key, from) {
             self.operations.insert(operation.0, now);
@@ -167,10 +167,10 @@ impl User {
 
     pub(super) fn deliver(
         &mut self,
-        node: &Node<WINDOW>,
+        node: &SimProcess<WINDOW>,
         placement: PlacementId,
         bytes: u32,
-        style: Style,
+        style: AttackStyle,
         now: u64,
         outcome: &mut Outcome,
     ) {
@@ -185,14 +185,14 @@ impl User {
         let kept = end(node, &grant, outcome);
         let inner = kept.bytes.get(GUARD..GUARD + grant.bytes as usize).unwrap_or_default();
         let exact = bytes == grant.bytes && inner.iter().zip(grant.start..).all(|(is, at)| *is == byte(at));
-        outcome.corrupt += u64::from(style == Style::Noise && !exact);
+        outcome.corrupt += u64::from(style == AttackStyle::Noise && !exact);
         self.ended.push_back(kept);
     }
 
     /// Messages are whole, in order, and come once.
-    pub(super) fn take_messages(&mut self, node: &mut Node<WINDOW>, style: Style, outcome: &mut Outcome) {
+    pub(super) fn take_messages(&mut self, node: &mut SimProcess<WINDOW>, style: AttackStyle, outcome: &mut Outcome) {
         for (_, message) in node.take_messages() {
-            if style == Style::Noise {
+            if style == AttackStyle::Noise {
                 let start = start_of(self.received);
                 let (number, rest) = message.split_at(message.len().min(8));
                 let whole = rest.len() == length_of(self.received)
@@ -211,7 +211,7 @@ impl User {
     }
 
     /// The peer's incarnation has ended: ends every operation and withdraws grants.
-    pub(super) fn lose_peer(&mut self, node: &mut Node<WINDOW>, outcome: &mut Outcome) {
+    pub(super) fn lose_peer(&mut self, node: &mut SimProcess<WINDOW>, outcome: &mut Outcome) {
         self.has_lost_its_peer = true;
         outcome.endless += self.operations.len() as u64;
         self.operations.clear();
@@ -219,15 +219,15 @@ impl User {
     }
 
     /// Withdraws grants that have been out for long: other bytes arrived in their place.
-    pub(super) fn lose_patience(&mut self, node: &mut Node<WINDOW>, now: u64, outcome: &mut Outcome) {
-        let (old, young) = self.grants.drain(..).partition(|grant| now - grant.since > PATIENCE_NS);
+    pub(super) fn expire_grants(&mut self, node: &mut SimProcess<WINDOW>, now: u64, outcome: &mut Outcome) {
+        let (old, young) = self.grants.drain(..).partition(|grant| now - grant.since > GRANT_TIMEOUT_NS);
         self.grants = old;
         self.end_grants(node, outcome);
         self.grants = young;
     }
 
     /// Withdraws all grants.
-    pub(super) fn end_grants(&mut self, node: &mut Node<WINDOW>, outcome: &mut Outcome) {
+    pub(super) fn end_grants(&mut self, node: &mut SimProcess<WINDOW>, outcome: &mut Outcome) {
         for grant in core::mem::take(&mut self.grants) {
             let withdrawn = node.endpoint.withdraw(grant.placement);
             outcome.endless += u64::from(!withdrawn);
@@ -237,7 +237,7 @@ impl User {
     }
 
     /// Checks all memory that nobody was allowed to write.
-    pub(super) fn look_around(&mut self, node: &Node<WINDOW>, outcome: &mut Outcome) {
+    pub(super) fn check_unwritable_memory(&mut self, node: &SimProcess<WINDOW>, outcome: &mut Outcome) {
         for ended in self.ended.drain(..) {
             outcome.outside += u64::from(!is_unchanged(node, &ended));
         }
@@ -247,17 +247,17 @@ impl User {
     }
 }
 
-fn whole(node: &Node<WINDOW>, region: Region, bytes: usize) -> Vec<u8> {
+fn whole(node: &SimProcess<WINDOW>, region: Region, bytes: usize) -> Vec<u8> {
     node.memory.read(Span { region, offset: 0, bytes: bytes as u32 }).expect("a region of this life")
 }
 
-fn end(node: &Node<WINDOW>, grant: &Grant, outcome: &mut Outcome) -> Ended {
+fn end(node: &SimProcess<WINDOW>, grant: &Grant, outcome: &mut Outcome) -> Ended {
     let bytes = whole(node, grant.region, grant.bytes as usize + 2 * GUARD);
     let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + grant.bytes as usize..]);
     outcome.outside += guards.filter(|byte| **byte != BLANK).count() as u64;
     Ended { region: grant.region, bytes }
 }
 
-fn is_unchanged(node: &Node<WINDOW>, ended: &Ended) -> bool {
+fn is_unchanged(node: &SimProcess<WINDOW>, ended: &Ended) -> bool {
     whole(node, ended.region, ended.bytes.len()) == ended.bytes
 }

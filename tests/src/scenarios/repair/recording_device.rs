@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use unisono_core::device::{
-    Armed, TxReason, Device, DeviceEvent, HEADER_ROOM, DeviceQueue, Limits, Received, Slot, Ticket, Token, Transmit, PathRequest,
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+    TxReason,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::wire::Header;
@@ -23,7 +24,7 @@ pub(super) struct Record {
 }
 
 /// The device, and its sent and received datagrams.
-pub(super) struct Watched {
+pub(super) struct RecordingDevice {
     pub(super) udp: Udp,
     pub(super) clock: Instant,
     pub(super) sent: Vec<Record>,
@@ -32,7 +33,7 @@ pub(super) struct Watched {
     pub(super) arrived: Vec<Record>,
 }
 
-impl Watched {
+impl RecordingDevice {
     pub(super) const fn new(udp: Udp, clock: Instant) -> Self {
         Self { udp, clock, sent: Vec::new(), unflushed: 0, arrived: Vec::new() }
     }
@@ -43,12 +44,12 @@ impl Watched {
 }
 
 /// A free send entry that records its posting.
-pub(super) struct WatchedToken<'a> {
+pub(super) struct RecordingToken<'a> {
     token: UdpToken<'a>,
     sent: &'a mut Vec<Record>,
 }
 
-impl Token for WatchedToken<'_> {
+impl Token for RecordingToken<'_> {
     type Address = Address;
 
     fn ticket(&self) -> Ticket {
@@ -60,7 +61,8 @@ impl Token for WatchedToken<'_> {
     }
 
     fn post(mut self, transmit: &Transmit, payload: Option<Address>) {
-        if let Some(header) = Header::<32>::parse(self.token.header_room()).ok().filter(|header| header.kind.is_data()) {
+        if let Some(header) = Header::<32>::parse(self.token.header_room()).ok().filter(|header| header.kind.is_data())
+        {
             let count = header.flags.count();
             self.sent.push(Record { psn: header.psn, count, cause: transmit.reason, at: 0 });
         }
@@ -68,17 +70,17 @@ impl Token for WatchedToken<'_> {
     }
 }
 
-impl Device for Watched {
+impl Device for RecordingDevice {
     type Address = Address;
-    type Token<'a> = WatchedToken<'a>;
+    type Token<'a> = RecordingToken<'a>;
     type Received<'a> = Datagram<'a>;
 
     fn limits(&self) -> Limits {
         self.udp.limits()
     }
 
-    fn token(&mut self, lane: DeviceQueue) -> Option<WatchedToken<'_>> {
-        Some(WatchedToken { token: self.udp.token(lane)?, sent: &mut self.sent })
+    fn token(&mut self, lane: DeviceQueue) -> Option<RecordingToken<'_>> {
+        Some(RecordingToken { token: self.udp.token(lane)?, sent: &mut self.sent })
     }
 
     fn flush(&mut self, lane: DeviceQueue) {

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Instant;
 
 use unisono_core::counters::{Counters, Metric};
-use unisono_core::device::{TxReason, Device, DeviceQueue};
-use unisono_core::endpoint::{Handler, Config, Event, Verdict};
+use unisono_core::device::{Device, DeviceQueue, TxReason};
+use unisono_core::endpoint::{Config, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
@@ -21,7 +21,7 @@ use unisono_memory::region::Regions;
 use unisono_udp::fault::{Faults, Probability};
 use unisono_udp::{MTU_MAX, Options, Udp};
 
-use super::recording_device::{Watched, other};
+use super::recording_device::{RecordingDevice, other};
 use super::{PAYLOAD, WARM_UP, WINDOW};
 
 /// Bytes of a datagram: more than header, payload and checksum.
@@ -74,17 +74,17 @@ impl Handler for Inbox {
     }
 }
 
-struct End {
+struct UdpEnd {
     rank: u32,
     endpoint: ProcessEndpoint,
-    device: Watched,
+    device: RecordingDevice,
     regions: Regions,
     inbox: Inbox,
     sent: u32,
     completed: u32,
 }
 
-impl End {
+impl UdpEnd {
     fn new(rank: u32, clock: Instant, faults: Faults) -> Result<Self, Box<dyn Error>> {
         let local = core::net::Ipv4Addr::LOCALHOST.into();
         let udp = Udp::bind(&Options { mtu: Some(MTU), faults, ..Options::new(local, 2) })?;
@@ -95,10 +95,10 @@ impl End {
         let to = Span { region, offset: 0, bytes: PAYLOAD };
         let inbox = Inbox { to, delivered: 0, round_trips_ns: Vec::new(), counters: Counters::default() };
         let endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
-        Ok(Self { rank, endpoint, device: Watched::new(udp, clock), regions, inbox, sent: 0, completed: 0 })
+        Ok(Self { rank, endpoint, device: RecordingDevice::new(udp, clock), regions, inbox, sent: 0, completed: 0 })
     }
 
-    fn meet(&mut self, there: &Self) -> Result<(), Box<dyn Error>> {
+    fn add_peer(&mut self, there: &Self) -> Result<(), Box<dyn Error>> {
         let peer = other(self.rank);
         let path = there.device.udp.local()?;
         self.device.udp.set_path(peer, path, MTU_MAX)?;
@@ -137,14 +137,14 @@ const fn incarnation(rank: u32) -> Incarnation {
 fn run(
     seed: u64,
     spacing: u32,
-    send: impl FnOnce(&mut End) -> Vec<u32> + Send,
-) -> Result<(End, End, Vec<u32>), Box<dyn Error>> {
+    send: impl FnOnce(&mut UdpEnd) -> Vec<u32> + Send,
+) -> Result<(UdpEnd, UdpEnd, Vec<u32>), Box<dyn Error>> {
     let clock = Instant::now();
     let loss = Probability::new(1.0 / f64::from(spacing)).unwrap_or_default();
-    let mut from = End::new(0, clock, Faults { loss, seed, ..Faults::default() })?;
-    let mut to = End::new(1, clock, Faults::default())?;
-    from.meet(&to)?;
-    to.meet(&from)?;
+    let mut from = UdpEnd::new(0, clock, Faults { loss, seed, ..Faults::default() })?;
+    let mut to = UdpEnd::new(1, clock, Faults::default())?;
+    from.add_peer(&to)?;
+    to.add_peer(&from)?;
     let (done, sent) = (AtomicBool::new(false), AtomicU32::new(0));
     let last = thread::scope(|scope| {
         scope.spawn(|| {
@@ -161,7 +161,7 @@ fn run(
 }
 
 /// The repairs of lost originals: of those that `counts` names, by their place in the order of sending.
-fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> UdpRepairs {
+fn repairs(from: UdpEnd, to: &UdpEnd, counts: impl Fn(&[usize], usize) -> bool) -> UdpRepairs {
     let firsts: Vec<_> = from.device.sent.iter().filter(|record| record.cause == TxReason::First).collect();
     let base = firsts.first().map_or(0, |record| record.psn);
     let place = |psn: u32| psn.wrapping_sub(base) as usize;
@@ -172,7 +172,8 @@ fn repairs(from: End, to: &End, counts: impl Fn(&[usize], usize) -> bool) -> Udp
         }
     }
     let resent = from.device.sent.iter().filter(|record| record.cause != TxReason::First);
-    let causes: HashMap<(u32, u8), TxReason> = resent.map(|record| ((record.psn, record.count), record.cause)).collect();
+    let causes: HashMap<(u32, u8), TxReason> =
+        resent.map(|record| ((record.psn, record.count), record.cause)).collect();
     let is_lost = |arrival: &Option<super::recording_device::Record>| arrival.is_none_or(|arrival| arrival.count != 0);
     let lost: Vec<usize> = arrivals.iter().enumerate().filter(|(_, at)| is_lost(at)).map(|(place, _)| place).collect();
     let mut outcome = UdpRepairs {

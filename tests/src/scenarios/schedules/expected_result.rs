@@ -3,11 +3,11 @@
 //! An element is three bytes: the map x → a·x + b modulo 256, and a sum. Combining composes maps, which does not
 //! commute, and adds sums. Where an operation must commute, a is 1.
 
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Spec, BlockMap, Layout, Plan};
+use unisono_core::schedule::{BlockMap, Layout, Plan, Spec};
 
-use super::Work;
+use super::Workload;
 
 /// Bytes of an element.
 pub(super) const GRAIN: usize = 3;
@@ -63,7 +63,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(work: &Work, plan: &Plan) -> Self {
+    pub(super) fn new(work: &Workload, plan: &Plan) -> Self {
         let Spec { collective: verb, rank, root, in_place, .. } = *plan.spec();
         let whole = |of: &dyn Fn(u32) -> usize| Table::new((0..work.call.size).map(of).collect());
         let blocks = || whole(&|b| work.bytes(b, b));
@@ -109,9 +109,16 @@ impl Buffers {
     }
 }
 
-impl Work {
+impl Workload {
     fn has_blocks(&self) -> bool {
-        matches!(self.call.collective, CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Scatter | CollectiveKind::ReduceScatter | CollectiveKind::Alltoall)
+        matches!(
+            self.call.collective,
+            CollectiveKind::Gather
+                | CollectiveKind::Allgather
+                | CollectiveKind::Scatter
+                | CollectiveKind::ReduceScatter
+                | CollectiveKind::Alltoall
+        )
     }
 
     /// Bytes that rank `of` has for rank `to`, or that block `to` has.
@@ -123,13 +130,13 @@ impl Work {
 
 /// The expected results of a collective, for all ranks.
 #[derive(Clone, Debug)]
-pub struct Contents {
+pub struct ExpectedResult {
     outputs: Vec<Option<Vec<u8>>>,
 }
 
-impl Contents {
+impl ExpectedResult {
     /// Computes the expected output of each rank.
-    pub fn new(work: &Work) -> Self {
+    pub fn new(work: &Workload) -> Self {
         let Spec { collective: verb, size, root, .. } = work.call;
         let length = |of: u32| match verb {
             CollectiveKind::Gather | CollectiveKind::Allgather => work.bytes(of, of),

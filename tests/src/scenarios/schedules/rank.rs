@@ -6,17 +6,18 @@ use std::collections::HashMap;
 use unisono_core::collective::Poll;
 use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Handler, Config, Endpoint, Event, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{self, CollectiveId, Incarnation, OperationId, PeerId, PlacementId, Rank, StepId};
 use unisono_core::message::collective_transport::{
-    TransportAction, Arrival, Entry, StepHeader, RecordUsage, StepKey, CollectivePeer, Pools, Posted, Sent, CollectiveTransport,
+    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, RecordUsage, Sent, StepHeader, StepKey,
+    TransportAction,
 };
 use unisono_core::progress::make_progress;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::{Region, Span};
 use unisono_memory::records::{Boxed, Sizes};
 
-use super::Work;
+use super::Workload;
 use super::running::Running;
 use crate::sim::{Network, NodeId, SimMemory};
 
@@ -31,7 +32,7 @@ const BUDGET: u32 = 64;
 
 /// Progress of a rank, for the observer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum ProgressEvent {
     /// It has entered that collective of the list.
     Entered(usize),
     /// It has left it, with this output and perhaps more bytes after it.
@@ -40,7 +41,7 @@ pub enum Seen {
 
 /// Counts of its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Said {
+pub struct MessageCounts {
     /// Eager messages.
     pub eager: u64,
     /// Announced messages.
@@ -51,9 +52,9 @@ pub struct Said {
 
 /// A step of a collective under way: the collective's place, and the step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct User(u32);
+struct StepUser(u32);
 
-impl User {
+impl StepUser {
     const STEP_BITS: u32 = 24;
 
     fn new(place: usize, step: StepId) -> Self {
@@ -67,27 +68,27 @@ impl User {
 
 /// An operation that waits for the endpoint.
 #[derive(Debug)]
-enum Errand {
+enum Deferred {
     /// A header, and perhaps a send's payload.
-    Message(PeerId, StepHeader, Option<(User, Option<Region>, u32)>),
-    Grant(PeerId, User, StepKey, u32),
-    Place(PeerId, User, PlacementId, ids::RemoteKey),
+    Message(PeerId, StepHeader, Option<(StepUser, Option<Region>, u32)>),
+    Grant(PeerId, StepUser, StepKey, u32),
+    Place(PeerId, StepUser, PlacementId, ids::RemoteKey),
 }
 
 /// The message handler of the endpoint.
 #[derive(Debug)]
-struct Mail {
+struct MessageHandler {
     steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     slots: Region,
     /// Where the payload of each posted receive lands, and each announced send waits.
-    receiving: HashMap<User, Region>,
-    sending: HashMap<User, (Region, u32)>,
+    receiving: HashMap<StepUser, Region>,
+    sending: HashMap<StepUser, (Region, u32)>,
     /// Receives whose payload has landed.
-    landed: Vec<User>,
-    errands: VecDeque<Errand>,
+    completed_receives: Vec<StepUser>,
+    deferred: VecDeque<Deferred>,
 }
 
-impl Handler for Mail {
+impl Handler for MessageHandler {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let placed = |region, offset: usize, start: u16| match bytes - u32::from(start) {
             0 => Verdict::Release,
@@ -95,12 +96,12 @@ impl Handler for Mail {
         };
         match self.steps.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
-                self.landed.push(User(user));
-                placed(self.receiving[&User(user)], 0, start)
+                self.completed_receives.push(StepUser(user));
+                placed(self.receiving[&StepUser(user)], 0, start)
             }
             Arrival::Keep { slot, start, .. } => placed(self.slots, slot as usize * LIMIT as usize, start),
             Arrival::Place { user, placement, key } => {
-                self.errands.push_back(Errand::Place(from, User(user), placement, key));
+                self.deferred.push_back(Deferred::Place(from, StepUser(user), placement, key));
                 Verdict::Release
             }
             Arrival::Nothing => Verdict::Release,
@@ -111,27 +112,27 @@ impl Handler for Mail {
 
 /// A rank.
 #[derive(Debug)]
-pub struct Member {
+pub struct SimRank {
     id: NodeId,
     network: Network,
     endpoint: Endpoint<Boxed, 64, 32>,
     memory: SimMemory,
-    mail: Mail,
+    handler: MessageHandler,
     running: Vec<Option<Running>>,
     /// The first collective of the list that was not entered.
     next: usize,
     /// Payload of operations of the endpoint.
-    posted: HashMap<OperationId, (User, Option<Region>)>,
-    granted: HashMap<PlacementId, User>,
+    posted: HashMap<OperationId, (StepUser, Option<Region>)>,
+    granted: HashMap<PlacementId, StepUser>,
     keys: u64,
-    said: Said,
-    seen: Vec<Seen>,
+    counts: MessageCounts,
+    events: Vec<ProgressEvent>,
 }
 
 /// A job of `size` connected ranks that run up to `outstanding` collectives at a time.
-pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<Member> {
+pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<SimRank> {
     let ids: Vec<NodeId> = (0..size).map(|_| network.add_node()).collect();
-    let mut members: Vec<Member> = ids.iter().map(|id| Member::new(network, *id, size, outstanding)).collect();
+    let mut members: Vec<SimRank> = ids.iter().map(|id| SimRank::new(network, *id, size, outstanding)).collect();
     for member in &mut members {
         for id in ids.iter().filter(|id| **id != member.id) {
             let mtu = network.device(member.id).limits().mtu;
@@ -146,7 +147,7 @@ const fn incarnation(id: NodeId) -> Incarnation {
     Incarnation(0x1000 + id.0)
 }
 
-impl Member {
+impl SimRank {
     fn new(network: &Network, id: NodeId, size: usize, outstanding: usize) -> Self {
         let config = Config::new(id.into(), incarnation(id), &network.device(id).limits());
         let mut memory = network.memory(id);
@@ -159,64 +160,64 @@ impl Member {
             slots: free(slots),
             headers: free(HEADERS),
         };
-        let mail = Mail {
+        let handler = MessageHandler {
             steps: CollectiveTransport::new(CREDIT, pools).expect("slots for all credit"),
             slots: memory.make(slots * LIMIT as usize),
             receiving: HashMap::new(),
             sending: HashMap::new(),
-            landed: Vec::new(),
-            errands: VecDeque::new(),
+            completed_receives: Vec::new(),
+            deferred: VecDeque::new(),
         };
         Self {
             id,
             network: network.clone(),
             endpoint: Endpoint::new(network.now(), config, Sizes::of_job(size).pools()),
             memory,
-            mail,
+            handler,
             running: (0..outstanding).map(|_| None).collect(),
             next: 0,
             posted: HashMap::new(),
             granted: HashMap::new(),
             keys: 0,
-            said: Said::default(),
-            seen: Vec::new(),
+            counts: MessageCounts::default(),
+            events: Vec::new(),
         }
     }
 
     /// Counts of its messages.
-    pub const fn said(&self) -> Said {
-        self.said
+    pub const fn counts(&self) -> MessageCounts {
+        self.counts
     }
 
     /// Whether nothing of it is left anywhere.
     pub fn is_idle(&self) -> bool {
-        self.mail.steps.in_use() == RecordUsage::default()
-            && self.mail.receiving.is_empty()
-            && self.mail.sending.is_empty()
+        self.handler.steps.in_use() == RecordUsage::default()
+            && self.handler.receiving.is_empty()
+            && self.handler.sending.is_empty()
             && self.running.iter().all(Option::is_none)
     }
 
     /// Makes all possible progress. Returns the collectives that it entered and left.
-    pub fn drive(&mut self, lane: DeviceQueue, works: &[Work]) -> Vec<Seen> {
+    pub fn drive(&mut self, lane: DeviceQueue, works: &[Workload]) -> Vec<ProgressEvent> {
         let now = self.network.now();
         let mut device = self.network.device(self.id);
         loop {
-            let mut moved = self.work(works);
-            moved |= make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+            let mut moved = self.progress(works);
+            moved |= make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.handler, BUDGET);
             while let Some(event) = self.endpoint.poll_event(now) {
                 self.handle(event);
                 moved = true;
             }
-            if !moved && self.mail.landed.is_empty() {
+            if !moved && self.handler.completed_receives.is_empty() {
                 break;
             }
         }
         // Acknowledgements that nothing carried leave in the round after.
-        make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.mail, BUDGET);
+        make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.handler, BUDGET);
         if let Some(at) = self.endpoint.poll_timeout(now) {
             self.network.wake_at(self.id, at);
         }
-        core::mem::take(&mut self.seen)
+        core::mem::take(&mut self.events)
     }
 
     fn handle(&mut self, event: Event) {
@@ -230,7 +231,7 @@ impl Member {
             }
             Event::Delivered(placement, _) => {
                 let user = self.granted.remove(&placement).expect("a grant that is out");
-                self.mail.landed.push(user);
+                self.handler.completed_receives.push(user);
             }
             // They compute nothing, but may be idle for long.
             Event::PeerSilent(_) => {}
@@ -238,35 +239,38 @@ impl Member {
         }
     }
 
-    fn done(&mut self, user: User) {
+    fn done(&mut self, user: StepUser) {
         let (place, step) = user.parts();
         self.running[place].as_mut().expect("it waits for its steps").executor.handle_done(step);
     }
 
     /// Everything but the endpoint's rounds. Whether anything moved.
-    fn work(&mut self, works: &[Work]) -> bool {
+    fn progress(&mut self, works: &[Workload]) -> bool {
         let mut moved = false;
-        for user in core::mem::take(&mut self.mail.landed) {
+        for user in core::mem::take(&mut self.handler.completed_receives) {
             self.unpack(user);
             moved = true;
         }
         for place in 0..self.running.len() {
             moved |= self.run(place, works);
         }
-        while let Some(action) = self.mail.steps.poll_action() {
-            self.mail.errands.push_back(match action {
-                TransportAction::Grant { to, user, key, bytes } => Errand::Grant(to, User(user), key, bytes),
+        while let Some(action) = self.handler.steps.poll_action() {
+            self.handler.deferred.push_back(match action {
+                TransportAction::Grant { to, user, key, bytes } => Deferred::Grant(to, StepUser(user), key, bytes),
                 TransportAction::Send { to, head } => {
                     let kind = head.as_ref().first().copied();
-                    self.said.asked +=
-                        u64::from(kind == Some(unisono_core::message::collective_transport::header::TransportKind::RtsRequest as u8));
-                    Errand::Message(to, head, None)
+                    self.counts.asked += u64::from(
+                        kind == Some(
+                            unisono_core::message::collective_transport::header::TransportKind::RtsRequest as u8,
+                        ),
+                    );
+                    Deferred::Message(to, head, None)
                 }
             });
         }
-        while let Some(errand) = self.mail.errands.pop_front() {
-            if let Some(errand) = self.carry_out(errand) {
-                self.mail.errands.push_front(errand);
+        while let Some(errand) = self.handler.deferred.pop_front() {
+            if let Some(errand) = self.submit(errand) {
+                self.handler.deferred.push_front(errand);
                 break;
             }
             moved = true;
@@ -275,8 +279,8 @@ impl Member {
     }
 
     /// The payload of a receive has landed.
-    fn unpack(&mut self, user: User) {
-        let region = self.mail.receiving.remove(&user).expect("a receive that was posted");
+    fn unpack(&mut self, user: StepUser) {
+        let region = self.handler.receiving.remove(&user).expect("a receive that was posted");
         let (place, step) = user.parts();
         let running = self.running[place].as_mut().expect("it waits for its receives");
         let span = running.receive_of(step);
@@ -288,13 +292,13 @@ impl Member {
     }
 
     /// Begins the runnable steps of the collective in a slot, or the next collective.
-    fn run(&mut self, place: usize, works: &[Work]) -> bool {
+    fn run(&mut self, place: usize, works: &[Workload]) -> bool {
         let mut moved = false;
         loop {
             if self.running[place].is_none() {
                 let Some(work) = works.get(self.next) else { return moved };
                 self.running[place] = Some(Running::new(self.next, work, Rank(self.id.0)));
-                self.seen.push(Seen::Entered(self.next));
+                self.events.push(ProgressEvent::Entered(self.next));
                 self.next += 1;
             }
             let Some(running) = &mut self.running[place] else { return moved };
@@ -303,7 +307,7 @@ impl Member {
                 Poll::Complete => {
                     let work = running.work;
                     let output = self.running[place].take().map(Running::output);
-                    self.seen.push(Seen::Left(work, output.unwrap_or_default()));
+                    self.events.push(ProgressEvent::Left(work, output.unwrap_or_default()));
                 }
                 Poll::Pending => return moved,
                 Poll::Failed(failure) => panic!("{failure}"),
@@ -313,7 +317,7 @@ impl Member {
     }
 
     fn begin(&mut self, place: usize, step: StepId, operation: &StepOperation) {
-        let user = User::new(place, step);
+        let user = StepUser::new(place, step);
         let running = self.running[place].as_mut().expect("it was just polled");
         let CollectiveId { context, sequence } = running.executor.id();
         let key = |step| StepKey { context, sequence, step };
@@ -323,28 +327,28 @@ impl Member {
                 let bytes = payload.len() as u32;
                 let region = self.memory.make(payload.len());
                 self.memory.write(region, 0, &payload).expect("a region of that size");
-                match self.mail.steps.send(to, key(step), bytes, user.0).expect("room for every step") {
+                match self.handler.steps.send(to, key(step), bytes, user.0).expect("room for every step") {
                     Sent::Eager(head) => {
-                        self.said.eager += 1;
-                        self.mail.errands.push_back(Errand::Message(to, head, Some((user, Some(region), bytes))));
+                        self.counts.eager += 1;
+                        self.handler.deferred.push_back(Deferred::Message(to, head, Some((user, Some(region), bytes))));
                     }
                     Sent::Rts(head) => {
-                        self.said.announced += 1;
-                        self.mail.sending.insert(user, (region, bytes));
-                        self.mail.errands.push_back(Errand::Message(to, head, None));
+                        self.counts.announced += 1;
+                        self.handler.sending.insert(user, (region, bytes));
+                        self.handler.deferred.push_back(Deferred::Message(to, head, None));
                     }
                 }
             }
             StepOperation::Receive { of, key: number, into, .. } => {
                 let bytes = running.length(into);
-                match self.mail.steps.receive(PeerId(of.0), key(number), bytes, user.0).expect("lengths agree") {
+                match self.handler.steps.receive(PeerId(of.0), key(number), bytes, user.0).expect("lengths agree") {
                     Posted::Waits => {
-                        self.mail.receiving.insert(user, self.memory.make(bytes as usize));
+                        self.handler.receiving.insert(user, self.memory.make(bytes as usize));
                     }
                     Posted::Early { slot } => {
-                        let span = Span { region: self.mail.slots, offset: slot as usize * LIMIT as usize, bytes };
+                        let span = Span { region: self.handler.slots, offset: slot as usize * LIMIT as usize, bytes };
                         let payload = self.memory.read(span).expect("a slot");
-                        self.mail.steps.release_slot(slot);
+                        self.handler.steps.release_slot(slot);
                         running.scatter(into, &payload);
                         running.executor.handle_done(step);
                     }
@@ -362,10 +366,10 @@ impl Member {
     }
 
     /// Submits a deferred operation to the endpoint. Returns it if the endpoint is full.
-    fn carry_out(&mut self, errand: Errand) -> Option<Errand> {
+    fn submit(&mut self, deferred: Deferred) -> Option<Deferred> {
         let now = self.network.now();
-        match errand {
-            Errand::Message(to, head, payload) => {
+        match deferred {
+            Deferred::Message(to, head, payload) => {
                 let span = payload.and_then(|(_, region, bytes)| Some(Span { region: region?, offset: 0, bytes }));
                 let span = span.filter(|span| span.bytes != 0);
                 match self.endpoint.send(now, to, head.as_ref(), span) {
@@ -375,29 +379,29 @@ impl Member {
                         }
                         None
                     }
-                    Err(EnqueueError::Full) => Some(Errand::Message(to, head, payload)),
+                    Err(EnqueueError::Full) => Some(Deferred::Message(to, head, payload)),
                     Err(why) => panic!("{why:?}"),
                 }
             }
-            Errand::Grant(to, user, key, bytes) => {
-                let into = Span { region: self.mail.receiving[&user], offset: 0, bytes };
+            Deferred::Grant(to, user, key, bytes) => {
+                let into = Span { region: self.handler.receiving[&user], offset: 0, bytes };
                 self.keys += 1;
                 let under = ids::RemoteKey(self.keys << 8 | u64::from(self.id.0));
                 let Ok(placement) = self.endpoint.grant(to, into, under) else {
-                    return Some(Errand::Grant(to, user, key, bytes));
+                    return Some(Deferred::Grant(to, user, key, bytes));
                 };
                 self.granted.insert(placement, user);
-                self.carry_out(Errand::Message(to, StepHeader::cts(key, placement, under), None))
+                self.submit(Deferred::Message(to, StepHeader::cts(key, placement, under), None))
             }
-            Errand::Place(to, user, placement, key) => {
-                let (region, bytes) = self.mail.sending[&user];
+            Deferred::Place(to, user, placement, key) => {
+                let (region, bytes) = self.handler.sending[&user];
                 match self.endpoint.place(now, to, placement, key, Span { region, offset: 0, bytes }) {
                     Ok(operation) => {
-                        self.mail.sending.remove(&user);
+                        self.handler.sending.remove(&user);
                         self.posted.insert(operation, (user, Some(region)));
                         None
                     }
-                    Err(EnqueueError::Full) => Some(Errand::Place(to, user, placement, key)),
+                    Err(EnqueueError::Full) => Some(Deferred::Place(to, user, placement, key)),
                     Err(why) => panic!("{why:?}"),
                 }
             }

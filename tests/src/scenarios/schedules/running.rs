@@ -1,9 +1,9 @@
 //! A running collective of one rank: its executor and its bytes.
 
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{Spec, Executor, Fold, StepOperation, ByteRange, BlockBuffer, Plan, BlockSpan};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Executor, Fold, Plan, Spec, StepOperation};
 
-use super::Work;
+use super::Workload;
 use super::expected_result::{Buffers, GRAIN, compose};
 
 /// A running collective.
@@ -17,7 +17,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(work: usize, of: &Work, rank: Rank) -> Self {
+    pub(super) fn new(work: usize, of: &Workload, rank: Rank) -> Self {
         let plan = Plan::new(Spec { rank, ..of.call }).expect("a list of schedules that exist");
         let buffers = Buffers::new(of, &plan);
         let scratch = vec![0xdd; buffers.layout().scratch_bytes(plan.scratch_blocks())];

@@ -1,12 +1,12 @@
 //! Generates the list of collectives.
 
-use unisono_core::collective::{Order, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Spec, Plan};
+use unisono_core::schedule::{Algorithm, Plan, Spec};
 
 /// A collective and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Work {
+pub struct Workload {
     /// The call, equal on all ranks.
     pub call: Spec,
     /// Elements of the vector, or of a block; blocks that differ have 0 to 6 elements.
@@ -19,7 +19,7 @@ pub const LENGTHS: [usize; 5] = [0, 1, 7, 41, 601];
 
 /// Selection of collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Choice {
+pub struct WorkloadFilter {
     /// Ports are 1 to this.
     pub ports: u8,
     /// Takes one in this many; 1 takes all.
@@ -30,18 +30,30 @@ pub struct Choice {
 
 /// Every collective of `size` ranks that is not refused: verb, algorithm, ports, root, order of combination, in place
 /// or not, equal or varying blocks, length; one to three segments in turn. Shuffled.
-pub fn works(size: u32, choice: Choice) -> Vec<Work> {
+pub fn workloads(size: u32, choice: WorkloadFilter) -> Vec<Workload> {
     let mut random = fastrand::Rng::with_seed(choice.seed ^ u64::from(size));
     let mut works = Vec::new();
-    for (verb, algorithm) in CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm))) {
+    for (verb, algorithm) in
+        CollectiveKind::ALL.iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (*verb, algorithm)))
+    {
         for k in 1..=choice.ports {
             // A tree of k + 1 branches on one port as well.
             let ports = if algorithm == Algorithm::Knomial && k > 1 { vec![k, 1] } else { vec![k] };
             let roots = if verb.is_rooted() { size } else { 1 };
             let orders = if verb.combines() { vec![Order::Any, Order::Rank] } else { vec![Order::Any] };
-            let places = if matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast) { vec![false] } else { vec![false, true] };
-            let blocks =
-                matches!(verb, CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Allgather | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter);
+            let places = if matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast) {
+                vec![false]
+            } else {
+                vec![false, true]
+            };
+            let blocks = matches!(
+                verb,
+                CollectiveKind::Gather
+                    | CollectiveKind::Scatter
+                    | CollectiveKind::Allgather
+                    | CollectiveKind::Alltoall
+                    | CollectiveKind::ReduceScatter
+            );
             let varies = if blocks { vec![false, true] } else { vec![false] };
             let lengths = if verb == CollectiveKind::Barrier { &LENGTHS[..1] } else { &LENGTHS[..] };
             for ports in ports {
@@ -61,7 +73,7 @@ pub fn works(size: u32, choice: Choice) -> Vec<Work> {
                                         ..Spec::new(verb, algorithm, size, ports)
                                     };
                                     if Plan::new(call).is_ok() {
-                                        works.push(Work { call, elements });
+                                        works.push(Workload { call, elements });
                                     }
                                 }
                             }

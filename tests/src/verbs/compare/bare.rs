@@ -5,14 +5,14 @@ use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
-use unisono_core::device::{TxReason, Device, HEADER_ROOM, DeviceQueue, Memory, Received, Token, Transmit};
+use unisono_core::device::{Device, DeviceQueue, HEADER_ROOM, Memory, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
 use unisono_memory::region::{Address, Regions};
 use unisono_verbs::ud::Ud;
 
-use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM, median, pin};
-use crate::verbs::{Adapter, Outcome, device, introduce};
+use super::{DATAGRAMS, Processor, SHORT, TRIPS, WARM, median, pin};
+use crate::verbs::{Adapter, Outcome, connect_devices, device};
 
 const _: () = assert!(SHORT as usize == HEADER_ROOM);
 /// Datagrams of a flush at most.
@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Ud<Address>; 2]> {
     let (mut here, mut there) = (device(adapters[0], 2)?, device(adapters[1], 2)?);
-    introduce(&mut [&mut here, &mut there])?;
+    connect_devices(&mut [&mut here, &mut there])?;
     Ok([here, there])
 }
 
@@ -30,7 +30,14 @@ fn pair(adapters: [Adapter<'_>; 2]) -> Outcome<[Ud<Address>; 2]> {
 fn post(device: &mut Ud<Address>, to: u32, head: u8, payload: Option<(Span, Address)>) -> bool {
     let Some(token) = device.token(DeviceQueue::Polled) else { return false };
     let (to, at, cause) = (PeerId(to), DeviceQueue::Polled, TxReason::First);
-    let transmit = Transmit { to, queue: at, header_bytes: head, payload: payload.map(|(span, _)| span), solicited: false, reason: cause };
+    let transmit = Transmit {
+        to,
+        queue: at,
+        header_bytes: head,
+        payload: payload.map(|(span, _)| span),
+        solicited: false,
+        reason: cause,
+    };
     token.post(&transmit, payload.map(|(_, address)| address));
     true
 }
@@ -63,11 +70,11 @@ fn send(device: &mut Ud<Address>, to: u32) {
 
 /// Microseconds one way, median.
 pub(super) fn latency(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
-    pin(Side::Here)?;
+    pin(Processor::Here)?;
     let [mut here, mut there] = pair(adapters)?;
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> Outcome<Ud<Address>> {
-            pin(Side::There)?;
+            pin(Processor::There)?;
             for _ in 0..WARM + TRIPS {
                 wait(&mut there)?;
                 send(&mut there, 0);
@@ -88,7 +95,7 @@ pub(super) fn latency(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
 
 /// Megabytes that arrive per second. What is lost does not count.
 pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
-    pin(Side::Here)?;
+    pin(Processor::Here)?;
     let [mut here, mut there] = pair(adapters)?;
     // SAFETY: this thread alone uses the region, which is not freed before the device is done.
     let mut regions = unsafe { Regions::of(here.domain().clone()) };
@@ -99,7 +106,7 @@ pub(super) fn rate(adapters: [Adapter<'_>; 2]) -> Outcome<f64> {
     thread::scope(|scope| {
         let over = &over;
         let sink = scope.spawn(move || -> Outcome<(u32, Instant)> {
-            pin(Side::There)?;
+            pin(Processor::There)?;
             let (mut arrived, mut last) = (0, Instant::now());
             while arrived < DATAGRAMS {
                 if take(&mut there) {

@@ -16,8 +16,8 @@ use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
 use unisono_verbs::ud::{Gid, Path};
 
-use super::{Contender, DATAGRAMS, Measure, SHORT, Side, TRIPS, WARM, median, pin};
-use crate::verbs::{Adapter, End, Outcome};
+use super::{Contender, DATAGRAMS, Measure, Processor, SHORT, TRIPS, WARM, median, pin};
+use crate::verbs::{Adapter, Outcome, VerbsEnd};
 
 /// Messages under way at most.
 const UNDER_WAY: u32 = 512;
@@ -41,19 +41,19 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(end: &mut End, bytes: u32) -> Outcome<Self> {
+    fn new(end: &mut VerbsEnd, bytes: u32) -> Outcome<Self> {
         let region: Region = end.regions.allocate(bytes as usize)?;
         Ok(Self { sent: 0, done: 0, rounds: 0, now: end.now(), payload: Span { region, offset: 0, bytes } })
     }
 
-    fn send(&mut self, end: &mut End, to: u32) -> bool {
+    fn send(&mut self, end: &mut VerbsEnd, to: u32) -> bool {
         // The next round lets it leave.
         (self.now, self.rounds) = (end.now(), 1);
         self.queue(end, to)
     }
 
     #[inline(always)]
-    fn queue(&mut self, end: &mut End, to: u32) -> bool {
+    fn queue(&mut self, end: &mut VerbsEnd, to: u32) -> bool {
         let taken = end.endpoint.send(self.now, PeerId(to), &[], Some(self.payload)).is_ok();
         self.sent += u32::from(taken);
         taken
@@ -61,14 +61,14 @@ impl Stream {
 
     /// Answers at the time of the look that the message was found by, as a round does, and lets it leave at once. The
     /// clock is looked at behind it.
-    fn post(&mut self, end: &mut End, to: u32) {
+    fn post(&mut self, end: &mut VerbsEnd, to: u32) {
         self.queue(end, to);
         end.transmit_at(self.now);
         (self.now, self.rounds) = (end.now(), 1);
     }
 
     #[inline(always)]
-    fn drive(&mut self, end: &mut End) -> bool {
+    fn drive(&mut self, end: &mut VerbsEnd) -> bool {
         if self.rounds == 0 {
             self.now = end.now();
             self.rounds = IDLE;
@@ -88,7 +88,7 @@ impl Stream {
 
     /// A whole round.
     #[inline(never)]
-    fn round(&mut self, end: &mut End) -> bool {
+    fn round(&mut self, end: &mut VerbsEnd) -> bool {
         let moved = end.drive_at(self.now);
         while let Some(event) = end.endpoint.poll_event(self.now) {
             self.done += u32::from(matches!(event, unisono_core::endpoint::Event::Completed(..)));
@@ -98,7 +98,7 @@ impl Stream {
 }
 
 /// Drives until `enough` or silence.
-fn until(end: &mut End, stream: &mut Stream, enough: impl Fn(&End, &Stream) -> bool) -> Outcome<()> {
+fn until(end: &mut VerbsEnd, stream: &mut Stream, enough: impl Fn(&VerbsEnd, &Stream) -> bool) -> Outcome<()> {
     let mut moved = stream.now;
     while !enough(end, stream) {
         if stream.drive(end) {
@@ -112,8 +112,8 @@ fn until(end: &mut End, stream: &mut Stream, enough: impl Fn(&End, &Stream) -> b
 
 /// Microseconds one way, median.
 pub(super) fn latency(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Outcome<f64> {
-    pin(Side::Here)?;
-    let (mut here, mut other) = Other::start(contender, Measure::Latency, [here, there])?;
+    pin(Processor::Here)?;
+    let (mut here, mut other) = OtherEnd::start(contender, Measure::Latency, [here, there])?;
     let mut stream = Stream::new(&mut here, SHORT)?;
     let mut trips = Vec::new();
     let mut before = None;
@@ -123,7 +123,7 @@ pub(super) fn latency(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> 
         if let Some(before) = before.replace(stream.now) {
             trips.push((stream.now - before) as f64 / 2e3);
         }
-        until(&mut here, &mut stream, |end, _| end.above.messages > trip)?;
+        until(&mut here, &mut stream, |end, _| end.counter.messages > trip)?;
     }
     other.finish(&mut here, &mut stream)?;
     Ok(median(&trips[WARM as usize..]))
@@ -131,8 +131,8 @@ pub(super) fn latency(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> 
 
 /// Megabytes of payload delivered per second: until the last is acknowledged.
 pub(super) fn rate(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Outcome<f64> {
-    pin(Side::Here)?;
-    let (mut here, mut other) = Other::start(contender, Measure::Rate, [here, there])?;
+    pin(Processor::Here)?;
+    let (mut here, mut other) = OtherEnd::start(contender, Measure::Rate, [here, there])?;
     let payload = here.device.limits().mtu - HEADER as u32;
     let mut stream = Stream::new(&mut here, payload)?;
     let started = Instant::now();
@@ -148,24 +148,24 @@ pub(super) fn rate(contender: Contender, [here, there]: [Adapter<'_>; 2]) -> Out
 
 /// The other end: answers every message, or consumes them.
 pub(super) fn answer(measure: Measure, adapter: Adapter<'_>) -> Outcome<()> {
-    pin(Side::There)?;
-    let mut there = End::new(1, 2, adapter, Instant::now())?;
-    println!("{}", Card(there.device.local()));
+    pin(Processor::There)?;
+    let mut there = VerbsEnd::new(1, 2, adapter, Instant::now())?;
+    println!("{}", EndAddress(there.device.local()));
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
-    there.know(0, line.parse::<Card>()?.0)?;
+    there.connect(0, line.parse::<EndAddress>()?.0)?;
     let bytes = if measure == Measure::Latency { SHORT } else { 1 };
     let mut stream = Stream::new(&mut there, bytes)?;
     match measure {
         Measure::Latency => {
             for trip in 0..=WARM + TRIPS {
-                until(&mut there, &mut stream, |end, _| end.above.messages > trip)?;
+                until(&mut there, &mut stream, |end, _| end.counter.messages > trip)?;
                 stream.post(&mut there, 0);
             }
             until(&mut there, &mut stream, |_, stream| stream.done == stream.sent)
         }
         Measure::Rate => {
-            until(&mut there, &mut stream, |end, _| end.above.messages == DATAGRAMS)?;
+            until(&mut there, &mut stream, |end, _| end.counter.messages == DATAGRAMS)?;
             let ended = Instant::now();
             // Its last acknowledgements leave.
             while ended.elapsed() < LINGER {
@@ -177,27 +177,27 @@ pub(super) fn answer(measure: Measure, adapter: Adapter<'_>) -> Outcome<()> {
 }
 
 /// The other end, in a process of its own, as for all contenders.
-struct Other(Child);
+struct OtherEnd(Child);
 
-impl Other {
+impl OtherEnd {
     /// Starts it, and makes this end; they know each other then.
-    fn start(contender: Contender, measure: Measure, [here, there]: [Adapter<'_>; 2]) -> Outcome<(End, Self)> {
-        let mut end = End::new(0, 2, here, Instant::now())?;
+    fn start(contender: Contender, measure: Measure, [here, there]: [Adapter<'_>; 2]) -> Outcome<(VerbsEnd, Self)> {
+        let mut end = VerbsEnd::new(0, 2, here, Instant::now())?;
         let mut other = Command::new(env::current_exe()?)
             .args(["answer", contender.name(), measure.name(), there.name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let (mut to, from) = (other.stdin.take().ok_or("no pipe")?, other.stdout.take().ok_or("no pipe")?);
-        writeln!(to, "{}", Card(end.device.local()))?;
+        writeln!(to, "{}", EndAddress(end.device.local()))?;
         let mut line = String::new();
         BufReader::new(from).read_line(&mut line)?;
-        end.know(1, line.parse::<Card>()?.0)?;
+        end.connect(1, line.parse::<EndAddress>()?.0)?;
         Ok((end, Self(other)))
     }
 
     /// Answers it until it has ended.
-    fn finish(&mut self, end: &mut End, stream: &mut Stream) -> Outcome<()> {
+    fn finish(&mut self, end: &mut VerbsEnd, stream: &mut Stream) -> Outcome<()> {
         let status = loop {
             if let Some(status) = self.0.try_wait()? {
                 break status;
@@ -211,7 +211,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for OtherEnd {
     fn drop(&mut self) {
         // Of one that has ended, nothing.
         let _ = self.0.kill();
@@ -220,16 +220,16 @@ impl Drop for Other {
 }
 
 /// Address of an end as a line of text: GID and both queue pair numbers.
-struct Card(Path);
+struct EndAddress(Path);
 
-impl fmt::Display for Card {
+impl fmt::Display for EndAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(Path { gid, polled, interrupt }) = self;
         write!(to, "{gid} {polled} {interrupt}")
     }
 }
 
-impl FromStr for Card {
+impl FromStr for EndAddress {
     type Err = Box<dyn Error + Send + Sync>;
 
     fn from_str(line: &str) -> Outcome<Self> {
@@ -252,9 +252,9 @@ mod tests {
     fn address_of_an_end_round_trips() {
         for gid in [Gid::from(IpAddr::from([10, 0, 0, 1])), Gid([7; 16])] {
             let path = Path { gid, polled: 17, interrupt: 0xff_fffe };
-            assert_eq!(Card(path).to_string().parse::<Card>().map(|card| card.0).ok(), Some(path));
+            assert_eq!(EndAddress(path).to_string().parse::<EndAddress>().map(|card| card.0).ok(), Some(path));
         }
-        assert!("::1 17".parse::<Card>().is_err());
-        assert!("".parse::<Card>().is_err());
+        assert!("::1 17".parse::<EndAddress>().is_err());
+        assert!("".parse::<EndAddress>().is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use super::{DATAGRAMS, SHORT, Side, TRIPS, WARM};
+use super::{DATAGRAMS, Processor, SHORT, TRIPS, WARM};
 use crate::verbs::Outcome;
 
 /// A program that takes longer has failed.
@@ -75,7 +75,7 @@ pub(super) fn libfabric_latency([here, there]: [&str; 2]) -> Outcome<f64> {
 
 /// Starts the server, waits until it listens, runs the client. Returns what both printed.
 fn run(port: u16, [server, client]: &[Vec<String>; 2]) -> Outcome<[String; 2]> {
-    let mut server = start(server, Side::There)?;
+    let mut server = start(server, Processor::There)?;
     let started = Instant::now();
     while !listens(port)? {
         if let Some(status) = server.try_wait()? {
@@ -87,7 +87,7 @@ fn run(port: u16, [server, client]: &[Vec<String>; 2]) -> Outcome<[String; 2]> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let client = start(client, Side::Here)?.wait_with_output()?;
+    let client = start(client, Processor::Here)?.wait_with_output()?;
     let server = server.wait_with_output()?;
     Ok([server, client].map(|output| {
         let [said, complained] =
@@ -96,7 +96,7 @@ fn run(port: u16, [server, client]: &[Vec<String>; 2]) -> Outcome<[String; 2]> {
     }))
 }
 
-fn start(words: &[String], side: Side) -> Outcome<Child> {
+fn start(words: &[String], side: Processor) -> Outcome<Child> {
     let mut command = Command::new("timeout");
     let mask = 1 << side as u32;
     command.args([&BOUND.as_secs().to_string(), "taskset", &format!("{mask:x}")]).args(words);

@@ -23,7 +23,7 @@ pub(super) struct Adapter {
 #[cfg(feature = "verbs")]
 pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
     use unisono_memory::region::Address;
-    use unisono_verbs::ud::{Domain, Encapsulation, OpenError, UdOptions, Ud, adapters};
+    use unisono_verbs::ud::{Domain, Encapsulation, OpenError, Ud, UdOptions, adapters};
 
     let open = |name: &String| {
         let domain = Domain::open(Some(name))?;

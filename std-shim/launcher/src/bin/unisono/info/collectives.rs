@@ -11,11 +11,11 @@ use unisono::environment::{
     tuning::{Carrier, Decision, Reason, VERBS},
 };
 use unisono_bench::Bytes;
-use unisono_core::collective::{Order, CollectiveSpec, CollectiveKind};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Choice, LinkModel};
 use unisono_shmem::collective_area::CollectiveAreas;
-use unisono_shmem::layout::{SegmentLayout, RANKS_MAX, COMMUNICATOR_SLOTS, SegmentSizes, WaitMode};
+use unisono_shmem::layout::{COMMUNICATOR_SLOTS, RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, select};
 
 /// The job whose collectives are shown.
@@ -188,7 +188,8 @@ impl Job {
                     SlotAlgorithm::Parallel => "parallel",
                     SlotAlgorithm::Pull => "pull",
                 };
-                let unused = tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
+                let unused =
+                    tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
                 return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
             Means::Shared(..) => Carrier::Rings,

@@ -1,0 +1,204 @@
+//! An active collective over messages: its schedule, and the memory that it works on.
+
+use core::any::Any;
+use core::panic::AssertUnwindSafe;
+use core::ptr::NonNull;
+
+use unisono_core::collective::{CollectiveKind, Failure, FailureCause, Poll};
+use unisono_core::device::Memory as _;
+use unisono_core::ids::{CollectiveId, Rank as Member};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Executor, Fold, Layout, Schedule as _, StepOperation};
+use unisono_core::span::{Region, Span as Bytes};
+use unisono_shmem::slot_collectives::CallRecord;
+use unisono_shmem::slot_collectives::data_executor::ReductionOp;
+
+use super::CollectiveError;
+use super::partition::BlockTables;
+use super::schedule::CachedSchedule;
+use super::scratch_pool::ScratchBlock;
+use unisono_memory::region::{Address, Regions};
+
+/// The reduction function, called wherever progress is made.
+pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;
+
+/// A collective that was prepared or started.
+pub(in crate::world) struct ActiveCollective {
+    pub(in crate::world) executor: Executor<CachedSchedule>,
+    pub(in crate::world) layout: Layout<'static>,
+    /// The tables that the layout refers to.
+    pub(in crate::world) _tables: Option<BlockTables>,
+    /// The user buffers; the same region twice where it is one buffer.
+    pub(in crate::world) input: Region,
+    pub(in crate::world) output: Region,
+    pub(in crate::world) scratch: Option<ScratchBlock>,
+    pub(in crate::world) reducer: Reducer,
+    /// The context of its messages.
+    pub(in crate::world) context: u32,
+    /// When it was started.
+    pub(in crate::world) since: u64,
+    /// Since when a thread waits for its end.
+    pub(in crate::world) waited_since: Option<u64>,
+    /// Whether it is in the queue of collectives to advance.
+    pub(in crate::world) is_queued: bool,
+    /// The call that this rank published for it in shared memory, while it waits.
+    pub(in crate::world) call_record: Option<CallRecord>,
+    /// Whether it is persistent; one that failed no longer is.
+    pub(in crate::world) is_persistent: bool,
+    /// How it ended, or that it was not started; `None`: it is under way.
+    pub(in crate::world) ended: Option<Result<(), CollectiveError>>,
+    /// The payload of the panic of a user's function.
+    pub(in crate::world) panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A span outside the buffers, which no correct schedule names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct InvalidSpan;
+
+impl ActiveCollective {
+    /// Executes copies and reductions, and returns the next message operation, or why there is none.
+    pub(in crate::world) fn advance(&mut self, regions: &Regions) -> Result<Poll<StepOperation>, InvalidSpan> {
+        loop {
+            let (step, done) = match self.executor.poll() {
+                Poll::Request(step, StepOperation::Copy { from, into }) => (step, self.copy(from, into, regions)),
+                Poll::Request(step, StepOperation::Reduce { from, into, fold }) => {
+                    (step, self.reduce(from, into, fold, regions))
+                }
+                turn => return Ok(turn),
+            };
+            done?;
+            self.executor.handle_done(step);
+        }
+    }
+
+    /// Bytes of a message, and its span if it is contiguous.
+    pub(in crate::world) fn message_extent(&self, span: BlockSpan) -> (usize, Option<Bytes>) {
+        let mut pieces = self.layout.pieces(span);
+        let Some(first) = pieces.next() else { return (0, Some(Bytes::default())) };
+        match pieces.next() {
+            None => (first.bytes, self.bytes(first)),
+            Some(second) => {
+                let rest: usize = pieces.map(|piece| piece.bytes).sum();
+                (first.bytes.saturating_add(second.bytes).saturating_add(rest), None)
+            }
+        }
+    }
+
+    /// Gathers a message: calls `put` with the address of each part, in order.
+    pub(in crate::world) fn gather(
+        &self,
+        span: BlockSpan,
+        regions: &Regions,
+        mut put: impl FnMut(Address),
+    ) -> Result<(), InvalidSpan> {
+        for piece in self.layout.pieces(span) {
+            put(self.address(piece, regions)?);
+        }
+        Ok(())
+    }
+
+    /// Copies a message's bytes to contiguous memory.
+    pub(in crate::world) fn pack(&self, span: BlockSpan, to: Address, regions: &Regions) -> Result<(), InvalidSpan> {
+        let mut at = 0;
+        self.gather(span, regions, |from| {
+            let bytes = from.bytes().min(to.bytes() - at);
+            // SAFETY: within `to`, as the line above says.
+            let into = unsafe { to.start().add(at) };
+            // SAFETY: the buffers are lent to this collective, whose schedule lets nobody write them now; `to` is memory of the
+            // process that nobody else uses: another object.
+            unsafe { into.copy_from_nonoverlapping(from.start(), bytes) };
+            at += bytes;
+        })
+    }
+
+    /// Copies a message's bytes from contiguous memory.
+    pub(in crate::world) fn unpack(
+        &self,
+        from: Address,
+        span: BlockSpan,
+        regions: &Regions,
+    ) -> Result<(), InvalidSpan> {
+        let mut at = 0;
+        self.gather(span, regions, |to| {
+            let bytes = to.bytes().min(from.bytes() - at);
+            // SAFETY: within `from`, as the line above says.
+            let here = unsafe { from.start().add(at) };
+            // SAFETY: the buffers are lent to this collective, whose schedule lets this step alone write there now;
+            // `from` is memory of the process that nobody writes meanwhile: another object.
+            unsafe { to.start().copy_from_nonoverlapping(here, bytes) };
+            at += bytes;
+        })
+    }
+
+    fn copy(&self, from: BlockSpan, into: BlockSpan, regions: &Regions) -> Result<(), InvalidSpan> {
+        for (from, into) in self.layout.pairs(from, into) {
+            let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
+            // SAFETY: lent to this collective, whose schedule lets nobody else use them now; they may overlap in place.
+            unsafe { into.start().copy_from(from.start(), from.bytes().min(into.bytes())) };
+        }
+        Ok(())
+    }
+
+    fn reduce(&mut self, from: BlockSpan, into: BlockSpan, fold: Fold, regions: &Regions) -> Result<(), InvalidSpan> {
+        let layout = self.layout;
+        for (from, into) in layout.pairs(from, into) {
+            let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
+            let bytes = from.bytes().min(into.bytes());
+            let (left, right) = match fold {
+                Fold::Left => (from.start(), into.start()),
+                Fold::Right => (into.start(), from.start()),
+            };
+            self.operate(left, right, into.start(), bytes);
+        }
+        Ok(())
+    }
+
+    /// Calls the reduction function, which may panic in a thread that does not wait for it: the waiting thread gets the
+    /// panic. It is not called again: one panic is kept, and another one, dropped here, might itself panic.
+    fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+        if self.panic.is_some() {
+            return;
+        }
+        let combine = AssertUnwindSafe(&mut self.reducer);
+        let operated = std::panic::catch_unwind(move || {
+            let AssertUnwindSafe(combine) = { combine };
+            // SAFETY: both are valid for so many bytes, and lent to this collective; a schedule combines blocks that are the same
+            // or apart.
+            unsafe { combine.combine(left, right, into, bytes) }
+        });
+        if let Err(panic) = operated {
+            self.panic = Some(panic);
+        }
+    }
+
+    fn bytes(&self, piece: ByteRange) -> Option<Bytes> {
+        let region = match piece.buffer {
+            BlockBuffer::Input => self.input,
+            BlockBuffer::Output => self.output,
+            BlockBuffer::Scratch => self.scratch?.region,
+        };
+        Some(Bytes { region, offset: piece.offset, bytes: u32::try_from(piece.bytes).ok()? })
+    }
+
+    fn address(&self, piece: ByteRange, regions: &Regions) -> Result<Address, InvalidSpan> {
+        self.bytes(piece).and_then(|bytes| regions.address(bytes)).ok_or(InvalidSpan)
+    }
+
+    /// The collective's identity.
+    pub(in crate::world) fn name(&self) -> CollectiveName {
+        CollectiveName { id: self.executor.id(), verb: self.executor.plan().collective() }
+    }
+}
+
+/// The identity of a collective.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct CollectiveName {
+    pub(in crate::world) id: CollectiveId,
+    pub(in crate::world) verb: CollectiveKind,
+}
+
+impl CollectiveName {
+    /// A failure of this collective.
+    pub(in crate::world) const fn failure(self, rank: Member, cause: FailureCause) -> Failure {
+        Failure { rank, cause, id: self.id, collective: self.verb }
+    }
+}

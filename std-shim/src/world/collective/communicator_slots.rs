@@ -1,0 +1,161 @@
+//! Communicator slots of the node's segment: collective areas for communicators other than the World.
+//!
+//! A communicator whose members share a node has a slot that was free at all of them when it was made; without one, its
+//! collectives use messages. Every member has its own area of the slot and writes nothing else, so that disjoint groups
+//! can use the same slot at the same time. An area is free again when all members have published in theirs that they
+//! are done with the communicator, or are dead: no rank reads it any more, and its owner resets it.
+
+use alloc::sync::Arc;
+
+use unisono_shmem::collective_area::CollectiveAreas;
+use unisono_shmem::layout::COMMUNICATOR_SLOTS;
+use unisono_shmem::segment::Site;
+
+use crate::node::{Node, Standing};
+use crate::world::group::Group;
+use unisono_bootstrap::Rank;
+
+/// In place of a generation: all generations.
+pub(super) const ALL_GENERATIONS: u32 = u32::MAX;
+
+/// A slot that belongs to a communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct CommunicatorSlot {
+    pub(in crate::world) number: u32,
+    /// The communicator's generation: greater than those of all that had the slot before.
+    pub(in crate::world) generation: u32,
+}
+
+/// The state of this rank's area of a slot.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+enum SlotState {
+    /// Unused and reset.
+    #[default]
+    Free,
+    /// Used by a communicator that is being made, or that this rank is a member of.
+    InUse,
+    /// Free once these ranks of the node have released this generation, too.
+    Leaving { generation: u32, members: Vec<u32> },
+    /// Never used again.
+    Excluded,
+}
+
+/// The slots of a process.
+#[derive(Debug)]
+pub(in crate::world) struct CommunicatorSlots {
+    node: Option<Arc<Node>>,
+    states: [SlotState; COMMUNICATOR_SLOTS as usize],
+}
+
+impl CommunicatorSlots {
+    pub(in crate::world) fn new(node: Option<Arc<Node>>) -> Self {
+        Self { node, states: Default::default() }
+    }
+
+    /// Bitmap of the slots that are free here. A rank without shared memory does not restrict the choice.
+    pub(in crate::world) fn offer(&mut self) -> u64 {
+        let Some(node) = &self.node else { return (1 << COMMUNICATOR_SLOTS) - 1 };
+        let mut free = 0;
+        for (number, place) in (0..).zip(&mut self.states) {
+            let Some(own) = own_area(node, number) else { continue };
+            if let SlotState::Leaving { generation, members } = place
+                && members.iter().all(|member| has_freed(node, number, *member, *generation))
+                && own.initialize_rank(node.segment(), 0, 0).is_some()
+            {
+                *place = SlotState::Free;
+            }
+            free |= u64::from(*place == SlotState::Free) << number;
+        }
+        free
+    }
+
+    /// Reserves a slot that all members agreed on.
+    pub(in crate::world) fn reserve(&mut self, room: CommunicatorSlot) {
+        if let Some(place) = self.states.get_mut(room.number as usize) {
+            *place = SlotState::InUse;
+        }
+    }
+
+    /// Releases a reserved slot in which nothing was started: this rank is no member, or its group does not share the
+    /// node.
+    pub(in crate::world) fn release(&mut self, room: CommunicatorSlot) {
+        if let Some(place) = self.states.get_mut(room.number as usize) {
+            *place = SlotState::Free;
+        }
+        // Others may not know that, and wait for this rank as for a member.
+        self.publish_freed(room);
+    }
+
+    /// An agreement to which these slots were offered has failed here: others may have made a communicator there, and
+    /// wait for this rank. It takes no part in anything there any more.
+    pub(in crate::world) fn exclude(&mut self, offered: u64) {
+        let Some(node) = &self.node else { return };
+        for (number, place) in (0..).zip(&mut self.states) {
+            if offered >> number & 1 == 1 && *place == SlotState::Free {
+                *place = SlotState::Excluded;
+                for at in [CollectiveAreas::retired, CollectiveAreas::freed] {
+                    publish(node, number, at, ALL_GENERATIONS);
+                }
+            }
+        }
+    }
+
+    /// This rank takes no more part in the collectives of any slot.
+    pub(in crate::world) fn retire_from_all(&self) {
+        (0..COMMUNICATOR_SLOTS)
+            .for_each(|number| self.retire(CommunicatorSlot { number, generation: ALL_GENERATIONS }));
+    }
+
+    /// This rank is done with the communicator of these members, or of some of them.
+    pub(in crate::world) fn free(&mut self, room: CommunicatorSlot, members: &Group) {
+        self.retire(room);
+        let Some(node) = &self.node else { return };
+        let members = members.iter().filter_map(|rank| node.local_of(rank)).filter(|local| *local != node.local());
+        let left = SlotState::Leaving { generation: room.generation, members: members.collect() };
+        if let Some(place) = self.states.get_mut(room.number as usize) {
+            *place = left;
+        }
+        self.publish_freed(room);
+    }
+
+    fn publish_freed(&self, room: CommunicatorSlot) {
+        self.node.iter().for_each(|node| publish(node, room.number, CollectiveAreas::freed, room.generation));
+    }
+
+    /// Publishes that this rank takes no more part in the collectives of a slot.
+    pub(in crate::world) fn retire(&self, room: CommunicatorSlot) {
+        self.node.iter().for_each(|node| publish(node, room.number, CollectiveAreas::retired, room.generation));
+    }
+
+    /// The areas that members have in a slot, in their order. `None`: one of them is not on this node.
+    pub(in crate::world) fn areas(
+        &self,
+        room: CommunicatorSlot,
+        members: &Group,
+    ) -> Option<(Arc<Node>, CollectiveAreas)> {
+        let node = self.node.as_ref()?;
+        let locals: Vec<u32> = members.iter().map(|rank: Rank| node.local_of(rank)).collect::<Option<_>>()?;
+        Some((node.clone(), CollectiveAreas::in_communicator_slot(&node.layout(), room.number, &locals)?))
+    }
+}
+
+/// This rank's area of a slot, as for a group of one.
+fn own_area(node: &Node, room: u32) -> Option<CollectiveAreas> {
+    CollectiveAreas::in_communicator_slot(&node.layout(), room, &[node.local()])
+}
+
+/// Publishes a generation in a word of this rank's area, unless it already holds all generations.
+fn publish(node: &Node, room: u32, at: impl Fn(&CollectiveAreas, u32) -> usize, generation: u32) {
+    let word = own_area(node, room).and_then(|own| node.segment().word(at(&own, 0)));
+    if let Some(word) = word.filter(|word| word.own() != ALL_GENERATIONS) {
+        word.publish(generation, Site::Plain);
+    }
+}
+
+/// Whether a rank of the node has released a generation of a slot, or is not alive.
+fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
+    let board = CollectiveAreas::in_communicator_slot(&node.layout(), room, &[local]);
+    let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));
+    freed.is_some_and(|freed| freed == ALL_GENERATIONS || freed.wrapping_sub(generation).cast_signed() >= 0)
+        || node.standing(local) != Standing::Alive
+}

@@ -1,0 +1,43 @@
+//! Value-index pairs, for the location of a minimum or maximum.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A value with an index, such as a rank, a row or an element. The system operations
+/// [`min_location`](super::SystemOperation::min_location) and [`max_location`](super::SystemOperation::max_location)
+/// are defined for it, as `MPI_MINLOC` and `MPI_MAXLOC`.
+///
+/// ```
+/// use unisono::World;
+/// use unisono::collective::{Located, SystemOperation};
+///
+/// let world = World::join()?;
+/// let own = Located::new(2.5_f64, u64::from(world.rank().0));
+/// let mut least = [own];
+/// world.all_reduce_into(&[own], &mut least, SystemOperation::min_location())?;
+/// let [least] = least;
+/// println!("{} at rank {}", least.value(), least.index());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C, packed)]
+pub struct ValueIndex<T> {
+    value: T,
+    index: u64,
+}
+
+impl<T: Copy> ValueIndex<T> {
+    /// A value with an index.
+    pub const fn new(value: T, index: u64) -> Self {
+        Self { value, index }
+    }
+
+    /// The value.
+    pub const fn value(self) -> T {
+        self.value
+    }
+
+    /// The index.
+    pub const fn index(self) -> u64 {
+        self.index
+    }
+}

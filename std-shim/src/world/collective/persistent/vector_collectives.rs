@@ -1,0 +1,104 @@
+//! Persistent vector collectives: block lengths and places are fixed, the contents are new at each start.
+
+use unisono_shmem::slot_collectives::data_executor::NoReduction;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{CallOutline, PersistentResult};
+use crate::world::Scope;
+use crate::world::collective::{AsView as _, AsViewMut, Operation, PartitionMut};
+use unisono_bootstrap::Rank;
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Prepares [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into).
+    ///
+    /// # Errors
+    /// [`CollectiveError`](crate::world::collective::CollectiveError), as of all the calls below.
+    pub fn persistent_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        mut into: PartitionMut<'scope, T>,
+        root: Rank,
+    ) -> PersistentResult<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let data = data.as_view_mut();
+        let outline =
+            CallOutline::of(self.communicator().call_gather_varcount(data.as_view(), into.reborrow(), root)?);
+        self.persist(data.whole(), into.whole(), outline, Some(NoReduction))
+    }
+
+    /// Prepares [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into).
+    ///
+    /// # Errors
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
+    pub fn persistent_scatter_varcount_into<T>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+        root: Rank,
+    ) -> PersistentResult<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let mut into = into.as_view_mut();
+        let call = self.communicator().call_scatter_varcount(&data.as_partition(), into.as_view_mut(), root)?;
+        let outline = CallOutline::of(call);
+        self.persist(data.whole(), into.whole(), outline, Some(NoReduction))
+    }
+
+    /// Prepares [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into).
+    ///
+    /// # Errors
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
+    pub fn persistent_all_gather_varcount_into<T>(
+        &'scope self,
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
+        mut into: PartitionMut<'scope, T>,
+    ) -> PersistentResult<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let data = data.as_view_mut();
+        let outline = CallOutline::of(self.communicator().call_all_gather_varcount(data.as_view(), into.reborrow())?);
+        self.persist(data.whole(), into.whole(), outline, Some(NoReduction))
+    }
+
+    /// Prepares [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into).
+    ///
+    /// # Errors
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
+    pub fn persistent_all_to_all_varcount_into<T>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        mut into: PartitionMut<'scope, T>,
+    ) -> PersistentResult<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+    {
+        let call = self.communicator().call_all_to_all_varcount(&data.as_partition(), into.reborrow())?;
+        let outline = CallOutline::of(call);
+        self.persist(data.whole(), into.whole(), outline, Some(NoReduction))
+    }
+
+    /// Prepares [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into).
+    ///
+    /// # Errors
+    /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
+    pub fn persistent_reduce_scatter_varcount_into<T, O>(
+        &'scope self,
+        data: PartitionMut<'scope, T>,
+        into: &'scope mut (impl AsViewMut<T> + ?Sized),
+        operation: O,
+    ) -> PersistentResult<'scope, T>
+    where
+        T: IntoBytes + FromBytes + Immutable + 'scope,
+        O: Operation<T> + 'scope,
+    {
+        let mut into = into.as_view_mut();
+        let (communicator, parts) = (self.communicator(), data.as_partition());
+        let outline =
+            CallOutline::of(communicator.call_reduce_scatter_varcount(&parts, into.as_view_mut(), &operation)?);
+        self.persist(data.whole(), into.whole(), outline, operation.operate())
+    }
+}

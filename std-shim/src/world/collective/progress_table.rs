@@ -1,0 +1,592 @@
+//! The progress table: all collectives of a process that use messages, their transfers and the state of their
+//! transport.
+
+use alloc::collections::VecDeque;
+use core::cell::RefCell;
+
+use unisono_core::collective::FailureCause;
+use unisono_core::endpoint::Verdict;
+use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
+use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
+use unisono_core::message::collective_transport::{
+    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, StepKey,
+};
+use unisono_core::schedule::StepOperation;
+use unisono_core::span::Span as Bytes;
+
+use super::active_collective::{ActiveCollective, CollectiveName};
+use super::communicator_slots::CommunicatorSlots;
+use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
+use super::schedule::ScheduleCache;
+use super::scratch_pool::{ScratchBlock, ScratchPool};
+use super::transfer::{TransferHolder, Transfers};
+use crate::world::group::Group;
+use crate::world::process::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use crate::world::request::{Requests, Status, Tag, id_of_transfer};
+use crate::world::shm_transport::Announcement;
+use crate::world::watchdog::{
+    BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WaitRegistry, WatchMessage,
+};
+use unisono_bootstrap::Rank;
+use unisono_memory::region::Regions;
+
+/// Bytes of the longest eager message.
+pub(in crate::world) const EAGER_MAX: usize = 1 << 14;
+/// Unexpected eager messages per peer (its credit); fewer in large jobs.
+const EAGER_CREDIT: u32 = 16;
+/// Slots for the unexpected messages of all peers, in large jobs.
+const EAGER_SLOTS_MAX: u32 = 1 << 16;
+/// Most announced messages and most pending receives; the rest waits outside the machine.
+const PENDING_MAX: usize = 1024;
+/// Most unexpected headers; more are requested again.
+const HEADERS_MAX: usize = 1024;
+
+/// A message to be posted to the endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct QueuedMessage {
+    pub(in crate::world) to: PeerId,
+    pub(in crate::world) head: [u8; unisono_core::wire::MESSAGE_HEADER_ROOM],
+    pub(in crate::world) length: usize,
+    pub(in crate::world) payload: Option<Bytes>,
+    pub(in crate::world) owner: SendOwner,
+}
+
+impl QueuedMessage {
+    /// A message that consists of a header.
+    pub(in crate::world) fn new(to: PeerId, bytes: &[u8]) -> Self {
+        let mut outgoing = Self { to, head: [0; _], length: 0, payload: None, owner: SendOwner::Nothing };
+        outgoing.append(bytes);
+        outgoing
+    }
+
+    /// Appends bytes, as many as fit.
+    pub(in crate::world) fn append(&mut self, bytes: &[u8]) {
+        let room = self.head.get_mut(self.length..).unwrap_or_default();
+        let length = room.len().min(bytes.len());
+        for (into, byte) in room.iter_mut().zip(bytes) {
+            *into = *byte;
+        }
+        self.length += length;
+    }
+}
+
+/// What ends when a message was posted and acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) enum SendOwner {
+    Nothing,
+    /// The use of a bounce buffer.
+    Cell(crate::world::bounce_buffers::BounceBuffer),
+    /// A transfer.
+    Transfer(u32),
+    /// A use of a send's payload.
+    Parcel(u32),
+    /// A request.
+    Request(u32),
+}
+
+/// A fault of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct PeerFault {
+    pub(in crate::world) peer: PeerId,
+    /// The context; [`EVERY`]: the message names none.
+    pub(in crate::world) context: u32,
+    pub(in crate::world) cause: FailureCause,
+}
+
+/// A collective that a peer has started and this rank has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct EarlyCollective {
+    peer: PeerId,
+    sequence: u32,
+    context: u32,
+}
+
+/// A rank that a collective waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct AwaitedRank {
+    pub(in crate::world) peer: PeerId,
+    pub(in crate::world) context: u32,
+    /// The collective.
+    pub(in crate::world) subject: CollectiveRef,
+    /// When the collective was started.
+    pub(in crate::world) since: u64,
+}
+
+/// The context of a message.
+pub(in crate::world) const fn context_of(key: StepKey) -> u32 {
+    key.context >> 16
+}
+
+/// A change of a peer's status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum StatusEvent {
+    /// It takes no more part in the collectives of a context, or of [`EVERY`].
+    Retired { gone: RetiredPeer, context: u32 },
+    /// It has failed: its messages are discarded.
+    Failed(PeerId),
+    /// It reports that this context is revoked.
+    Revoked { from: PeerId, context: u32 },
+    /// It sends no more messages.
+    SendsDone(PeerId),
+    /// It receives no more messages.
+    ReceivesClosed(PeerId),
+}
+
+/// The progress table.
+pub(in crate::world) struct CollectiveTable {
+    pub(in crate::world) transport: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
+    pub(in crate::world) active: Vec<Option<ActiveCollective>>,
+    pub(in crate::world) transfers: Transfers,
+    pub(in crate::world) scratch: ScratchPool,
+    pub(in crate::world) contexts: Contexts,
+    pub(in crate::world) communicator_slots: CommunicatorSlots,
+    /// Schedules between nodes, and within one node.
+    pub(in crate::world) schedules: [ScheduleCache; 2],
+    /// Memory of the transport's slots for unexpected messages, allocated on first use.
+    eager_slots: Vec<Option<ScratchBlock>>,
+    /// Collectives to be advanced.
+    pub(in crate::world) ready: VecDeque<u32>,
+    /// Steps that found the transport full.
+    pub(in crate::world) stalled: VecDeque<(u32, StepId, StepOperation)>,
+    /// Messages that found the endpoint full.
+    pub(in crate::world) outbox: VecDeque<QueuedMessage>,
+    /// Announced messages for which the receiver has granted memory.
+    pub(in crate::world) granted_sends: VecDeque<(u32, PlacementId, ids::RemoteKey)>,
+    /// Receives whose messages wait for a grant.
+    pub(in crate::world) pending_grants: VecDeque<(PeerId, u32, StepKey)>,
+    /// Announcements of ranks of this node.
+    pub(in crate::world) announcements: Vec<(PeerId, StepKey, Announcement)>,
+    early: Vec<EarlyCollective>,
+    pub(in crate::world) faults: Vec<PeerFault>,
+    /// Ranks that have just requested a status, and of which context.
+    pub(in crate::world) status_requests: Vec<(PeerId, u32)>,
+    pub(in crate::world) failed: Vec<PeerId>,
+    /// Status changes that are not handled yet.
+    pub(in crate::world) status_events: VecDeque<StatusEvent>,
+    /// Ranks that are to be notified when this one takes no more part in a context, and the ranks that this one has
+    /// asked for that.
+    pub(in crate::world) status_waiters: Vec<(PeerId, u32)>,
+    pub(in crate::world) status_asked: Vec<(PeerId, u32)>,
+    /// Whether this rank has finished.
+    pub(in crate::world) is_finished: bool,
+    /// The waits that hang reports examine.
+    pub(in crate::world) wait_registry: WaitRegistry,
+    /// Whether something has happened since the table was last advanced.
+    pub(in crate::world) has_work: bool,
+    /// Whether messages have arrived that are to be discarded.
+    pub(in crate::world) has_discardable: bool,
+}
+
+impl CollectiveTable {
+    /// An empty table. `limit`: bytes of the longest eager message to a peer.
+    pub(in crate::world) fn new(
+        size: u32,
+        schedules: [ScheduleCache; 2],
+        communicator_slots: CommunicatorSlots,
+        limit: impl Fn(PeerId) -> u32,
+    ) -> Self {
+        let credit = EAGER_SLOTS_MAX.checked_div(size).unwrap_or(EAGER_SLOTS_MAX).clamp(2, EAGER_CREDIT);
+        let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
+        let slots = (credit * size.saturating_sub(1)) as usize;
+        let pools = Pools {
+            peers: (0..size).map(|peer| CollectivePeer::new(limit(PeerId(peer)))).collect(),
+            sends: entries(PENDING_MAX),
+            receives: entries(PENDING_MAX),
+            slots: entries(slots),
+            headers: entries(HEADERS_MAX),
+        };
+        let transport = match CollectiveTransport::new(credit as u8, pools) {
+            Ok(steps) => steps,
+            Err(_) => unreachable!("as many slots as credit"),
+        };
+        Self {
+            transport,
+            active: Vec::new(),
+            transfers: Transfers::default(),
+            scratch: ScratchPool::new(),
+            contexts: Contexts::new(),
+            communicator_slots,
+            schedules,
+            eager_slots: vec![None; slots],
+            ready: VecDeque::new(),
+            stalled: VecDeque::new(),
+            outbox: VecDeque::new(),
+            granted_sends: VecDeque::new(),
+            pending_grants: VecDeque::new(),
+            announcements: Vec::new(),
+            early: Vec::new(),
+            faults: Vec::new(),
+            status_requests: Vec::new(),
+            failed: Vec::new(),
+            status_events: VecDeque::new(),
+            status_waiters: Vec::new(),
+            status_asked: Vec::new(),
+            is_finished: false,
+            wait_registry: WaitRegistry::default(),
+            has_work: false,
+            has_discardable: false,
+        }
+    }
+
+    /// Handles a message of a collective. Returns what is to be done with its payload.
+    pub(in crate::world) fn handle(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: u32,
+        requests: &mut Requests,
+        regions: &RefCell<Regions>,
+    ) -> Verdict {
+        self.has_work = true;
+        if let Some(question) = WatchMessage::decode(head) {
+            self.wait_registry.received.push((from, question));
+            return Verdict::Release;
+        }
+        if head.first().is_some_and(|kind| *kind >= ASK_STATUS) {
+            self.handle_status_message(from, head);
+            return Verdict::Release;
+        }
+        self.check_agreement(from, head);
+        let context = parse_key(head).map_or(ALL_CONTEXTS, |(_, key)| context_of(key));
+        self.has_discardable |= self.contexts.is_over(context);
+        match self.transport.handle(from, head, bytes) {
+            Arrival::Into { user, start } => {
+                let to = self.transfer_span(user, &mut regions.borrow_mut());
+                let Some(to) = to else { return self.report_fault(from, context, FailureCause::Corrupt) };
+                requests.finish(id_of_transfer(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
+                Verdict::Place { to, start }
+            }
+            Arrival::Keep { slot, start, bytes } => match self.eager_slot(slot, &mut regions.borrow_mut()) {
+                Some(kept) => Verdict::Place { to: kept.part(bytes), start },
+                None => Verdict::Release,
+            },
+            Arrival::Place { user, placement, key } => {
+                // Through a ring it is fetched instead, or granted there.
+                if self.transfers.get(user).is_some_and(|transfer| transfer.holder == TransferHolder::Transport) {
+                    self.granted_sends.push_back((user, placement, key));
+                }
+                Verdict::Release
+            }
+            Arrival::Disagrees { .. } => self.report_fault(from, context, FailureCause::Disagrees),
+            Arrival::ProtocolViolation => self.report_fault(from, context, FailureCause::Corrupt),
+            // A receiver that refuses has failed, and reports why when it is asked.
+            Arrival::Refused { .. } | Arrival::Nothing => Verdict::Release,
+        }
+    }
+
+    pub(in crate::world) fn report_fault(&mut self, peer: PeerId, context: u32, cause: FailureCause) -> Verdict {
+        self.has_work = true;
+        self.faults.push(PeerFault { peer, context, cause });
+        Verdict::Release
+    }
+
+    /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
+    pub(in crate::world) fn record_announcement(&mut self, from: PeerId, key: StepKey, message: Announcement) -> bool {
+        self.announcements.retain(|(other, of, _)| (*other, *of) != (from, key));
+        let so_far = self.announcements.iter().filter(|(other, ..)| *other == from).count();
+        self.announcements.push((from, key, message));
+        so_far < PENDING_MAX
+    }
+
+    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous.
+    pub(in crate::world) fn transfer_span(&mut self, transfer: u32, regions: &mut Regions) -> Option<Bytes> {
+        let transfer = self.transfers.get_mut(transfer)?;
+        if transfer.place.is_none() {
+            let kept = self.scratch.allocate(transfer.bytes as usize, regions)?;
+            transfer.staging = Some(kept);
+            transfer.place = Some(kept.part(transfer.bytes));
+        }
+        transfer.place
+    }
+
+    /// The memory of a slot of the transport.
+    pub(in crate::world) fn eager_slot(&mut self, slot: u32, regions: &mut Regions) -> Option<ScratchBlock> {
+        let place = self.eager_slots.get_mut(slot as usize)?;
+        if place.is_none() {
+            *place = self.scratch.allocate(EAGER_MAX, regions);
+        }
+        *place
+    }
+
+    /// Checks that a peer calls the same collective as this rank, by the key of its message.
+    fn check_agreement(&mut self, from: PeerId, head: &[u8]) {
+        let Some((TransportKind::Eager | TransportKind::Rts, key)) = parse_key(head) else { return };
+        let StepKey { context, sequence, .. } = key;
+        if self.contexts.is_over(context_of(key)) {
+            return;
+        }
+        // A faster peer may already use a communicator that this rank is still making.
+        let known = self.contexts.get(context_of(key));
+        if known.is_none() && !self.contexts.is_expecting(context_of(key)) {
+            self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
+            return;
+        }
+        let last = known.map_or(0, |context| context.last.id.sequence);
+        if sequence.wrapping_sub(last).cast_signed() > 0 {
+            let ahead = EarlyCollective { peer: from, sequence, context };
+            if self.early.iter().filter(|other| other.peer == from).count() > PENDING_MAX + EAGER_CREDIT as usize {
+                // No correct rank has as many messages in flight.
+                self.report_fault(from, context_of(key), FailureCause::Corrupt);
+            } else if !self.early.contains(&ahead) {
+                self.early.push(ahead);
+            }
+            return;
+        }
+        let same =
+            |running: &ActiveCollective| running.executor.id().sequence == sequence && running.context == context;
+        if !self.active.iter().flatten().any(same) {
+            self.report_fault(from, context_of(key), FailureCause::Disagrees);
+        }
+    }
+
+    /// Inserts a collective to be started. Returns its index.
+    pub(in crate::world) fn insert(&mut self, running: ActiveCollective) -> u32 {
+        let place = self.active.iter().position(Option::is_none).unwrap_or(self.active.len());
+        if place == self.active.len() {
+            self.active.push(None);
+        }
+        if let Some(free) = self.active.get_mut(place) {
+            *free = Some(running);
+        }
+        place as u32
+    }
+
+    /// Starts a collective, as the next one of its communicator.
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+        let Self { active: running, contexts, early: ahead, faults: blames, failed: dead, .. } = self;
+        let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let context = running.executor.id().context;
+        let Some(own) = contexts.get_mut(context) else { return };
+        let sequence = own.last.id.sequence.wrapping_add(1);
+        running.executor.restart(CollectiveId { context, sequence });
+        (running.since, running.waited_since, running.ended) = (now, None, None);
+        own.last = running.name();
+        ahead.retain(|ahead| {
+            let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
+            if is_this && ahead.context != running.context {
+                blames.push(PeerFault { peer: ahead.peer, context, cause: FailureCause::Disagrees });
+            }
+            !is_this
+        });
+        for number in dead.iter().filter_map(|peer| own.members.number((*peer).into())) {
+            running.executor.handle_failed(Member(number.0));
+        }
+        self.enqueue(place);
+    }
+
+    /// Queues a collective to be advanced.
+    pub(in crate::world) fn enqueue(&mut self, collective: u32) {
+        self.has_work = true;
+        if let Some(running) = self.get_mut(collective)
+            && !running.is_queued
+        {
+            running.is_queued = true;
+            self.ready.push_back(collective);
+        }
+    }
+
+    pub(in crate::world) fn get_mut(&mut self, collective: u32) -> Option<&mut ActiveCollective> {
+        self.active.get_mut(collective as usize)?.as_mut()
+    }
+
+    /// A rank asks to be notified when this one takes no more part in a context.
+    pub(in crate::world) fn handle_ask(&mut self, from: PeerId, context: u32) {
+        self.has_work = true;
+        self.status_requests.push((from, context));
+    }
+
+    /// Queues a status change, to be handled after the messages that preceded it.
+    pub(in crate::world) fn queue_status(&mut self, leaving: StatusEvent) {
+        self.has_work = true;
+        self.status_events.push_back(leaving);
+    }
+
+    /// Handles a status message.
+    pub(in crate::world) fn handle_status_message(&mut self, from: PeerId, head: &[u8]) {
+        let Some([kind, _, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
+        let (context, cause) = (u32::from(u16::from_le_bytes([*low, *high])), Rank(u32::from_le_bytes(*cause)));
+        match *kind {
+            ASK_STATUS => {
+                self.handle_ask(from, context);
+                if context == ALL_CONTEXTS {
+                    self.handle_ask(from, RECEIVE_STATUS);
+                }
+            }
+            RETIRED => self.queue_status(StatusEvent::Retired { gone: RetiredPeer { peer: from, cause }, context }),
+            REVOKED => self.queue_status(StatusEvent::Revoked { from, context }),
+            SENDS_DONE => self.queue_status(StatusEvent::SendsDone(from)),
+            RECEIVES_CLOSED => self.queue_status(StatusEvent::ReceivesClosed(from)),
+            _ => {}
+        }
+    }
+
+    /// Records that a rank takes no more part in a context. Returns whether a transfer waits for it. Its earlier
+    /// messages were handled before.
+    pub(in crate::world) fn retire(&mut self, gone: RetiredPeer, context: u32) -> bool {
+        let Some(of) = self.contexts.get_mut(context) else { return false };
+        if !of.retired_peers.iter().any(|known| known.peer == gone.peer) {
+            // The first cause counts.
+            of.retired_peers.push(gone);
+        }
+        self.transfers.waits_for(gone.peer, context)
+    }
+
+    /// Records that a rank has failed.
+    pub(in crate::world) fn disconnect(&mut self, peer: PeerId) {
+        if self.failed.contains(&peer) {
+            return;
+        }
+        self.failed.push(peer);
+        self.transport.disconnect(peer, |_| {});
+        self.announcements.retain(|(from, ..)| *from != peer);
+        self.pending_grants.retain(|(to, ..)| *to != peer);
+        self.early.retain(|ahead| ahead.peer != peer);
+        self.status_waiters.retain(|(asker, _)| *asker != peer);
+        for place in 0..self.active.len() as u32 {
+            let Self { active: running, contexts, .. } = self;
+            let running = running.get_mut(place as usize).and_then(Option::as_mut);
+            let Some(running) = running.filter(|running| running.ended.is_none()) else { continue };
+            let context = contexts.get(running.executor.id().context);
+            let Some(number) = context.and_then(|context| context.members.number(peer.into())) else { continue };
+            running.executor.handle_failed(Member(number.0));
+            self.enqueue(place);
+        }
+    }
+
+    /// Whether a rank takes no more part in a context.
+    pub(in crate::world) fn has_departed(&self, peer: PeerId, context: u32) -> bool {
+        let has_retired = |context: &Context| context.retired_peers.iter().any(|gone| gone.peer == peer);
+        self.failed.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
+    }
+
+    /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
+    /// and no transfer is under way.
+    pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> ContextOffer {
+        let Self { active: running, transfers, contexts, communicator_slots: rooms, .. } = self;
+        let running = running.iter().flatten().map(|running| running.executor.id().context);
+        let mut busy: Vec<u32> = running.chain(transfers.contexts()).collect();
+        busy.sort_unstable();
+        contexts.offer((parent, first), rooms, |context| busy.binary_search(&context).is_ok())
+    }
+
+    /// Withdraws an offer, as [`Contexts::take_back`] does. Where other members may have used it without this rank's
+    /// knowledge, this rank stays out of its slots.
+    pub(in crate::world) fn withdraw_offer(
+        &mut self,
+        parent: u32,
+        offered: &ContextOffer,
+        is_over: bool,
+        is_made: bool,
+    ) {
+        self.contexts.take_back(parent, offered, is_over, is_made);
+        if !is_made {
+            self.communicator_slots.exclude(offered.slots);
+        }
+    }
+
+    /// Opens the context of a communicator.
+    pub(in crate::world) fn open(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+        self.contexts.begin(context, generation, members, is_near);
+        self.status_asked.retain(|(_, about)| *about != context);
+    }
+
+    /// Discards messages for contexts in which something failed.
+    pub(in crate::world) fn discard(&mut self) {
+        let Self {
+            transport: steps, contexts, announcements: announced, early: ahead, has_discardable: has_waste, ..
+        } = self;
+        *has_waste = false;
+        steps.discard(|context| contexts.is_over(context >> 16));
+        announced.retain(|(_, key, _)| !contexts.is_over(context_of(*key)));
+        ahead.retain(|ahead| !contexts.is_over(ahead.context >> 16));
+    }
+
+    /// The ranks that collectives wait for.
+    pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = AwaitedRank> {
+        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
+        pending.filter_map(|running| {
+            let CollectiveId { context, sequence } = running.executor.id();
+            let members = &self.contexts.get(context)?.members;
+            let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
+            let subject = CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence };
+            Some(AwaitedRank { peer: peer.into(), context, subject, since: running.since })
+        })
+    }
+
+    /// The collectives that a thread waits for.
+    pub(in crate::world) fn stuck(&self) -> impl Iterator<Item = StuckCollective> {
+        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
+        pending.filter_map(|running| {
+            let CollectiveName { id, verb } = running.name();
+            let subject =
+                CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
+            let awaited = self.partners(running).collect();
+            Some(StuckCollective { subject, verb, since: running.waited_since?, awaited })
+        })
+    }
+
+    /// The ranks of the job that a collective waits for.
+    fn partners(&self, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
+        let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());
+        running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)))
+    }
+
+    /// This rank's part in a collective over messages; `None`: it has not started it.
+    pub(in crate::world) fn participation(&self, subject: CollectiveRef) -> Option<Participation> {
+        let same = |running: &&ActiveCollective| {
+            let what = CollectiveRef { context: running.context, ..subject };
+            running.executor.id().sequence == subject.sequence && what.communicator() == subject.communicator()
+        };
+        match self.active.iter().flatten().find(same) {
+            Some(running) if running.ended.is_some() => Some(Participation::Done),
+            Some(running) if running.context == subject.context => Some(Participation::entered(self.partners(running))),
+            Some(running) => {
+                let (communicator, CollectiveName { id, verb }) = (subject.communicator(), running.name());
+                Some(Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence }))
+            }
+            None => {
+                let last = self.contexts.get(subject.communicator())?.last.id.sequence;
+                let is_over = last.wrapping_sub(subject.sequence).cast_signed() >= 0;
+                is_over.then_some(Participation::Done)
+            }
+        }
+    }
+
+    /// Whether no message waits to be posted.
+    pub(in crate::world) fn is_flushed(&self) -> bool {
+        self.outbox.is_empty() && self.stalled.is_empty() && self.granted_sends.is_empty()
+    }
+
+    /// Detaches the transfers of a failed collective: those that only the transport or a grant holds end; the others
+    /// end later, without a waiter. Returns the grants.
+    pub(in crate::world) fn orphan_transfers(&mut self, collective: u32, regions: &mut Regions) -> Vec<PlacementId> {
+        let mut placements = Vec::new();
+        for i in self.transfers.of(collective) {
+            let Some(transfer) = self.transfers.get_mut(i) else { continue };
+            transfer.collective = None;
+            if transfer.holder == TransferHolder::Carrier && !transfer.is_receive {
+                // A message in transmission is completed: the receiver cannot proceed without it.
+                continue;
+            }
+            transfer.place = None;
+            if let Some(kept) = transfer.staging.take() {
+                self.scratch.discard(kept, regions);
+            }
+            match transfer.holder {
+                TransferHolder::Transport => {
+                    self.transport.cancel(i);
+                    self.granted_sends.retain(|(user, ..)| *user != i);
+                    self.pending_grants.retain(|(_, user, _)| *user != i);
+                    self.transfers.take(i);
+                }
+                TransferHolder::Grant(placement) => {
+                    placements.push(placement);
+                    self.transfers.take(i);
+                }
+                TransferHolder::Announced | TransferHolder::Carrier => {}
+            }
+        }
+        self.stalled.retain(|(of, ..)| *of != collective);
+        placements
+    }
+}

@@ -1,0 +1,389 @@
+//! The datagram device of a process, selected by the settings: UDP sockets, or the UD queue pairs of an RDMA adapter.
+
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use unisono_core::device::{
+    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+};
+use unisono_core::ids::PeerId;
+use unisono_core::span::Region;
+#[cfg(feature = "verbs")]
+use unisono_verbs::ud;
+
+use super::WorldError;
+use crate::environment::{DeviceChoice, Settings};
+use unisono_memory::region::{Address, Regions};
+use unisono_udp::{Options, Path, Tally, Udp};
+
+/// Datagrams that are worth one doorbell.
+#[cfg(feature = "verbs")]
+const DOORBELL_BATCH: usize = 64;
+
+/// A datagram device.
+pub(super) enum DatagramTransport {
+    Udp(Box<Udp>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<ud::Ud<Address>>),
+}
+
+/// Evaluates the same expression for either device.
+macro_rules! each {
+    ($of:ident, $it:expr, $inner:ident => $what:expr) => {
+        match $it {
+            $of::Udp($inner) => $what,
+            #[cfg(feature = "verbs")]
+            $of::Verbs($inner) => $what,
+        }
+    };
+}
+
+/// As [`each`], for results whose types differ: wraps each in the variant of its device.
+macro_rules! wrapped {
+    ($link:expr, $of:ident, $device:ident => $what:expr) => {
+        match $link {
+            DatagramTransport::Udp($device) => $of::Udp($what),
+            #[cfg(feature = "verbs")]
+            DatagramTransport::Verbs($device) => $of::Verbs($what),
+        }
+    };
+}
+
+impl DatagramTransport {
+    /// Opens the device that the settings select.
+    pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, WorldError> {
+        let transport = &settings.transport;
+        let size = settings.seat.map_or(1, |rank_slot| rank_slot.size);
+        #[cfg(feature = "verbs")]
+        if transport.device == DeviceChoice::Verbs {
+            return adapter(settings, size);
+        }
+        let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
+        options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
+        if let Some(gso) = transport.gso {
+            options.gso = gso.is_on();
+        }
+        Ok(Self::Udp(Box::new(Udp::bind(&options)?)))
+    }
+
+    /// Which device it is.
+    pub(super) const fn device_choice(&self) -> DeviceChoice {
+        match self {
+            Self::Udp(_) => DeviceChoice::Udp,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => DeviceChoice::Verbs,
+        }
+    }
+
+    /// Its addresses, as bootstrap publishes them.
+    pub(super) fn lanes(&self) -> std::io::Result<[SocketAddr; 2]> {
+        match self {
+            Self::Udp(device) => {
+                let path = device.local()?;
+                Ok([path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port)))
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => Ok(lanes::of(&device.local())),
+        }
+    }
+
+    /// Sets a peer's addresses, as bootstrap reports them. Returns why they are refused.
+    pub(super) fn set_path(&mut self, peer: PeerId, lanes: [SocketAddr; 2], mtu: u32) -> Result<(), String> {
+        match self {
+            Self::Udp(device) => {
+                let [polled, interrupt] = lanes;
+                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
+                device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => {
+                let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
+                device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Bytes of the largest datagram, checksum included.
+    pub(super) fn mtu(&self) -> u32 {
+        match self {
+            Self::Udp(device) => device.mtu(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => device.limits().mtu,
+        }
+    }
+
+    /// Number of datagrams of `bytes` bytes that are best transmitted together: at most `most`.
+    pub(super) fn batch_size(&self, bytes: usize, most: usize) -> usize {
+        match self {
+            Self::Udp(device) => device.batch_of(bytes, most),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => most.clamp(1, DOORBELL_BATCH),
+        }
+    }
+
+    /// Whether the polled queue may have something to receive: cheaper than a round of progress.
+    pub(super) fn has_arrivals(&mut self) -> bool {
+        each!(Self, self, device => device.poll(DeviceQueue::Polled))
+    }
+
+    /// Whether the device is gone for good.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => device.is_closed(),
+        }
+    }
+
+    /// An empty table of regions that the device can send from.
+    pub(super) fn regions(&self) -> Regions {
+        match self {
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of users is revoked
+            // before their borrow ends, and memory of the table freed when no posting names it.
+            Self::Udp(_) => unsafe { Regions::new() },
+            #[cfg(feature = "verbs")]
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of users is revoked
+            // before their borrow ends, and memory of the table freed when no posting names it.
+            Self::Verbs(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
+        }
+    }
+
+    /// Waits until no posted send refers to the region, whose memory returns to its owner.
+    pub(super) fn wait_for_completions(&mut self, regions: &Regions, region: Region) {
+        match self {
+            // UDP copies when it flushes.
+            Self::Udp(_) => _ = (regions, region),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => regions.key(region).into_iter().for_each(|key| device.settle(key)),
+        }
+    }
+
+    /// The waiter for a queue's arrivals.
+    pub(super) fn waiter(&self, lane: DeviceQueue) -> TransportWaiter {
+        wrapped!(self, TransportWaiter, device => device.arrival_waiter(lane))
+    }
+
+    /// The counters of UDP; zeros for other devices.
+    pub(super) fn udp_counters(&self) -> Arc<Tally> {
+        match self {
+            Self::Udp(device) => device.tally(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => Arc::default(),
+        }
+    }
+}
+
+/// Waits for the arrivals of one queue.
+#[derive(Clone, Debug)]
+pub(super) enum TransportWaiter {
+    Udp(unisono_udp::Bell),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::ArrivalWaiter),
+}
+
+impl TransportWaiter {
+    /// Blocks until something arrives, another thread wakes it, or the time is over.
+    pub(super) fn wait(&self, timeout: Option<Duration>) {
+        each!(TransportWaiter, self, bell => drop(bell.wait(timeout)))
+    }
+
+    /// Ends the current wait, or the next one.
+    pub(super) fn wake(&self) {
+        each!(TransportWaiter, self, bell => bell.wake())
+    }
+}
+
+/// A free send entry of either device.
+pub(super) enum TransportToken<'a> {
+    Udp(unisono_udp::UdpToken<'a>),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::UdToken<'a, Address>),
+}
+
+impl Token for TransportToken<'_> {
+    type Address = Address;
+
+    #[inline]
+    fn ticket(&self) -> Ticket {
+        each!(TransportToken, self, token => token.ticket())
+    }
+
+    #[inline]
+    fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
+        each!(TransportToken, self, token => token.header_room())
+    }
+
+    #[inline]
+    fn post(self, transmit: &Transmit, payload: Option<Address>) {
+        each!(TransportToken, self, token => token.post(transmit, payload))
+    }
+}
+
+/// A received datagram of either device.
+pub(super) enum TransportDatagram<'a> {
+    Udp(unisono_udp::Datagram<'a>),
+    #[cfg(feature = "verbs")]
+    Verbs(ud::Datagram<'a>),
+}
+
+impl Received for TransportDatagram<'_> {
+    #[inline]
+    fn slot(&self) -> Slot {
+        each!(TransportDatagram, self, inner => inner.slot())
+    }
+
+    #[inline]
+    fn bytes(&self) -> u32 {
+        each!(TransportDatagram, self, inner => inner.bytes())
+    }
+
+    #[inline]
+    fn prefix(&self) -> &[u8] {
+        each!(TransportDatagram, self, inner => inner.prefix())
+    }
+
+    #[inline]
+    fn is_from(&self, peer: PeerId) -> bool {
+        each!(TransportDatagram, self, inner => inner.is_from(peer))
+    }
+
+    #[inline]
+    fn age_ns(&self) -> Option<u32> {
+        each!(TransportDatagram, self, inner => inner.age_ns())
+    }
+}
+
+impl Device for DatagramTransport {
+    type Address = Address;
+    type Token<'a> = TransportToken<'a>;
+    type Received<'a> = TransportDatagram<'a>;
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        each!(DatagramTransport, self, device => device.limits())
+    }
+
+    #[inline]
+    fn token(&mut self, lane: DeviceQueue) -> Option<TransportToken<'_>> {
+        Some(wrapped!(self, TransportToken, device => device.token(lane)?))
+    }
+
+    #[inline]
+    fn flush(&mut self, lane: DeviceQueue) {
+        each!(DatagramTransport, self, device => device.flush(lane));
+    }
+
+    #[inline]
+    fn completed(&mut self, lane: DeviceQueue) -> Ticket {
+        each!(DatagramTransport, self, device => device.completed(lane))
+    }
+
+    #[inline]
+    fn receive(&mut self, lane: DeviceQueue) -> Option<TransportDatagram<'_>> {
+        Some(wrapped!(self, TransportDatagram, device => device.receive(lane)?))
+    }
+
+    #[inline]
+    fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Address) {
+        each!(DatagramTransport, self, device => device.place(from, start, bytes, to));
+    }
+
+    #[inline]
+    fn hold(&mut self, slot: Slot) {
+        each!(DatagramTransport, self, device => device.hold(slot));
+    }
+
+    #[inline]
+    fn held(&self, slot: Slot) -> TransportDatagram<'_> {
+        wrapped!(self, TransportDatagram, device => device.held(slot))
+    }
+
+    #[inline]
+    fn release(&mut self, slot: Slot) {
+        each!(DatagramTransport, self, device => device.release(slot));
+    }
+
+    #[inline]
+    fn arm(&mut self, lane: DeviceQueue) -> Armed {
+        each!(DatagramTransport, self, device => device.arm(lane))
+    }
+
+    #[inline]
+    fn request_path(&mut self, wish: PathRequest) {
+        each!(DatagramTransport, self, device => device.request_path(wish));
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        each!(DatagramTransport, self, device => device.poll_event())
+    }
+}
+
+/// Opens the adapter of this rank: the ranks of a node share its adapters evenly.
+#[cfg(feature = "verbs")]
+fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, WorldError> {
+    if !settings.transport.faults.is_none() {
+        return Err(WorldError::Faults);
+    }
+    let names = ud::adapters()?;
+    let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
+    let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
+    let queues = settings.transport.queues.unwrap_or_default().into();
+    let options = ud::UdOptions { queues, ..ud::UdOptions::new(size, queue_key(settings)) };
+    let device = ud::Ud::new(&domain, &options)?;
+    if let Some(error) = device.refused() {
+        tracing::warn!(adapter = domain.name(), %error, "cannot map the adapter queues, using libibverbs");
+    }
+    tracing::info!(adapter = domain.name(), "queues {}", device.writer());
+    Ok(DatagramTransport::Verbs(Box::new(device)))
+}
+
+/// The job's Q_Key, derived from its secret. A process by itself has none, and no peers.
+#[cfg(feature = "verbs")]
+fn queue_key(settings: &Settings) -> u32 {
+    let proof = settings.secret.as_ref().map(|secret| secret.prove(settings.job.as_str(), b"queue key", &[]));
+    proof.map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([a, b, c, d]))
+}
+
+/// Queue pair addresses as bootstrap's table holds them: the GID with RoCE's port, and an address of the discard prefix
+/// (RFC 6666) that ends in the two queue pair numbers, 24 bits each.
+#[cfg(feature = "verbs")]
+mod lanes {
+    use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+    use unisono_verbs::ud::{Gid, Path};
+
+    /// The UDP port of RoCE v2.
+    const PORT: u16 = 4791;
+
+    pub(super) fn of(path: &Path) -> [SocketAddr; 2] {
+        let mut numbers = [0; 16];
+        numbers[0] = 1;
+        numbers[10..13].copy_from_slice(&path.polled.to_be_bytes()[1..]);
+        numbers[13..].copy_from_slice(&path.interrupt.to_be_bytes()[1..]);
+        [path.gid.0, numbers].map(|address| SocketAddr::new(IpAddr::from(address).to_canonical(), PORT))
+    }
+
+    pub(super) fn path([gid, numbers]: [SocketAddr; 2]) -> Option<Path> {
+        let IpAddr::V6(numbers) = numbers.ip() else { return None };
+        let [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f] = Ipv6Addr::octets(&numbers) else { return None };
+        let number = |[a, b, c]: [u8; 3]| u32::from_be_bytes([0, a, b, c]);
+        Some(Path { gid: Gid::from(gid.ip()), polled: number([a, b, c]), interrupt: number([d, e, f]) })
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn queue_pairs_survive_the_table() {
+            for gid in ["10.0.0.1", "2001:db8::7"] {
+                let gid = Gid::from(gid.parse::<IpAddr>().expect("an address"));
+                let one = Path { gid, polled: 0x12_3456, interrupt: 0xff_fffe };
+                assert_eq!(path(of(&one)), Some(one));
+            }
+            assert_eq!(path([SocketAddr::from(([10, 0, 0, 1], 1)); 2]), None);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Dispatch of the endpoint's messages by the first byte of their headers.
+//!
+//! Below 16: point-to-point messages (core, `message::admission`). From 16 on: messages of collectives (core,
+//! `message::steps`), questions of hang reports (`watchdog/words.rs`), and status messages about communicators
+//! (`process/retire.rs`).
+
+use core::cell::RefCell;
+
+use unisono_core::counters::{Counters, Metric};
+use unisono_core::endpoint::{Handler, Verdict};
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{KINDS, MessageHeader};
+
+use super::collective::progress_table::CollectiveTable;
+use super::matching_store::{Deferred, MatchingStore, PayloadAction};
+use super::request::Requests;
+use unisono_memory::region::Regions;
+
+/// The handler of the endpoint's messages, with the parts of the process that they concern.
+pub(super) struct Dispatcher<'a> {
+    pub(super) matching: &'a mut MatchingStore,
+    pub(super) requests: &'a mut Requests,
+    pub(super) regions: &'a RefCell<Regions>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) collectives: &'a mut CollectiveTable,
+}
+
+impl Handler for Dispatcher<'_> {
+    #[inline(always)]
+    fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        if let Some(to) = self.matching.handle_expected(from, head, bytes, self.requests) {
+            return Verdict::Place { to, start: MessageHeader::EAGER as u16 };
+        }
+        match head.first() {
+            Some(0..KINDS) => match self.matching.handle(from, head, bytes as usize, 0, self.requests) {
+                PayloadAction::Nothing => Verdict::Release,
+                PayloadAction::Place { to, start } => Verdict::Place { to, start: start as u16 },
+                PayloadAction::ProtocolViolation => {
+                    self.matching.deferred.push_back(Deferred::ProtocolViolation { peer: from });
+                    Verdict::Release
+                }
+            },
+            Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
+            // No correct process sends an empty message.
+            None => Verdict::Release,
+        }
+    }
+
+    #[inline(always)]
+    fn record(&mut self, what: Metric) {
+        self.counters.count(what);
+    }
+
+    #[inline]
+    fn record_all(&mut self, what: Metric, times: u32) {
+        self.counters.count_all(what, times);
+    }
+}

@@ -1,0 +1,556 @@
+//! The memory of point-to-point matching: buffers of unexpected messages, posted receives, and sends whose payload may
+//! still be asked for.
+//!
+//! The core's matching machine ([`admission`](unisono_core::message::point_to_point)) decides what matches and what may be
+//! buffered. This module holds the memory: one slot per header for a short payload, one pool for longer ones, and the
+//! user buffer of each request.
+
+use alloc::collections::VecDeque;
+use core::cell::RefCell;
+
+use unisono_core::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
+use unisono_core::message::matching::{PostedReceive, Unexpected};
+use unisono_core::message::point_to_point::{
+    self, Cancelled, Config, Matched, MessageHeader, Outcome, PayloadStore, Pools,
+};
+use unisono_core::message::{Context, Envelope, Pattern};
+use unisono_core::span::{Region, Span};
+use unisono_shmem::am_header::{self, SHORT_BYTES};
+
+use super::request::{Failure, Requests, Status, Tag, transfer_of_id};
+use super::send_request::SendOps;
+use unisono_bootstrap::Rank;
+use unisono_memory::records::{ProcessMessages, buckets};
+use unisono_memory::region::{Extent, Regions};
+
+/// Bytes of a slot of the pool for unexpected payloads.
+const SLOT_BYTES: usize = 1 << 14;
+/// Bytes of the pool, unless the settings choose otherwise.
+pub(super) const POOL_BYTES: usize = 1 << 20;
+/// Messages that matched probes may have removed, in addition to the unexpected ones.
+const MATCHED_PROBES_MAX: usize = 64;
+/// Initial number of records for requests.
+const INITIAL_RECORDS: usize = 256;
+
+/// A receive that has not ended, in one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct ReceiveRecord {
+    pub(super) into: Extent,
+    pub(super) state: ReceiveState,
+    /// `None`: any source.
+    pub(super) source: Option<PeerId>,
+    pub(super) context: Context,
+    /// Granted parts of its buffer that are not filled yet, and whether they are all of it.
+    pub(super) parts: u16,
+    pub(super) is_fully_granted: bool,
+}
+
+const _: () = assert!(size_of::<Option<ReceiveRecord>>() == 64);
+
+/// The state of a posted receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReceiveState {
+    /// It has matched no message.
+    Unmatched(ReceiveId),
+    /// It has matched this message.
+    Matched { envelope: Envelope, bytes: u64 },
+}
+
+impl ReceiveState {
+    const fn matched(point_to_point::Status { envelope, bytes }: point_to_point::Status) -> Self {
+        Self::Matched { envelope, bytes }
+    }
+}
+
+impl ReceiveRecord {
+    const fn new(into: Extent, state: ReceiveState) -> Self {
+        Self { into, state, source: None, context: Context(0), parts: 0, is_fully_granted: false }
+    }
+
+    /// The message that it has matched, if any.
+    pub(super) const fn matched(&self) -> Option<point_to_point::Status> {
+        match self.state {
+            ReceiveState::Unmatched(_) => None,
+            ReceiveState::Matched { envelope, bytes } => Some(point_to_point::Status { envelope, bytes }),
+        }
+    }
+
+    /// Its id in the matching machine, until it has matched.
+    pub(super) const fn unmatched(&self) -> Option<ReceiveId> {
+        match self.state {
+            ReceiveState::Unmatched(id) => Some(id),
+            ReceiveState::Matched { .. } => None,
+        }
+    }
+}
+
+/// Work to be done once the endpoint or the ring is free again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deferred {
+    /// Grant memory for a message, from this byte on (CTS).
+    Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
+    /// Copy the message that a rank of this node announced.
+    Fetch { from: PeerId, place: am_header::MessageLocation, into: Extent, fetched: usize, ends: FetchTarget },
+    /// Transmit a message for which the peer granted memory.
+    Place { to: PeerId, parcel: u32, placement: PlacementId, key: RemoteKey, more: bool },
+    /// The peer has taken a message of this rank, or could not.
+    Sent { parcel: u32, failure: Option<Failure> },
+    /// The peer violated the protocol.
+    ProtocolViolation { peer: PeerId },
+}
+
+/// The receive that ends when a message was fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FetchTarget {
+    /// A collective's; `sending` is its index at the sender.
+    Collective {
+        sending: u32,
+        request: u32,
+    },
+    Message {
+        receive: ReceiveId,
+        request: u32,
+    },
+}
+
+/// What is to be done with the payload of an arrived message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PayloadAction {
+    Nothing,
+    /// Copy it to this span, from byte `start` on.
+    Place {
+        to: Span,
+        start: usize,
+    },
+    ProtocolViolation,
+}
+
+/// The point-to-point messages of a process.
+pub(super) struct MatchingStore {
+    pub(super) machine: ProcessMessages,
+    pub(super) sends: SendOps,
+    pub(super) deferred: VecDeque<Deferred>,
+    /// Grants that found no free record in the endpoint. They are retried only when it has one: there may be thousands.
+    pub(super) late_grants: VecDeque<Deferred>,
+    /// By request.
+    receives: Vec<Option<ReceiveRecord>>,
+    /// Number of posted receives, and of those from each rank.
+    receive_count: usize,
+    awaited: Box<[u32]>,
+    /// Most bytes that each peer's transport carries after a header.
+    eager_limits: Box<[u32]>,
+    records: [usize; 2],
+    slot: usize,
+    slots: Region,
+    short_slots: Region,
+}
+
+impl MatchingStore {
+    pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
+        let headers = am_header::unexpected_per_peer(size);
+        let (slot, messages) = (SLOT_BYTES.min(pool), headers as usize * size as usize + MATCHED_PROBES_MAX);
+        let mut allocate = |bytes: usize| regions.allocate(bytes);
+        let slots = pool.checked_div(slot).unwrap_or(0);
+        let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT_BYTES)?)));
+        // Reserved, not used yet: a system without this memory cannot run the job.
+        let (pool, short_slots) = memory.unwrap_or_default();
+        let mut seed = [0; 4];
+        // Without randomness, peers can only fill buckets on purpose more easily.
+        let _ = getrandom::fill(&mut seed);
+        let config = Config { headers, short: SHORT_BYTES as u32, slot: slot as u32, seed: u32::from_le_bytes(seed) };
+        let lent = Pools {
+            receives: vec![PostedReceive::default(); INITIAL_RECORDS].into(),
+            messages: vec![Unexpected::default(); messages].into(),
+            sends: vec![point_to_point::SendRecord::FREE; INITIAL_RECORDS].into(),
+            peers: vec![point_to_point::MessagePeer::NEW; size as usize].into(),
+            slots: vec![0; slots].into(),
+            buckets: [buckets(INITIAL_RECORDS), buckets(messages), buckets(INITIAL_RECORDS)],
+        };
+        let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("the tables are large enough") };
+        Self {
+            machine,
+            sends: SendOps::new(size),
+            deferred: VecDeque::new(),
+            late_grants: VecDeque::new(),
+            receives: Vec::new(),
+            receive_count: 0,
+            awaited: vec![0; size as usize].into(),
+            eager_limits: vec![0; size as usize].into(),
+            records: [INITIAL_RECORDS; 2],
+            slot,
+            slots: pool,
+            short_slots,
+        }
+    }
+
+    /// Most bytes that this peer's transport carries after a header.
+    pub(super) fn eager_limit(&self, peer: PeerId) -> u32 {
+        self.eager_limits.get(peer.0 as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set_eager_limit(&mut self, peer: PeerId, bytes: u32) {
+        if let Some(limit) = self.eager_limits.get_mut(peer.0 as usize) {
+            *limit = bytes;
+        }
+    }
+
+    /// Adds records for receives. Returns false at the maximum.
+    pub(super) fn add_receives(&mut self) -> bool {
+        let [receives, _] = &mut self.records;
+        let more = receives.saturating_mul(2);
+        let added = self.machine.grow_receives(vec![PostedReceive::default(); more].into(), buckets(more));
+        *receives = if added { more } else { *receives };
+        added
+    }
+
+    /// As [`add_receives`](Self::add_receives), for sends.
+    pub(super) fn add_sends(&mut self) -> bool {
+        let [_, sends] = &mut self.records;
+        let more = sends.saturating_mul(2);
+        let added = self.machine.grow_sends(vec![point_to_point::SendRecord::FREE; more].into(), buckets(more));
+        *sends = if added { more } else { *sends };
+        added
+    }
+
+    /// Adds a receive that has not ended.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, request: u32, receiving: ReceiveRecord) {
+        self.receive_count += 1;
+        self.count_awaited(receiving.source, 1);
+        match self.receives.get_mut(request as usize) {
+            Some(place) => *place = Some(receiving),
+            None => self.insert_at_end(request, receiving),
+        }
+    }
+
+    /// As [`put`](Self::put), beyond the end of the table.
+    #[cold]
+    fn insert_at_end(&mut self, request: u32, receiving: ReceiveRecord) {
+        self.receives.resize(request as usize, None);
+        self.receives.push(Some(receiving));
+    }
+
+    fn count_awaited(&mut self, source: Option<PeerId>, more: i32) {
+        if let Some(count) = source.and_then(|source| self.awaited.get_mut(source.0 as usize)) {
+            *count = count.saturating_add_signed(more);
+        }
+    }
+
+    pub(super) fn posted(&mut self, request: u32) -> Option<&mut ReceiveRecord> {
+        self.receives.get_mut(request as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, request: u32) -> Option<ReceiveRecord> {
+        let receiving = self.receives.get_mut(request as usize)?.take()?;
+        self.receive_count -= 1;
+        self.count_awaited(receiving.source, -1);
+        Some(receiving)
+    }
+
+    /// As [`take`](Self::take), returning only its buffer.
+    #[inline(always)]
+    fn remove_range(&mut self, request: u32) -> Option<Extent> {
+        let place = self.receives.get_mut(request as usize)?;
+        let ReceiveRecord { into, source, .. } = *place.as_ref()?;
+        *place = None;
+        self.receive_count -= 1;
+        self.count_awaited(source, -1);
+        Some(into)
+    }
+
+    /// Whether a send to this rank or a receive from it is pending.
+    pub(super) fn awaits_peer(&self, peer: PeerId) -> bool {
+        self.sends.has_sends_to(peer) || self.awaited.get(peer.0 as usize).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether any receive has not ended.
+    pub(super) const fn has_receives(&self) -> bool {
+        self.receive_count > 0
+    }
+
+    /// The unmatched receives that satisfy `is`, by request.
+    pub(super) fn unmatched(&self, is: impl Fn(&ReceiveRecord) -> bool) -> Vec<(u32, ReceiveId)> {
+        let waits = |(request, receiving): (u32, &Option<ReceiveRecord>)| {
+            let receiving = receiving.as_ref().filter(|receiving| is(receiving))?;
+            Some((request, receiving.unmatched()?))
+        };
+        (0..).zip(&self.receives).filter_map(waits).collect()
+    }
+
+    /// Asks the receivers of pending sends to acknowledge them, once each.
+    pub(super) fn request_acks(&mut self) {
+        let Self { machine, sends: parcels, .. } = self;
+        parcels.request_acks(|to| machine.request_report(to));
+    }
+
+    /// Whether deferred work or an action of the machine waits.
+    #[inline(always)]
+    pub(super) fn has_work(&self) -> bool {
+        !self.deferred.is_empty() || !self.machine.has_no_action()
+    }
+
+    /// Posts a receive for a started request. Returns false if it can never complete: the probed message went with its
+    /// sender, or there are no more records.
+    #[inline(always)]
+    pub(super) fn receive(
+        &mut self,
+        what: ReceiveTarget,
+        into: Extent,
+        request: u32,
+        requests: &mut Requests,
+        regions: &Regions,
+    ) -> bool {
+        let room = into.bytes as u64;
+        let met = loop {
+            let met = match what {
+                ReceiveTarget::Pattern(pattern) => match self.machine.receive_unexpected(&pattern, room, request) {
+                    Ok(None) => return self.post_receive(pattern, into, request),
+                    met => met,
+                },
+                ReceiveTarget::Matched(message, _) => self.machine.receive_matched(message, room, request),
+            };
+            match met {
+                Ok(Some(met)) => break met,
+                Err(_) if self.add_receives() => {}
+                Ok(None) | Err(_) => return false,
+            }
+        };
+        self.accept_matched(&met, into, request, requests, regions);
+        true
+    }
+
+    /// A receive has matched a message that was there.
+    #[inline(never)]
+    fn accept_matched(
+        &mut self,
+        matched: &Matched,
+        into: Extent,
+        request: u32,
+        requests: &mut Requests,
+        regions: &Regions,
+    ) {
+        match *matched {
+            Matched::Unexpected { message, place, status } => {
+                let from = self.unexpected_payload(place, status.bytes as u32);
+                if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
+                    let bytes = from.bytes().min(to.bytes());
+                    // SAFETY: both regions live; the source is memory of this table that nobody else names, the target is lent
+                    // to this request: they do not overlap.
+                    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+                }
+                self.machine.release(message);
+                requests.finish(request, receive_result(&status, into.bytes));
+            }
+            Matched::Pending(status) => {
+                let source = Some(status.envelope.source);
+                self.insert(
+                    request,
+                    ReceiveRecord { source, ..ReceiveRecord::new(into, ReceiveState::matched(status)) },
+                );
+            }
+            Matched::Truncated(status) => requests.finish(request, receive_result(&status, into.bytes)),
+        }
+    }
+
+    /// Posts a receive that matches no message yet. Returns false if there are no more records.
+    #[inline(always)]
+    fn post_receive(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
+        let id = loop {
+            match self.machine.post(pattern, into.bytes as u64, request) {
+                Ok(id) => break id,
+                Err(_) if self.add_receives() => {}
+                Err(_) => return false,
+            }
+        };
+        let Pattern { source, context, .. } = pattern;
+        self.insert(
+            request,
+            ReceiveRecord { source, context, ..ReceiveRecord::new(into, ReceiveState::Unmatched(id)) },
+        );
+        true
+    }
+
+    /// As [`handle`](Self::handle), for a short message that matches a posted receive: returns where its payload goes.
+    /// `None`: nothing was done.
+    #[inline(always)]
+    pub(super) fn handle_expected(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: u32,
+        requests: &mut Requests,
+    ) -> Option<Span> {
+        let (user, tag, payload) = self.machine.handle_expected(from, head, bytes)?;
+        let Some(into) = self.remove_range(user) else { return Some(Span::default()) };
+        let bytes = payload as usize;
+        if bytes <= into.bytes {
+            requests.succeed(user, Status { source: from.into(), tag: Tag(tag.0), bytes });
+        } else {
+            requests.finish(user, Err(Failure::Truncated { bytes: u64::from(payload) }));
+        }
+        Some(into.part(0, bytes))
+    }
+
+    /// Handles a header. The message has `bytes` bytes, header and payload, of which `head` are the first; `without`
+    /// bytes of it do not precede the payload in memory.
+    pub(super) fn handle(
+        &mut self,
+        from: PeerId,
+        head: &[u8],
+        bytes: usize,
+        without: usize,
+        requests: &mut Requests,
+    ) -> PayloadAction {
+        let outcome = self.machine.handle(from, head, bytes as u32);
+        self.apply_outcome(from, outcome, bytes, without, requests)
+    }
+
+    /// Applies the machine's answer to a header that came with `bytes` bytes, of which the first `without` do not
+    /// precede the payload in memory.
+    pub(super) fn apply_outcome(
+        &mut self,
+        from: PeerId,
+        outcome: Outcome,
+        bytes: usize,
+        without: usize,
+        requests: &mut Requests,
+    ) -> PayloadAction {
+        match outcome {
+            Outcome::Nothing => PayloadAction::Nothing,
+            Outcome::Into { user, start, status } => {
+                let Some(ReceiveRecord { into, .. }) = self.remove(user) else { return PayloadAction::Nothing };
+                requests.finish(user, receive_result(&status, into.bytes));
+                PayloadAction::Place { to: into.part(0, status.bytes as usize), start: start.saturating_sub(without) }
+            }
+            Outcome::Store { place, start } => {
+                let payload = bytes.saturating_sub(start);
+                PayloadAction::Place {
+                    to: self.unexpected_payload(place, payload as u32),
+                    start: start.saturating_sub(without),
+                }
+            }
+            Outcome::Pending { user, status } => {
+                if let Some(receiving) = self.remove(user) {
+                    self.insert(
+                        user,
+                        ReceiveRecord { source: Some(from), state: ReceiveState::matched(status), ..receiving },
+                    );
+                }
+                PayloadAction::Nothing
+            }
+            Outcome::Truncated { user, status } => {
+                if let Some(ReceiveRecord { into, .. }) = self.remove(user) {
+                    requests.finish(user, receive_result(&status, into.bytes));
+                }
+                PayloadAction::Nothing
+            }
+            Outcome::Place { user, placement, key, more } => {
+                self.deferred.push_back(Deferred::Place { to: from, parcel: user, placement, key, more });
+                PayloadAction::Nothing
+            }
+            Outcome::Sent { user, truncated } => {
+                let failure = truncated.then_some(Failure::RemoteTruncated(from.into()));
+                self.deferred.push_back(Deferred::Sent { parcel: user, failure });
+                PayloadAction::Nothing
+            }
+            Outcome::ProtocolViolation => PayloadAction::ProtocolViolation,
+        }
+    }
+
+    /// A granted part of a receive's buffer, or a collective's, is filled.
+    pub(super) fn finish_part(&mut self, request: u32, requests: &mut Requests) {
+        if transfer_of_id(request).is_some() {
+            let nobody = Status { source: Rank(0), tag: Tag(0), bytes: 0 };
+            return requests.finish(request, Ok(nobody));
+        }
+        let Some(receiving) = self.posted(request) else { return };
+        receiving.parts = receiving.parts.saturating_sub(1);
+        if receiving.parts == 0 && receiving.is_fully_granted {
+            self.complete(request, requests);
+        }
+    }
+
+    /// The whole message of a receive has arrived.
+    pub(super) fn complete(&mut self, request: u32, requests: &mut Requests) {
+        if let Some((receiving, met)) =
+            self.remove(request).and_then(|receiving| Some((receiving, receiving.matched()?)))
+        {
+            requests.finish(request, receive_result(&met, receiving.into.bytes));
+        }
+    }
+
+    /// A peer has failed or finished. Returns the requests that end with it, a collective's among them, and marks the
+    /// sends to it.
+    pub(super) fn disconnect(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
+        let mut ended = Vec::new();
+        self.machine.disconnect(peer, anyone, |lost| {
+            if let Cancelled::Receive(request) = lost {
+                ended.push(request);
+            }
+        });
+        self.sends.disconnect(peer, failure);
+        self.late_grants.retain(|errand| !matches!(errand, Deferred::Grant { from, .. } if *from == peer));
+        self.deferred.retain(|errand| {
+            let gone = match errand {
+                Deferred::Grant { from, .. } | Deferred::Fetch { from, .. } => from,
+                Deferred::Place { to, .. } => to,
+                Deferred::ProtocolViolation { peer } => peer,
+                Deferred::Sent { .. } => return true,
+            };
+            if let Deferred::Fetch { ends: FetchTarget::Collective { request, .. }, .. } = errand
+                && *gone == peer
+            {
+                ended.push(*request);
+            }
+            *gone != peer
+        });
+        ended
+    }
+
+    /// The memory of an unexpected payload.
+    fn unexpected_payload(&self, place: PayloadStore, bytes: u32) -> Span {
+        let (region, i, each) = match place {
+            PayloadStore::Short(message) => (self.short_slots, message, SHORT_BYTES),
+            PayloadStore::Slot(slot) => (self.slots, slot, self.slot),
+        };
+        Span { region, offset: i as usize * each, bytes: bytes.min(each as u32) }
+    }
+}
+
+/// What a receive asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReceiveTarget {
+    Pattern(Pattern),
+    /// A message that a matched probe has removed, and its sender.
+    Matched(MessageId, PeerId),
+}
+
+fn address(regions: &Regions, span: Span) -> Option<unisono_memory::region::Address> {
+    unisono_core::device::Memory::address(regions, span)
+}
+
+/// The status of a message as its receiver sees it.
+pub(super) fn to_status(status: &point_to_point::Status) -> Status {
+    let point_to_point::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
+    Status { source: source.into(), tag: Tag(tag.0), bytes: bytes as usize }
+}
+
+/// The result of a receive into a buffer of `room` bytes.
+pub(super) fn receive_result(status: &point_to_point::Status, room: usize) -> Result<Status, Failure> {
+    if status.bytes > room as u64 { Err(Failure::Truncated { bytes: status.bytes }) } else { Ok(to_status(status)) }
+}
+
+/// The table of regions, shared by the endpoint's driver and the handler of its messages.
+#[derive(Debug)]
+pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
+
+impl unisono_core::device::Memory for SharedRegions<'_> {
+    type Address = unisono_memory::region::Address;
+
+    fn address(&self, span: Span) -> Option<unisono_memory::region::Address> {
+        self.0.borrow().address(span)
+    }
+}
+
+const _: () = assert!(MessageHeader::EAGER + SHORT_BYTES <= am_header::EAGER_LIMIT);

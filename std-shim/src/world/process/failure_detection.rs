@@ -1,0 +1,282 @@
+//! Failure detection: deaths that the launcher or the endpoint reports, and what ends when a peer has failed or
+//! finished.
+
+use unisono_core::endpoint::peer::PeerState;
+use unisono_core::ids::PeerId;
+
+use super::Process;
+use super::shutdown::ASK_AFTER;
+use crate::world::collective::context::ALL_CONTEXTS;
+use crate::world::collective::progress_table::StatusEvent;
+use crate::world::matching_store::{ReceiveRecord, ReceiveState};
+use crate::world::request::{Failure, transfer_of_id};
+use crate::world::send_request::{PayloadOwner, SendOp};
+use unisono_bootstrap::{Liveness, Membership, Notice, Rank};
+
+impl Process {
+    /// Handles the launcher's events.
+    pub(in crate::world) fn poll_events(&mut self) {
+        while let Some(notice) = self.membership.as_mut().and_then(Membership::poll) {
+            let now = self.now();
+            self.handle_membership_event(now, notice);
+        }
+    }
+
+    /// Handles the launcher's events, ends what can no longer complete, and watches the peers that something waits for.
+    pub(super) fn check_timers(&mut self, now: u64) {
+        self.poll_events();
+        if self.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
+            tracing::error!("{}", Failure::NoDevice);
+            self.abort(Failure::NoDevice);
+        }
+        self.check_shm_peers(None);
+        self.drop_revoked();
+        self.answer_deferred(now);
+        self.end_unsendable_receives(now);
+        for deaf in self.closed_receivers.clone() {
+            self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
+        }
+        let granted = self.granted_placements.iter().flatten().map(|granted| granted.to);
+        let sendings = self.announced_sends.iter().flatten().map(|sending| sending.to);
+        let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
+        let mut wanted: Vec<PeerId> =
+            all.filter(|peer| self.matching.awaits_peer(*peer)).chain(granted).chain(sendings).collect();
+        for peer in &wanted {
+            // It was waited for at the previous check, too.
+            if self.watched.binary_search(peer).is_ok() {
+                self.ask(now, *peer, ALL_CONTEXTS);
+            }
+        }
+        wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_shm_peer(*peer)));
+        self.check_collectives(now);
+        let waits_for_anyone = self.matching.has_receives();
+        if waits_for_anyone || !wanted.is_empty() {
+            wanted.extend(self.next_live_rank());
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        for peer in core::mem::take(&mut self.watched) {
+            if wanted.binary_search(&peer).is_err() {
+                self.endpoint.watch(now, peer, false);
+            }
+        }
+        for peer in &wanted {
+            // Without a free window, it is watched from a later check on.
+            self.endpoint.watch(now, *peer, true);
+        }
+        self.watched = wanted;
+    }
+
+    /// The next live rank.
+    fn next_live_rank(&self) -> Option<PeerId> {
+        let own = self.rank.0;
+        let others = (own + 1..self.size).chain(0..own).map(PeerId);
+        others.into_iter().find(|peer| self.endpoint.peer_state(*peer) == PeerState::Alive)
+    }
+
+    fn handle_membership_event(&mut self, now: u64, notice: Notice) {
+        match notice {
+            Notice::Died { rank, incarnation, ending } => {
+                let near = self.shm.as_ref().and_then(|near| near.peer(rank.into()));
+                let known = near.map(|shm_peer| shm_peer.incarnation);
+                if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
+                    tracing::info!(%rank, ?ending, "died");
+                    self.fail_peer(now, rank.into());
+                }
+            }
+            Notice::Met { rank, entry } => self.add_peer(rank, &entry),
+            Notice::Liveness { rank, liveness } => {
+                if liveness != Liveness::Alive {
+                    self.fail_peer(now, rank.into());
+                }
+            }
+            Notice::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
+            Notice::Lost(error) => tracing::debug!(%error, "rendezvous server lost"),
+        }
+        self.handle_events(now);
+    }
+
+    /// A peer is known to have failed.
+    fn fail_peer(&mut self, now: u64, peer: PeerId) {
+        if !self.mark_failed(peer, Failure::PeerFailed(peer.into())) {
+            self.endpoint.fail(now, peer);
+        }
+    }
+
+    /// A peer has failed or finished: ends everything that needs it. If it failed, also ends receives from any source,
+    /// since it may be the one that they wait for.
+    pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
+        let mut ended = self.matching.disconnect(peer, false, failure);
+        if anyone {
+            let may_be_its = |receiving: &ReceiveRecord| {
+                receiving.source.is_none() && self.is_member(receiving.context, peer.into())
+            };
+            let waiting = self.matching.unmatched(may_be_its);
+            ended.extend(
+                waiting
+                    .into_iter()
+                    .filter(|(_, id)| self.matching.machine.cancel(*id).is_some())
+                    .map(|(request, _)| request),
+            );
+        }
+        for place in self.announced_sends.iter_mut() {
+            if let Some(sending) = place.take_if(|sending| sending.to == peer) {
+                ended.push(sending.request);
+            }
+        }
+        for place in self.granted_placements.iter_mut() {
+            if let Some(granted) = place.take_if(|granted| granted.to == peer) {
+                self.endpoint.withdraw(granted.placement);
+                ended.push(granted.request);
+            }
+        }
+        for place in self.rendezvous_receives.iter_mut() {
+            if let Some(placing) = place.take_if(|placing| placing.from == peer) {
+                ended.push(placing.request);
+            }
+        }
+        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
+            for request in shm_peer.fail(failure) {
+                // The send operation is released with it.
+                self.requests.finish(request, Err(failure));
+            }
+        }
+        self.collectives.queue_status(StatusEvent::Failed(peer));
+        ended.extend(self.end_sends_to(peer));
+        ended.sort_unstable();
+        ended.dedup();
+        // Transfers of collectives are reported by their collective.
+        ended.retain(|request| {
+            let message = transfer_of_id(*request);
+            message.into_iter().for_each(|_| self.requests.finish(*request, Err(failure)));
+            message.is_none()
+        });
+        if ended.is_empty() && anyone {
+            self.unreported_failures.push(peer.into());
+        }
+        for request in ended {
+            self.matching.remove(request);
+            self.requests.finish(request, Err(failure));
+        }
+        self.end_unsatisfiable_receives();
+    }
+
+    /// A peer has sent its last message, and all of them have arrived: ends receives from it that have matched none.
+    /// What it received, and its part in collectives, stand.
+    pub(super) fn handle_sends_done(&mut self, peer: PeerId) {
+        if self.failure_of(peer.into()).is_some() {
+            return;
+        }
+        if !self.finished_senders.contains(&peer) {
+            self.finished_senders.push(peer);
+        }
+        let rank = Rank::from(peer);
+        for (request, id) in self.matching.unmatched(|receiving| receiving.source == Some(peer)) {
+            if self.matching.machine.cancel(id).is_some() {
+                self.matching.remove(request);
+                self.requests.finish(request, Err(Failure::PeerFinished(rank)));
+            }
+        }
+        self.end_unsendable_receives(self.last_now);
+    }
+
+    /// Ends receives from any source that a thread has awaited for a while, when all other members have sent their last
+    /// message and no other thread of this process may still send to this rank. The members are asked one after the
+    /// other.
+    pub(super) fn end_unsendable_receives(&mut self, now: u64) {
+        let Some(since) = now.checked_sub(ASK_AFTER) else { return };
+        for request in self.collectives.wait_registry.waiting_since(since) {
+            let Some(&mut ReceiveRecord { state: ReceiveState::Unmatched(id), source: None, context, .. }) =
+                self.matching.posted(request)
+            else {
+                continue;
+            };
+            let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
+            let mut last = None;
+            let sends = others.into_iter().find(|rank| {
+                last = self.why_no_messages(*rank);
+                last.is_none()
+            });
+            match (sends, last) {
+                (Some(rank), _) => self.ask(now, rank.into(), ALL_CONTEXTS),
+                (None, Some(failure)) if !self.has_other_threads() && self.matching.machine.cancel(id).is_some() => {
+                    self.matching.remove(request);
+                    self.requests.finish(request, Err(failure));
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Whether the program has threads besides the one that waits; assumes so where the system does not say.
+    fn has_other_threads(&self) -> bool {
+        let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+        threads.map_or(true, |threads| threads > self.own_threads + 1)
+    }
+
+    /// A peer receives no more messages, and has acknowledged all that it received from this rank: ends pending sends
+    /// to it.
+    pub(super) fn handle_receives_closed(&mut self, peer: PeerId) {
+        self.run_deferred();
+        if !self.closed_receivers.contains(&peer) {
+            self.closed_receivers.push(peer);
+        }
+        self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
+    }
+
+    /// Ends the sends to a peer that will not be received, except those that are still being transmitted.
+    pub(super) fn abandon_sends(&mut self, to: PeerId, failure: Failure) {
+        if !self.matching.sends.has_sends_to(to) {
+            return;
+        }
+        for send in self.matching.sends.unread_to(to) {
+            let Some(SendOp { owner, payload, .. }) = self.matching.sends.abandon(send) else { continue };
+            tracing::debug!(rank = to.0, "dropped a message that the rank will not receive");
+            self.release_payload(owner, payload);
+            if let PayloadOwner::Request(request) = owner {
+                self.requests.finish(request, Err(failure));
+            }
+        }
+    }
+
+    /// Ends receives from any source that no member is left to satisfy, unless all members merely finished.
+    fn end_unsatisfiable_receives(&mut self) {
+        for (request, id) in self.matching.unmatched(|receiving| receiving.source.is_none()) {
+            let context = self.matching.posted(request).map(|receiving| receiving.context);
+            if let Some(failure) = context.and_then(|context| self.why_all_gone(context))
+                && self.matching.machine.cancel(id).is_some()
+            {
+                self.matching.remove(request);
+                self.requests.finish(request, Err(failure));
+            }
+        }
+    }
+
+    /// Ends the sends to a peer that is gone, unless something still reads their payload. Returns the requests that own
+    /// the user buffers.
+    fn end_sends_to(&mut self, peer: PeerId) -> Vec<u32> {
+        while let Some((send, _)) = self.requests.finished_reads.pop_front() {
+            if let Some(parcel) = self.matching.sends.get(send) {
+                parcel.uses = parcel.uses.saturating_sub(1);
+            }
+            self.complete_send(send);
+        }
+        let lost = self.matching.sends.iter().filter(|(_, parcel)| parcel.to == peer);
+        let lost: Vec<(u32, PayloadOwner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
+        let requests = lost.into_iter().filter_map(|(i, owner)| {
+            // A payload that the device may still read ends when it was read.
+            let ends = self.complete_send(i);
+            if let PayloadOwner::Request(request) = owner { ends.then_some(request) } else { None }
+        });
+        requests.collect()
+    }
+
+    /// Aborts: everything under way ends with `failure`, and the other ranks are notified.
+    pub(in crate::world) fn abort(&mut self, failure: Failure) {
+        self.aborted = Some(failure);
+        self.endpoint.abort();
+        self.send_bye(true);
+        self.requests.fail_all(failure);
+        self.abort_collectives(failure);
+    }
+}

@@ -1,0 +1,155 @@
+//! Hang reports: which ranks this one asks about operations that wait for too long, and how it answers other ranks.
+
+use unisono_core::collective::{CollectiveKind, FailureCause};
+use unisono_core::ids::PeerId;
+use unisono_shmem::am_header;
+
+use super::Process;
+use super::collective_messages::live_peer;
+use super::shutdown::ASK_AFTER;
+use crate::world::collective::progress_table::QueuedMessage;
+use crate::world::watchdog::{
+    BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
+};
+use unisono_bootstrap::Rank;
+
+impl Process {
+    /// Examines the operations that have waited for longer than the threshold, and reports what it finds.
+    pub(super) fn report_hangs(&mut self, now: u64) {
+        let Some(patience) = self.collectives.wait_registry.threshold() else { return };
+        let is_late = |stuck: &StuckCollective| now.saturating_sub(stuck.since) >= patience;
+        let shown = self.collectives.wait_registry.published().iter().filter(|stuck| is_late(stuck)).cloned();
+        let stuck: Vec<StuckCollective> = self.collectives.stuck().filter(is_late).chain(shown).collect();
+        self.collectives.wait_registry.update_inquiries(now, self.rank, self.size, &stuck);
+        self.ask_next(now);
+        let is_under_way = |request| self.requests.result(request).is_none();
+        while let Some(found) = self.collectives.wait_registry.poll_finding(now, is_under_way) {
+            report(self.rank, &found);
+        }
+    }
+
+    /// Asks each awaited rank once, after a while, whether it is in the same collective: where each takes the other for
+    /// the root, neither would send.
+    pub(super) fn ask_for_divergence(&mut self, now: u64) {
+        let running = self.collectives.awaited().map(|awaited| (awaited.peer.into(), awaited.subject, awaited.since));
+        let shown = self.collectives.wait_registry.published().iter();
+        let shown = shown.filter(|shown| shown.subject.mechanism == Mechanism::Slots);
+        let shown = shown.filter_map(|shown| Some((*shown.awaited.first()?, shown.subject, shown.since)));
+        let current: Vec<(Rank, CollectiveRef, u64)> = running.chain(shown).collect();
+        for (rank, subject, since) in &current {
+            if now.wrapping_sub(*since) >= ASK_AFTER
+                && self.collectives.wait_registry.mark_compared(*rank, *subject, &current)
+            {
+                self.send_question(now, (*rank).into(), WatchMessage::Ask(*subject));
+            }
+        }
+    }
+
+    /// An awaited rank reports its part in a collective.
+    fn handle_participation(&mut self, from: PeerId, subject: CollectiveRef, standing: Participation) {
+        if !subject.is_contradicted_by(standing) {
+            return;
+        }
+        if subject.mechanism == Mechanism::Slots {
+            self.collectives.wait_registry.record_divergent(from.into(), subject);
+        } else if self.collectives.awaited().any(|awaited| awaited.subject == subject && awaited.peer == from) {
+            self.collectives.report_fault(from, subject.communicator(), FailureCause::Disagrees);
+        }
+    }
+
+    /// Sends the questions of the open inquiries.
+    fn ask_next(&mut self, now: u64) {
+        while let Some((rank, subject)) = self.collectives.wait_registry.poll_question(now) {
+            self.send_question(now, rank.into(), WatchMessage::Ask(subject));
+        }
+    }
+
+    /// Answers the questions of other ranks, and continues the inquiries with their answers.
+    pub(super) fn answer_questions(&mut self, now: u64) {
+        for (from, question) in core::mem::take(&mut self.collectives.wait_registry.received) {
+            match question {
+                WatchMessage::Ask(subject) => {
+                    let standing = self.participation(subject);
+                    self.send_question(now, from, WatchMessage::Answer(subject, standing));
+                }
+                WatchMessage::Answer(subject, standing) => {
+                    self.handle_participation(from, subject, standing);
+                    self.collectives.wait_registry.handle_answer(now, from.into(), subject, standing);
+                }
+            }
+        }
+        self.ask_next(now);
+    }
+
+    fn send_question(&mut self, now: u64, to: PeerId, words: WatchMessage) {
+        let words = words.encode();
+        if !self.is_shm_peer(to) {
+            return self.post(now, QueuedMessage::new(to, &words));
+        }
+        if live_peer(&mut self.shm, to)
+            .is_some_and(|shm_peer| shm_peer.send_note([am_header::STEP, 0], &words).is_err())
+        {
+            self.protocol_failure(to);
+        }
+    }
+
+    fn participation(&self, subject: CollectiveRef) -> Participation {
+        match subject.mechanism {
+            Mechanism::Messages => self.collectives.participation(subject),
+            Mechanism::Slots | Mechanism::Barrier => {
+                let mut shown = self.collectives.wait_registry.published().iter();
+                shown.find(|shown| shown.subject.is_same_instance(subject)).map(|shown| {
+                    if shown.subject == subject {
+                        return Participation::entered(shown.awaited.iter().copied());
+                    }
+                    let (communicator, sequence) = (subject.communicator(), subject.sequence);
+                    Participation::Absent(BlockedOn::Collective { verb: shown.verb, communicator, sequence })
+                })
+            }
+        }
+        .unwrap_or_else(|| {
+            // Other mechanisms number their collectives separately.
+            let elsewhere = Participation::Absent(self.blocked_on());
+            if subject.is_contradicted_by(elsewhere) { Participation::Absent(BlockedOn::Nothing) } else { elsewhere }
+        })
+    }
+
+    /// What a thread of this process waits for.
+    fn blocked_on(&self) -> BlockedOn {
+        let stuck =
+            self.collectives.wait_registry.published().last().cloned().or_else(|| self.collectives.stuck().next());
+        let collective = stuck.map(|StuckCollective { subject, verb, .. }| {
+            let (communicator, sequence) = (subject.communicator(), subject.sequence);
+            BlockedOn::Collective { verb, communicator, sequence }
+        });
+        let is_under_way = |request| self.requests.result(request).is_none();
+        collective.or_else(|| self.collectives.wait_registry.awaited(is_under_way)).unwrap_or(BlockedOn::Nothing)
+    }
+
+    /// Records that a thread waits for a message or an agreement.
+    pub(in crate::world) fn record_wait(&mut self, request: Option<u32>, what: BlockedOn) {
+        let now = self.last_now;
+        self.collectives.wait_registry.record_wait(now, request, what);
+    }
+
+    /// Records that it no longer waits.
+    pub(in crate::world) fn clear_wait(&mut self, request: Option<u32>, what: BlockedOn) {
+        self.collectives.wait_registry.clear_wait(request, what);
+    }
+
+    /// Publishes that a thread waits for these ranks in a collective through shared memory.
+    pub(in crate::world) fn publish_wait(
+        &mut self,
+        subject: CollectiveRef,
+        verb: CollectiveKind,
+        awaited: impl Iterator<Item = Rank>,
+    ) {
+        let now = self.last_now;
+        self.collectives.wait_registry.publish(now, subject, verb, awaited);
+    }
+
+    /// Withdraws what [`show_waiting`](Self::show_waiting) published.
+    pub(in crate::world) fn withdraw_wait(&mut self, subject: CollectiveRef) {
+        self.collectives.wait_registry.withdraw(subject);
+    }
+}

@@ -1,0 +1,778 @@
+//! Point-to-point and collective messages through the rings of the node's shared memory.
+
+use core::cell::RefCell;
+use core::ptr::NonNull;
+use std::time::Instant;
+
+use unisono_core::device::Memory;
+use unisono_core::endpoint::Verdict;
+use unisono_core::endpoint::peer::PeerState;
+use unisono_core::ids::PeerId;
+use unisono_core::message::collective_transport::StepHeader;
+use unisono_core::message::collective_transport::header::parse_key;
+use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader as MessageHead, Mode};
+use unisono_core::message::{Context, Tag as MessageTag};
+use unisono_core::span::Span;
+use unisono_shmem::am_header::{
+    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, MessageLocation,
+    NOTIFICATION, SHORT_BYTES, STEP, STEP_CTS, STEP_FIN, STEP_RTS, read_array, split_immediate,
+};
+use unisono_shmem::ring::{Entry, INLINE, PutError};
+use unisono_shmem::segment::{SharedBytes, Word};
+
+use super::{AnnouncedSend, POLL_BUDGET, Process, SendArgs, put};
+use crate::node::Standing;
+use crate::world::collective::progress_table::CollectiveTable;
+use crate::world::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use crate::world::progress::Flush;
+use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
+use crate::world::send_request::{PayloadOwner, SendOp};
+use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out};
+use unisono_bootstrap::Rank;
+use unisono_memory::region::{Extent, Regions};
+
+/// Polls of one ring before a wait checks anything else.
+const SPIN_POLLS: u32 = 500;
+/// Bytes of a message that are copied before other work has its turn.
+const COPY_CHUNK: usize = 1 << 20;
+/// Least bytes of a message that may be read out of the sender's memory (CMA).
+const CMA_MIN: usize = 1 << 15;
+/// How long a rank whose ring words were overwritten looks for a protocol violation that identifies the culprit, which
+/// may still be writing. Nanoseconds.
+const CULPRIT_TIMEOUT: u64 = 100_000_000;
+
+/// A rendezvous message that arrives in fragments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RendezvousReceive {
+    pub(super) from: PeerId,
+    into: Extent,
+    placed: usize,
+    pub(super) request: u32,
+}
+
+/// A ring entry that no correct peer writes.
+struct ProtocolViolation;
+
+impl Process {
+    /// Receives a short message that is already in the source's ring, or arrives within a short spin, without a
+    /// request. Returns its length, which may exceed the buffer's. `None`: no such message, or the general path must
+    /// decide.
+    #[inline(always)]
+    pub(in crate::world) fn receive_inline(
+        &mut self,
+        into: &mut [u8],
+        context: Context,
+        source: Rank,
+        tag: Tag,
+    ) -> Option<usize> {
+        let (shm, peer) = (self.shm.as_mut()?, PeerId::from(source));
+        let sender = self.matching.machine.inline_receive(peer)?;
+        if self.aborted.is_some() || self.has_revoked {
+            return None;
+        }
+        let polls = if shm.spins { SPIN_POLLS } else { 1 };
+        let shm_peer = shm.peer_mut(peer)?;
+        let ahead = shm_peer.peek()?;
+        let mut left = polls;
+        while !ahead.has_arrived() {
+            left -= 1;
+            if left == 0 {
+                return None;
+            }
+            core::hint::spin_loop();
+        }
+        let entry = shm_peer.poll_at(&ahead).ok()??;
+        let [note, name] = entry.header;
+        if note & KIND != EAGER || context != Context(0) {
+            return self.receive_inline_in_context(into, context, source, tag);
+        }
+        let bytes = entry.payload.bytes();
+        if name != tag.0 || bytes > SHORT_BYTES {
+            return None;
+        }
+        // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
+        unsafe { copy_out(entry.payload, NonNull::from(&mut *into).cast(), into.len()) };
+        let credit = shm_peer.ack_state.credit(note);
+        shm_peer.consume();
+        if sender.take(credit) { Some(bytes) } else { self.accept_inline(peer, credit, bytes) }
+    }
+
+    /// Handles an inline message whose credits may let something leave or end.
+    #[inline(never)]
+    fn accept_inline(&mut self, peer: PeerId, credit: HeaderCredit, bytes: usize) -> Option<usize> {
+        let accepted = self.matching.machine.take_inline(peer, credit);
+        self.finish_inline_receive(peer, bytes, accepted)
+    }
+
+    /// As [`receive_at_once`](Self::receive_at_once), for a message that carries its context or a full header.
+    #[inline(never)]
+    fn receive_inline_in_context(
+        &mut self,
+        into: &mut [u8],
+        context: Context,
+        source: Rank,
+        tag: Tag,
+    ) -> Option<usize> {
+        let (peer, machine) = (PeerId::from(source), &mut self.matching.machine);
+        let shm_peer = self.shm.as_mut()?.peer_mut(peer)?;
+        let entry = shm_peer.poll().ok()??;
+        let [note, name] = entry.header;
+        let (bytes, accepted) = if note & KIND == EAGER_WITH_HEADER {
+            let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(&entry)?;
+            if MessageHead::parse_eager(&head) != Some((context, MessageTag(tag.0))) {
+                return None;
+            }
+            shm_peer.ack_state.receive(name, &head)?;
+            // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
+            unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
+            shm_peer.consume();
+            (payload.bytes(), machine.take_eager(peer, &head, (head.len() + payload.bytes()) as u32))
+        } else {
+            let payload = payload_in_context(&entry, context)?;
+            if note & KIND != EAGER_IN_CONTEXT || name != tag.0 || payload.bytes() > SHORT_BYTES {
+                return None;
+            }
+            // SAFETY: `into` is borrowed exclusively, so that its bytes are writable, and no bytes of a ring.
+            unsafe { copy_out(payload, NonNull::from(&mut *into).cast(), into.len()) };
+            let credit = shm_peer.ack_state.credit(note);
+            shm_peer.consume();
+            (payload.bytes(), machine.take_inline(peer, credit))
+        };
+        self.finish_inline_receive(peer, bytes, accepted)
+    }
+
+    /// Finishes the receive of a message of `bytes` bytes, after the matching machine's answer: `None` for a protocol
+    /// violation, else whether deferred work waits.
+    #[inline(always)]
+    fn finish_inline_receive(&mut self, peer: PeerId, bytes: usize, accepted: Option<bool>) -> Option<usize> {
+        match accepted {
+            None => {
+                self.protocol_failure(peer);
+                return None;
+            }
+            Some(true) => _ = self.run_deferred(),
+            // Nothing urgent ends by it.
+            Some(false) => {}
+        }
+        Some(bytes)
+    }
+
+    /// Sends a short message through the ring to a rank of this node. Returns false if the general path must send it.
+    #[inline(always)]
+    pub(in crate::world) fn send_inline(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
+        let Some(shm) = &mut self.shm else { return false };
+        let Some(shm_peer) = shm.peer_mut(to.into()) else { return false };
+        if bytes.len() > INLINE
+            || context != Context(0)
+            || self.aborted.is_some()
+            || self.has_revoked
+            || shm_peer.failure.is_some()
+        {
+            return false;
+        }
+        let Some((room, settled)) = shm_peer.room() else { return false };
+        let Some(credit) = self.matching.machine.send_inline(to.into()) else { return false };
+        let Some(note) = settled.eager_header(EAGER, credit, tag.0) else {
+            return self.put_inline(bytes, credit, to, tag);
+        };
+        let put = room.put(note, bytes).is_ok();
+        shm_peer.wake_peer();
+        put
+    }
+
+    /// Puts a short message whose acknowledgement state needs a full header.
+    #[inline(never)]
+    fn put_inline(&mut self, bytes: &[u8], credit: HeaderCredit, to: Rank, tag: Tag) -> bool {
+        let posting = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
+        // SAFETY: the bytes are borrowed for as long as this runs.
+        unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
+    }
+
+    /// Puts a short message with this credit.
+    ///
+    /// # Safety
+    /// The bytes are valid, and nobody changes them meanwhile.
+    pub(super) unsafe fn put_short(
+        &mut self,
+        posting: &SendArgs,
+        credit: HeaderCredit,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), Failure> {
+        let SendArgs { context, to, tag, .. } = *posting;
+        let peer = PeerId::from(to);
+        let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) else { return Ok(()) };
+        let what = if context == Context(0) { EAGER } else { EAGER_IN_CONTEXT };
+        let length = bytes as u32;
+        let put = match shm_peer.ack_state.eager_header(what, credit, tag.0) {
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
+            Some(note) if what == EAGER_IN_CONTEXT => unsafe {
+                shm_peer.put_with(note, &context.0.to_le_bytes(), start, length)
+            },
+            Some(note) if bytes <= INLINE => {
+                // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
+                shm_peer.put(note, unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) })
+            }
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
+            Some(note) => unsafe { shm_peer.put_bulk(note, start, length) },
+            // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
+            None => unsafe {
+                shm_peer.put_eager(&MessageHead::inline(context, MessageTag(tag.0), credit), start, length)
+            },
+        };
+        match put {
+            Ok(()) => Ok(()),
+            Err(PutError::Full | PutError::TooLong) => {
+                // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
+                unsafe { self.put_later(posting, credit, start, bytes) };
+                Ok(())
+            }
+            Err(PutError::Corrupted) => Err(self.protocol_failure(peer)),
+        }
+    }
+
+    /// Copies a short message and puts the copy once the ring has room.
+    ///
+    /// # Safety
+    /// As for [`put_short`](Self::put_short).
+    unsafe fn put_later(&mut self, posting: &SendArgs, credit: HeaderCredit, start: NonNull<u8>, bytes: usize) {
+        let peer = PeerId::from(posting.to);
+        let cell =
+            self.bounce_buffers.allocate(bytes).map(|(cell, span)| (PayloadOwner::Cell(cell), Extent::from(span)));
+        let own = || {
+            let region = self.regions.get_mut().allocate(bytes).ok()?;
+            Some((PayloadOwner::Copy, Extent { region, offset: 0, bytes }))
+        };
+        let Some((owner, payload)) = cell.or_else(own) else { return };
+        let from = payload.part(0, bytes);
+        if let Some(to) = self.regions.get_mut().address(from) {
+            // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
+            unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
+        }
+        let parcel = SendOp {
+            to: peer,
+            payload,
+            owner,
+            uses: 1,
+            is_final: true,
+            failure: None,
+            granted: 0,
+            is_ack_requested: true,
+        };
+        let parcel = self.matching.sends.insert(parcel);
+        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
+            let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
+            shm_peer.queue(head, from, id_of_send(parcel));
+        }
+    }
+
+    /// Puts a header of the matching machine, and the payload of a send.
+    ///
+    /// # Safety
+    /// The payload is valid, and nobody changes it meanwhile.
+    pub(super) unsafe fn put_message(
+        &mut self,
+        to: PeerId,
+        head: &MessageHead,
+        payload: Option<(NonNull<u8>, Span, u32)>,
+    ) {
+        let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return };
+        let Some((start, from, parcel)) = payload else {
+            if shm_peer.send_header(head).is_err() {
+                self.protocol_failure(to);
+            }
+            return;
+        };
+        if shm_peer.is_queue_empty() {
+            // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
+            match unsafe { shm_peer.put_eager(head, start, from.bytes) } {
+                Ok(()) => return,
+                Err(PutError::Full | PutError::TooLong) => {}
+                Err(PutError::Corrupted) => {
+                    self.protocol_failure(to);
+                    return;
+                }
+            }
+        }
+        shm_peer.queue(*head, from, id_of_send(parcel));
+        self.retain_send(parcel);
+    }
+
+    /// Allocates an index for a message that arrives in fragments.
+    pub(super) fn open_rendezvous(&mut self, from: PeerId, into: Extent, request: u32) -> u32 {
+        let free =
+            self.rendezvous_receives.iter().position(Option::is_none).unwrap_or(self.rendezvous_receives.len()) as u32;
+        put(&mut self.rendezvous_receives, free, RendezvousReceive { from, into, placed: 0, request });
+        free
+    }
+
+    /// Makes one round of progress over all rings. Returns whether anything moved.
+    pub(in crate::world) fn progress_shm(&mut self) -> bool {
+        let places = self.shm.as_ref().map_or(0, |shm| shm.peers.len());
+        let mut moved = false;
+        for place in 0..places {
+            moved |= self.progress_ring(place);
+        }
+        if self.matching.has_work() || !self.requests.finished_reads.is_empty() {
+            moved |= self.run_deferred();
+        }
+        moved | self.poll_collectives()
+    }
+
+    /// Makes one round of progress, mostly over what leads to this rank.
+    pub(in crate::world) fn progress_towards(&mut self, to: Rank) {
+        self.rounds = self.rounds.wrapping_add(1);
+        // Rings that are never empty must not starve the other traffic.
+        if !self.is_shm_peer(to.into()) || self.rounds.is_multiple_of(POLL_BUDGET) || !self.progress_shm() {
+            self.progress(false);
+        }
+    }
+
+    /// Consumes what one peer put into its ring, and puts what waits for room in the ring to it.
+    fn progress_ring(&mut self, place: usize) -> bool {
+        let Self {
+            shm: near,
+            matching: mailbox,
+            requests,
+            regions,
+            announced_sends: sendings,
+            rendezvous_receives: placings,
+            collectives,
+            ..
+        } = self;
+        let Some(near) = near else { return false };
+        let Some(mut shm_peer) = near.peers.get_mut(place).and_then(Option::as_mut) else { return false };
+        if shm_peer.failure.is_some() {
+            return false;
+        }
+        let (peer, mut moved, mut sound) = (shm_peer.peer, false, true);
+        let mut left = POLL_BUDGET;
+        while sound && left > 0 {
+            left -= 1;
+            let entry = match shm_peer.poll() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(_) => {
+                    sound = false;
+                    break;
+                }
+            };
+            let mut receiver = ShmReceiver {
+                matching: mailbox,
+                requests,
+                regions,
+                announced_sends: sendings,
+                rendezvous_receives: placings,
+                collectives,
+            };
+            match entry.header[0] {
+                HELLO => {
+                    let local = shm_peer.local;
+                    let source = near.open_cma(local, entry.payload);
+                    let Some(one) = near.peers.get_mut(place).and_then(Option::as_mut) else { return moved };
+                    shm_peer = one;
+                    shm_peer.cma_source = source;
+                }
+                BYE | ABORT => {
+                    shm_peer.consume();
+                    let parted = entry.header[0] == BYE;
+                    let failure =
+                        if parted { Failure::PeerFinished(peer.into()) } else { Failure::PeerFailed(peer.into()) };
+                    self.disconnect(peer, failure, !parted);
+                    return true;
+                }
+                _ => sound = receiver.handle(shm_peer, &entry).is_ok(),
+            }
+            shm_peer.consume();
+            moved = true;
+        }
+        if sound && !shm_peer.is_flushed() {
+            match shm_peer.flush(regions.get_mut(), |request| requests.finish(request, Ok(send_status(peer)))) {
+                Ok(flushed) => moved |= flushed,
+                Err(_) => sound = false,
+            }
+        }
+        if !sound {
+            self.protocol_failure(peer);
+        }
+        moved
+    }
+
+    /// A peer violated the protocol: its ring is no longer read, and it counts as failed.
+    pub(super) fn protocol_failure(&mut self, peer: PeerId) -> Failure {
+        let failure = Failure::Corrupted(peer.into());
+        tracing::error!(rank = peer.0, "protocol violation in shared memory: the rank counts as failed");
+        self.disconnect(peer, failure, true);
+        failure
+    }
+
+    /// The system or the launcher reports that a shared-memory peer is gone. Handles its earlier messages. Returns false
+    /// if it is no shared-memory peer.
+    pub(super) fn mark_failed(&mut self, peer: PeerId, failure: Failure) -> bool {
+        let Some(shm) = &mut self.shm else { return false };
+        let Some(shm_peer) = shm.peer_mut(peer) else { return false };
+        if shm_peer.failure.is_some() {
+            return true;
+        }
+        let place = shm_peer.local as usize;
+        // At most what a ring holds; no more can arrive.
+        let mut rounds = 0..unisono_shmem::layout::PAGE;
+        while rounds.next().is_some() && self.has_entries_from(place) && self.progress_ring(place) {}
+        self.disconnect(peer, failure, matches!(failure, Failure::PeerFailed(_)));
+        true
+    }
+
+    fn has_entries_from(&self, place: usize) -> bool {
+        let neighbour = self.shm.as_ref().and_then(|shm| shm.peers.get(place)?.as_ref());
+        neighbour.is_some_and(|neighbour| neighbour.failure.is_none() && neighbour.has_entry())
+    }
+
+    /// Checks whether the shared-memory peer that is waited for lives, and one other peer; and whether this rank's own
+    /// words in the segment are intact. If they are not, and no peer is identified as the culprit in time, this rank
+    /// gives up the shared memory.
+    pub(in crate::world) fn check_shm_peers(&mut self, waits_for: Option<Rank>) {
+        let Some(near) = &mut self.shm else { return };
+        for peer in near.implausible_peers() {
+            self.protocol_failure(peer);
+        }
+        let overwritten = self.is_overwritten() && {
+            // The culprit may have violated the protocol in its own ring since the rings were polled; then it alone is
+            // lost.
+            self.progress_shm();
+            self.is_overwritten()
+        };
+        let now = self.now();
+        let Some(near) = &mut self.shm else { return };
+        near.overwritten = overwritten.then(|| near.overwritten.unwrap_or(now));
+        if near.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
+            near.node.give_up();
+            let all: Vec<PeerId> = near.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
+            for peer in all {
+                self.protocol_failure(peer);
+            }
+            return;
+        }
+        let asked = [waits_for.map(PeerId::from), near.next_to_check()];
+        for peer in asked.into_iter().flatten() {
+            let Some(near) = &mut self.shm else { return };
+            let Some(local) = near.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
+                continue;
+            };
+            match near.node.standing(local) {
+                Standing::Alive => {}
+                Standing::Left => {
+                    self.mark_failed(peer, Failure::PeerFinished(peer.into()));
+                }
+                Standing::Dead => {
+                    tracing::info!(rank = peer.0, "died, as the operating system reports");
+                    self.mark_failed(peer, Failure::PeerFailed(peer.into()));
+                }
+            }
+        }
+    }
+
+    fn is_overwritten(&mut self) -> bool {
+        self.shm.as_mut().is_some_and(|shm| !shm.is_intact())
+    }
+
+    /// The word to wait on for the next event from this rank.
+    pub(in crate::world) fn wait_word(&self, from: Rank) -> Option<(&'static Word, u32)> {
+        Some(self.shm.as_ref()?.peer(from.into())?.wait_word())
+    }
+
+    /// The words to wait on for the next event from any peer.
+    pub(in crate::world) fn wait_words(&self, words: &mut Vec<(&'static Word, u32)>) {
+        let shm_peers = self.shm.iter().flat_map(|shm| shm.peers.iter()).flatten();
+        words.extend(shm_peers.filter(|one| one.failure.is_none()).map(ShmPeer::wait_word));
+    }
+
+    /// Whether all other ranks are reached through shared memory.
+    #[inline]
+    pub(in crate::world) fn is_single_node(&self) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.peer_count == self.size - 1)
+    }
+
+    /// Why nothing arrives from this rank any more.
+    pub(super) fn failure_of(&self, rank: Rank) -> Option<Failure> {
+        if let Some(shm_peer) = self.shm.as_ref().and_then(|shm| shm.peer(rank.into())) {
+            return shm_peer.failure;
+        }
+        match self.endpoint.peer_state(rank.into()) {
+            PeerState::Failed => Some(Failure::PeerFailed(rank)),
+            PeerState::Finished => Some(Failure::PeerFinished(rank)),
+            PeerState::Unknown | PeerState::Alive => None,
+        }
+    }
+
+    /// Whether the other ranks know that this process has ended its part.
+    pub(in crate::world) fn has_announced_exit(&mut self) -> bool {
+        self.progress_shm();
+        (self.is_single_node() || self.endpoint.is_closed()) && self.shm.as_ref().is_none_or(ShmTransport::is_flushed)
+    }
+
+    /// Whether this rank is reached through shared memory.
+    pub(in crate::world) fn is_shm_peer(&self, peer: PeerId) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.peer(peer).is_some())
+    }
+
+    /// Announces to all shared-memory peers that this process ends its part.
+    pub(in crate::world) fn send_bye(&mut self, gives_up: bool) {
+        for shm_peer in self.shm.iter_mut().flat_map(|shm| shm.peers.iter_mut()).flatten() {
+            if shm_peer.failure.is_none() {
+                // A peer whose ring is corrupted need not be notified.
+                let _ = shm_peer.send_note([if gives_up { ABORT } else { BYE }, 0], &[]);
+            }
+        }
+    }
+
+    /// Copies an announced message, one chunk at a time.
+    pub(super) fn fetch(&mut self, deferred: Deferred) {
+        let Deferred::Fetch { from, place, into, fetched, ends } = deferred else { return };
+        let Some(shm) = &mut self.shm else { return };
+        let (segment, layout, spins) = (shm.segment(), shm.node.layout(), shm.spins);
+        let Some(shm_peer) = shm.peer_mut(from) else { return };
+        let part = into.part(fetched, COPY_CHUNK);
+        let copied = match (self.regions.get_mut().address(part), place) {
+            // The receive has ended, or there is nothing to copy.
+            (None, _) => true,
+            _ if into.bytes == 0 => true,
+            (Some(to), MessageLocation::Shared(at)) => {
+                let lies = layout.in_pool(shm_peer.local, at, into.bytes);
+                let cells = lies.and_then(|area| segment.shared_bytes(area.offset + fetched, to.bytes()));
+                let Some(cells) = cells else {
+                    let failure = self.protocol_failure(from);
+                    let (FetchTarget::Collective { request, .. } | FetchTarget::Message { request, .. }) = ends;
+                    return self.requests.finish(request, Err(failure));
+                };
+                // SAFETY: the receive's memory is lent to this request. A buffer that is being sent is not received into, but
+                // a sender that breaks the rules may name any: the regions may overlap.
+                unsafe { to.start().copy_from(cells.start(), to.bytes()) };
+                true
+            }
+            (Some(to), MessageLocation::Private(at)) => {
+                // On an oversubscribed node two ranks never copy at the same time.
+                let reads = fetched > 0
+                    || into.bytes >= CMA_MIN && (!spins || shm_peer.copy_selector.uses_cma(at, into.bytes as u64));
+                let source = shm_peer.cma_source.filter(|_| reads);
+                let started = Instant::now();
+                // SAFETY: the receive's memory is lent to this request, so that nobody else uses it.
+                let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched as u64), to) });
+                if pulled {
+                    shm_peer.copy_selector.record_cma(to.bytes(), started.elapsed().as_nanos() as u64);
+                } else if source.is_some() {
+                    tracing::debug!(rank = from.0, "cannot read the rank's memory any more: falling back to fragments");
+                    shm_peer.cma_source = None;
+                }
+                pulled
+            }
+        };
+        let fetched = fetched + part.bytes as usize;
+        if copied && fetched < into.bytes {
+            return self.matching.deferred.push_back(Deferred::Fetch { from, place, into, fetched, ends });
+        }
+        match (ends, copied) {
+            (FetchTarget::Collective { sending, request }, true) => {
+                self.matching.finish_part(request, &mut self.requests);
+                self.send_note(from, [STEP_FIN, sending], &[]);
+            }
+            (FetchTarget::Collective { sending, request }, false) => {
+                let placing = self.open_rendezvous(from, into, request);
+                self.send_note(from, [STEP_CTS, sending], &placing.to_le_bytes());
+            }
+            (FetchTarget::Message { receive, request }, true) => {
+                self.matching.complete(request, &mut self.requests);
+                self.matching.machine.fetched(receive);
+            }
+            (FetchTarget::Message { receive, request }, false) => {
+                self.matching.deferred.push_back(Deferred::Grant { receive, request, from, granted: 0 });
+            }
+        }
+    }
+
+    /// Sends a note to a live peer.
+    fn send_note(&mut self, to: PeerId, note: [u32; 2], payload: &[u8]) {
+        let neighbour = self.shm.as_mut().and_then(|shm| shm.live_peer(to));
+        if neighbour.is_some_and(|neighbour| neighbour.send_note(note, payload).is_err()) {
+            self.protocol_failure(to);
+        }
+    }
+}
+
+/// The status of a send that ended well.
+pub(super) fn send_status(peer: PeerId) -> Status {
+    Status { source: peer.into(), tag: Tag(0), bytes: 0 }
+}
+
+/// The parts of a process that ring entries are handled with.
+struct ShmReceiver<'a> {
+    matching: &'a mut MatchingStore,
+    requests: &'a mut Requests,
+    regions: &'a RefCell<Regions>,
+    announced_sends: &'a mut [Option<AnnouncedSend>],
+    rendezvous_receives: &'a mut [Option<RendezvousReceive>],
+    collectives: &'a mut CollectiveTable,
+}
+
+impl ShmReceiver<'_> {
+    fn handle(&mut self, shm_peer: &mut ShmPeer, entry: &Entry<'_>) -> Result<(), ProtocolViolation> {
+        let ([what, number], from) = (entry.header, shm_peer.peer);
+        match what & KIND {
+            EAGER => self.handle_short(shm_peer, what, Context(0), Tag(number), entry.payload)?,
+            EAGER_IN_CONTEXT => {
+                let (payload, context) = split_immediate(entry).ok_or(ProtocolViolation)?;
+                self.handle_short(shm_peer, what, Context(u32::from_le_bytes(context)), Tag(number), payload)?;
+            }
+            EAGER_WITH_HEADER => {
+                let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(entry).ok_or(ProtocolViolation)?;
+                shm_peer.ack_state.receive(number, &head).ok_or(ProtocolViolation)?;
+                let bytes = head.len() + payload.bytes();
+                let arrival = self.matching.handle(from, &head, bytes, head.len(), self.requests);
+                self.copy_payload(&arrival, payload)?;
+            }
+            HEADER => self.handle_header(shm_peer, number, entry.payload)?,
+            FRAGMENT => return self.handle_fragment(shm_peer, number, entry),
+            STEP => return self.handle_collective(from, entry.payload),
+            STEP_RTS => return self.handle_announcement(from, entry.payload),
+            NOTIFICATION => {
+                let said: [u8; super::shutdown::STATUS_BYTES] = read_array(entry.payload).ok_or(ProtocolViolation)?;
+                self.collectives.handle_status_message(from, &said);
+            }
+            STEP_CTS => {
+                let placing = u32::from_le_bytes(read_array(entry.payload).ok_or(ProtocolViolation)?);
+                // One that ended meanwhile needs no fragments.
+                if let Some(sending) = self.take_announced_send(from, number) {
+                    shm_peer.stream(placing, sending.from.into(), sending.request);
+                }
+            }
+            STEP_FIN => {
+                if let Some(sending) = self.take_announced_send(from, number) {
+                    self.requests.finish(sending.request, Ok(send_status(from)));
+                }
+            }
+            _ => return Err(ProtocolViolation),
+        }
+        Ok(())
+    }
+
+    /// Handles an eager message of a collective.
+    fn handle_collective(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+        let (mut head, bytes) = ([0; StepHeader::LONGEST], payload.bytes());
+        let shown = head.get_mut(..bytes.min(StepHeader::LONGEST)).unwrap_or_default();
+        payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
+        let verdict = self.collectives.handle(from, shown, bytes as u32, self.requests, self.regions);
+        if let Verdict::Place { to, start } = verdict
+            && let Some(to) = self.regions.borrow().address(to)
+        {
+            let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(ProtocolViolation)?;
+            // SAFETY: a live region, lent to this receive or memory of the process.
+            unsafe { copy_out(behind, to.start(), to.bytes()) };
+        }
+        Ok(())
+    }
+
+    /// Handles the announcement of a collective's message that is too long for a ring, and records it until its receive
+    /// is posted.
+    fn handle_announcement(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+        let length = payload.bytes().checked_sub(Announcement::BYTES).ok_or(ProtocolViolation)?;
+        let message = payload.part(length, Announcement::BYTES).and_then(Announcement::of).ok_or(ProtocolViolation)?;
+        let mut head = [0; StepHeader::LONGEST];
+        let shown = head.get_mut(..length).ok_or(ProtocolViolation)?;
+        payload.part(0, length).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
+        let (_, key) = parse_key(shown).ok_or(ProtocolViolation)?;
+        if !self.collectives.record_announcement(from, key, message) {
+            return Err(ProtocolViolation);
+        }
+        self.collectives.handle(from, shown, length as u32, self.requests, self.regions);
+        Ok(())
+    }
+
+    fn take_announced_send(&mut self, to: PeerId, number: u32) -> Option<AnnouncedSend> {
+        self.announced_sends.get_mut(number as usize)?.take_if(|sending| sending.to == to)
+    }
+
+    /// Handles a short message whose note carries its credit.
+    fn handle_short(
+        &mut self,
+        shm_peer: &mut ShmPeer,
+        note: u32,
+        context: Context,
+        tag: Tag,
+        payload: SharedBytes<'_>,
+    ) -> Result<(), ProtocolViolation> {
+        let (from, bytes, credit) = (shm_peer.peer, payload.bytes(), shm_peer.ack_state.credit(note));
+        let outcome = self.matching.machine.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
+        let arrival =
+            self.matching.apply_outcome(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
+        self.copy_payload(&arrival, payload)
+    }
+
+    /// Handles a header without a payload.
+    fn handle_header(
+        &mut self,
+        shm_peer: &mut ShmPeer,
+        check: u32,
+        payload: SharedBytes<'_>,
+    ) -> Result<(), ProtocolViolation> {
+        let (mut head, bytes) = ([0; MessageHead::LONGEST], payload.bytes());
+        let shown = head.get_mut(..bytes).ok_or(ProtocolViolation)?;
+        payload.read(shown).ok_or(ProtocolViolation)?;
+        shm_peer.ack_state.receive(check, shown).ok_or(ProtocolViolation)?;
+        let arrival = self.matching.handle(shm_peer.peer, shown, bytes, 0, self.requests);
+        self.copy_payload(&arrival, payload)
+    }
+
+    /// Copies a payload to its destination.
+    fn copy_payload(&self, arrival: &PayloadAction, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+        match *arrival {
+            PayloadAction::Nothing => Ok(()),
+            PayloadAction::Place { to, start } => {
+                if let Some(to) = self.regions.borrow().address(to) {
+                    let rest = payload.bytes().checked_sub(start).ok_or(ProtocolViolation)?;
+                    let payload = payload.part(start, rest).ok_or(ProtocolViolation)?;
+                    // SAFETY: the region lives, and is lent to this receive, or kept for one.
+                    unsafe { copy_out(payload, to.start(), to.bytes()) };
+                }
+                Ok(())
+            }
+            PayloadAction::ProtocolViolation => Err(ProtocolViolation),
+        }
+    }
+
+    fn handle_fragment(
+        &mut self,
+        shm_peer: &mut ShmPeer,
+        number: u32,
+        entry: &Entry<'_>,
+    ) -> Result<(), ProtocolViolation> {
+        let from = shm_peer.peer;
+        let place = self.rendezvous_receives.get_mut(number as usize).ok_or(ProtocolViolation)?;
+        let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(ProtocolViolation)?;
+        let bytes = entry.payload.bytes();
+        if bytes == 0 || bytes > placing.into.bytes - placing.placed {
+            return Err(ProtocolViolation);
+        }
+        // A receive that has ended takes no more bytes.
+        if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
+            // Times the second fragment of a message, if it is a whole one.
+            let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
+            // SAFETY: the region lives, and is lent to this receive.
+            unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
+            if let Some(started) = started {
+                shm_peer.copy_selector.record_fragment(to.bytes(), started.elapsed().as_nanos() as u64);
+            }
+        }
+        placing.placed += bytes;
+        if placing.placed == placing.into.bytes {
+            let request = placing.request;
+            *place = None;
+            self.matching.finish_part(request, self.requests);
+        }
+        Ok(())
+    }
+}
+
+/// The payload of an entry that carries this context.
+fn payload_in_context<'a>(entry: &Entry<'a>, context: Context) -> Option<SharedBytes<'a>> {
+    let (payload, found) = split_immediate(entry)?;
+    (u32::from_le_bytes(found) == context.0).then_some(payload)
+}

@@ -1,0 +1,211 @@
+//! Leaving: how a rank reports that it takes no more part in a communicator's collectives, or sends or receives no more
+//! messages.
+//!
+//! A collective that has waited for a rank for a while sends it one status request. The rank answers when it has
+//! finished, or one of its collectives of that communicator has failed: at once, or when that happens. Its earlier
+//! messages arrive before the answer. A failure is sent to all members without a request, since the rank may make no
+//! progress afterwards. Where not even that arrives, and a member is known to be dead, the collective fails after
+//! [`HOPELESS`].
+//!
+//! Point-to-point messages end likewise. A rank that finishes stops receiving, and once the messages that it has
+//! matched are complete, notifies each rank that has asked, after all acknowledgements to that rank: a send that is not
+//! acknowledged by then never will be. Once all that the rank sent has arrived, it also reports that it sends no more.
+
+use unisono_core::collective::FailureCause;
+use unisono_core::ids::PeerId;
+use unisono_shmem::am_header;
+
+use super::Process;
+use super::collective_messages::live_peer;
+use crate::world::collective::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
+use crate::world::collective::progress_table::{AwaitedRank, QueuedMessage};
+use crate::world::request::Failure;
+use unisono_bootstrap::Rank;
+
+/// Kinds of status messages, which belong neither to matching nor to collectives: kind, 0, context (16 bits), rank (32
+/// bits).
+pub(in crate::world) const ASK_STATUS: u8 = 240;
+pub(in crate::world) const RETIRED: u8 = 241;
+pub(in crate::world) const REVOKED: u8 = 242;
+pub(in crate::world) const SENDS_DONE: u8 = 243;
+pub(in crate::world) const RECEIVES_CLOSED: u8 = 244;
+/// Bytes of a status message.
+pub(in crate::world) const STATUS_BYTES: usize = 8;
+/// Nanoseconds after which a collective sends a status request to the rank that it waits for.
+pub(super) const ASK_AFTER: u64 = 40_000_000;
+/// Nanoseconds after which a collective with a dead member fails whichever rank it waits for: that rank may have failed
+/// because of the dead one, and make no more progress.
+const FAIL_AFTER: u64 = 500_000_000;
+
+/// Most steps that a message to this rank itself takes from its match to its place.
+const ROUNDS: u32 = 8;
+
+/// A status message about a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StatusMessage {
+    /// Asks to be notified when the receiver takes no more part there; for [`EVERY`]: when it receives no more
+    /// messages, and when it sends none.
+    Ask,
+    /// The sender takes no more part there, because of the rank.
+    Retired,
+    /// The context is revoked. Only members are believed, so that the generation need not be included.
+    Revoked,
+    /// The sender sends no more messages.
+    SendsDone,
+    /// The sender receives no more messages.
+    ReceivesClosed,
+}
+
+impl Process {
+    /// This rank starts nothing any more: no collective, no receive, no send.
+    pub(in crate::world) fn close_receives(&mut self) {
+        self.collectives.is_finished = true;
+        self.collectives.communicator_slots.retire_from_all();
+        self.has_closed_receives = true;
+        // Messages to this rank itself that have matched are completed first: no other rank is needed for that.
+        for _ in 0..ROUNDS {
+            self.run_deferred();
+        }
+        for (request, id) in self.matching.unmatched(|_| true) {
+            if self.matching.machine.cancel(id).is_some() {
+                self.matching.remove(request);
+                self.requests.finish(request, Err(Failure::Finished));
+            }
+        }
+        self.abandon_sends(self.rank.into(), Failure::Finished);
+        let now = self.now();
+        self.answer_status_waiters(now);
+    }
+
+    /// Whether this rank receives nothing more from a peer, and has acknowledged all that it received.
+    fn has_closed_receives_to(&mut self, peer: PeerId) -> bool {
+        if !self.has_closed_receives || self.matching.has_receives() {
+            return false;
+        }
+        self.matching.machine.report_settled(peer);
+        self.run_deferred();
+        self.matching.deferred.is_empty() && self.matching.late_grants.is_empty() && self.outbox.is_empty()
+    }
+
+    /// Answers the status requests that could not be answered before.
+    pub(super) fn answer_deferred(&mut self, now: u64) {
+        if self.has_closed_receives && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
+        {
+            self.answer_status_waiters(now);
+        }
+    }
+
+    /// This rank sends no more messages, and all that it sent have arrived.
+    pub(in crate::world) fn announce_sends_done(&mut self) {
+        self.has_sent_all = true;
+        let now = self.now();
+        self.answer_status_waiters(now);
+    }
+
+    /// Answers the open status requests that can be answered now.
+    fn answer_status_waiters(&mut self, now: u64) {
+        for (asker, context) in core::mem::take(&mut self.collectives.status_waiters) {
+            self.handle_ask(now, asker, context);
+        }
+        if !self.is_single_node() {
+            self.transmit(now);
+        }
+    }
+
+    /// This rank takes no more part in a context: one of its collectives failed because of `cause`.
+    pub(super) fn retire(&mut self, now: u64, context: u32, cause: Rank) {
+        let Some(of) = self.collectives.contexts.get_mut(context).filter(|of| of.retired_by.is_none()) else { return };
+        of.retired_by = Some(cause);
+        let members = of.members.clone();
+        self.retire_from_areas(context);
+        let own = PeerId::from(self.rank);
+        for member in members.iter().map(PeerId::from) {
+            if member != own {
+                self.send_status_message(now, member, StatusMessage::Retired, context, cause);
+            }
+        }
+        self.answer_status_waiters(now);
+    }
+
+    /// Marks this rank as retired in the context's collective area, for members that wait there.
+    fn retire_from_areas(&self, context: u32) {
+        let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.shm) else { return };
+        match of.slot {
+            Some(room) => self.collectives.communicator_slots.retire(room),
+            // Any other context without a slot has released it.
+            None if context == WORLD && of.areas.is_some() => near.node.retire(),
+            None => {}
+        }
+    }
+
+    /// Sends a status message about a context.
+    pub(super) fn send_status_message(&mut self, now: u64, to: PeerId, word: StatusMessage, context: u32, rank: Rank) {
+        let kind = match word {
+            StatusMessage::Ask => ASK_STATUS,
+            StatusMessage::Retired => RETIRED,
+            StatusMessage::Revoked => REVOKED,
+            StatusMessage::SendsDone => SENDS_DONE,
+            StatusMessage::ReceivesClosed => RECEIVES_CLOSED,
+        };
+        let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
+        let said: [u8; STATUS_BYTES] = [kind, 0, low, high, a, b, c, d];
+        if !self.is_shm_peer(to) {
+            return self.post(now, QueuedMessage::new(to, &said));
+        }
+        if live_peer(&mut self.shm, to)
+            .is_some_and(|shm_peer| shm_peer.send_note([am_header::NOTIFICATION, 0], &said).is_err())
+        {
+            self.protocol_failure(to);
+        }
+    }
+
+    /// Sends a rank one status request about a context.
+    pub(super) fn ask(&mut self, now: u64, to: PeerId, context: u32) {
+        if !self.collectives.status_asked.contains(&(to, context)) {
+            self.collectives.status_asked.push((to, context));
+            self.send_status_message(now, to, StatusMessage::Ask, context, self.rank);
+        }
+    }
+
+    /// A rank asks to be notified when this one takes no more part in a context.
+    pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
+        match self.collectives.contexts.retired_by(context) {
+            _ if context == ALL_CONTEXTS && self.has_sent_all => {
+                self.send_status_message(now, from, StatusMessage::SendsDone, ALL_CONTEXTS, self.rank)
+            }
+            _ if context == RECEIVE_STATUS && self.has_closed_receives_to(from) => {
+                self.send_status_message(now, from, StatusMessage::ReceivesClosed, ALL_CONTEXTS, self.rank);
+            }
+            Some(cause) => self.send_status_message(now, from, StatusMessage::Retired, context, cause),
+            None if self.collectives.is_finished && context < ALL_CONTEXTS => {
+                self.send_status_message(now, from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
+            }
+            None if self.collectives.status_waiters.contains(&(from, context)) => {}
+            None => self.collectives.status_waiters.push((from, context)),
+        }
+    }
+
+    /// A member of a context that has died; one that finished may have done all of its part before.
+    fn failed_member(&self, context: u32) -> Option<Rank> {
+        let members = &self.collectives.contexts.get(context)?.members;
+        let gone = self.collectives.failed.iter().map(|peer| Rank::from(*peer));
+        let has_died = |rank: &Rank| matches!(self.failure_of(*rank), Some(Failure::PeerFailed(_)));
+        gone.filter(|rank| members.number(*rank).is_some()).find(has_died)
+    }
+
+    /// Sends status requests to the ranks that collectives have waited for for a while, and fails those that are beyond
+    /// hope.
+    pub(super) fn check_collectives(&mut self, now: u64) {
+        let awaited = self.collectives.awaited();
+        let late: Vec<AwaitedRank> = awaited.filter(|awaited| now.wrapping_sub(awaited.since) >= ASK_AFTER).collect();
+        for AwaitedRank { peer, context, since, .. } in late {
+            match self.failed_member(context).filter(|_| now.wrapping_sub(since) >= FAIL_AFTER) {
+                Some(dead) => self.fail_context(now, context, FailureCause::Missing, dead),
+                None => self.ask(now, peer, context),
+            }
+        }
+        self.detect_divergence(now);
+        self.ask_for_divergence(now);
+        self.report_hangs(now);
+    }
+}

@@ -1,0 +1,282 @@
+//! Completion of several requests: wait or test until any, some or all have ended (MPI's multiple completions).
+//!
+//! Each function takes [`Request`]s and [`Loan`](super::Loan)s of one World, by reference. It reports the end of each
+//! request once, and skips requests that were reported before, also one that is listed twice. Pending requests stay
+//! pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
+
+use alloc::sync::Arc;
+
+use super::process::Process;
+use super::progress::{RequestHandle, SharedProcess};
+use super::request::{Failure, RequestFailed, Status};
+use super::scope::{Request, RequestStage};
+
+/// The index of a request that ended well, and the value that its `wait` would return.
+type CompletedRequest = (usize, Option<Status>);
+
+/// Waits until one of the requests has ended. Returns its index, counted from 0, and the value that its `wait` would
+/// return; `None` when all were reported before, or there are none. Of several that have ended it takes the first in
+/// order, so that a request that is always replaced can starve those after it; [`wait_some`] avoids that.
+///
+/// ```
+/// use unisono::{Tag, World, wait_any};
+///
+/// let world = World::join()?;
+/// let mut buffers = [[0_u32; 4]; 3];
+/// world.scope(|scope| {
+///     let post = |buffer| scope.lend(buffer, world.rank(), None);
+///     let mut requests = buffers.iter_mut().map(|buffer| post(buffer)).collect::<Result<Vec<_>, _>>()?;
+///     (0..3).try_for_each(|number| world.send(&[number; 4], world.rank(), Tag(number)))?;
+///     while let Some((index, status)) = wait_any(&requests)? {
+///         let (_, buffer) = requests.swap_remove(index).wait();
+///         assert_eq!(status.map(|status| status.tag), Some(Tag(buffer[0])));
+///     }
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`]: the request that ended has failed. Another call reports the others.
+pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Result<Option<CompletedRequest>, RequestFailed> {
+    match Several::of(requests)? {
+        Some(several) => several.wait(|process| several.poll_any(process)),
+        None => Ok(None),
+    }
+}
+
+/// Makes progress once. Returns `None` where [`wait_any`] would wait, else its result.
+pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Option<Result<Option<CompletedRequest>, RequestFailed>> {
+    match Several::of(requests) {
+        Ok(Some(several)) => several.test(|process| several.poll_any(process)),
+        Ok(None) => Some(Ok(None)),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// Waits until at least one of the requests has ended. Returns all that have, in order, each with the value that its
+/// `wait` would return; an empty list when all were reported before, or there are none.
+///
+/// Requests and receives that return their buffers are combined as requests:
+///
+/// ```
+/// use unisono::{Request, Tag, World, wait_some};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let receive = scope.lend(&mut received, world.rank(), Tag(1))?;
+///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///     let all: [&Request<'_>; 2] = [receive.as_ref(), &send];
+///     let mut left = all.len();
+///     while left > 0 {
+///         left -= wait_some(all)?.len();
+///     }
+///     assert_eq!(receive.wait().1, sent);
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`]: the first one that failed. Another call reports the others that have ended.
+pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Result<Vec<CompletedRequest>, RequestFailed> {
+    match Several::of(requests)? {
+        Some(several) => several.wait(|process| several.poll_some(process)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Makes progress once. Returns `None` where [`wait_some`] would wait, else its result.
+pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Option<Result<Vec<CompletedRequest>, RequestFailed>> {
+    match Several::of(requests) {
+        Ok(Some(several)) => several.test(|process| several.poll_some(process)),
+        Ok(None) => Some(Ok(Vec::new())),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// Waits until all requests have ended, or one has failed. Returns the values that their `wait` would return, in order.
+///
+/// ```
+/// use unisono::{Tag, World, wait_all};
+///
+/// let world = World::join()?;
+/// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
+/// world.scope(|scope| {
+///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///     let statuses = wait_all([&receive, &send])?;
+///     assert_eq!(statuses[0].map(|status| status.bytes), Some(8));
+///     Ok::<(), Box<dyn core::error::Error>>(())
+/// })?;
+/// assert_eq!(received, sent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`], at once: the first one that failed. The others can still be waited for; they may need the failure
+/// to be handled, as by [`revoke`](super::Communicator::revoke). A send that ended well on a communicator that was
+/// revoked since is reported as `Revoked`, together with another failure or when all have ended.
+pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Result<Vec<Option<Status>>, RequestFailed> {
+    match Several::of(requests)? {
+        Some(several) => {
+            let mut all = several.poll_all();
+            several.wait(|process| all.poll(process))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Makes progress once. Returns `None` where [`wait_all`] would wait, else its result.
+pub fn test_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
+    requests: impl IntoIterator<Item = &'a R>,
+) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
+    match Several::of(requests) {
+        Ok(Some(several)) => several.test(|process| several.poll_all().poll(process)),
+        Ok(None) => Some(Ok(Vec::new())),
+        Err(failed) => Some(Err(failed)),
+    }
+}
+
+/// At least one request, all of one World. Collected once, before the lock is taken: the program's iterator and its
+/// `AsRef` may change from call to call, and may need the lock.
+struct Several<'a, 'scope> {
+    requests: Vec<&'a Request<'scope>>,
+    shared: &'a SharedProcess,
+}
+
+/// Repeated checks until all have ended.
+struct AllOf<'a, 'scope> {
+    requests: &'a [&'a Request<'scope>],
+    /// The requests from the first pending one on.
+    rest: &'a [&'a Request<'scope>],
+    /// Number of failures in this process when these requests were last checked for one.
+    failures: Option<u64>,
+}
+
+impl<'a, 'scope: 'a> Several<'a, 'scope> {
+    fn of<R: AsRef<Request<'scope>> + 'a>(
+        requests: impl IntoIterator<Item = &'a R>,
+    ) -> Result<Option<Self>, RequestFailed> {
+        let requests: Vec<&Request<'_>> = requests.into_iter().map(R::as_ref).collect();
+        let Some(shared) = requests.first().map(|request| request.shared()) else { return Ok(None) };
+        match requests.iter().position(|request| !Arc::ptr_eq(request.shared(), shared)) {
+            Some(index) => Err(RequestFailed { index, failure: Failure::OtherWorld }),
+            None => Ok(Some(Self { requests, shared })),
+        }
+    }
+
+    /// Waits until `look` returns a result.
+    fn wait<R>(&self, mut look: impl FnMut(&mut Process) -> Option<R>) -> R {
+        let mut process = self.shared.lock();
+        if let Some(found) = look(&mut process) {
+            return found;
+        }
+        let (under_way, mut seen) = (self.under_way(&mut process), process.requests.finished());
+        drop(process);
+        self.shared.wait_for_several(&under_way, |process| {
+            let finished = process.requests.finished();
+            if core::mem::replace(&mut seen, finished) == finished { None } else { look(process) }
+        })
+    }
+
+    /// Makes progress once, and checks.
+    fn test<R>(&self, look: impl FnOnce(&mut Process) -> Option<R>) -> Option<R> {
+        let mut process = self.shared.lock();
+        self.shared.progress(&mut process);
+        if process.is_ack_request_due() {
+            let under_way = self.under_way(&mut process);
+            under_way.into_iter().for_each(|started| process.request_ack(started.blocked_on));
+        }
+        look(&mut process)
+    }
+
+    fn under_way(&self, process: &mut Process) -> Vec<RequestHandle> {
+        let under_way = |request: &&Request<'_>| match request.stage(process) {
+            RequestStage::Pending(started) => Some(started),
+            RequestStage::Ended(_) | RequestStage::Reported => None,
+        };
+        self.requests.iter().filter_map(under_way).collect()
+    }
+
+    fn poll_any(&self, process: &mut Process) -> Option<Result<Option<CompletedRequest>, RequestFailed>> {
+        let mut is_under_way = false;
+        for (index, request) in self.requests.iter().enumerate() {
+            match request.report(process) {
+                RequestStage::Reported => {}
+                RequestStage::Pending(_) => is_under_way = true,
+                RequestStage::Ended(Ok(status)) => return Some(Ok(Some((index, status)))),
+                RequestStage::Ended(Err(failure)) => return Some(Err(RequestFailed { index, failure })),
+            }
+        }
+        if is_under_way { None } else { Some(Ok(None)) }
+    }
+
+    fn poll_some(&self, process: &mut Process) -> Option<Result<Vec<CompletedRequest>, RequestFailed>> {
+        if let Some(failed) = failed(&self.requests, process) {
+            return Some(Err(failed));
+        }
+        let (mut is_under_way, mut found) = (false, Vec::new());
+        for (index, request) in self.requests.iter().enumerate() {
+            match request.report(process) {
+                RequestStage::Pending(_) => is_under_way = true,
+                RequestStage::Ended(Ok(status)) => found.push((index, status)),
+                // None has failed.
+                RequestStage::Reported | RequestStage::Ended(Err(_)) => {}
+            }
+        }
+        if is_under_way && found.is_empty() { None } else { Some(Ok(found)) }
+    }
+
+    fn poll_all(&self) -> AllOf<'_, 'scope> {
+        AllOf { rest: &self.requests, requests: &self.requests, failures: None }
+    }
+}
+
+impl AllOf<'_, '_> {
+    fn poll(&mut self, process: &mut Process) -> Option<Result<Vec<Option<Status>>, RequestFailed>> {
+        let failures = process.requests.failed();
+        if self.failures.replace(failures) != Some(failures)
+            && let Some(failed) = failed(self.requests, process)
+        {
+            return Some(Err(failed));
+        }
+        while let Some((request, rest)) = self.rest.split_first() {
+            if let RequestStage::Pending(_) = request.stage(process) {
+                return None;
+            }
+            self.rest = rest;
+        }
+        // A send that ended well may have been dropped by a receiver that has revoked the communicator since.
+        if let Some(failed) = failed(self.requests, process) {
+            return Some(Err(failed));
+        }
+        let tell = |request: &&Request<'_>| match request.report(process) {
+            RequestStage::Ended(Ok(status)) => status,
+            _ => None,
+        };
+        Some(Ok(self.requests.iter().map(tell).collect()))
+    }
+}
+
+/// The first request that has failed, which counts as reported.
+fn failed(requests: &[&Request<'_>], process: &mut Process) -> Option<RequestFailed> {
+    requests.iter().enumerate().find_map(|(index, request)| match request.stage(process) {
+        RequestStage::Ended(Err(failure)) => {
+            request.report(process);
+            Some(RequestFailed { index, failure })
+        }
+        _ => None,
+    })
+}
