@@ -45,7 +45,7 @@ benchmark() { # BINARY OPTION…: a benchmark of unisono-benches, in release
     cargo run --release --locked --quiet -p unisono-benches --bin "$@"
 }
 
-# SECONDS OPTION…: the checks in virtual machines, within a time limit. What they run is built in a target folder of its own.
+# SECONDS OPTION…: the checks in virtual machines, within a time limit. Their programs are built in a folder of their own.
 soft_roce() {
     local limit=$1
     shift

@@ -125,7 +125,7 @@ type Queues = Matching<Boxes, u32, u32>;
 
 /// The counted function, selected by its name.
 #[inline(never)]
-fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Full> {
+fn match_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Full> {
     let mut met = 0;
     if case.is_kept() {
         for i in 0..n {
@@ -151,7 +151,7 @@ fn meet_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Ful
 
 /// The counted function between two machines.
 #[inline(never)]
-fn meet_the_observed_pair(pair: &mut MessagePair, case: Case, n: u32, sends_first: bool) {
+fn match_the_observed_pair(pair: &mut MessagePair, case: Case, n: u32, sends_first: bool) {
     if sends_first {
         pair.send_then_receive(n, |i| case.turn(i, n));
     } else {
@@ -165,7 +165,7 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     if let Some(sends_first) = case.admitted() {
         let mut pair = MessagePair::new(MANY, headers).ok_or("the storage is large enough")?;
         for turn in 1..=u64::from(MANY / n) {
-            meet_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
+            match_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
             let (met, found) = pair.matched().ok_or("the machines contradict each other")?;
             // In order, buffered headers are consumed before any is fetched.
             let finds = n > u32::from(headers) && matches!(case, Case::AdmittedReversed | Case::AdmittedShuffled);
@@ -182,7 +182,8 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     let queues = Queues::new(receives, messages, [buckets(), buckets()], 7);
     let mut queues = queues.ok_or("there are buckets")?;
     for _ in 0..MANY / n {
-        let met = meet_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "some were not matched")?;
+        let met =
+            match_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "some were not matched")?;
         if met != sum {
             return Err("some were matched twice".into());
         }
@@ -202,7 +203,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let count = |among: u32, headers: u16| {
             let (among, headers) = (among.to_string(), headers.to_string());
             let arguments = ["--case", value.get_name(), "--among", &among, "--headers", &headers];
-            instructions_in("*meet_the_observed*", &arguments).map(|all| all as f64 / f64::from(MANY))
+            instructions_in("*match_the_observed*", &arguments).map(|all| all as f64 / f64::from(MANY))
         };
         let name = value.get_name();
         let is_found = case.admitted() == Some(true);

@@ -28,7 +28,7 @@ fn lost_tails_are_repaired_in_four_round_trips() {
 }
 
 #[test]
-fn losses_over_udp_are_repaired_and_told_apart() -> Result<(), Box<dyn core::error::Error>> {
+fn losses_over_udp_are_repaired_and_classified() -> Result<(), Box<dyn core::error::Error>> {
     let (single, tails) = (udp::stream(3, LOSSES)?, udp::tail(3, LOSSES)?);
     for repairs in [&single, &tails] {
         assert!(repairs.repairs.len() > LOSSES / 2 && repairs.unrepaired == 0, "{repairs:?}");

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_tell_round_rank_and_place() {
+    fn numbers_depend_on_round_rank_and_index() {
         let first = contribution(1, 0);
         assert_ne!(first, contribution(2, 0));
         assert_ne!(first, contribution(1, 1));

@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_asks_for_every_letter_once() {
+    fn every_order_receives_every_message_once() {
         for burst in 0..10 {
             let mut inbox = ExpectedMessages::new(burst, 1, 3);
             let mut come = 0;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_of_every_length_and_mode() {
+    fn messages_are_of_every_length_and_mode() {
         let all = || (0..640).flat_map(|burst| (0..BURST).map(move |number| test_message(burst, 0, 1, number)));
         assert!(LENGTHS.iter().chain([&LONGEST]).all(|bytes| all().any(|letter| letter.bytes == *bytes)));
         assert!(
