@@ -59,7 +59,7 @@ impl AgentLink {
         let frame = self.0.next(deadline)?;
         match Tell::decode(&frame)? {
             Tell::Welcome => Ok(()),
-            _ => Err(LinkError::OutOfTurn(frame.kind)),
+            _ => Err(LinkError::OutOfTurn(frame.kind())),
         }
     }
 
@@ -72,7 +72,7 @@ impl AgentLink {
         match Tell::decode(&frame)? {
             Tell::Signal { rank, signal } => Ok(Some(AgentRequest::Signal { rank, signal })),
             Tell::Ask { rank, asker } => Ok(Some(AgentRequest::Ask { rank, asker })),
-            _ => Err(LinkError::OutOfTurn(frame.kind)),
+            _ => Err(LinkError::OutOfTurn(frame.kind())),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Fault-tolerant agreement: the vote of each member, and the decision.
 
 use crate::rank::Rank;
+use serde::{Deserialize, Serialize};
 
 /// Largest number of ranges in a list of ranks.
 pub const RANGES_MAX: usize = 1536;
@@ -8,7 +9,7 @@ pub const RANGES_MAX: usize = 1536;
 pub const WORDS_MAX: usize = 32;
 
 /// Identifies an agreement. All members use the same identifier, and use it once.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Name {
     /// The first member of the communicator.
     pub first: Rank,
@@ -21,7 +22,7 @@ pub struct Name {
 }
 
 /// A set of ranks as ranges: first rank and count.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Ranks(pub(crate) Vec<(u32, u32)>);
 
 impl Ranks {
@@ -37,7 +38,12 @@ impl Ranks {
         (ranges.len() <= RANGES_MAX).then_some(Self(ranges))
     }
 
-    /// The ranks below `size`.
+    /// Whether it has at most [`RANGES_MAX`] ranges, as it may not when it came from elsewhere.
+    pub(crate) const fn is_bounded(&self) -> bool {
+        self.0.len() <= RANGES_MAX
+    }
+
+    /// Those below `size`.
     pub fn below(&self, size: u32) -> impl Iterator<Item = Rank> {
         let ranges = self.0.iter();
         ranges.flat_map(move |(first, count)| *first..first.saturating_add(*count).min(size)).map(Rank)
@@ -45,7 +51,7 @@ impl Ranks {
 }
 
 /// The vote of a member.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     /// The agreement.
     pub name: Name,
@@ -60,7 +66,7 @@ pub struct Ballot {
 }
 
 /// The decision of an agreement, equal for all members.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// The agreement.
     pub name: Name,

@@ -1,11 +1,9 @@
 //! The record of a process that every other rank needs to communicate with it, and how the process ended.
 
-use core::{
-    fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-};
+use core::{fmt, net::SocketAddr};
 use rustix::process::Signal;
 pub use unisono_core::ids::Incarnation;
+use serde::{Deserialize, Serialize};
 
 /// A random incarnation number: a restarted process gets another one.
 pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
@@ -13,9 +11,10 @@ pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
 }
 
 /// The data that a process submits when it joins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// The process's incarnation.
+    /// Its life.
+    #[serde(with = "IncarnationOnWire")]
     pub incarnation: Incarnation,
     /// The addresses of its polled and its interrupt queue. An unspecified host is replaced by the peer address that
     /// the rendezvous server sees.
@@ -27,7 +26,7 @@ pub struct Offer {
 }
 
 /// Digests of the settings that must be equal on all ranks of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Digests {
     /// Of the algorithm choices for collectives.
     pub tuning: u32,
@@ -36,9 +35,10 @@ pub struct Digests {
 }
 
 /// The record of one rank in the table that all ranks receive.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// The process's incarnation.
+    /// Its life.
+    #[serde(with = "IncarnationOnWire")]
     pub incarnation: Incarnation,
     /// The number of its node: equal for processes that share memory.
     pub node: u32,
@@ -51,35 +51,17 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Length on the wire in bytes.
-    pub(crate) const BYTES: usize = 20 + 2 * ADDRESS;
+    /// Bytes on the wire, at most: five for each number, twenty for each address.
+    pub(crate) const BYTES: usize = 5 * 5 + 2 * 20;
 }
 
-/// Length of a socket address on the wire in bytes: IPv6 (or IPv4-mapped) and port.
-pub(crate) const ADDRESS: usize = 18;
-
-/// Encodes a socket address; IPv4 as IPv4-mapped IPv6, without scope and flow label.
-pub(crate) fn address_to_bytes(address: SocketAddr) -> [u8; ADDRESS] {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut bytes = [0; ADDRESS];
-    if let Some((head, tail)) = bytes.split_first_chunk_mut() {
-        *head = ip.octets();
-        tail.copy_from_slice(&address.port().to_le_bytes());
-    }
-    bytes
-}
-
-/// The inverse of [`address_to_bytes`].
-pub(crate) fn address_from_bytes(bytes: [u8; ADDRESS]) -> SocketAddr {
-    let [ip @ .., low, high] = bytes;
-    SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), u16::from_le_bytes([low, high]))
-}
+/// The shape of an incarnation on the wire.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Incarnation")]
+pub(crate) struct IncarnationOnWire(u32);
 
 /// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Ending {
     /// It exited with this code.
     Exited(i32),
@@ -163,14 +145,6 @@ fn signal_name(number: i32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_survive_the_wire() {
-        for text in ["10.1.2.3:65535", "[2001:db8::7]:1", "0.0.0.0:0", "[::]:9"] {
-            let address: SocketAddr = text.parse().expect(text);
-            assert_eq!(address_from_bytes(address_to_bytes(address)), address);
-        }
-    }
 
     #[test]
     fn endings_have_the_codes_of_a_shell() {

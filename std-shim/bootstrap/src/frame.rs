@@ -1,15 +1,15 @@
 //! Framing of a session: authenticated frames, and the bounded buffer that extracts them from a byte stream.
 //!
 //! ```text
-//!  0       4      5         8                    8 + n          24 + n
-//!  | n u32 | kind | 0  0  0 | payload of n bytes | MAC, 16 bytes  |
+//!  0       4                    4 + n            20 + n
+//!  | n u32 | payload of n bytes | seal, 16 bytes |
 //! ```
-//! Numbers are little-endian. The MAC covers header, payload and the frame's number in its direction.
+//! The number is little-endian. The seal covers header and payload and the frame's number in its direction.
 
 use super::secret::{SEAL, Seal};
 
 /// Bytes before the payload.
-pub(crate) const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 4;
 /// Longest payload in bytes. A receiver never buffers more than one frame of this size plus one read.
 pub const PAYLOAD_MAX: usize = 32 * 1024;
 
@@ -19,26 +19,33 @@ pub enum FrameError {
     /// A frame announces more than [`PAYLOAD_MAX`] bytes.
     #[error("a frame announces {0} bytes, more than {PAYLOAD_MAX}")]
     TooLong(u32),
-    /// The header's reserved bytes are not zero.
-    #[error("a frame's header is malformed")]
-    Header,
-    /// The MAC does not match: the frame was forged, changed, repeated, lost or reordered.
-    #[error("a frame's authentication code is wrong")]
+    /// The seal does not fit: forged, changed, repeated, lost or moved.
+    #[error("a frame's seal is broken")]
     Seal,
 }
 
 /// A verified frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
-    pub(crate) kind: u8,
     pub(crate) payload: Vec<u8>,
 }
 
-/// Appends a frame with its MAC. Returns `None`, with nothing appended, if the payload is longer than [`PAYLOAD_MAX`].
-pub(crate) fn append(to: &mut Vec<u8>, kind: u8, payload: &[u8], seal: &mut Seal) -> Option<()> {
+impl Frame {
+    /// Which of its sender's messages it holds, by number, for error messages.
+    pub(crate) fn kind(&self) -> u8 {
+        kind_of(&self.payload)
+    }
+}
+
+/// A message begins with its number, which is below 128. An empty payload holds none.
+pub(crate) fn kind_of(payload: &[u8]) -> u8 {
+    payload.first().copied().unwrap_or(u8::MAX)
+}
+
+/// Appends a sealed frame. `None`, and nothing appended, when the payload is longer than [`PAYLOAD_MAX`].
+pub(crate) fn append(to: &mut Vec<u8>, payload: &[u8], seal: &mut Seal) -> Option<()> {
     let bytes = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= PAYLOAD_MAX)?;
-    let [a, b, c, d] = bytes.to_le_bytes();
-    let header = [a, b, c, d, kind, 0, 0, 0];
+    let header = bytes.to_le_bytes();
     to.extend_from_slice(&header);
     to.extend_from_slice(payload);
     to.extend_from_slice(&seal.seal(&[&header, payload]));
@@ -82,11 +89,7 @@ impl Inbox {
         let Some((header, rest)) = self.waiting().split_first_chunk::<HEADER>() else {
             return Ok(None);
         };
-        let [a, b, c, d, kind, spare @ ..] = *header;
-        if spare != [0; 3] {
-            return Err(FrameError::Header);
-        }
-        let announced = u32::from_le_bytes([a, b, c, d]);
+        let announced = u32::from_le_bytes(*header);
         let bytes = usize::try_from(announced).ok().filter(|bytes| *bytes <= PAYLOAD_MAX);
         let bytes = bytes.ok_or(FrameError::TooLong(announced))?;
         let Some((payload, rest)) = rest.split_at_checked(bytes) else {
@@ -98,7 +101,7 @@ impl Inbox {
         if !seal.opens(&[header, payload], found) {
             return Err(FrameError::Seal);
         }
-        let frame = Frame { kind, payload: payload.to_vec() };
+        let frame = Frame { payload: payload.to_vec() };
         self.start += HEADER + bytes + SEAL;
         Ok(Some(frame))
     }
@@ -116,18 +119,18 @@ mod tests {
     #[test]
     fn too_long_payloads_are_refused_on_both_sides() {
         let mut to = Vec::new();
-        assert_eq!(append(&mut to, 1, &[0; PAYLOAD_MAX + 1], &mut seal()), None);
+        assert_eq!(append(&mut to, &[0; PAYLOAD_MAX + 1], &mut seal()), None);
         assert!(to.is_empty());
-        assert_eq!(append(&mut to, 1, &[0; PAYLOAD_MAX], &mut seal()), Some(()));
+        assert_eq!(append(&mut to, &[0; PAYLOAD_MAX], &mut seal()), Some(()));
         let mut inbox = Inbox::default();
-        inbox.fill(&[0, 0, 1, 0, 1, 0, 0, 0]);
+        inbox.fill(&[0, 0, 1, 0]);
         assert_eq!(inbox.take(&mut seal()), Err(FrameError::TooLong(65536)));
     }
 
     #[test]
     fn a_changed_bit_breaks_the_seal() {
         let mut sent = Vec::new();
-        append(&mut sent, 1, b"hello", &mut seal()).expect("short");
+        append(&mut sent, b"hello", &mut seal()).expect("short");
         for bit in 0..8 * sent.len() {
             let mut changed = sent.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
@@ -141,18 +144,18 @@ mod tests {
     proptest! {
         #[test]
         fn frames_survive_any_cut(
-            payloads in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..10),
             cut in 1_usize..300,
         ) {
             let (mut sent, mut sealing, mut opening) = (Vec::new(), seal(), seal());
-            for (kind, payload) in &payloads {
-                append(&mut sent, *kind, payload, &mut sealing).expect("short");
+            for payload in &payloads {
+                append(&mut sent, payload, &mut sealing).expect("short");
             }
             let (mut inbox, mut got) = (Inbox::default(), Vec::new());
             for piece in sent.chunks(cut) {
                 inbox.fill(piece);
                 while let Some(frame) = inbox.take(&mut opening).expect("sealed by us") {
-                    got.push((frame.kind, frame.payload));
+                    got.push(frame.payload);
                 }
             }
             prop_assert_eq!(got, payloads);
@@ -162,9 +165,9 @@ mod tests {
         #[test]
         fn no_bytes_make_a_frame_without_the_key(bytes in prop::collection::vec(any::<u8>(), 0..2000), short in any::<bool>()) {
             let mut bytes = bytes;
-            if short && bytes.len() > 8 {
-                let payload = (bytes.len() - 8).saturating_sub(SEAL).min(255) as u8;
-                bytes[..8].copy_from_slice(&[payload, 0, 0, 0, 1, 0, 0, 0]);
+            if short && bytes.len() > HEADER {
+                let payload = (bytes.len() - HEADER).saturating_sub(SEAL).min(255) as u8;
+                bytes[..HEADER].copy_from_slice(&[payload, 0, 0, 0]);
             }
             let mut inbox = Inbox::default();
             inbox.fill(&bytes);

@@ -12,7 +12,6 @@ extern crate alloc;
 
 mod agent_link;
 mod ballot;
-mod codec;
 mod connect;
 mod entry;
 mod frame;

@@ -8,7 +8,7 @@
 //! Each proof covers its purpose and all bytes exchanged before it, so it can be neither used elsewhere nor reflected.
 
 use super::{
-    frame::{Frame, FrameError, Inbox, append},
+    frame::{Frame, FrameError, Inbox, append, kind_of},
     message::Malformed,
     secret::{Key, PROOF, Seal},
 };
@@ -21,7 +21,8 @@ use std::{
     time::Instant,
 };
 
-const MAGIC: [u8; 8] = *b"unisono\x01";
+/// The protocol and its version.
+const MAGIC: [u8; 8] = *b"unisono\x02";
 const HELLO: usize = 48;
 const CHALLENGE: usize = 72;
 /// Largest backlog in bytes for a peer that does not read.
@@ -280,12 +281,12 @@ impl core::fmt::Debug for Session {
 
 impl Session {
     /// Queues a frame.
-    pub(crate) fn push(&mut self, link: &mut Link, (kind, payload): &(u8, Vec<u8>)) -> Result<(), LinkError> {
+    pub(crate) fn push(&mut self, link: &mut Link, payload: &[u8]) -> Result<(), LinkError> {
         if link.outbox.len() > OUTBOX_MAX {
             return Err(LinkError::Full);
         }
-        append(&mut link.outbox, *kind, payload, &mut self.sealing)
-            .ok_or(LinkError::Malformed(Malformed { kind: *kind }))
+        append(&mut link.outbox, payload, &mut self.sealing)
+            .ok_or(LinkError::Malformed(Malformed { kind: kind_of(payload) }))
     }
 
     /// The next frame that has arrived.
@@ -306,7 +307,7 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     /// Queues a frame and sends as much as the connection accepts.
-    pub(crate) fn send(&mut self, message: &(u8, Vec<u8>)) -> Result<(), LinkError> {
+    pub(crate) fn send(&mut self, message: &[u8]) -> Result<(), LinkError> {
         self.session.push(&mut self.link, message)?;
         self.link.flush()
     }

@@ -97,7 +97,7 @@ impl Membership {
     fn listen(&mut self) {
         while let Some(connection) = &mut self.connection {
             let heard = connection.poll().and_then(|frame| match frame {
-                Some(frame) => Ok(Some((frame.kind, Tell::decode(&frame)?))),
+                Some(frame) => Ok(Some((frame.kind(), Tell::decode(&frame)?))),
                 None => Ok(None),
             });
             match heard {
@@ -273,7 +273,7 @@ impl Membership {
                     self.take(told);
                     return Err(AwaitError::Aborted);
                 }
-                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind))?,
+                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind()))?,
             }
         }
     }

@@ -2,9 +2,10 @@
 
 use core::fmt;
 use unisono_core::ids::PeerId;
+use serde::{Deserialize, Serialize};
 
 /// The number of a process in its job: 0 to size − 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Rank(pub u32);
 
 impl From<Rank> for PeerId {

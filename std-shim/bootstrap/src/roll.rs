@@ -126,6 +126,7 @@ impl Roll {
         let node = node.unwrap_or_else(|| *self.nodes.entry(host).or_insert(next));
         let mut lanes = offer.lanes;
         for lane in &mut lanes {
+            lane.set_ip(lane.ip().to_canonical());
             if lane.ip().is_unspecified() {
                 lane.set_ip(seen.to_canonical());
             }

@@ -87,11 +87,11 @@ impl Membership {
                 Tell::Table { first, lines } => {
                     let next = u32::try_from(self.table.len()).ok();
                     if next != Some(first) || lines.is_empty() || lines.len() > size - self.table.len() {
-                        return Err(LinkError::OutOfTurn(frame.kind));
+                        return Err(LinkError::OutOfTurn(frame.kind()));
                     }
                     self.table.extend(lines);
                 }
-                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind))?,
+                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind()))?,
             }
         }
         Ok(None)

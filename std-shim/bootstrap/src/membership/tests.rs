@@ -127,7 +127,7 @@ fn a_wrong_secret_or_job_is_refused_by_both_sides() {
     }
     // A client that skips the server's proof and reflects it is refused, too.
     let mut stream = TcpStream::connect(server.local()).expect("connects");
-    let mut hello = *b"unisono\x01\0\0\0\0\0\0\0\0................................";
+    let mut hello = *b"unisono\x02\0\0\0\0\0\0\0\0................................";
     hello[8] = 0;
     stream.write_all(&hello).expect("sent");
     let mut challenge = [0; 72];
@@ -301,8 +301,8 @@ fn a_member_that_talks_nonsense_is_cut_off() {
     let (server, reports) = serve(Hosting { watched: false, ..hosting(3, OnDeath::Tell) });
     let mut members = join_all(server.local(), 3);
     let nonsense = [
-        (200, Vec::new()),
-        (2, vec![0; 3]),
+        vec![100],
+        vec![1, 0xff],
         Say::Started { rank: Rank(0), pid: 1 }.encode(),
         Say::Join { offer: offer(1), pid: 1, node: None, host: String::new() }.encode(),
     ];

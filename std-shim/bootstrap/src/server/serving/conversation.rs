@@ -77,7 +77,7 @@ impl Serving {
             };
             let said = Say::decode(&frame)?;
             let seen = *seen;
-            Self::heard(&mut self.roll, id, phase, seen, said).ok_or(LinkError::OutOfTurn(frame.kind))?;
+            Self::heard(&mut self.roll, id, phase, seen, said).ok_or(LinkError::OutOfTurn(frame.kind()))?;
         }
         Ok(true)
     }
@@ -147,7 +147,7 @@ impl Serving {
         Ok(())
     }
 
-    pub(super) fn tell(&mut self, id: LinkId, message: &(u8, Vec<u8>)) {
+    pub(super) fn tell(&mut self, id: LinkId, message: &[u8]) {
         let Some(Some(Conversation { link, phase, .. })) = self.links.get_mut(id) else {
             return;
         };
