@@ -5,7 +5,7 @@
 //! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono::fault`], cuts, links that are
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault`], cuts, links that are
 //! down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example

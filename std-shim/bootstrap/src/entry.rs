@@ -2,8 +2,8 @@
 
 use core::{fmt, net::SocketAddr};
 use rustix::process::Signal;
-pub use unisono_core::ids::Incarnation;
 use serde::{Deserialize, Serialize};
+pub use unisono_core::ids::Incarnation;
 
 /// A random incarnation number: a restarted process gets another one.
 pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {

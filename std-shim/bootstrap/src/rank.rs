@@ -1,8 +1,8 @@
 //! The rank of a process in its job.
 
 use core::fmt;
-use unisono_core::ids::PeerId;
 use serde::{Deserialize, Serialize};
+use unisono_core::ids::PeerId;
 
 /// The number of a process in its job: 0 to size − 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
