@@ -2,21 +2,21 @@
 //! command-line options. An unknown name is an error, so that a mistyped variable is not silently ignored.
 
 mod choice;
+mod duration;
+mod eager_pool;
 mod host_list;
-mod period;
-mod pool;
 pub mod tuning;
 
 pub use choice::{
-    DeviceChoice, GivenSegment, GivenSegmentError, Mtu, MtuError, Progress, QueuesChoice, Switch, WordError,
+    ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Mtu, MtuError, Progress, QueuesChoice, Switch,
 };
-pub use period::{Assembly, Grace, Period, PeriodError, Silence, Watchdog};
-pub use pool::{EagerPool, EagerPoolError};
+pub use duration::{BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, WatchdogTimeout};
+pub use eager_pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 pub use host_list::{HostList, HostListError};
 pub use unisono_bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
-pub use unisono_bootstrap::{SIZE_MAX, Seat};
+pub use unisono_bootstrap::{JobPosition, SIZE_MAX};
 
 use core::{fmt, num::NonZero, str::FromStr, time::Duration};
 use std::{
@@ -25,10 +25,10 @@ use std::{
     path::{Path, PathBuf},
 };
 use unisono_bootstrap::{Digests, JoinOptions, Rank, Rendezvous};
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 
 /// The offset basis of FNV-1a (Fowler, Noll, Vo), 32 bits.
-const OFFSET: u32 = 0x811c_9dc5;
+const FNV_OFFSET: u32 = 0x811c_9dc5;
 
 /// FNV-1a: continues the hash `before` with a text and a terminating zero byte.
 fn fnv(before: u32, text: &str) -> u32 {
@@ -47,12 +47,12 @@ pub struct Locality {
     /// Ranks of the node.
     pub size: Option<u32>,
     /// The node's shared-memory segment. `None`: the ranks of the node create one themselves.
-    pub segment: Option<GivenSegment>,
+    pub segment: Option<InheritedSegment>,
 }
 
 /// The settings of message transport.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Transport {
+pub struct TransportSettings {
     /// The device.
     pub device: DeviceChoice,
     /// The progress mode.
@@ -70,17 +70,17 @@ pub struct Transport {
     /// The policy when a rank fails.
     pub on_death: OnDeath,
     /// Silence of a peer after which it is considered failed. `None`: its process's liveness is queried instead.
-    pub silence: Option<Silence>,
+    pub silence: Option<SilenceTimeout>,
     /// Time in a collective after which the missing ranks are reported. `None`: never.
-    pub watchdog: Option<Watchdog>,
+    pub watchdog: Option<WatchdogTimeout>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
 
-impl Transport {
+impl TransportSettings {
     /// Whether `ranks` ranks of a node share memory, in a job of `size` ranks. With fault injection they do so only if
     /// there are other nodes, since faults apply to datagrams only.
-    pub fn shares(&self, ranks: usize, size: usize) -> bool {
+    pub fn shares_memory(&self, ranks: usize, size: usize) -> bool {
         match self.device {
             DeviceChoice::Auto => ranks > 1 && (self.faults.is_none() || ranks < size),
             DeviceChoice::Shm => ranks > 0,
@@ -110,7 +110,7 @@ impl Transport {
 
 /// The settings that only the launcher reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Launching {
+pub struct LauncherSettings {
     /// Whether to pin each rank to processors of its own.
     pub pin: Option<Switch>,
     /// Whether to prefix every line of output with its rank.
@@ -118,7 +118,7 @@ pub struct Launching {
     /// The remote shell that starts a command on another host. `None`: `ssh`.
     pub rsh: Option<String>,
     /// Time between SIGTERM and SIGKILL.
-    pub grace: Option<Grace>,
+    pub kill_timeout: Option<KillTimeout>,
     /// Number of nodes that this host is treated as.
     pub nodes: Option<u32>,
     /// The hosts to run on. `None`: this one.
@@ -135,7 +135,7 @@ pub struct Launching {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The rank of this process. `None`: a job of one process.
-    pub seat: Option<Seat>,
+    pub position: Option<JobPosition>,
     /// The address of the rendezvous server. Without a launcher, rank 0 runs it.
     pub bootstrap: Option<HostPort>,
     /// Whether rank 0 runs the rendezvous server. A launcher that runs it itself sets `off`.
@@ -147,13 +147,13 @@ pub struct Settings {
     /// The position of this process on its node.
     pub locality: Locality,
     /// The settings of message transport.
-    pub transport: Transport,
+    pub transport: TransportSettings,
     /// The algorithm choices of collectives over messages.
     pub tuning: Tuning,
     /// The settings that only the launcher reads.
-    pub launching: Launching,
+    pub launcher: LauncherSettings,
     /// Join timeout: time from the first rank to the last.
-    pub assembly: Option<Assembly>,
+    pub join_timeout: Option<JoinTimeout>,
 }
 
 impl Settings {
@@ -164,10 +164,10 @@ impl Settings {
 
     /// Reads variables; ignores those without the [`PREFIX`].
     pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, SettingsError> {
-        let mut reading = Reading::default();
+        let mut reading = SettingsReader::default();
         for (name, value) in variables {
             if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-                reading.take(&name, &value)?;
+                reading.read_variable(&name, &value)?;
             }
         }
         reading.finish()
@@ -175,7 +175,18 @@ impl Settings {
 
     /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
-        let Self { seat, bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly } = self;
+        let Self {
+            position: seat,
+            bootstrap,
+            serve,
+            secret,
+            job,
+            locality,
+            transport,
+            tuning,
+            launcher: launching,
+            join_timeout: assembly,
+        } = self;
         let faults = &transport.faults;
         let injected = !faults.is_none();
         let probability = |value: f64| injected.then(|| value.to_string());
@@ -208,7 +219,7 @@ impl Settings {
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
-            launching.grace.and_then(|grace| text("GRACE", &grace)),
+            launching.kill_timeout.and_then(|grace| text("GRACE", &grace)),
             launching.nodes.and_then(|nodes| text("NODES", &nodes)),
             launching.hosts.as_ref().and_then(|hosts| text("HOSTS", hosts)),
             launching.bare_metal.and_then(|ranks| text("BARE_METAL", &ranks)),
@@ -238,26 +249,26 @@ impl Settings {
             })
         };
         Ok(JoinOptions {
-            seat: self.seat.unwrap_or(Seat { rank: Rank(0), size: 1 }),
+            seat: self.position.unwrap_or(JobPosition { rank: Rank(0), size: 1 }),
             node: self.locality.node,
             rendezvous: self.bootstrap.as_ref().map(rendezvous).transpose()?,
-            assembly: self.assembly(),
+            assembly: self.join_timeout(),
         })
     }
 
     /// Of what must be equal on all ranks.
     pub fn digests(&self) -> Digests {
-        let tuning = self.tuning.variables().fold(OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let Transport { device, progress, silence, grant, .. } = &self.transport;
+        let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
+        let TransportSettings { device, progress, silence, grant, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
         let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
         let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant];
-        Digests { tuning, transport: transport.into_iter().fold(OFFSET, fnv) }
+        Digests { tuning, transport: transport.into_iter().fold(FNV_OFFSET, fnv) }
     }
 
     /// The join timeout: one minute by default.
-    pub fn assembly(&self) -> Duration {
-        self.assembly.map_or(Duration::from_secs(60), Period::duration)
+    pub fn join_timeout(&self) -> Duration {
+        self.join_timeout.map_or(Duration::from_secs(60), BoundedDuration::duration)
     }
 }
 
@@ -341,14 +352,14 @@ pub enum SettingsError {
 }
 
 #[derive(Default)]
-struct Reading {
+struct SettingsReader {
     settings: Settings,
     rank: Option<u32>,
     size: Option<u32>,
     secret_file: Option<OsString>,
 }
 
-impl Reading {
+impl SettingsReader {
     const NAMES: [&str; 49] = [
         "RANK",
         "SIZE",
@@ -401,14 +412,16 @@ impl Reading {
         "SHARING",
     ];
     /// Variables that launchers set for ranks: not suggested for mistyped names, since users do not set them.
-    const TOLD: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
+    const SET_BY_LAUNCHERS: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
 
-    fn take(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
+    fn read_variable(&mut self, whole: &OsStr, value: &OsStr) -> Result<(), SettingsError> {
         let unknown = || {
             let whole = whole.to_string_lossy();
             let given = whole.strip_prefix(PREFIX).unwrap_or(&whole);
-            let near = |name: &&&str| !Self::TOLD.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
-            let like = Self::NAMES.iter().filter(near).min_by_key(|name| strsim::damerau_levenshtein(given, name));
+            let is_similar =
+                |name: &&&str| !Self::SET_BY_LAUNCHERS.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
+            let like =
+                Self::NAMES.iter().filter(is_similar).min_by_key(|name| strsim::damerau_levenshtein(given, name));
             SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied() }
         };
         let given = whole.to_str().and_then(|name| name.strip_prefix(PREFIX)).ok_or_else(unknown)?;
@@ -423,8 +436,18 @@ impl Reading {
             reason: reason.to_string(),
         };
         let value = value.to_str().ok_or_else(|| invalid(&"expected UTF-8 text"))?;
-        let Settings { bootstrap, serve, secret, job, locality, transport, tuning, launching, assembly, .. } =
-            &mut self.settings;
+        let Settings {
+            bootstrap,
+            serve,
+            secret,
+            job,
+            locality,
+            transport,
+            tuning,
+            launcher: launching,
+            join_timeout: assembly,
+            ..
+        } = &mut self.settings;
         let faults = &mut transport.faults;
         let refused = match name {
             "RANK" => store(&mut self.rank, value),
@@ -458,7 +481,7 @@ impl Reading {
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),
-            "GRACE" => store(&mut launching.grace, value),
+            "GRACE" => store(&mut launching.kill_timeout, value),
             "NODES" => store(&mut launching.nodes, value),
             "HOSTS" => store(&mut launching.hosts, value),
             "BARE_METAL" => store(&mut launching.bare_metal, value),
@@ -472,10 +495,10 @@ impl Reading {
                 }
                 _ => Some("expected a number of ranks from 1 to 65535".to_owned()),
             },
-            "TUNING" => tuning.open(value).err().map(|reason| reason.to_string()),
+            "TUNING" => tuning.load_table(value).err().map(|reason| reason.to_string()),
             // Read when logging is initialized.
             "LOG" => None,
-            _ => match tuning::verb_of(name).map(|verb| Override::new(verb, value)) {
+            _ => match tuning::collective_of(name).map(|verb| Override::new(verb, value)) {
                 Some(Ok(wanted)) => {
                     tuning.set(wanted);
                     None
@@ -489,11 +512,11 @@ impl Reading {
 
     fn finish(self) -> Result<Settings, SettingsError> {
         let Self { mut settings, rank, size, secret_file } = self;
-        settings.seat = match (rank, size) {
+        settings.position = match (rank, size) {
             (None, None) => None,
             (Some(_), None) => return Err(SettingsError::Missing { name: "RANK", needs: "SIZE" }),
             (None, Some(_)) => return Err(SettingsError::Missing { name: "SIZE", needs: "RANK" }),
-            (Some(rank), Some(size)) => Some(seat(rank, size)?),
+            (Some(rank), Some(size)) => Some(job_position(rank, size)?),
         };
         if let Some(path) = secret_file {
             if settings.secret.is_some() {
@@ -502,13 +525,13 @@ impl Reading {
             let read = Secret::read(Path::new(&path));
             settings.secret = Some(read.map_err(|reason| SettingsError::Secret { name: "SECRET_FILE", reason })?);
         }
-        if settings.seat.is_some_and(|seat| seat.size > 1) && settings.bootstrap.is_none() {
+        if settings.position.is_some_and(|seat| seat.size > 1) && settings.bootstrap.is_none() {
             return Err(SettingsError::Missing { name: "SIZE", needs: "BOOTSTRAP" });
         }
         if settings.bootstrap.is_some() && settings.secret.is_none() {
             return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
         }
-        if settings.launching.hosts.is_some() && settings.launching.nodes.is_some() {
+        if settings.launcher.hosts.is_some() && settings.launcher.nodes.is_some() {
             return Err(SettingsError::Conflict { name: "HOSTS", other: "NODES" });
         }
         settings.transport.check()?;
@@ -516,7 +539,7 @@ impl Reading {
     }
 }
 
-fn seat(rank: u32, size: u32) -> Result<Seat, SettingsError> {
+fn job_position(rank: u32, size: u32) -> Result<JobPosition, SettingsError> {
     if !(1..=SIZE_MAX).contains(&size) {
         let reason = format!("expected 1 to {SIZE_MAX} ranks");
         return Err(SettingsError::Invalid { name: "SIZE", value: size.to_string(), reason });
@@ -525,7 +548,7 @@ fn seat(rank: u32, size: u32) -> Result<Seat, SettingsError> {
         let reason = format!("expected a rank below {PREFIX}SIZE={size}");
         SettingsError::Invalid { name: "RANK", value: rank.to_string(), reason }
     };
-    Seat::new(Rank(rank), size).ok_or_else(refused)
+    JobPosition::new(Rank(rank), size).ok_or_else(refused)
 }
 
 /// Parses the value into `to`. Returns the error message if it is not valid.

@@ -21,7 +21,7 @@ mod world;
 
 pub use environment::{Settings, SettingsError};
 #[cfg(target_os = "linux")]
-pub use node::{Node, NodeError, Standing};
+pub use node::{Node, NodeError, NodeRankState};
 pub use unisono_bootstrap::Rank;
 #[cfg(target_os = "linux")]
 pub use world::{

@@ -5,8 +5,8 @@
 //! launcher the lowest rank of the node does. The segment has no name in the file system, and is freed when its last
 //! process ends.
 
-mod arrivals;
-mod handover;
+mod attach;
+mod fd_passing;
 
 use core::fmt;
 use core::time::Duration;
@@ -21,17 +21,17 @@ use unisono_shmem::layout::{RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::{Occupancy, Occupant, OwnedSlot, RankSlot};
 use unisono_shmem::segment::Segment;
 
-use arrivals::{Arrivals, Patience, Word};
-use handover::{Giver, Taken, Taker};
+use attach::{AttachDeadline, AttachWait, WaitStep};
+use fd_passing::{SegmentReceiver, SegmentReply, SegmentSender};
 
-use crate::environment::{DeviceChoice, GivenSegment, Settings};
+use crate::environment::{DeviceChoice, InheritedSegment, Settings};
 use unisono_bootstrap::{Incarnation, Membership, Rank};
 
 /// Time limit for the first rank of a node to create the segment and pass it on, once all ranks have joined the job.
-const HANDOVER: Duration = Duration::from_secs(10);
+const FD_PASSING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time that the first rank waits for the other ranks of the node to ask for the segment before it creates the segment.
-const GATHERING: Duration = Duration::from_secs(1);
+const GATHER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a process is not attached to the shared memory of its node.
 #[derive(Debug, thiserror::Error)]
@@ -44,22 +44,22 @@ pub enum NodeError {
     System(#[from] std::io::Error),
     /// The device is `shm`, and the job has several nodes.
     #[error("the device shm needs all ranks on one node, but the job has {nodes} nodes: use the device auto or udp")]
-    Apart {
+    MultipleNodes {
         /// Nodes of the job.
         nodes: usize,
     },
     /// The device is `shm`, and the launcher or the first rank of the node provided no segment.
     #[error("the device shm needs a shared-memory segment, and none was provided: use the device auto or udp")]
-    NotGiven,
+    NoSegment,
     /// A node has too many ranks.
     #[error("{ranks} ranks on one node are too many to share memory: at most {RANKS_MAX} can")]
-    TooMany {
+    TooManyRanks {
         /// Ranks of the node.
         ranks: usize,
     },
     /// The segment was made for another number of ranks.
     #[error("the provided shared-memory segment has {seats} rank slots, but the node has {ranks} ranks")]
-    Seats {
+    SlotCount {
         /// Slots of the segment.
         seats: u32,
         /// Ranks of the node.
@@ -67,19 +67,19 @@ pub enum NodeError {
     },
     /// Another process holds the slot of this rank.
     #[error("another process holds the shared-memory slot of rank {0}: start each rank once")]
-    Taken(Rank),
+    SlotTaken(Rank),
     /// An earlier incarnation of this rank used the slot, which is not reused. With the device `auto` the rank works
     /// without shared memory.
     #[error(
         "an earlier incarnation of rank {0} used its shared-memory slot, which cannot be reused: use the device auto"
     )]
-    Former(Rank),
+    SlotOfEarlierIncarnation(Rank),
     /// The process in a rank's slot is not the one that joined the job.
     #[error("the shared-memory slot of rank {0} is held by a process that is not this job's rank {0}")]
-    Stranger(Rank),
+    SlotMismatch(Rank),
     /// A rank did not attach in time.
     #[error("rank {0} did not attach to the shared-memory segment in time")]
-    Absent(Rank),
+    AttachTimeout(Rank),
     /// A rank aborted the job meanwhile.
     #[error("rank {rank} aborted the job with exit code {code}")]
     Aborted {
@@ -92,7 +92,7 @@ pub enum NodeError {
 
 /// The state of a rank of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Standing {
+pub enum NodeRankState {
     /// It runs.
     Alive,
     /// It has finished.
@@ -103,26 +103,26 @@ pub enum Standing {
 
 /// A rank of the node.
 #[derive(Clone, Copy, Debug)]
-struct Neighbour {
+struct NodePeer {
     rank: Rank,
     incarnation: Incarnation,
     process: u32,
-    presence: Presence,
+    place: PeerPlace,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Presence {
+enum PeerPlace {
     /// Another process; the lock on its slot shows whether it is alive.
-    Elsewhere,
+    OtherProcess,
     /// A thread of this process.
-    Here,
+    SameProcess,
     /// This incarnation of it has no slot.
-    Never,
+    Absent,
 }
 
-impl Neighbour {
+impl NodePeer {
     const fn absent(rank: Rank) -> Self {
-        Self { rank, incarnation: Incarnation(0), process: 0, presence: Presence::Never }
+        Self { rank, incarnation: Incarnation(0), process: 0, place: PeerPlace::Absent }
     }
 }
 
@@ -132,11 +132,11 @@ pub struct Node {
     _mapping: Mapping,
     layout: SegmentLayout,
     local: u32,
-    own: OwnedSlot<'static>,
+    own_slot: OwnedSlot<'static>,
     sleepers: Sleepers<'static>,
-    neighbours: Box<[Neighbour]>,
+    peers: Box<[NodePeer]>,
     // Dropped last: closing it releases the lock that shows that this process is alive.
-    life: LivenessLocks,
+    liveness: LivenessLocks,
 }
 
 impl fmt::Debug for Node {
@@ -157,44 +157,44 @@ impl Node {
             let mut nodes: Vec<u32> = membership.table().iter().map(|entry| entry.node).collect();
             nodes.sort_unstable();
             nodes.dedup();
-            return Err(NodeError::Apart { nodes: nodes.len() });
+            return Err(NodeError::MultipleNodes { nodes: nodes.len() });
         }
         let ranks: Vec<Rank> = (0..membership.size()).map(Rank).filter(|rank| node_of(*rank) == node_of(own)).collect();
-        if !settings.transport.shares(ranks.len(), membership.size() as usize) {
+        if !settings.transport.shares_memory(ranks.len(), membership.size() as usize) {
             return Ok(None);
         }
         if ranks.len() > RANKS_MAX as usize {
-            let error = NodeError::TooMany { ranks: ranks.len() };
+            let error = NodeError::TooManyRanks { ranks: ranks.len() };
             tracing::info!("{error}");
             return if device == DeviceChoice::Shm { Err(error) } else { Ok(None) };
         }
         let file = match settings.locality.segment {
-            Some(GivenSegment::Descriptor { number, holder }) => Some((reopen(number, holder)?, None)),
-            Some(GivenSegment::Nothing) => None,
+            Some(InheritedSegment::Descriptor { number, holder }) => Some((reopen(number, holder)?, None)),
+            Some(InheritedSegment::Nothing) => None,
             None => without_launcher(settings, &ranks, membership)?,
         };
         match file {
             Some((file, giver)) => {
-                let patience = Patience::new(membership, Instant::now() + settings.assembly());
+                let patience = AttachDeadline::new(membership, Instant::now() + settings.join_timeout());
                 match Self::attach(file, giver, own, &ranks, patience) {
-                    Err(error @ NodeError::Former(_)) if device == DeviceChoice::Auto => {
+                    Err(error @ NodeError::SlotOfEarlierIncarnation(_)) if device == DeviceChoice::Auto => {
                         tracing::info!("{error}");
                         Ok(None)
                     }
                     attached => attached.map(Some),
                 }
             }
-            None if device == DeviceChoice::Shm => Err(NodeError::NotGiven),
+            None if device == DeviceChoice::Shm => Err(NodeError::NoSegment),
             None => Ok(None),
         }
     }
 
     fn attach(
         file: OwnedFd,
-        giver: Option<Giver>,
+        giver: Option<SegmentSender>,
         rank: Rank,
         ranks: &[Rank],
-        patience: Patience<'_>,
+        patience: AttachDeadline<'_>,
     ) -> Result<Self, NodeError> {
         let life = LivenessLocks::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
@@ -204,7 +204,7 @@ impl Node {
         let segment = unsafe { mapping.segment() };
         let seats = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
-        let wrong = NodeError::Seats { seats, ranks: ranks.len() };
+        let wrong = NodeError::SlotCount { seats, ranks: ranks.len() };
         let (Some(local), true) = (local, seats as usize == ranks.len()) else { return Err(wrong) };
         let (Some(seat), Some(sleepers)) =
             (RankSlot::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
@@ -214,12 +214,21 @@ impl Node {
         let incarnation = patience.incarnation(rank);
         let sitter = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
         if !life.acquire(local)? {
-            return Err(NodeError::Taken(rank));
+            return Err(NodeError::SlotTaken(rank));
         }
-        let own = seat.claim(sitter).ok_or(NodeError::Former(rank))?;
-        let arrivals = Arrivals { segment, layout: &layout, life: &life, ranks, own: local, giver };
+        let own = seat.claim(sitter).ok_or(NodeError::SlotOfEarlierIncarnation(rank))?;
+        let arrivals = AttachWait { segment, layout: &layout, liveness: &life, ranks, own: local, sender: giver };
         let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
-        Ok(Self { segment, layout, local, own, sleepers, neighbours, life, _mapping: mapping })
+        Ok(Self {
+            segment,
+            layout,
+            local,
+            own_slot: own,
+            sleepers,
+            peers: neighbours,
+            liveness: life,
+            _mapping: mapping,
+        })
     }
 
     /// The segment. Useful as long as the node is held; kept longer, it is memory of this process alone.
@@ -261,37 +270,40 @@ impl Node {
 
     /// The rank with this number on the node; `Rank(u32::MAX)` if there is none.
     pub fn rank_of(&self, local: u32) -> Rank {
-        self.neighbours.get(local as usize).map_or(Rank(u32::MAX), |neighbour| neighbour.rank)
+        self.peers.get(local as usize).map_or(Rank(u32::MAX), |neighbour| neighbour.rank)
     }
 
     /// A rank's number on the node, if it is there. O(log n).
     pub fn local_of(&self, rank: Rank) -> Option<u32> {
-        let found = self.neighbours.binary_search_by_key(&rank, |neighbour| neighbour.rank).ok()?;
+        let found = self.peers.binary_search_by_key(&rank, |neighbour| neighbour.rank).ok()?;
         u32::try_from(found).ok()
     }
 
     /// Whether a rank of the node is running. One system call.
     pub fn is_alive(&self, local: u32) -> bool {
-        self.standing(local) == Standing::Alive
+        self.rank_state(local) == NodeRankState::Alive
     }
 
     /// The state of a rank of the node, from its lock and from its slot. One system call.
-    pub fn standing(&self, local: u32) -> Standing {
-        let Some(neighbour) = self.neighbours.get(local as usize) else { return Standing::Dead };
+    pub fn rank_state(&self, local: u32) -> NodeRankState {
+        let Some(neighbour) = self.peers.get(local as usize) else { return NodeRankState::Dead };
         let said = || RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
-        let ended = || if matches!(said(), Some(Occupancy::Left(_))) { Standing::Left } else { Standing::Dead };
-        match neighbour.presence {
-            _ if local == self.local => Standing::Alive,
-            Presence::Never => Standing::Dead,
-            Presence::Here => match said() {
+        let ended =
+            || if matches!(said(), Some(Occupancy::Left(_))) { NodeRankState::Left } else { NodeRankState::Dead };
+        match neighbour.place {
+            _ if local == self.local => NodeRankState::Alive,
+            PeerPlace::Absent => NodeRankState::Dead,
+            PeerPlace::SameProcess => match said() {
                 Some(Occupancy::Left(_) | Occupancy::Failed(_)) => ended(),
-                _ => Standing::Alive,
+                _ => NodeRankState::Alive,
             },
-            Presence::Elsewhere => match self.life.owner(local) {
+            PeerPlace::OtherProcess => match self.liveness.owner(local) {
                 Ok(LockOwner::Nobody) => ended(),
-                Ok(LockOwner::Process(_)) | Err(_) if matches!(said(), Some(Occupancy::Failed(_))) => Standing::Dead,
+                Ok(LockOwner::Process(_)) | Err(_) if matches!(said(), Some(Occupancy::Failed(_))) => {
+                    NodeRankState::Dead
+                }
                 // A failed query does not declare the rank failed.
-                Ok(LockOwner::Process(_)) | Err(_) => Standing::Alive,
+                Ok(LockOwner::Process(_)) | Err(_) => NodeRankState::Alive,
             },
         }
     }
@@ -299,7 +311,7 @@ impl Node {
     /// The process ID of a rank of the node, in this process's PID namespace. `None`: it never attached, or is in
     /// another namespace.
     pub fn pid(&self, local: u32) -> Option<u32> {
-        let neighbour = self.neighbours.get(local as usize)?;
+        let neighbour = self.peers.get(local as usize)?;
         (neighbour.process != 0).then_some(neighbour.process)
     }
 
@@ -319,14 +331,14 @@ impl Node {
 
     /// The incarnation of a rank that shares memory; later incarnations do not.
     pub fn incarnation(&self, local: u32) -> Option<Incarnation> {
-        let neighbour = self.neighbours.get(local as usize)?;
-        (neighbour.presence != Presence::Never).then_some(neighbour.incarnation)
+        let neighbour = self.peers.get(local as usize)?;
+        (neighbour.place != PeerPlace::Absent).then_some(neighbour.incarnation)
     }
 
     /// Whether this process's own slot is unchanged. If not, another process wrote where it must not, and nothing in
     /// the segment can be trusted.
     pub fn is_intact(&self) -> bool {
-        self.own.is_intact()
+        self.own_slot.is_intact()
     }
 
     /// Whether waiting ranks of the node spin or sleep.
@@ -340,7 +352,7 @@ impl Node {
     }
 
     /// The wait strategy for a new wait.
-    pub const fn rest(&self) -> BlockingWait<'static> {
+    pub const fn wait_strategy(&self) -> BlockingWait<'static> {
         BlockingWait::new(self.sleepers)
     }
 
@@ -352,18 +364,18 @@ impl Node {
 
     /// Announces to the other ranks that this rank takes part in no further collective.
     pub(crate) fn retire(&self) {
-        self.own.retire();
+        self.own_slot.retire();
     }
 
     /// Marks this rank failed, since its data in the segment was overwritten: the other ranks treat it as failed.
-    pub(crate) fn give_up(&self) {
-        self.own.fail();
+    pub(crate) fn fail(&self) {
+        self.own_slot.fail();
     }
 
     /// Announces that this rank finishes: the other ranks do not treat its end as a failure. Without this call, they
     /// do.
-    pub(crate) fn leave(&self) {
-        self.own.leave();
+    pub(crate) fn depart(&self) {
+        self.own_slot.leave();
     }
 }
 
@@ -372,7 +384,7 @@ impl Drop for Node {
         // Other ranks that are threads of this process do not see the lock released.
         let said = RankSlot::of(self.segment(), &self.layout, self.local).map(|seat| seat.state());
         if !matches!(said, Some(Occupancy::Left(_))) {
-            self.own.fail();
+            self.own_slot.fail();
         }
     }
 }
@@ -383,25 +395,26 @@ fn without_launcher(
     settings: &Settings,
     ranks: &[Rank],
     membership: &mut Membership,
-) -> Result<Option<(OwnedFd, Option<Giver>)>, NodeError> {
+) -> Result<Option<(OwnedFd, Option<SegmentSender>)>, NodeError> {
     let (own, auto) = (membership.rank(), settings.transport.device == DeviceChoice::Auto);
     let first = *ranks.first().unwrap_or(&own);
     let line = membership.table().get(first.0 as usize);
     let (Some(secret), Some(line), true) = (&settings.secret, line, ranks.len() > 1) else {
-        return Ok(Some((make(ranks.len(), processors())?, None)));
+        return Ok(Some((create_segment(ranks.len(), processors())?, None)));
     };
-    let place = handover::place(secret, settings.job.as_str(), line)?;
+    let place = fd_passing::socket_address(secret, settings.job.as_str(), line)?;
     if first != own {
-        let taken = take(place, first, Patience::new(membership, Instant::now() + HANDOVER))?;
+        let taken =
+            receive_segment(place, first, AttachDeadline::new(membership, Instant::now() + FD_PASSING_TIMEOUT))?;
         return Ok(taken.map(|file| (file, None)));
     }
-    let mut giver = Giver::open(&place)?;
-    let processors = together(&mut giver, ranks, membership)?;
-    match make(ranks.len(), processors) {
+    let mut giver = SegmentSender::open(&place)?;
+    let processors = node_processors(&mut giver, ranks, membership)?;
+    match create_segment(ranks.len(), processors) {
         Ok(file) => Ok(Some((file, Some(giver)))),
         Err(error) => {
-            let patience = Patience::new(membership, Instant::now() + HANDOVER);
-            decline(&mut giver, ranks, patience)?;
+            let patience = AttachDeadline::new(membership, Instant::now() + FD_PASSING_TIMEOUT);
+            send_no_segment(&mut giver, ranks, patience)?;
             tracing::warn!("no shared memory on this node: {error}");
             if auto { Ok(None) } else { Err(error.into()) }
         }
@@ -409,21 +422,21 @@ fn without_launcher(
 }
 
 /// The segment that the first rank of the node gives. `None`: it has none, or does not come.
-fn take(
+fn receive_segment(
     place: std::os::unix::net::SocketAddr,
     first: Rank,
-    mut patience: Patience<'_>,
+    mut patience: AttachDeadline<'_>,
 ) -> Result<Option<OwnedFd>, NodeError> {
-    let mut taker = Taker::new(place);
+    let mut taker = SegmentReceiver::new(place);
     loop {
-        match taker.take()? {
-            Taken::Segment(file) => return Ok(Some(file)),
-            Taken::Nothing => return Ok(None),
-            Taken::NotYet => {}
+        match taker.poll()? {
+            SegmentReply::Segment(file) => return Ok(Some(file)),
+            SegmentReply::NoSegment => return Ok(None),
+            SegmentReply::NotYet => {}
         }
-        match patience.rest(first)? {
-            Word::Wait => {}
-            Word::Dead | Word::Late => {
+        match patience.wait_step(first)? {
+            WaitStep::Continue => {}
+            WaitStep::Failed | WaitStep::TimedOut => {
                 tracing::warn!(%first, "the first rank of the node provided no shared memory in time: using messages");
                 return Ok(None);
             }
@@ -432,19 +445,23 @@ fn take(
 }
 
 /// Reports to the other ranks of the node that there is no segment.
-fn decline(giver: &mut Giver, ranks: &[Rank], mut patience: Patience<'_>) -> Result<(), NodeError> {
+fn send_no_segment(
+    giver: &mut SegmentSender,
+    ranks: &[Rank],
+    mut patience: AttachDeadline<'_>,
+) -> Result<(), NodeError> {
     let mut left = ranks.len().saturating_sub(1);
-    while left > 0 && patience.rest(ranks[0])? == Word::Wait {
-        left = left.saturating_sub(giver.give(None));
+    while left > 0 && patience.wait_step(ranks[0])? == WaitStep::Continue {
+        left = left.saturating_sub(giver.send_to_all(None));
     }
     Ok(())
 }
 
 /// The number of processors of all ranks of the node together; the launcher may have pinned each rank to some. Ranks
 /// that do not connect within [`GATHERING`] are left out.
-fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> Result<u32, NodeError> {
-    let mut patience = Patience::new(membership, Instant::now() + GATHERING);
-    while giver.gather() + 1 < ranks.len() && patience.rest(ranks[0])? == Word::Wait {}
+fn node_processors(giver: &mut SegmentSender, ranks: &[Rank], membership: &mut Membership) -> Result<u32, NodeError> {
+    let mut patience = AttachDeadline::new(membership, Instant::now() + GATHER_TIMEOUT);
+    while giver.accept() + 1 < ranks.len() && patience.wait_step(ranks[0])? == WaitStep::Continue {}
     let mut all = CpuSet::new();
     for process in giver.processes().map(Some).chain([None]) {
         if let Ok(own) = sched_getaffinity(process) {
@@ -455,7 +472,7 @@ fn together(giver: &mut Giver, ranks: &[Rank], membership: &mut Membership) -> R
 }
 
 /// Creates a segment for ranks whose launcher provided none.
-fn make(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
+fn create_segment(ranks: usize, processors: u32) -> Result<OwnedFd, FileError> {
     let waiting = WaitMode::of(ranks, processors as usize);
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
     let made = SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(ranks, waiting))?)?;

@@ -71,9 +71,9 @@ use datagram_transport::DatagramTransport;
 use process::{Process, SilencePolicy, message_context};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
-use unisono_bootstrap::{AwaitError, Digests, Entry, JoinError, Membership, Offer, Rank, fresh_incarnation};
-use unisono_memory::records::Sizes;
-use unisono_udp::{BindError, Tally};
+use unisono_bootstrap::{AwaitError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation};
+use unisono_memory::endpoint_storage::EndpointSizes;
+use unisono_udp::{BindError, UdpCounters};
 
 /// How long `finish` waits for the other ranks before it gives up: effectively without limit.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
@@ -130,7 +130,7 @@ pub enum WorldError {
 pub struct World {
     communicator: Communicator,
     thread: Option<JoinHandle<()>>,
-    udp_counters: Arc<Tally>,
+    udp_counters: Arc<UdpCounters>,
     finished: bool,
     /// Released last, after everything else has shut down.
     _singleton: SingletonGuard,
@@ -165,14 +165,15 @@ impl World {
             return Err(WorldError::Device(transport.device));
         }
         let seat = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
-        let size = settings.seat.map_or(1, |seat| seat.size);
+        let size = settings.position.map_or(1, |seat| seat.size);
         let device = DatagramTransport::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
-        let offer = Offer { incarnation, lanes: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
+        let offer =
+            LocalRecord { incarnation, addresses: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
         let mut membership = Membership::join(&settings.join_options()?, offer)?;
         check_digests(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
-        let rank = settings.seat.map_or(Rank(0), |seat| seat.rank);
+        let rank = settings.position.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
             config.silence = units(silence.duration().as_nanos() as u64);
@@ -183,7 +184,7 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { SilencePolicy::Fail } else { SilencePolicy::AskAgent };
-        let endpoint = Endpoint::new(0, config, Sizes::growing(size as usize).pools());
+        let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(matching_store::POOL_BYTES, EagerPool::bytes);
@@ -192,7 +193,7 @@ impl World {
         process.collectives.wait_registry.set_threshold(transport.watchdog);
         let oversubscribed = match &node {
             Some(node) => node.waiting() == WaitMode::Oversubscribed,
-            None => match settings.tuning.said_sharing() {
+            None => match settings.tuning.explicit_sharing() {
                 Some(ranks) => ranks > 1,
                 None => settings.locality.size.is_none_or(|ranks| ranks > processors()),
             },
@@ -231,7 +232,7 @@ impl World {
     }
 
     /// The counters of the UDP device.
-    pub fn udp_counters(&self) -> &Tally {
+    pub fn udp_counters(&self) -> &UdpCounters {
         &self.udp_counters
     }
 
@@ -285,10 +286,10 @@ impl World {
         self.wait_until_departed();
         self.stop();
         if let Some(node) = &self.node {
-            node.leave();
+            node.depart();
         }
         if let Some(membership) = self.shared.lock().membership.take() {
-            let left = membership.leave(SHUTDOWN_TIMEOUT);
+            let left = membership.finish(SHUTDOWN_TIMEOUT);
             tracing::debug!(?left, "left");
         }
         let aborted = self.shared.with_process(|process| {
@@ -349,7 +350,7 @@ impl Drop for World {
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.
-fn check_digests(own: Digests, table: &[Entry]) -> Result<(), WorldError> {
+fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
     let other = (0..).zip(table).find(|(_, entry)| entry.digests != own);
     other.map_or(Ok(()), |(rank, entry)| {
         let is_tuning = entry.digests.tuning != own.tuning;

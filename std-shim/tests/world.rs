@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use job::{EVERY_WAY, Over, data, job, job_in_grants, job_over};
 use rustix::time::{ClockId, clock_gettime};
-use unisono::environment::{Settings, Transport};
+use unisono::environment::{Settings, TransportSettings};
 use unisono::{AllocateError, Failure, Rank, Tag, World, WorldError};
-use unisono_bootstrap::{Membership, Offer};
+use unisono_bootstrap::{LocalRecord, Membership};
 use unisono_core::ids::Incarnation;
 use unisono_shmem::layout::WaitMode;
 
@@ -382,7 +382,8 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
         scope.spawn(|| {
             let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
             let settings = settings(1);
-            let offer = Offer { incarnation: Incarnation(77), lanes, mtu: 1472, digests: settings.digests() };
+            let offer =
+                LocalRecord { incarnation: Incarnation(77), addresses: lanes, mtu: 1472, digests: settings.digests() };
             let mut membership = Membership::join(&settings.join_options().expect("a secret"), offer).expect("a seat");
             thread::sleep(Duration::from_millis(200));
             membership.abort(3);
@@ -567,7 +568,7 @@ fn long_messages_arrive_in_many_grants() {
 #[test]
 fn ranks_with_different_grants_get_an_error() {
     let (half, whole) = (Settings::default(), Settings::default());
-    let half = Settings { transport: Transport { grant: NonZero::new(1000), ..half.transport }, ..half };
+    let half = Settings { transport: TransportSettings { grant: NonZero::new(1000), ..half.transport }, ..half };
     assert_ne!(half.digests(), whole.digests());
 }
 

@@ -7,7 +7,7 @@ pub mod mps2;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use unisono_launcher::BareMetal;
+use unisono_launcher::BareMetalRanks;
 
 /// The host's target, named explicitly so that the flags below do not reach build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -40,7 +40,7 @@ pub fn target() -> PathBuf {
 ///
 /// # Errors
 /// It does not build.
-pub fn build(ranks: u32) -> Result<BareMetal, String> {
+pub fn build(ranks: u32) -> Result<BareMetalRanks, String> {
     build_image(ranks, PACKAGE)
 }
 
@@ -48,7 +48,7 @@ pub fn build(ranks: u32) -> Result<BareMetal, String> {
 ///
 /// # Errors
 /// It does not build.
-pub fn build_image(ranks: u32, name: &str) -> Result<BareMetal, String> {
+pub fn build_image(ranks: u32, name: &str) -> Result<BareMetalRanks, String> {
     let folder = target().join("image-x86");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--package", PACKAGE, "--target", TARGET]);
@@ -66,7 +66,7 @@ pub fn build_image(ranks: u32, name: &str) -> Result<BareMetal, String> {
     if !output.status.success() {
         return Err(format!("the image does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(BareMetal { ranks, image: folder.join(TARGET).join("release").join(name), emulator: emulator("x86") })
+    Ok(BareMetalRanks { ranks, image: folder.join(TARGET).join("release").join(name), emulator: emulator("x86") })
 }
 
 /// The emulator that `linker/fetch-qemu` has unpacked, with what it needs to find its parts; else the one that is

@@ -48,7 +48,7 @@ use core::cell::RefCell;
 
 use unisono_core::device::{DeviceQueue, TxReason};
 use unisono_core::ids::PeerId;
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 
 pub use self::{
     config::{CHECKSUM, Completion, Config, Link},

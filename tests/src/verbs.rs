@@ -19,8 +19,8 @@ use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
 use unisono_core::endpoint::{Config, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::{make_progress, receive, transmit};
-use unisono_memory::records::{ProcessEndpoint, Sizes, grow};
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint, grow_windows};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::ud::{Domain, Path, QueueChoice, Ud, UdOptions};
 
 pub use address_handles::{Handles, handles};
@@ -124,7 +124,7 @@ impl VerbsEnd {
         let config = Config::new(PeerId(rank), incarnation(rank), &device.limits());
         Ok(Self {
             clock,
-            endpoint: ProcessEndpoint::new(0, config, Sizes::growing(size as usize).pools()),
+            endpoint: ProcessEndpoint::new(0, config, EndpointSizes::growing(size as usize).pools()),
             // SAFETY: one thread uses the table, and frees nothing that a posting may name.
             regions: unsafe { Regions::of(device.domain().clone()) },
             device,
@@ -169,7 +169,7 @@ impl VerbsEnd {
     /// As [`drive`](Self::drive), at that time.
     pub fn drive_at(&mut self, now: u64) -> bool {
         let Self { endpoint, device, regions, counter: above, .. } = self;
-        grow(endpoint, now);
+        grow_windows(endpoint, now);
         make_progress(now, DeviceQueue::Polled, endpoint, device, regions, above, BUDGET)
     }
 

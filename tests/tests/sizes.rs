@@ -8,7 +8,7 @@ use unisono_core::endpoint::{ControlMessage, Endpoint, Sender};
 use unisono_core::time::{Micros, Nanos};
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_core::wire::{HEADER, SEGMENT_HEADER};
-use unisono_memory::records::WINDOW;
+use unisono_memory::endpoint_storage::WINDOW;
 
 /// An endpoint for a microcontroller: 16 peers, all active, windows of 16.
 type Small = Endpoint<Arrays<Micros, 16, 16, 32, 16, 16>, 16, 32>;
@@ -20,7 +20,7 @@ fn table_of_sizes_is_true() {
         ("header of a placement segment", SEGMENT_HEADER),
         ("longest acknowledgement", unisono_core::device::HEADER_ROOM),
         ("idle peer, core", size_of::<Peer<Nanos, 32>>()),
-        ("idle peer, UDP address table", unisono_udp::RECORD),
+        ("idle peer, UDP address table", unisono_udp::RECORD_BYTES),
         ("send window of 256 segments", size_of::<Sender<Nanos, WINDOW, 32>>()),
         ("receive window of 256 segments", size_of::<ReceiveWindow<WINDOW>>()),
         ("send window of 16 segments", size_of::<Sender<Micros, 16, 32>>()),

@@ -26,7 +26,7 @@ mod send_ring;
 pub mod uverbs;
 
 pub use address_table::{Path, PathError, RECORD};
-pub use arrival_waiter::{ArrivalWaiter, Woken};
+pub use arrival_waiter::{ArrivalWaiter, WakeReason};
 pub use domain::{Domain, OpenError, Registration, adapters};
 
 pub use crate::registered_memory::RegisteredMemory as Lent;

@@ -18,7 +18,7 @@ const ROOT: Rank = Rank(0);
 /// The collectives.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Name {
+pub(crate) enum CollectiveName {
     /// The root's data to all ranks
     Broadcast,
     /// The data of all ranks to the root
@@ -64,14 +64,17 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
 /// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
 /// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
 /// readers' caches.
-pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Result<f64, CollectiveError> {
+pub(super) fn collective(world: &Communicator, name: CollectiveName, bytes: usize) -> Result<f64, CollectiveError> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
     let many = |many| words * if many { size } else { 1 };
-    let many_in = matches!(name, Name::AllToAll | Name::ReduceScatter) || (name == Name::Scatter && first);
-    let many_out = matches!(name, Name::AllGather | Name::AllToAll) || (name == Name::Gather && first);
+    let many_in = matches!(name, CollectiveName::AllToAll | CollectiveName::ReduceScatter)
+        || (name == CollectiveName::Scatter && first);
+    let many_out = matches!(name, CollectiveName::AllGather | CollectiveName::AllToAll)
+        || (name == CollectiveName::Gather && first);
     let (mut input, mut output) = (vec![0.0_f64; many(many_in)], vec![0.0_f64; many(many_out)]);
-    let given = if first || !matches!(name, Name::Broadcast | Name::Scatter) { input.len() } else { 0 };
+    let given =
+        if first || !matches!(name, CollectiveName::Broadcast | CollectiveName::Scatter) { input.len() } else { 0 };
     let mut timed = |number: usize| -> Result<f64, CollectiveError> {
         for (i, word) in input[..given].iter_mut().enumerate() {
             *word = (number + i) as f64;
@@ -80,19 +83,19 @@ pub(super) fn collective(world: &Communicator, name: Name, bytes: usize) -> Resu
         let started = Instant::now();
         let (from, into) = (input.as_bytes(), output.as_mut_bytes());
         match name {
-            Name::Broadcast if first => world.broadcast_into(&mut input.as_mut_bytes()[..bytes], ROOT)?,
-            Name::Broadcast => world.broadcast_into(&mut into[..bytes], ROOT)?,
-            Name::Gather if first => world.gather_into(&from[..bytes], &mut into[..bytes * size], ROOT)?,
-            Name::Gather => world.gather_into(&from[..bytes], &mut [], ROOT)?,
-            Name::Scatter if first => world.scatter_into(&from[..bytes * size], &mut into[..bytes], ROOT)?,
-            Name::Scatter => world.scatter_into(&[], &mut into[..bytes], ROOT)?,
-            Name::AllGather => world.all_gather_into(&from[..bytes], &mut into[..bytes * size])?,
-            Name::AllToAll => world.all_to_all_into(&from[..bytes * size], &mut into[..bytes * size])?,
-            Name::Reduce => world.reduce_into(&input, &mut output, sum, ROOT)?,
-            Name::AllReduce => world.all_reduce_into(&input, &mut output, sum)?,
-            Name::ReduceScatter => world.reduce_scatter_block_into(&input, &mut output, sum)?,
-            Name::Scan => world.scan_into(&input, &mut output, sum)?,
-            Name::Exscan => world.exclusive_scan_into(&input, &mut output, sum)?,
+            CollectiveName::Broadcast if first => world.broadcast_into(&mut input.as_mut_bytes()[..bytes], ROOT)?,
+            CollectiveName::Broadcast => world.broadcast_into(&mut into[..bytes], ROOT)?,
+            CollectiveName::Gather if first => world.gather_into(&from[..bytes], &mut into[..bytes * size], ROOT)?,
+            CollectiveName::Gather => world.gather_into(&from[..bytes], &mut [], ROOT)?,
+            CollectiveName::Scatter if first => world.scatter_into(&from[..bytes * size], &mut into[..bytes], ROOT)?,
+            CollectiveName::Scatter => world.scatter_into(&[], &mut into[..bytes], ROOT)?,
+            CollectiveName::AllGather => world.all_gather_into(&from[..bytes], &mut into[..bytes * size])?,
+            CollectiveName::AllToAll => world.all_to_all_into(&from[..bytes * size], &mut into[..bytes * size])?,
+            CollectiveName::Reduce => world.reduce_into(&input, &mut output, sum, ROOT)?,
+            CollectiveName::AllReduce => world.all_reduce_into(&input, &mut output, sum)?,
+            CollectiveName::ReduceScatter => world.reduce_scatter_block_into(&input, &mut output, sum)?,
+            CollectiveName::Scan => world.scan_into(&input, &mut output, sum)?,
+            CollectiveName::Exscan => world.exclusive_scan_into(&input, &mut output, sum)?,
         }
         Ok(started.elapsed().as_nanos() as f64)
     };

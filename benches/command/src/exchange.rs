@@ -7,7 +7,7 @@ use unisono::{Failure, Rank, Tag, World};
 use unisono_core::counters::DropReason;
 use unisono_core::device::TxReason;
 
-use super::{device::device, latency, pattern};
+use super::{device::device, latency, verification};
 
 const DATA: Tag = Tag(3);
 const REPORT: Tag = Tag(4);
@@ -20,7 +20,7 @@ const NUMBERS: usize = 9;
 pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Failure> {
     let (rank, size) = (world.rank().0, world.size());
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
-    let data = pattern::data(rank, bytes);
+    let data = verification::data(rank, bytes);
     let mut arrived = vec![0_u8; bytes];
     let started = Instant::now();
     world.scope(|scope| {
@@ -32,7 +32,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
     let time = started.elapsed();
-    let right = pattern::hash(&arrived) == pattern::hash(&pattern::data(previous.0, bytes));
+    let right = verification::hash(&arrived) == verification::hash(&verification::data(previous.0, bytes));
     let latency = if size > 1 { latency::ring(world, 8, 200)? } else { 0 };
     let counters = world.counters();
     let report: [u64; NUMBERS] = [
@@ -51,7 +51,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         return Ok(right);
     }
     let reports = (0..size).map(|from| report_of(world, from, report)).collect::<Result<Vec<_>, _>>()?;
-    let (all, sentence) = verdict(&reports);
+    let (all, sentence) = summary(&reports);
     if as_json {
         for (from, theirs) in (0..).zip(&reports) {
             println!("{}", as_object(&device(world), from, size, bytes, *theirs));
@@ -78,7 +78,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
 
 /// Whether every rank received the sent data, and a sentence that states it. Refused datagrams are not losses: the
 /// job's own are sent again.
-fn verdict(reports: &[[u64; NUMBERS]]) -> (bool, String) {
+fn summary(reports: &[[u64; NUMBERS]]) -> (bool, String) {
     let all = reports.iter().all(|report| report[NUMBERS - 1] == 1);
     let refused: u64 = reports.iter().map(|report| report[NUMBERS - 2]).sum();
     let said = if all { "every byte arrived as it was sent" } else { "DATA WERE LOST OR CHANGED" };
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn sentence_is_that_of_the_exit_code() {
         let report = |refused, right| [1, 1, 1, 0, 0, 0, 0, refused, right];
-        assert_eq!(verdict(&[report(0, 1); 2]), (true, "every byte arrived as it was sent".to_owned()));
-        let (right, said) = verdict(&[report(3, 1), report(0, 1)]);
+        assert_eq!(summary(&[report(0, 1); 2]), (true, "every byte arrived as it was sent".to_owned()));
+        let (right, said) = summary(&[report(3, 1), report(0, 1)]);
         assert!(
             right && said.starts_with("every byte") && said.ends_with("3 datagrams from outside the job were refused")
         );
-        let (right, said) = verdict(&[report(0, 1), report(0, 0)]);
+        let (right, said) = summary(&[report(0, 1), report(0, 0)]);
         assert!(!right && said == "DATA WERE LOST OR CHANGED");
     }
 }

@@ -4,15 +4,15 @@ extern crate alloc;
 
 mod bytes;
 mod collective;
-mod counted;
+mod counters;
 mod device;
 mod exchange;
-mod floor;
+mod hardware_baseline;
 mod latency;
-mod pattern;
 mod stream;
 mod transfer;
 mod tune;
+mod verification;
 
 pub use bytes::{Bytes, BytesError};
 
@@ -31,40 +31,40 @@ use std::io::Write as _;
 #[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     /// Send position-dependent data from rank 0 to rank 1, and compare hashes of both sides
-    Transfer(Sized),
+    Transfer(SizeArgs),
     /// One-way latency between ranks 0 and 1: half the round-trip time of a ping-pong
-    Latency(Sized),
+    Latency(SizeArgs),
     /// Bandwidth from rank 0 to rank 1: bytes per second of a stream of messages
-    Bandwidth(Buffered),
+    Bandwidth(BandwidthArgs),
     /// Message rate from rank 0 to rank 1: messages per second
-    Rate(Streamed),
+    Rate(StreamArgs),
     /// Send data from every rank to the next one in a ring, verify them, and print a table of bandwidth, latency and
     /// repaired losses
-    Exchange(Sized),
+    Exchange(SizeArgs),
     /// Baseline of the hardware: cache-line round trip, memory copies and a bare barrier between two processes; needs
     /// no launcher
-    Floor(floor::Options),
+    Floor(hardware_baseline::Options),
     /// Time of a barrier, in nanoseconds
     Barrier,
     /// Time of a collective, in nanoseconds
-    Collective(Named),
+    Collective(CollectiveArgs),
     /// Find the fastest algorithm of each collective and size, and print a table for --tuning; needs no launcher
     Tune(tune::Options),
 }
 
 /// A collective and its size.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Named {
+pub(crate) struct CollectiveArgs {
     /// Collective to measure
     #[arg(value_enum)]
-    pub(crate) name: collective::Name,
+    pub(crate) name: collective::CollectiveName,
     #[command(flatten)]
-    pub(crate) sized: Sized,
+    pub(crate) sized: SizeArgs,
 }
 
 /// The size of a message.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sized {
+pub(crate) struct SizeArgs {
     /// Size of a message in bytes, such as 8, 64K or 1G
     #[arg(long)]
     pub(crate) bytes: Bytes,
@@ -72,9 +72,9 @@ pub(crate) struct Sized {
 
 /// The size of a message and the duration of the stream.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Streamed {
+pub(crate) struct StreamArgs {
     #[command(flatten)]
-    pub(crate) sized: Sized,
+    pub(crate) sized: SizeArgs,
     /// Duration of the stream, such as 200ms
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1s")]
     pub(crate) time: Duration,
@@ -82,9 +82,9 @@ pub(crate) struct Streamed {
 
 /// The size of a message, the duration of the stream and the sender's buffers.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Buffered {
+pub(crate) struct BandwidthArgs {
     #[command(flatten)]
-    pub(crate) streamed: Streamed,
+    pub(crate) streamed: StreamArgs,
     /// Where the sender's data is stored: in its private memory, or in the shared-memory segment of sender and receiver
     #[arg(long, value_name = "WHERE", default_value = "private")]
     pub(crate) buffers: Buffers,
@@ -123,7 +123,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor(which) => {
             Settings::from_environment()?;
-            floor::measure(which)?.print(options.json);
+            hardware_baseline::measure(which)?.print(options.json);
             return Ok(true);
         }
         Measure::Tune(jobs) => {
@@ -190,7 +190,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             merge(&mut facts, json!({ "one_way_ns": steady, "one_way_ns_p50": p50, "one_way_ns_p99": p99 }));
             line = format!("{size}: {:.2} µs one way, 99 % within {:.2} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
         }
-        Measure::Bandwidth(Buffered { streamed, buffers: _ }) | Measure::Rate(streamed) => {
+        Measure::Bandwidth(BandwidthArgs { streamed, buffers: _ }) | Measure::Rate(streamed) => {
             let (buffers, reuse) = match options.measure {
                 Measure::Bandwidth(buffered) => (buffered.buffers, stream::Reuse::Window),
                 _ => (Buffers::Private, stream::Reuse::Arrival),
@@ -214,7 +214,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             merge(&mut facts, json!({ "time_ns": time.round() }));
             line = format!("of {} ranks: {time:.0} ns", world.size());
         }
-        Measure::Collective(Named { name, .. }) => {
+        Measure::Collective(CollectiveArgs { name, .. }) => {
             let time = collective::collective(on, name, bytes)?;
             let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
             merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
@@ -223,7 +223,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     }
     if options.counters {
         // One write, so that lines of several ranks do not mix.
-        std::io::stderr().write_all(format!("{}\n", counted::counted(&world)).as_bytes())?;
+        std::io::stderr().write_all(format!("{}\n", counters::all_counters(&world)).as_bytes())?;
     }
     world.finish()?;
     if first {
@@ -257,9 +257,9 @@ mod tests {
 
     #[test]
     fn the_grammar_of_the_design_is_understood() {
-        let sized = |bytes| Sized { bytes: Bytes(bytes) };
-        let streamed = |bytes, time| Streamed { sized: sized(bytes), time: Duration::from_millis(time) };
-        let buffered = |buffers| Measure::Bandwidth(Buffered { streamed: streamed(65536, 1000), buffers });
+        let sized = |bytes| SizeArgs { bytes: Bytes(bytes) };
+        let streamed = |bytes, time| StreamArgs { sized: sized(bytes), time: Duration::from_millis(time) };
+        let buffered = |buffers| Measure::Bandwidth(BandwidthArgs { streamed: streamed(65536, 1000), buffers });
         for (line, measure) in [
             ("transfer --bytes 1G", Measure::Transfer(sized(1 << 30))),
             ("latency --bytes 8", Measure::Latency(sized(8))),
@@ -267,12 +267,12 @@ mod tests {
             ("bandwidth --bytes 64K --buffers segment", buffered(Buffers::Segment)),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
-            ("floor", Measure::Floor(floor::Options { bytes: None })),
-            ("floor --bytes 64K", Measure::Floor(floor::Options { bytes: Some(Bytes(65536)) })),
+            ("floor", Measure::Floor(hardware_baseline::Options { bytes: None })),
+            ("floor --bytes 64K", Measure::Floor(hardware_baseline::Options { bytes: Some(Bytes(65536)) })),
             ("barrier", Measure::Barrier),
             (
                 "collective all_to_all --bytes 4K",
-                Measure::Collective(Named { name: collective::Name::AllToAll, sized: sized(4096) }),
+                Measure::Collective(CollectiveArgs { name: collective::CollectiveName::AllToAll, sized: sized(4096) }),
             ),
         ] {
             assert_eq!(

@@ -85,11 +85,11 @@ fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64,
         let mut under_way = VecDeque::with_capacity(WINDOWS);
         // The first round of windows warms up.
         let (mut windows, mut started) = (0, None::<Instant>);
-        let mut laps = WINDOWS;
-        while laps > 0 {
+        let mut rounds = WINDOWS;
+        while rounds > 0 {
             let last = started.is_some_and(|started| started.elapsed() >= least);
             if last {
-                laps -= 1;
+                rounds -= 1;
             }
             while let Some(mark) = free.pop() {
                 let mark = scope.immediate_receive_returning(mark, Rank(1), ARRIVED)?;
@@ -100,7 +100,7 @@ fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64,
                 under_way.push_back((mark, sends));
             }
             if let Some((mark, sends)) = under_way.pop_front() {
-                free.push(returned(mark)?);
+                free.push(wait_for_buffer(mark)?);
                 wait_for(sends)?;
                 windows += u64::from(started.is_some());
                 started.get_or_insert_with(Instant::now);
@@ -108,7 +108,7 @@ fn send(world: &World, data: &[u8], flow: Flow, least: Duration) -> Result<(u64,
         }
         let (time, messages) = (started.map_or(Duration::ZERO, |started| started.elapsed()), flow.window as u64);
         for (mark, sends) in under_way {
-            returned(mark)?;
+            wait_for_buffer(mark)?;
             wait_for(sends)?;
         }
         Ok((windows * messages, time))
@@ -159,7 +159,7 @@ fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failur
     })
 }
 
-fn returned<'scope>(loan: RecvRequest<'scope, u8>) -> Result<&'scope mut [u8], Failure> {
+fn wait_for_buffer<'scope>(loan: RecvRequest<'scope, u8>) -> Result<&'scope mut [u8], Failure> {
     let (status, place) = loan.wait();
     status.map(|_| place)
 }

@@ -8,7 +8,7 @@ use unisono_core::counters::Counters;
 use unisono_core::device::TxReason;
 use unisono_core::wire::SEGMENT_HEADER;
 
-use super::pattern;
+use super::verification;
 
 /// Size of one message in bytes.
 const MESSAGE: usize = 1 << 20;
@@ -36,8 +36,8 @@ pub(super) struct Transfer {
 
 /// Sends `bytes` bytes to `to`, which calls [`receive`] with as many.
 pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Failure> {
-    let data = pattern::data(world.rank().0, bytes);
-    let hash_sent = pattern::hash(&data);
+    let data = verification::data(world.rank().0, bytes);
+    let hash_sent = verification::hash(&data);
     // Wait until the receiver is ready.
     world.receive_into(&mut [0_u8], to, REPORT)?;
     let before = world.counters();
@@ -89,5 +89,5 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
     world.send(&[0_u64], from, REPORT)?;
-    world.send(&[pattern::hash(&data)], from, REPORT)
+    world.send(&[verification::hash(&data)], from, REPORT)
 }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::Override;
-use unisono::environment::tuning::{Carrier, Span, Table, VERBS, lines_of};
+use unisono::environment::tuning::{COLLECTIVES, Carrier, NumberRange, TuningTable, lines_from_fastest};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Constraints, algorithms, choose_with};
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     nodes: Option<u32>,
     /// Measure only this transport of messages [default: both]
     #[arg(long)]
-    carrier: Option<Carried>,
+    carrier: Option<CarrierArg>,
     /// Largest size to measure
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     most: Bytes,
@@ -39,18 +39,18 @@ pub(crate) struct Options {
 
 /// The transport of messages.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Carried {
+enum CarrierArg {
     /// Datagrams, at least between nodes
     Udp,
     /// Shared-memory rings of one node
     Rings,
 }
 
-impl From<Carried> for Carrier {
-    fn from(carried: Carried) -> Self {
+impl From<CarrierArg> for Carrier {
+    fn from(carried: CarrierArg) -> Self {
         match carried {
-            Carried::Udp => Self::Udp,
-            Carried::Rings => Self::Rings,
+            CarrierArg::Udp => Self::Udp,
+            CarrierArg::Rings => Self::Rings,
         }
     }
 }
@@ -74,12 +74,12 @@ impl Options {
         let mut all = Vec::new();
         let is_asked = |carrier: &Carrier| self.carrier.is_none_or(|only| Carrier::from(only) == *carrier);
         let carriers = Carrier::ALL.into_iter().filter(is_asked);
-        for (carrier, (verb, option, _)) in carriers.flat_map(|carrier| VERBS.map(|verb| (carrier, verb))) {
+        for (carrier, (verb, option, _)) in carriers.flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
             let sizes: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= self.most.0).collect();
             for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
                 for algorithm in algorithms(verb) {
                     let plan = self.plan(verb, usize::try_from(bytes)?);
-                    if choose_with(&plan, false, &carrier.link(1), &Constraints::only(*algorithm)).is_ok() {
+                    if choose_with(&plan, false, &carrier.cost(1), &Constraints::only(*algorithm)).is_ok() {
                         let (wanted, time_ns) = (Override::new(verb, algorithm.name())?, f64::INFINITY);
                         all.push(Candidate { carrier, verb, option, bytes, wanted, time_ns });
                     }
@@ -135,11 +135,11 @@ impl Options {
 }
 
 /// The table of the fastest algorithm of each collective and size.
-fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table, Box<dyn Error>> {
+fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<TuningTable, Box<dyn Error>> {
     let sharing = u64::from(ranks).div_ceil(processors.max(1) as u64);
-    let ranks = Span::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
+    let ranks = NumberRange::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
     let mut lines = Vec::new();
-    for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| VERBS.map(|verb| (carrier, verb))) {
+    for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
         let of_verb = || measured.iter().filter(|candidate| (candidate.carrier, candidate.verb) == (carrier, verb));
         let mut sizes: Vec<u64> = of_verb().map(|candidate| candidate.bytes).collect();
         sizes.dedup();
@@ -149,9 +149,9 @@ fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<Table,
             Some((bytes, best.wanted))
         };
         let quickest: Vec<(u64, Override)> = sizes.into_iter().filter_map(quickest).collect();
-        lines.extend(lines_of((carrier, Span::new(sharing, sharing)), ranks, &quickest));
+        lines.extend(lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &quickest));
     }
-    Ok(Table::new(lines)?)
+    Ok(TuningTable::new(lines)?)
 }
 
 /// Runs the measurements and prints the table, or, as JSON, every measurement.
@@ -200,7 +200,7 @@ mod tests {
                 (4, 4, 4)
             );
         }
-        let only = Options { carrier: Some(Carried::Rings), ..options }.candidates().expect("candidates");
+        let only = Options { carrier: Some(CarrierArg::Rings), ..options }.candidates().expect("candidates");
         assert_eq!(2 * only.len(), all.len());
         assert!(only.iter().all(|one| one.carrier == Carrier::Rings));
         // Six is neither a power of two nor one of k + 1 for a number of ports.
@@ -226,6 +226,6 @@ mod tests {
         ] {
             assert!(table.lines().any(|other| other == line), "{line}: {table}");
         }
-        assert_eq!(Table::read(&table).expect("a table").to_string(), table);
+        assert_eq!(TuningTable::parse(&table).expect("a table").to_string(), table);
     }
 }

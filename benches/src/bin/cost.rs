@@ -20,7 +20,7 @@ use unisono_core::ids::{Incarnation, PeerId, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_core::wire::SEGMENT_HEADER;
-use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
 use unisono_tests::harness::report::{Limit, Report};
 
 const SEGMENT: u32 = 64;
@@ -70,7 +70,7 @@ impl Side {
         let device = NullDevice::new(rank, SEGMENT + SEGMENT_HEADER as u32, BATCH as usize, Rc::clone(source), bytes);
         let limits = device.limits();
         let config = Config::new(PeerId(rank), Incarnation(rank + 1), &limits);
-        let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
+        let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(2).pools());
         endpoint.add_peer(0, PeerId(1 - rank), Incarnation(2 - rank), limits.mtu);
         Self { endpoint, device, above: Silent(Counters::default()) }
     }

@@ -16,7 +16,7 @@ use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
-use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
 use unisono_tests::harness::report::{Limit, Report};
 
 const ACTIVE: u32 = 4;
@@ -63,7 +63,7 @@ impl Process {
         let device = NullDevice::new(rank, 1468, RING, source, 0);
         let limits = device.limits();
         let config = Config::new(PeerId(rank), Incarnation(rank + 1), &limits);
-        let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(ranks as usize).pools());
+        let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(ranks as usize).pools());
         for peer in 0..met {
             endpoint.add_peer(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
         }

@@ -15,7 +15,7 @@ use clap::Parser;
 use unisono_core::device::Device;
 use unisono_core::endpoint::Config;
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_memory::records::{ProcessEndpoint, Sizes};
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_udp::{MTU_MAX, Options as UdpOptions, Path, Udp};
 
@@ -45,7 +45,7 @@ fn fill(peers: u32) -> Result<u64, Box<dyn Error>> {
     let mut device = Udp::bind(&UdpOptions::new(Ipv4Addr::LOCALHOST.into(), peers))?;
     let limits = device.limits();
     let config = Config::new(PeerId(0), Incarnation(1), &limits);
-    let mut endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(peers as usize).pools());
+    let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(peers as usize).pools());
     for rank in 1..peers {
         let address = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + rank));
         let [polled, interrupt] = [1024 + (rank % 60_000) as u16, 1025 + (rank % 60_000) as u16];

@@ -1,12 +1,12 @@
 //! The connection of a node's agent to the rendezvous server.
 
+use crate::auth::Secret;
 use crate::connect::connect;
-use crate::entry::Ending;
 use crate::host_port::HostPort;
-use crate::link::{LinkError, Role, Sealed};
-use crate::message::{Say, Tell};
+use crate::message::{ClientMessage, ServerMessage};
+use crate::peer_record::Ending;
 use crate::rank::Rank;
-use crate::secret::Secret;
+use crate::stream::{AuthenticatedStream, ClientRole, ConnectionError};
 use core::net::SocketAddr;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,7 +33,7 @@ pub enum AgentRequest {
 
 /// The connection of a node's agent to the rendezvous server.
 #[derive(Debug)]
-pub struct AgentLink(Sealed);
+pub struct AgentLink(AuthenticatedStream);
 
 impl AgentLink {
     /// Connects the agent of a node at the first of several places that answers, and returns where that was. Tries until the
@@ -46,8 +46,8 @@ impl AgentLink {
         node: u32,
         (secret, job): (&Secret, &str),
         deadline: Instant,
-    ) -> Result<(Self, SocketAddr), LinkError> {
-        let (sealed, at) = connect(places, Role::Agent(node), &secret.for_job(job), deadline)?;
+    ) -> Result<(Self, SocketAddr), ConnectionError> {
+        let (sealed, at) = connect(places, ClientRole::Agent(node), &secret.for_job(job), deadline)?;
         Ok((Self(sealed), at))
     }
 
@@ -55,11 +55,11 @@ impl AgentLink {
     ///
     /// # Errors
     /// [`LinkError`], also when the server sends something else first.
-    pub fn await_welcome(&mut self, deadline: Instant) -> Result<(), LinkError> {
+    pub fn await_welcome(&mut self, deadline: Instant) -> Result<(), ConnectionError> {
         let frame = self.0.next(deadline)?;
-        match Tell::decode(&frame)? {
-            Tell::Welcome => Ok(()),
-            _ => Err(LinkError::OutOfTurn(frame.kind())),
+        match ServerMessage::decode(&frame)? {
+            ServerMessage::Welcome => Ok(()),
+            _ => Err(ConnectionError::Unexpected(frame.kind())),
         }
     }
 
@@ -67,12 +67,12 @@ impl AgentLink {
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn poll(&mut self) -> Result<Option<AgentRequest>, LinkError> {
+    pub fn poll(&mut self) -> Result<Option<AgentRequest>, ConnectionError> {
         let Some(frame) = self.0.poll()? else { return Ok(None) };
-        match Tell::decode(&frame)? {
-            Tell::Signal { rank, signal } => Ok(Some(AgentRequest::Signal { rank, signal })),
-            Tell::Ask { rank, asker } => Ok(Some(AgentRequest::Ask { rank, asker })),
-            _ => Err(LinkError::OutOfTurn(frame.kind())),
+        match ServerMessage::decode(&frame)? {
+            ServerMessage::Signal { rank, signal } => Ok(Some(AgentRequest::Signal { rank, signal })),
+            ServerMessage::QueryLiveness { rank, asker } => Ok(Some(AgentRequest::Ask { rank, asker })),
+            _ => Err(ConnectionError::Unexpected(frame.kind())),
         }
     }
 
@@ -80,42 +80,42 @@ impl AgentLink {
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn started(&mut self, rank: Rank, pid: u32) -> Result<(), LinkError> {
-        self.0.send(&Say::Started { rank, pid }.encode())
+    pub fn started(&mut self, rank: Rank, pid: u32) -> Result<(), ConnectionError> {
+        self.0.send(&ClientMessage::Started { rank, pid }.encode())
     }
 
     /// Reports how a rank of the node ended, and why it did not start, if it did not.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn ended(&mut self, rank: Rank, ending: Ending, reason: String) -> Result<(), LinkError> {
-        self.0.send(&Say::Ended { rank, ending, reason }.encode())
+    pub fn ended(&mut self, rank: Rank, ending: Ending, reason: String) -> Result<(), ConnectionError> {
+        self.0.send(&ClientMessage::Ended { rank, ending, reason }.encode())
     }
 
     /// Answers [`AgentRequest::Ask`].
     ///
     /// # Errors
     /// [`LinkError`].
-    pub fn liveness(&mut self, rank: Rank, asker: Rank, alive: bool) -> Result<(), LinkError> {
-        self.0.send(&Say::Liveness { rank, asker, alive }.encode())
+    pub fn liveness(&mut self, rank: Rank, asker: Rank, alive: bool) -> Result<(), ConnectionError> {
+        self.0.send(&ClientMessage::Liveness { rank, asker, alive }.encode())
     }
 
     /// Whether bytes wait to be sent: then the connection is to be polled for room, too.
     pub fn has_backlog(&self) -> bool {
-        self.0.link.backlog() > 0
+        self.0.stream.backlog() > 0
     }
 
     /// Closes the connection once the server has read everything, at the deadline at the latest.
     pub fn close(mut self, deadline: Instant) {
-        let link = &mut self.0.link;
+        let link = &mut self.0.stream;
         while link.backlog() > 0 && link.flush().is_ok() && link.wait(deadline).is_ok() {}
         let _ = link.stream().shutdown(Shutdown::Write);
-        while self.0.poll().is_ok() && self.0.link.wait(deadline).is_ok() {}
+        while self.0.poll().is_ok() && self.0.stream.wait(deadline).is_ok() {}
     }
 }
 
 impl AsFd for AgentLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.link.as_fd()
+        self.0.stream.as_fd()
     }
 }

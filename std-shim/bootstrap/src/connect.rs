@@ -1,15 +1,15 @@
 //! Connecting a client to the rendezvous server: address resolution, retries and authentication.
 
 use super::{
+    auth::JobKey,
     host_port::HostPort,
-    link::{Link, LinkError, Role, Sealed},
-    secret::Key,
+    stream::{AuthenticatedStream, BufferedStream, ClientRole, ConnectionError},
 };
 use core::{net::SocketAddr, time::Duration};
 use std::{io, net::TcpStream, thread, time::Instant};
 
 /// Time limit for a connection attempt to one address.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts, initial and maximum.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 /// Connects to one of several addresses and authenticates; retries until the deadline, since the server may start after
@@ -17,25 +17,25 @@ const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(2
 /// connection and the server's address.
 pub(crate) fn connect(
     places: &[HostPort],
-    role: Role,
-    key: &Key,
+    role: ClientRole,
+    key: &JobKey,
     deadline: Instant,
-) -> Result<(Sealed, SocketAddr), LinkError> {
+) -> Result<(AuthenticatedStream, SocketAddr), ConnectionError> {
     let [mut pause, longest] = RETRY;
     loop {
-        let mut last = LinkError::Broken(io::ErrorKind::NotFound);
+        let mut last = ConnectionError::Broken(io::ErrorKind::NotFound);
         for address in places.iter().flat_map(|place| place.resolve().unwrap_or_default()) {
-            let left = deadline.saturating_duration_since(Instant::now()).min(CONNECT);
+            let left = deadline.saturating_duration_since(Instant::now()).min(CONNECT_TIMEOUT);
             if left.is_zero() {
-                return Err(LinkError::Timeout);
+                return Err(ConnectionError::Timeout);
             }
             let greeted = TcpStream::connect_timeout(&address, left)
-                .and_then(Link::new)
-                .map_err(LinkError::from)
-                .and_then(|link| link.greet(role, key, deadline.min(Instant::now() + CONNECT)));
+                .and_then(BufferedStream::new)
+                .map_err(ConnectionError::from)
+                .and_then(|link| link.authenticate(role, key, deadline.min(Instant::now() + CONNECT_TIMEOUT)));
             match greeted {
                 Ok(sealed) => return Ok((sealed, address)),
-                Err(error @ (LinkError::Unauthenticated | LinkError::Version)) if places.len() == 1 => {
+                Err(error @ (ConnectionError::Unauthenticated | ConnectionError::Version)) if places.len() == 1 => {
                     return Err(error);
                 }
                 Err(error) => last = error,

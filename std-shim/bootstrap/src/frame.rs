@@ -6,7 +6,7 @@
 //! ```
 //! The number is little-endian. The seal covers header and payload and the frame's number in its direction.
 
-use super::secret::{SEAL, Seal};
+use super::auth::{MAC_BYTES, MacKey};
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 4;
@@ -21,7 +21,7 @@ pub enum FrameError {
     TooLong(u32),
     /// The seal does not fit: forged, changed, repeated, lost or moved.
     #[error("a frame's seal is broken")]
-    Seal,
+    Mac,
 }
 
 /// A verified frame.
@@ -43,30 +43,30 @@ pub(crate) fn kind_of(payload: &[u8]) -> u8 {
 }
 
 /// Appends a sealed frame. `None`, and nothing appended, when the payload is longer than [`PAYLOAD_MAX`].
-pub(crate) fn append(to: &mut Vec<u8>, payload: &[u8], seal: &mut Seal) -> Option<()> {
+pub(crate) fn append(to: &mut Vec<u8>, payload: &[u8], seal: &mut MacKey) -> Option<()> {
     let bytes = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= PAYLOAD_MAX)?;
     let header = bytes.to_le_bytes();
     to.extend_from_slice(&header);
     to.extend_from_slice(payload);
-    to.extend_from_slice(&seal.seal(&[&header, payload]));
+    to.extend_from_slice(&seal.sign(&[&header, payload]));
     Some(())
 }
 
 /// Bytes that arrived and are not consumed.
 #[derive(Default, Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct FrameDecoder {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Inbox {
+impl FrameDecoder {
     /// Whether more bytes may be read before frames are consumed.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting().len() < HEADER + PAYLOAD_MAX + SEAL
+        self.buffered().len() < HEADER + PAYLOAD_MAX + MAC_BYTES
     }
 
     /// Bytes that arrived and are not consumed.
-    pub(crate) fn waiting(&self) -> &[u8] {
+    pub(crate) fn buffered(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
@@ -78,15 +78,15 @@ impl Inbox {
     }
 
     /// The next `N` bytes as they are: the handshake, which precedes the first frame.
-    pub(crate) fn take_plain<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let taken = *self.waiting().first_chunk()?;
+    pub(crate) fn take_bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let taken = *self.buffered().first_chunk()?;
         self.start += N;
         Some(taken)
     }
 
     /// The next frame, once all of it has arrived.
-    pub(crate) fn take(&mut self, seal: &mut Seal) -> Result<Option<Frame>, FrameError> {
-        let Some((header, rest)) = self.waiting().split_first_chunk::<HEADER>() else {
+    pub(crate) fn next_frame(&mut self, seal: &mut MacKey) -> Result<Option<Frame>, FrameError> {
+        let Some((header, rest)) = self.buffered().split_first_chunk::<HEADER>() else {
             return Ok(None);
         };
         let announced = u32::from_le_bytes(*header);
@@ -95,24 +95,24 @@ impl Inbox {
         let Some((payload, rest)) = rest.split_at_checked(bytes) else {
             return Ok(None);
         };
-        let Some(found) = rest.first_chunk::<SEAL>() else {
+        let Some(found) = rest.first_chunk::<MAC_BYTES>() else {
             return Ok(None);
         };
-        if !seal.opens(&[header, payload], found) {
-            return Err(FrameError::Seal);
+        if !seal.verify(&[header, payload], found) {
+            return Err(FrameError::Mac);
         }
         let frame = Frame { payload: payload.to_vec() };
-        self.start += HEADER + bytes + SEAL;
+        self.start += HEADER + bytes + MAC_BYTES;
         Ok(Some(frame))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::secret::Secret, *};
+    use super::{super::auth::Secret, *};
     use proptest::prelude::*;
 
-    fn seal() -> Seal {
+    fn seal() -> MacKey {
         Secret::new("0123456789abcdef").expect("long enough").for_job("").derive(b"test", &[])
     }
 
@@ -122,21 +122,21 @@ mod tests {
         assert_eq!(append(&mut to, &[0; PAYLOAD_MAX + 1], &mut seal()), None);
         assert!(to.is_empty());
         assert_eq!(append(&mut to, &[0; PAYLOAD_MAX], &mut seal()), Some(()));
-        let mut inbox = Inbox::default();
+        let mut inbox = FrameDecoder::default();
         inbox.fill(&[0, 0, 1, 0]);
-        assert_eq!(inbox.take(&mut seal()), Err(FrameError::TooLong(65536)));
+        assert_eq!(inbox.next_frame(&mut seal()), Err(FrameError::TooLong(65536)));
     }
 
     #[test]
-    fn a_changed_bit_breaks_the_seal() {
+    fn a_changed_bit_is_detected() {
         let mut sent = Vec::new();
         append(&mut sent, b"hello", &mut seal()).expect("short");
         for bit in 0..8 * sent.len() {
             let mut changed = sent.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            let mut inbox = Inbox::default();
+            let mut inbox = FrameDecoder::default();
             inbox.fill(&changed);
-            let taken = inbox.take(&mut seal());
+            let taken = inbox.next_frame(&mut seal());
             assert!(matches!(taken, Ok(None) | Err(_)), "bit {bit}: {taken:?}");
         }
     }
@@ -151,27 +151,27 @@ mod tests {
             for payload in &payloads {
                 append(&mut sent, payload, &mut sealing).expect("short");
             }
-            let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+            let (mut inbox, mut got) = (FrameDecoder::default(), Vec::new());
             for piece in sent.chunks(cut) {
                 inbox.fill(piece);
-                while let Some(frame) = inbox.take(&mut opening).expect("sealed by us") {
+                while let Some(frame) = inbox.next_frame(&mut opening).expect("sealed by us") {
                     got.push(frame.payload);
                 }
             }
             prop_assert_eq!(got, payloads);
-            prop_assert!(inbox.waiting().is_empty());
+            prop_assert!(inbox.buffered().is_empty());
         }
 
         #[test]
         fn no_bytes_make_a_frame_without_the_key(bytes in prop::collection::vec(any::<u8>(), 0..2000), short in any::<bool>()) {
             let mut bytes = bytes;
             if short && bytes.len() > HEADER {
-                let payload = (bytes.len() - HEADER).saturating_sub(SEAL).min(255) as u8;
+                let payload = (bytes.len() - HEADER).saturating_sub(MAC_BYTES).min(255) as u8;
                 bytes[..HEADER].copy_from_slice(&[payload, 0, 0, 0]);
             }
-            let mut inbox = Inbox::default();
+            let mut inbox = FrameDecoder::default();
             inbox.fill(&bytes);
-            prop_assert!(!matches!(inbox.take(&mut seal()), Ok(Some(_))));
+            prop_assert!(!matches!(inbox.next_frame(&mut seal()), Ok(Some(_))));
         }
     }
 }

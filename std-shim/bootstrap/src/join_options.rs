@@ -1,11 +1,11 @@
 //! Which job a process joins, and why it could not.
 
+use crate::auth::Secret;
 use crate::host_port::HostPort;
-use crate::link::LinkError;
 use crate::message::Refusal;
 use crate::on_death::OnDeath;
-use crate::rank::{Rank, Seat};
-use crate::secret::Secret;
+use crate::rank::{JobPosition, Rank};
+use crate::stream::ConnectionError;
 use core::time::Duration;
 use std::io;
 
@@ -13,7 +13,7 @@ use std::io;
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
     /// Which process this is.
-    pub seat: Seat,
+    pub seat: JobPosition,
     /// The number of its node, if a launcher numbers the nodes.
     pub node: Option<u32>,
     /// The rendezvous server. `None`: a job of this process alone.
@@ -50,7 +50,7 @@ pub enum JoinError {
     },
     /// Rank 0 cannot serve there.
     #[error("rank 0 cannot listen at {place}: {reason}")]
-    Serve {
+    Listen {
         /// Where.
         place: HostPort,
         /// Why.
@@ -62,7 +62,7 @@ pub enum JoinError {
         /// Where.
         place: HostPort,
         /// Why, at the last attempt.
-        reason: LinkError,
+        reason: ConnectionError,
     },
     /// The server refused this process.
     #[error("the rendezvous server refuses rank {rank}: {refusal}")]

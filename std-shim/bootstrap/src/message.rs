@@ -1,9 +1,9 @@
 //! What members and agents say to the rendezvous server, and what it tells them, in postcard's wire format.
 
 use super::{
-    ballot::{Ballot, RANGES_MAX, Verdict, WORDS_MAX},
-    entry::{Ending, Entry, Incarnation, IncarnationOnWire, Offer},
+    agreement::{AgreementOutcome, RANGES_MAX, Vote, WORDS_MAX},
     frame::{Frame, PAYLOAD_MAX},
+    peer_record::{Ending, Incarnation, IncarnationOnWire, LocalRecord, PeerRecord},
 };
 use crate::rank::Rank;
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
@@ -15,10 +15,10 @@ pub const VALUE_MAX: usize = 4096;
 /// Longest host identity and longest reason, in bytes.
 const TEXT_MAX: usize = 512;
 /// Most table lines in one frame.
-pub(crate) const LINES_MAX: usize = 256;
+pub(crate) const RECORDS_MAX: usize = 256;
 // A number of 32 bits takes five bytes at most, one of 64 bits ten.
 const _: () = assert!(64 + 2 * 10 * RANGES_MAX + 10 * WORDS_MAX <= PAYLOAD_MAX);
-const _: () = assert!(16 + LINES_MAX * Entry::BYTES <= PAYLOAD_MAX);
+const _: () = assert!(16 + RECORDS_MAX * PeerRecord::BYTES <= PAYLOAD_MAX);
 
 /// A message of unknown kind, or whose payload does not fit its kind. The session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,17 +29,17 @@ pub struct Malformed {
 
 /// A message from a rank or an agent to the server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Say {
+pub(crate) enum ClientMessage {
     /// First words of a member.
     Join {
-        offer: Offer,
+        offer: LocalRecord,
         pid: u32,
         node: Option<u32>,
         #[serde(serialize_with = "cut")]
         host: String,
     },
     /// Is it alive? Answered by [`Tell::Liveness`].
-    Ask(Rank),
+    QueryLiveness(Rank),
     /// The rank has entered the next fence. Answered by [`Tell::Fenced`] once all have.
     Fence,
     /// Aborts the job with this exit code.
@@ -49,7 +49,7 @@ pub(crate) enum Say {
     /// Looks up a value. Answered by [`Tell::Value`].
     Get { key: Vec<u8> },
     /// The rank has finished: its end is not a failure.
-    Leave,
+    Finish,
     /// From an agent: a rank of its node was started.
     Started { rank: Rank, pid: u32 },
     /// Agent: a rank of its node has ended.
@@ -62,25 +62,25 @@ pub(crate) enum Say {
     /// Agent: the answer to [`Tell::Ask`].
     Liveness { rank: Rank, asker: Rank, alive: bool },
     /// The rank's vote in an agreement. Answered by [`Tell::Agreed`] once all members have voted or failed.
-    Vote(Ballot),
+    Vote(Vote),
 }
 
 /// A message from the server to a rank or an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Tell {
+pub(crate) enum ServerMessage {
     /// The process may not join.
     Refused(Refusal),
     /// Records of the table from rank `first` on.
-    Table { first: u32, lines: Vec<Entry> },
+    Table { first: u32, lines: Vec<PeerRecord> },
     /// A member is dead.
-    Died {
+    Failed {
         rank: Rank,
         #[serde(with = "IncarnationOnWire")]
         incarnation: Incarnation,
         ending: Ending,
     },
     /// A member has a new life.
-    Met { rank: Rank, entry: Entry },
+    Joined { rank: Rank, entry: PeerRecord },
     /// The answer to [`Say::Ask`].
     Liveness { rank: Rank, alive: bool },
     /// All ranks have entered the fence.
@@ -92,15 +92,15 @@ pub(crate) enum Tell {
     /// A rank aborted the job.
     Aborted { rank: Rank, code: i32 },
     /// Acknowledges [`Say::Leave`].
-    Farewell,
+    FinishAck,
     /// To an agent: it is registered.
     Welcome,
     /// To an agent: send this signal to its ranks, or to one.
     Signal { rank: Option<Rank>, signal: i32 },
     /// To an agent: queries whether a rank of its node is alive.
-    Ask { rank: Rank, asker: Rank },
+    QueryLiveness { rank: Rank, asker: Rank },
     /// The answer to [`Say::Vote`].
-    Agreed(Verdict),
+    Agreed(AgreementOutcome),
 }
 
 /// Why a process may not join.
@@ -109,11 +109,11 @@ pub enum Refusal {
     /// Its rank is not below the size of the job.
     NoSuchRank,
     /// Its rank is taken by another process.
-    Taken,
+    RankTaken,
     /// The job is ending, or can never be complete because a rank ended before it joined.
     Ending,
     /// Ranks were missing when the join timeout expired.
-    Missing {
+    MissingRanks {
         /// Number of missing ranks.
         count: u32,
         /// The lowest missing rank.
@@ -125,16 +125,16 @@ impl core::fmt::Display for Refusal {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::NoSuchRank => to.write_str("the job has no such rank: check UNISONO_RANK and UNISONO_SIZE"),
-            Self::Taken => to.write_str("another process has joined with this rank"),
+            Self::RankTaken => to.write_str("another process has joined with this rank"),
             Self::Ending => to.write_str("the job is ending, or a rank ended before it joined"),
-            Self::Missing { count, first } => {
+            Self::MissingRanks { count, first } => {
                 write!(to, "{count} ranks did not join in time, the lowest is rank {first}")
             }
         }
     }
 }
 
-impl Say {
+impl ClientMessage {
     /// The payload of a frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
@@ -145,7 +145,7 @@ impl Say {
             Self::Join { host: text, .. } | Self::Ended { reason: text, .. } => text.len() <= TEXT_MAX,
             Self::Put { key, value } => key.len() <= KEY_MAX && value.len() <= VALUE_MAX,
             Self::Get { key } => key.len() <= KEY_MAX,
-            Self::Vote(Ballot { members, failed, words, .. }) => {
+            Self::Vote(Vote { members, failed, words, .. }) => {
                 members.is_bounded() && failed.is_bounded() && words.len() <= WORDS_MAX
             }
             _ => true,
@@ -153,7 +153,7 @@ impl Say {
     }
 }
 
-impl Tell {
+impl ServerMessage {
     /// The payload of a frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         encode(self)
@@ -161,9 +161,9 @@ impl Tell {
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, Malformed> {
         decode(frame, |told| match told {
-            Self::Table { lines, .. } => lines.len() <= LINES_MAX,
+            Self::Table { lines, .. } => lines.len() <= RECORDS_MAX,
             Self::Value(Some(value)) => value.len() <= VALUE_MAX,
-            Self::Agreed(Verdict { failed, words, .. }) => failed.is_bounded() && words.len() <= WORDS_MAX,
+            Self::Agreed(AgreementOutcome { failed, words, .. }) => failed.is_bounded() && words.len() <= WORDS_MAX,
             _ => true,
         })
     }

@@ -33,14 +33,14 @@ pub const SIZE_MAX: u32 = 1 << 24;
 
 /// Which process this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat {
+pub struct JobPosition {
     /// Below `size`.
     pub rank: Rank,
     /// Ranks of the job, 1 to [`SIZE_MAX`].
     pub size: u32,
 }
 
-impl Seat {
+impl JobPosition {
     /// `None` unless `rank < size ≤ SIZE_MAX`.
     pub const fn new(rank: Rank, size: u32) -> Option<Self> {
         if rank.0 < size && size <= SIZE_MAX { Some(Self { rank, size }) } else { None }

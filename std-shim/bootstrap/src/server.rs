@@ -1,11 +1,11 @@
 //! The rendezvous server's handle for its owner: starts the server thread and sends it commands.
 
 use super::on_death::OnDeath;
-mod serving;
+mod server_loop;
 
-use serving::Serving;
+use server_loop::ServerLoop;
 
-use super::{entry::Ending, roll::Report, secret::Secret};
+use super::{auth::Secret, membership_state::ServerReport, peer_record::Ending};
 use crate::rank::Rank;
 use alloc::sync::Arc;
 use core::{net::SocketAddr, time::Duration};
@@ -21,7 +21,7 @@ const BACKLOG: i32 = 4096;
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
-pub struct Hosting {
+pub struct ServerConfig {
     /// Ranks of the job.
     pub size: u32,
     /// The job's secret.
@@ -32,23 +32,23 @@ pub struct Hosting {
     pub on_death: OnDeath,
     /// Whether the owner reports how processes end, with [`Server::ended`]. Otherwise a broken connection counts as a
     /// failure.
-    pub watched: bool,
+    pub reports_ends: bool,
     /// Join timeout: from the first rank to the last.
-    pub assembly: Duration,
+    pub join_timeout: Duration,
 }
 
 /// A running server. When dropped, it sends its queued messages and ends.
 #[derive(Debug)]
 pub struct Server {
     local: SocketAddr,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<ServerCommand>,
     waker: Arc<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// A command of the owner to the server thread.
 #[derive(Debug)]
-enum Command {
+enum ServerCommand {
     Ended(Rank, Ending),
     Signal { node: u32, rank: Option<Rank>, signal: i32 },
     Stop,
@@ -56,13 +56,17 @@ enum Command {
 
 impl Server {
     /// Listens at `at` and serves from a thread of its own, which also calls `report`.
-    pub fn start(at: SocketAddr, hosting: Hosting, report: impl FnMut(Report) + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        at: SocketAddr,
+        hosting: ServerConfig,
+        report: impl FnMut(ServerReport) + Send + 'static,
+    ) -> io::Result<Self> {
         allow_descriptors(hosting.size);
         let listener = listen(at)?;
         let local = listener.local_addr()?;
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (commands, inbox) = mpsc::channel();
-        let serving = Serving::new(listener, &hosting, Arc::clone(&waker), inbox, Box::new(report))?;
+        let serving = ServerLoop::new(listener, &hosting, Arc::clone(&waker), inbox, Box::new(report))?;
         let thread = thread::Builder::new().name("rendezvous".to_owned()).spawn(move || serving.run())?;
         Ok(Self { local, commands, waker, thread: Some(thread) })
     }
@@ -73,16 +77,16 @@ impl Server {
     }
 
     /// Reports that the process of a rank has ended.
-    pub fn ended(&self, rank: Rank, ending: Ending) {
-        self.command(Command::Ended(rank, ending));
+    pub fn report_end(&self, rank: Rank, ending: Ending) {
+        self.command(ServerCommand::Ended(rank, ending));
     }
 
     /// Has a node's agent send a signal to one of its ranks, or to all.
     pub fn signal(&self, node: u32, rank: Option<Rank>, signal: i32) {
-        self.command(Command::Signal { node, rank, signal });
+        self.command(ServerCommand::Signal { node, rank, signal });
     }
 
-    fn command(&self, command: Command) {
+    fn command(&self, command: ServerCommand) {
         // A server thread that has ended ignores commands.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
@@ -91,7 +95,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.command(Command::Stop);
+        self.command(ServerCommand::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

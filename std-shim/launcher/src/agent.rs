@@ -2,11 +2,11 @@
 //! its launcher.
 
 use super::{
-    crew::{Crew, Input, Program, variables},
-    layout::Berth,
-    order::{Order, Post},
-    output::{Output, Source, mark},
-    segments::Segments,
+    launch_spec::{LaunchSpec, RankSpec},
+    local_processes::{Input, LocalProcesses, Program, variables},
+    output::{OutputMerger, Source, mark},
+    placement::RankPlacement,
+    shm_setup::NodeSegments,
 };
 use alloc::sync::Arc;
 use core::{
@@ -26,20 +26,20 @@ use std::{
     time::Instant,
 };
 use tracing::debug;
-use unisono::environment::{Seat, Settings, SettingsError, Transport};
-use unisono_bootstrap::{AgentLink, AgentRequest, Ending, HostPort, LinkError, Rank, Secret, SecretError};
+use unisono::environment::{JobPosition, Settings, SettingsError, TransportSettings};
+use unisono_bootstrap::{AgentLink, AgentRequest, ConnectionError, Ending, HostPort, Rank, Secret, SecretError};
 
 /// Time limit for sending the last messages to the launcher.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of checking the ranks when no event arrives.
-const ROUND: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The launch specification did not arrive, or is not valid.
     #[error("no valid launch specification on the standard input: {0}")]
-    Order(io::Error),
+    LaunchSpec(io::Error),
     /// The secret in the launch specification is not valid.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -49,11 +49,11 @@ pub enum AgentError {
         /// The tried addresses.
         places: String,
         /// The error of the last attempt.
-        error: LinkError,
+        error: ConnectionError,
     },
     /// The connection to the launcher broke. The ranks have been ended.
     #[error("the connection to the launcher is lost: {0}")]
-    Lost(#[from] LinkError),
+    Lost(#[from] ConnectionError),
     /// The agent itself received a signal. The ranks have been ended.
     #[error("the agent received a signal to end")]
     Interrupted,
@@ -66,7 +66,7 @@ pub enum AgentError {
 /// launcher is lost. Call it from the main thread.
 pub fn run() -> Result<(), AgentError> {
     let mut input = io::stdin();
-    let (order, behind) = Order::read(|to| input.read(to)).map_err(AgentError::Order)?;
+    let (order, behind) = LaunchSpec::read(|to| input.read(to)).map_err(AgentError::LaunchSpec)?;
     let (events, wake) = UnixStream::pair().map_err(AgentError::Setup)?;
     events.set_nonblocking(true).map_err(AgentError::Setup)?;
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -79,10 +79,17 @@ pub fn run() -> Result<(), AgentError> {
     }
     let secret = Secret::new(&order.secret)?;
     let deadline = Instant::now() + Duration::from_millis(order.assembly_ms);
-    let (mut launcher, at) = AgentLink::connect(&places(&order), order.host, (&secret, &order.job), deadline)
-        .map_err(|error| AgentError::Connect { places: order.places.join(", "), error })?;
+    let (mut launcher, at) =
+        AgentLink::connect(&launcher_addresses(&order), order.host, (&secret, &order.job), deadline)
+            .map_err(|error| AgentError::Connect { places: order.places.join(", "), error })?;
     launcher.await_welcome(deadline)?;
-    let mut agent = Agent { crew: Crew::default(), segments: Segments::default(), launcher, events, interrupted };
+    let mut agent = Agent {
+        processes: LocalProcesses::default(),
+        segments: NodeSegments::default(),
+        launcher,
+        events,
+        interrupted,
+    };
     let (output, rank_zero) = agent.start(&order, at)?;
     if let Some(to) = rank_zero {
         let copy = move || copy_input(to, &behind);
@@ -92,22 +99,22 @@ pub fn run() -> Result<(), AgentError> {
     if served.is_err() {
         agent.end(Duration::from_millis(order.grace_ms));
     }
-    drop(agent.crew);
+    drop(agent.processes);
     if let Some(output) = output {
         output.finish();
     }
-    agent.launcher.close(Instant::now() + FAREWELL);
+    agent.launcher.close(Instant::now() + FLUSH_TIMEOUT);
     served
 }
 
 /// The transport settings of the ranks.
-fn transport(order: &Order) -> Result<Transport, SettingsError> {
+fn transport(order: &LaunchSpec) -> Result<TransportSettings, SettingsError> {
     let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
     Settings::from_variables(told).map(|settings| settings.transport)
 }
 
 /// Candidate addresses of the launcher: the source address of the remote shell, and those that the launcher knows.
-fn places(order: &Order) -> Vec<HostPort> {
+fn launcher_addresses(order: &LaunchSpec) -> Vec<HostPort> {
     let mut places: Vec<HostPort> = order.places.iter().filter_map(|place| place.parse().ok()).collect();
     let from = env::var("SSH_CONNECTION").ok();
     let from = from.as_deref().and_then(|from| from.split(' ').next()).and_then(|ip| ip.parse::<IpAddr>().ok());
@@ -118,8 +125,8 @@ fn places(order: &Order) -> Vec<HostPort> {
 }
 
 struct Agent {
-    crew: Crew,
-    segments: Segments,
+    processes: LocalProcesses,
+    segments: NodeSegments,
     launcher: AgentLink,
     events: UnixStream,
     /// The agent itself received a signal.
@@ -127,7 +134,11 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(&mut self, order: &Order, at: SocketAddr) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+    fn start(
+        &mut self,
+        order: &LaunchSpec,
+        at: SocketAddr,
+    ) -> Result<(Option<OutputMerger>, Option<ChildStdin>), AgentError> {
         let program = Program {
             name: order.program.clone().into(),
             arguments: order.arguments.iter().map(Into::into).collect(),
@@ -136,21 +147,21 @@ impl Agent {
             captured: order.tagged,
         };
         if !Path::new(&order.directory).is_dir() {
-            return self.decline(order, &format!("the directory {} does not exist on this host", order.directory));
+            return self.reject(order, &format!("the directory {} does not exist on this host", order.directory));
         }
-        let berths: Vec<Berth> = order.ranks.iter().copied().map(Post::berth).collect();
+        let berths: Vec<RankPlacement> = order.ranks.iter().copied().map(RankSpec::placement).collect();
         let transport = match transport(order) {
             Ok(transport) => transport,
-            Err(error) => return self.decline(order, &error.to_string()),
+            Err(error) => return self.reject(order, &error.to_string()),
         };
-        self.segments = match Segments::create(&transport, &berths, order.size) {
+        self.segments = match NodeSegments::create(&transport, &berths, order.size) {
             Ok(segments) => segments,
-            Err(error) => return self.decline(order, &format!("the shared-memory segment cannot be created: {error}")),
+            Err(error) => return self.reject(order, &format!("the shared-memory segment cannot be created: {error}")),
         };
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
         for (index, berth) in berths.iter().enumerate() {
             let own = Settings {
-                seat: Seat::new(berth.rank, order.size),
+                position: JobPosition::new(berth.rank, order.size),
                 bootstrap: Some(at.into()),
                 locality: self.segments.locality(berth),
                 ..Settings::default()
@@ -161,9 +172,9 @@ impl Agent {
             given.extend(order.variables.iter().cloned());
             let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
             let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
-            match self.crew.start(&program, berth, place, &given, input, segment) {
+            match self.processes.start(&program, berth, place, &given, input, segment) {
                 Ok((pid, pipes)) => {
-                    let source = |from| Source { from, mark: mark(berth.rank) };
+                    let source = |from| Source { from, prefix: mark(berth.rank) };
                     outputs.extend(pipes.output.map(|from| source(from.into())));
                     errors.extend(pipes.errors.map(|from| source(from.into())));
                     rank_zero = pipes.input.or(rank_zero);
@@ -175,12 +186,17 @@ impl Agent {
                 }
             }
         }
-        let output = if order.tagged { Some(Output::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
+        let output =
+            if order.tagged { Some(OutputMerger::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
         Ok((output, rank_zero))
     }
 
     /// Starts no rank, and reports the reason for each.
-    fn decline(&mut self, order: &Order, reason: &str) -> Result<(Option<Output>, Option<ChildStdin>), AgentError> {
+    fn reject(
+        &mut self,
+        order: &LaunchSpec,
+        reason: &str,
+    ) -> Result<(Option<OutputMerger>, Option<ChildStdin>), AgentError> {
         for post in &order.ranks {
             self.launcher.ended(Rank(post.rank), Ending::NotStarted, reason.to_owned())?;
         }
@@ -190,23 +206,25 @@ impl Agent {
     /// Until all ranks have ended, or the launcher is lost.
     fn serve(&mut self) -> Result<(), AgentError> {
         loop {
-            for (rank, pid, ending) in self.crew.ended() {
+            for (rank, pid, ending) in self.processes.ended() {
                 debug!(%rank, pid, %ending, "ended");
                 self.launcher.ended(rank, ending, String::new())?;
             }
-            if !self.crew.is_running() {
+            if !self.processes.is_running() {
                 return Ok(());
             }
             while let Some(request) = self.launcher.poll()? {
                 match request {
-                    AgentRequest::Signal { rank, signal } => self.crew.signal(rank, signal),
-                    AgentRequest::Ask { rank, asker } => self.launcher.liveness(rank, asker, self.crew.runs(rank))?,
+                    AgentRequest::Signal { rank, signal } => self.processes.signal(rank, signal),
+                    AgentRequest::Ask { rank, asker } => {
+                        self.launcher.liveness(rank, asker, self.processes.is_rank_running(rank))?
+                    }
                 }
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(AgentError::Interrupted);
             }
-            self.wait(ROUND);
+            self.wait(CHECK_INTERVAL);
         }
     }
 
@@ -223,12 +241,12 @@ impl Agent {
 
     /// Ends the ranks: SIGTERM, then SIGKILL after the grace time.
     fn end(&mut self, grace: Duration) {
-        self.crew.signal(None, SIGTERM);
+        self.processes.signal(None, SIGTERM);
         let deadline = Instant::now() + grace;
-        while self.crew.is_running() {
-            self.crew.ended();
+        while self.processes.is_running() {
+            self.processes.ended();
             if Instant::now() >= deadline {
-                return self.crew.signal(None, SIGKILL);
+                return self.processes.signal(None, SIGKILL);
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -1,7 +1,7 @@
 //! A job to be launched, and why it could not be.
 
-use crate::bare_metal::BareMetal;
-use crate::layout::Layout;
+use crate::placement::JobPlacement;
+use crate::proxy::BareMetalRanks;
 use core::net::SocketAddr;
 use std::{ffi::OsString, io};
 use unisono::Rank;
@@ -16,11 +16,11 @@ pub struct Job {
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Which rank runs where.
-    pub layout: Layout,
+    pub placement: JobPlacement,
     /// The settings of the ranks and of the launcher.
     pub settings: Settings,
     /// Bare-metal ranks, if there are any.
-    pub bare_metal: Option<BareMetal>,
+    pub bare_metal: Option<BareMetalRanks>,
 }
 
 /// Why a job could not be launched.
@@ -34,7 +34,7 @@ pub enum LaunchError {
     Device(DeviceChoice),
     /// The device needs all ranks on one node.
     #[error("the device shm needs all ranks on one node, but the job has {nodes} nodes: use the device auto or udp")]
-    Apart {
+    MultipleNodes {
         /// Nodes of the job.
         nodes: u32,
     },
@@ -46,7 +46,7 @@ pub enum LaunchError {
     Random(#[from] getrandom::Error),
     /// The rendezvous server cannot listen.
     #[error("the rendezvous server cannot listen at {at}: {error}")]
-    Serve {
+    Listen {
         /// The address.
         at: SocketAddr,
         /// The error.
@@ -67,7 +67,7 @@ pub enum LaunchError {
     },
     /// The remote shell cannot be started.
     #[error("cannot start the remote shell for {host}: {error}")]
-    Rsh {
+    RemoteShell {
         /// The host.
         host: String,
         /// The error.
@@ -75,16 +75,18 @@ pub enum LaunchError {
     },
     /// A program, argument or directory cannot be sent to another host.
     #[error("{0:?} is not UTF-8, so it cannot be sent to another host")]
-    Text(OsString),
+    NotUtf8(OsString),
 }
 
 impl LaunchError {
     /// The exit code that a shell would show.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Start { error, .. } | Self::Rsh { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
-            Self::Start { .. } | Self::Rsh { .. } => 126,
-            Self::Settings(_) | Self::Device(_) | Self::Apart { .. } | Self::Text(_) => 2,
+            Self::Start { error, .. } | Self::RemoteShell { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                127
+            }
+            Self::Start { .. } | Self::RemoteShell { .. } => 126,
+            Self::Settings(_) | Self::Device(_) | Self::MultipleNodes { .. } | Self::NotUtf8(_) => 2,
             _ => 1,
         }
     }

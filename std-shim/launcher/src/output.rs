@@ -17,7 +17,7 @@ use unisono::Rank;
 /// Longest line in bytes. A longer one is split, which bounds the buffer.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
 /// Bytes read from a stream before the others get their turn.
-const READ: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 /// Largest capacity of a pipe in bytes, unless root allowed more.
 const PIPE_MAX: usize = 1 << 20;
 
@@ -25,16 +25,16 @@ const PIPE_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) from: OwnedFd,
-    pub(crate) mark: String,
+    pub(crate) prefix: String,
 }
 
 /// Threads that copy lines to this process's standard output and standard error.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct OutputMerger {
     threads: Vec<(Arc<OwnedFd>, thread::JoinHandle<()>)>,
 }
 
-impl Output {
+impl OutputMerger {
     /// Starts to copy `output` to this process's standard output and `errors` to its standard error. If these block,
     /// the copied processes block on their output, too.
     pub(crate) fn start(output: Vec<Source>, errors: Vec<Source>) -> io::Result<Self> {
@@ -51,7 +51,7 @@ impl Output {
         let threads = threads.into_iter().filter(|(_, sources, ..)| !sources.is_empty());
         let threads = threads.map(|(name, sources, to, turn)| {
             let finish = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-            let mut copying = Copying::new(sources, File::from(to), turn)?;
+            let mut copying = OutputCopier::new(sources, File::from(to), turn)?;
             let finishing = Arc::clone(&finish);
             let thread = thread::Builder::new().name(name.to_owned()).spawn(move || copying.run(&finishing))?;
             Ok((finish, thread))
@@ -72,7 +72,7 @@ impl Output {
 struct Stream {
     /// `None` once it has ended.
     from: Option<File>,
-    lines: Lines,
+    lines: LineSplitter,
 }
 
 /// The destination of the lines; locked if the other thread writes to the same file.
@@ -95,17 +95,17 @@ impl Sink {
 }
 
 #[derive(Debug)]
-struct Copying {
+struct OutputCopier {
     streams: Vec<Stream>,
     sink: Sink,
 }
 
-impl Copying {
+impl OutputCopier {
     fn new(sources: Vec<Source>, to: File, turn: Arc<Mutex<()>>) -> io::Result<Self> {
         let stream = |source: Source| {
             let flags = fcntl_getfl(&source.from)?;
             fcntl_setfl(&source.from, flags | OFlags::NONBLOCK)?;
-            Ok(Stream { from: Some(source.from.into()), lines: Lines::new(source.mark) })
+            Ok(Stream { from: Some(source.from.into()), lines: LineSplitter::new(source.prefix) })
         };
         let streams = sources.into_iter().map(stream).collect::<io::Result<_>>()?;
         Ok(Self { streams, sink: Sink { to, turn } })
@@ -127,7 +127,7 @@ impl Copying {
             }
         }
         // The pipes hold the last output of the ended processes. Other processes that still write are not waited for.
-        for _ in 0..PIPE_MAX / READ {
+        for _ in 0..PIPE_MAX / READ_BYTES {
             if !matches!(self.copy(), Ok(true)) {
                 break;
             }
@@ -142,7 +142,7 @@ impl Copying {
     /// Reads once from every stream. Returns whether anything arrived; an error means that the destination is closed.
     fn copy(&mut self) -> io::Result<bool> {
         let Self { streams, sink } = self;
-        let (mut arrived, mut ready, mut any) = ([0; READ], Vec::new(), false);
+        let (mut arrived, mut ready, mut any) = ([0; READ_BYTES], Vec::new(), false);
         for stream in streams {
             let Some(from) = &mut stream.from else {
                 continue;
@@ -169,14 +169,14 @@ impl Copying {
 
 /// Splits a stream into prefixed lines. Buffers at most one line.
 #[derive(Debug)]
-struct Lines {
-    mark: String,
+struct LineSplitter {
+    prefix: String,
     partial: Vec<u8>,
 }
 
-impl Lines {
-    const fn new(mark: String) -> Self {
-        Self { mark, partial: Vec::new() }
+impl LineSplitter {
+    const fn new(prefix: String) -> Self {
+        Self { prefix, partial: Vec::new() }
     }
 
     fn take(&mut self, arrived: &[u8], to: &mut Vec<u8>) {
@@ -198,7 +198,7 @@ impl Lines {
         if self.partial.is_empty() {
             return;
         }
-        to.extend_from_slice(self.mark.as_bytes());
+        to.extend_from_slice(self.prefix.as_bytes());
         to.append(&mut self.partial);
         if !to.ends_with(b"\n") {
             to.push(b'\n');
@@ -217,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cut(pieces: &[&[u8]]) -> String {
-        let (mut lines, mut to) = (Lines::new("[3] ".to_owned()), Vec::new());
+        let (mut lines, mut to) = (LineSplitter::new("[3] ".to_owned()), Vec::new());
         for piece in pieces {
             lines.take(piece, &mut to);
         }

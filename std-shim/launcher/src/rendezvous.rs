@@ -1,16 +1,16 @@
 //! Addresses of the launcher's rendezvous server: where it listens, and where other hosts may reach it.
 
-use super::{job::LaunchError, layout::Layout};
+use super::{job::LaunchError, placement::JobPlacement};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io;
 use unisono::environment::JobName;
-use unisono_bootstrap::{HostPort, Hosting, Report, Server};
+use unisono_bootstrap::{HostPort, Server, ServerConfig, ServerReport};
 
 /// Starts the server: on all addresses if there are remote agents, otherwise on the loopback.
 pub(super) fn serve(
-    layout: &Layout,
-    hosting: Hosting,
-    report: impl FnMut(Report) + Send + Clone + 'static,
+    layout: &JobPlacement,
+    hosting: ServerConfig,
+    report: impl FnMut(ServerReport) + Send + Clone + 'static,
 ) -> Result<Server, LaunchError> {
     let remote = layout.hosts().iter().any(Option::is_some);
     let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
@@ -20,14 +20,14 @@ pub(super) fn serve(
         let at = SocketAddr::new(*ip, 0);
         match Server::start(at, hosting.clone(), report.clone()) {
             Ok(server) => return Ok(server),
-            Err(error) => refused = LaunchError::Serve { at, error },
+            Err(error) => refused = LaunchError::Listen { at, error },
         }
     }
     Err(refused)
 }
 
 /// The addresses at which the server may be reachable, the most likely first.
-pub(super) fn places(layout: &Layout, port: u16) -> Vec<HostPort> {
+pub(super) fn server_addresses(layout: &JobPlacement, port: u16) -> Vec<HostPort> {
     let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
     let remote = layout.hosts().iter().any(Option::is_some);
     let mut hosts: Vec<IpAddr> = Vec::new();

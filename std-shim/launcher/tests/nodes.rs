@@ -17,7 +17,7 @@ use std::{
 };
 
 use program::{expect, run};
-use unisono::{Node, Rank, Standing, Tag, World};
+use unisono::{Node, NodeRankState, Rank, Tag, World};
 use unisono_shmem::host::wait_strategy::PollScope;
 use unisono_shmem::segment::{Site, Word};
 
@@ -357,7 +357,7 @@ fn die(world: &World, node: &Node) {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).expect("own process");
     }
     until("the system knows", || !node.is_alive(1));
-    assert_eq!(node.standing(1), Standing::Dead);
+    assert_eq!(node.rank_state(1), NodeRankState::Dead);
     assert!(node.is_alive(2 - node.local()), "the other survivor");
     println!("{}: 1 is dead", world.rank());
 }
@@ -372,11 +372,11 @@ fn await_death(world: &World, node: &Node) {
     }
     let deadline = Instant::now() + BOUND;
     let wait = |value: u32| {
-        let mut rest = node.rest();
+        let mut rest = node.wait_strategy();
         while word.acquire(Site::Plain) != value {
             if rest.wait(Some((word, value - 1))) == PollScope::Everything {
-                match node.standing(1) {
-                    Standing::Alive => assert!(Instant::now() < deadline, "the failure is not detected"),
+                match node.rank_state(1) {
+                    NodeRankState::Alive => assert!(Instant::now() < deadline, "the failure is not detected"),
                     standing => return Some(standing),
                 }
             }

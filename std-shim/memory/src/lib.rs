@@ -2,5 +2,5 @@
 
 extern crate alloc;
 
-pub mod records;
-pub mod region;
+pub mod endpoint_storage;
+pub mod memory_regions;

@@ -20,12 +20,12 @@ macro_rules! words {
         }
 
         impl FromStr for $name {
-            type Err = WordError;
+            type Err = ChoiceError;
 
-            fn from_str(text: &str) -> Result<Self, WordError> {
+            fn from_str(text: &str) -> Result<Self, ChoiceError> {
                 match text {
                     $($word => Ok(Self::$variant),)*
-                    _ => Err(WordError { words: &[$($word,)*] }),
+                    _ => Err(ChoiceError { words: &[$($word,)*] }),
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Switch {
 
 /// A node's shared-memory segment as the launcher passes it: `17`, `17@4242`, or `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum GivenSegment {
+pub enum InheritedSegment {
     /// A file descriptor that this process has inherited.
     Descriptor {
         /// Its number.
@@ -128,16 +128,16 @@ pub enum GivenSegment {
     Nothing,
 }
 
-impl FromStr for GivenSegment {
-    type Err = GivenSegmentError;
+impl FromStr for InheritedSegment {
+    type Err = InheritedSegmentError;
 
-    fn from_str(text: &str) -> Result<Self, GivenSegmentError> {
+    fn from_str(text: &str) -> Result<Self, InheritedSegmentError> {
         if text == "none" {
             return Ok(Self::Nothing);
         }
         let number = |text: &str| {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse().ok().filter(|_| plain).ok_or(GivenSegmentError)
+            text.parse().ok().filter(|_| plain).ok_or(InheritedSegmentError)
         };
         let (of, holder) = match text.split_once('@') {
             Some((of, holder)) => (of, Some(number(holder)?)),
@@ -147,7 +147,7 @@ impl FromStr for GivenSegment {
     }
 }
 
-impl fmt::Display for GivenSegment {
+impl fmt::Display for InheritedSegment {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Descriptor { number, holder: Some(holder) } => write!(to, "{number}@{holder}"),
@@ -160,12 +160,12 @@ impl fmt::Display for GivenSegment {
 /// The text does not name a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected a descriptor and its process, such as 17@4242, or none")]
-pub struct GivenSegmentError;
+pub struct InheritedSegmentError;
 
 /// The text is not a value of the option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected one of {}", words.join(", "))]
-pub struct WordError {
+pub struct ChoiceError {
     words: &'static [&'static str],
 }
 
@@ -231,13 +231,14 @@ mod tests {
 
     #[test]
     fn segments_are_given_by_descriptor_or_not_at_all() {
-        let given = |holder| GivenSegment::Descriptor { number: 17, holder };
-        for (text, given) in [("17@4242", given(Some(4242))), ("17", given(None)), ("none", GivenSegment::Nothing)] {
+        let given = |holder| InheritedSegment::Descriptor { number: 17, holder };
+        for (text, given) in [("17@4242", given(Some(4242))), ("17", given(None)), ("none", InheritedSegment::Nothing)]
+        {
             assert_eq!(text.parse(), Ok(given));
             assert_eq!(given.to_string(), text);
         }
         for text in ["", "@", "17@", "@1", "-1@1", "1@+1", "None", "4294967296@1", "0x3@1", "1@2@3"] {
-            assert_eq!(text.parse::<GivenSegment>(), Err(GivenSegmentError), "{text}");
+            assert_eq!(text.parse::<InheritedSegment>(), Err(InheritedSegmentError), "{text}");
         }
     }
 

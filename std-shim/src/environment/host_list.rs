@@ -38,7 +38,7 @@ impl FromStr for HostList {
                 return Err(HostListError::Name);
             }
             if hosts.iter().any(|(known, _)| known == name) {
-                return Err(HostListError::Twice);
+                return Err(HostListError::Duplicate);
             }
             total = total.checked_add(slots).filter(|total| *total <= SIZE_MAX).ok_or(HostListError::Slots)?;
             hosts.push((name.to_owned(), slots));
@@ -58,7 +58,7 @@ pub enum HostListError {
     Slots,
     /// A host stands there twice.
     #[error("a host is named twice")]
-    Twice,
+    Duplicate,
 }
 
 impl fmt::Display for HostList {
@@ -95,6 +95,6 @@ mod tests {
         for text in ["a:0", "a:-1", "a:x", "a:16777217", "a:16777216,b:1"] {
             assert_eq!(text.parse::<HostList>(), Err(HostListError::Slots), "{text}");
         }
-        assert_eq!("a:1,a:2".parse::<HostList>(), Err(HostListError::Twice));
+        assert_eq!("a:1,a:2".parse::<HostList>(), Err(HostListError::Duplicate));
     }
 }

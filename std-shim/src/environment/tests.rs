@@ -9,7 +9,7 @@ fn refused(variables: &[(&str, &str)]) -> String {
     read(variables).expect_err("must be refused").to_string()
 }
 
-const SEATED: [(&str, &str); 4] = [
+const PLACED: [(&str, &str); 4] = [
     ("UNISONO_RANK", "1"),
     ("UNISONO_SIZE", "2"),
     ("UNISONO_BOOTSTRAP", "node:4711"),
@@ -19,9 +19,9 @@ const SEATED: [(&str, &str); 4] = [
 #[test]
 fn an_empty_environment_is_a_job_of_its_own() {
     let settings = read(&[("PATH", "/bin"), ("UNISON_RANK", "not ours")]).expect("nothing is set");
-    assert_eq!(settings.seat, None);
-    assert_eq!(settings.transport, Transport::default());
-    assert_eq!(settings.assembly(), Duration::from_secs(60));
+    assert_eq!(settings.position, None);
+    assert_eq!(settings.transport, TransportSettings::default());
+    assert_eq!(settings.join_timeout(), Duration::from_secs(60));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn faults_are_for_datagrams() {
             assert!(read(&[("UNISONO_DEVICE", device), setting]).is_ok(), "{setting:?}");
         }
     }
-    let shares = |variables: &[_], ranks, size| read(variables).expect("good").transport.shares(ranks, size);
+    let shares = |variables: &[_], ranks, size| read(variables).expect("good").transport.shares_memory(ranks, size);
     let loss = [("UNISONO_LOSS", "5%")];
     assert!(shares(&[], 2, 2) && !shares(&[], 1, 2) && !shares(&loss, 2, 2) && shares(&loss, 2, 3));
     assert!(shares(&[("UNISONO_DEVICE", "shm")], 1, 1) && !shares(&[("UNISONO_DEVICE", "udp")], 2, 3));
@@ -82,10 +82,10 @@ fn faults_are_for_datagrams() {
 
 #[test]
 fn a_seat_needs_its_neighbours() {
-    assert_eq!(read(&SEATED).expect("complete").seat, Seat::new(Rank(1), 2));
-    assert_eq!(refused(&SEATED[..1]), "UNISONO_RANK needs UNISONO_SIZE, which is not set");
-    assert_eq!(refused(&SEATED[..2]), "UNISONO_SIZE needs UNISONO_BOOTSTRAP, which is not set");
-    assert_eq!(refused(&SEATED[..3]), "UNISONO_BOOTSTRAP needs UNISONO_SECRET, which is not set");
+    assert_eq!(read(&PLACED).expect("complete").position, JobPosition::new(Rank(1), 2));
+    assert_eq!(refused(&PLACED[..1]), "UNISONO_RANK needs UNISONO_SIZE, which is not set");
+    assert_eq!(refused(&PLACED[..2]), "UNISONO_SIZE needs UNISONO_BOOTSTRAP, which is not set");
+    assert_eq!(refused(&PLACED[..3]), "UNISONO_BOOTSTRAP needs UNISONO_SECRET, which is not set");
     let ranks = [("UNISONO_RANK", "2"), ("UNISONO_SIZE", "2")];
     assert_eq!(refused(&ranks), "UNISONO_RANK=2: expected a rank below UNISONO_SIZE=2");
     assert!(refused(&[("UNISONO_RANK", "0"), ("UNISONO_SIZE", "0")]).starts_with("UNISONO_SIZE=0: "));
@@ -96,9 +96,9 @@ fn a_seat_needs_its_neighbours() {
 fn a_secret_is_never_shown() {
     let text = refused(&[("UNISONO_SECRET", "tooshort")]);
     assert_eq!(text, "UNISONO_SECRET: a secret must have 16 to 1024 bytes");
-    let settings = read(&SEATED).expect("complete");
+    let settings = read(&PLACED).expect("complete");
     assert!(!format!("{settings:?}").contains("0123456789abcdef"));
-    let both = [SEATED[3], ("UNISONO_SECRET_FILE", "/tmp/none")];
+    let both = [PLACED[3], ("UNISONO_SECRET_FILE", "/tmp/none")];
     assert_eq!(refused(&both), "UNISONO_SECRET and UNISONO_SECRET_FILE cannot both be set");
     assert!(refused(&[("UNISONO_SECRET_FILE", "/nonexistent/key")]).starts_with("UNISONO_SECRET_FILE: "));
 }
@@ -114,7 +114,7 @@ fn hosts_are_not_divided_into_nodes() {
 fn every_setting_survives_the_way_to_another_process() {
     let table = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
-    let mut given = SEATED.to_vec();
+    let mut given = PLACED.to_vec();
     given.extend([
         ("UNISONO_SHARING", "3"),
         ("UNISONO_TUNING", table.path().to_str().expect("a path")),
@@ -162,21 +162,24 @@ fn every_setting_survives_the_way_to_another_process() {
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
     // Not printed: the log filter and the secret's file, which only this process reads, and nodes, since hosts are set.
-    assert_eq!(variables.len() + 3, Reading::NAMES.len(), "a setting is missing here or in `variables`");
+    assert_eq!(variables.len() + 3, SettingsReader::NAMES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
     );
     let again = again.expect("what is printed parses");
     assert_eq!(again.variables(), variables);
-    assert_eq!((again.transport, again.seat, again.locality), (settings.transport, settings.seat, settings.locality));
-    assert_eq!((again.launching, again.bootstrap), (settings.launching, settings.bootstrap));
+    assert_eq!(
+        (again.transport, again.position, again.locality),
+        (settings.transport, settings.position, settings.locality)
+    );
+    assert_eq!((again.launcher, again.bootstrap), (settings.launcher, settings.bootstrap));
     assert_eq!(again.tuning, settings.tuning);
 }
 
 proptest! {
     #[test]
-    fn no_text_panics(index in 0..Reading::NAMES.len(), value in ".{0,40}") {
-        let name = format!("{PREFIX}{}", Reading::NAMES[index]);
+    fn no_text_panics(index in 0..SettingsReader::NAMES.len(), value in ".{0,40}") {
+        let name = format!("{PREFIX}{}", SettingsReader::NAMES[index]);
         // A file of that name hardly exists; reading it must not panic either.
         let _ = read(&[(&name, &value)]);
     }

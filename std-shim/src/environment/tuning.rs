@@ -8,14 +8,14 @@ use core::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-pub use table::{Line, LineError, Span, Table, TableError, lines_of};
+pub use table::{NumberRange, TuningLine, TuningLineError, TuningTable, TuningTableError, lines_from_fastest};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
     Algorithm, Choice, Constraints, LinkModel, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
 };
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
-pub const VERBS: [(CollectiveKind, &str, &str); 11] = [
+pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
     (CollectiveKind::Barrier, "barrier", "BARRIER"),
     (CollectiveKind::Broadcast, "broadcast", "BROADCAST"),
     (CollectiveKind::Reduce, "reduce", "REDUCE"),
@@ -38,10 +38,10 @@ pub const SEGMENTS_MAX: u32 = 4096;
 /// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
 /// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
 /// one host, which depends on the scheduler, and that between hosts.
-pub const UDP: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+pub const UDP_COST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
 
 /// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
-pub const RINGS: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+pub const RINGS_COST: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,10 +66,10 @@ impl Carrier {
 
     /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
     /// overhead.
-    pub const fn link(self, sharing: u16) -> LinkModel {
+    pub const fn cost(self, sharing: u16) -> LinkModel {
         let link = match self {
-            Self::Udp => UDP,
-            Self::Rings => RINGS,
+            Self::Udp => UDP_COST,
+            Self::Rings => RINGS_COST,
         };
         if sharing < 2 { link } else { LinkModel { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
     }
@@ -78,8 +78,8 @@ impl Carrier {
 /// The user's choice of the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Override {
-    verb: CollectiveKind,
-    given: Constraints,
+    kind: CollectiveKind,
+    constraints: Constraints,
 }
 
 impl Override {
@@ -107,13 +107,13 @@ impl Override {
         }
         let narrow = |number: Option<u32>| number.and_then(|number| u8::try_from(number).ok());
         let given = Constraints { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
-        Ok(Self { verb, given })
+        Ok(Self { kind: verb, constraints: given })
     }
 }
 
 impl fmt::Display for Override {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Constraints { algorithm, ports, radix, segments } = self.given;
+        let Constraints { algorithm, ports, radix, segments } = self.constraints;
         to.write_str(algorithm.name())?;
         let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
         let said = options.into_iter().filter_map(|(name, number)| Some((name, number?)));
@@ -149,7 +149,7 @@ pub enum OverrideError {
     },
     /// An option is given twice.
     #[error("{name}= is given twice")]
-    Twice {
+    Duplicate {
         /// The option.
         name: &'static str,
     },
@@ -164,13 +164,13 @@ fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most
     let number = number.ok_or(OverrideError::Range { name, least, most })?;
     match to.replace(number) {
         None => Ok(()),
-        Some(_) => Err(OverrideError::Twice { name }),
+        Some(_) => Err(OverrideError::Duplicate { name }),
     }
 }
 
 /// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Reason {
+pub enum SelectedBy {
     /// The cost model.
     Model,
     /// The built-in table of measurements.
@@ -187,17 +187,17 @@ pub struct Decision {
     /// The algorithm and its parameters.
     pub choice: Choice,
     /// What selected it.
-    pub reason: Reason,
+    pub selected_by: SelectedBy,
     /// Why the user's override is not used, if there is one.
-    pub refused: Option<Unsupported>,
+    pub override_error: Option<Unsupported>,
 }
 
 /// The user's settings for collectives. They must be equal on all ranks of a job.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tuning {
-    overrides: [Option<Override>; VERBS.len()],
+    overrides: [Option<Override>; COLLECTIVES.len()],
     /// The user's table, and the file that it was read from.
-    table: Option<(Arc<Table>, Arc<str>)>,
+    table: Option<(Arc<TuningTable>, Arc<str>)>,
     /// Ranks per processor in the model.
     sharing: Option<u16>,
 }
@@ -205,7 +205,7 @@ pub struct Tuning {
 impl Tuning {
     /// Sets an override for its collective.
     pub fn set(&mut self, wanted: Override) {
-        if let Some(place) = self.overrides.get_mut(wanted.verb as usize) {
+        if let Some(place) = self.overrides.get_mut(wanted.kind as usize) {
             *place = Some(wanted);
         }
     }
@@ -219,11 +219,11 @@ impl Tuning {
     ///
     /// # Errors
     /// [`TableError`].
-    pub fn open(&mut self, path: &str) -> Result<(), TableError> {
+    pub fn load_table(&mut self, path: &str) -> Result<(), TuningTableError> {
         // Ranks may run in another directory.
         let whole = std::path::absolute(path).ok();
         let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
-        self.table = Some((Arc::new(Table::open(Path::new(path))?), path.into()));
+        self.table = Some((Arc::new(TuningTable::load(Path::new(path))?), path.into()));
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Tuning {
     }
 
     /// As [`sharing`](Self::sharing), but `None` if unknown.
-    pub const fn said_sharing(&self) -> Option<u16> {
+    pub const fn explicit_sharing(&self) -> Option<u16> {
         self.sharing
     }
 
@@ -243,12 +243,12 @@ impl Tuning {
     }
 
     /// Clears the number of ranks that share a processor, as it was of another job.
-    pub const fn forget_sharing(&mut self) {
+    pub const fn clear_sharing(&mut self) {
         self.sharing = None;
     }
 
     /// Sets the number of ranks that share a processor, unless it is set, for a job whose ranks are all on this host.
-    pub fn share(&mut self, ranks: u32, processors: usize) {
+    pub fn set_default_sharing(&mut self, ranks: u32, processors: usize) {
         let sharing = (ranks as usize).div_ceil(processors.max(1));
         self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
     }
@@ -256,7 +256,7 @@ impl Tuning {
     /// A digest, equal on ranks that select the same algorithms.
     pub fn digest(&self) -> u64 {
         let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
-        let said = VERBS.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
+        let said = COLLECTIVES.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
         let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
     }
@@ -275,42 +275,46 @@ impl Tuning {
     /// # Errors
     /// As [`choose`](Self::choose).
     pub fn decide(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Decision, Unsupported> {
-        let link = carrier.link(self.sharing());
-        let given = |wanted: Override| choose_with(plan, varying, &link, &wanted.given);
+        let link = carrier.cost(self.sharing());
+        let given = |wanted: Override| choose_with(plan, varying, &link, &wanted.constraints);
         let wanted = self.get(plan.collective).map(given);
         let refused = wanted.and_then(Result::err);
-        let found = |table: &Table, reason| {
+        let found = |table: &TuningTable, reason| {
             let wanted = table.find(carrier, self.sharing(), plan)?;
             Some((given(wanted).ok()?, reason))
         };
-        let measured = || self.table.as_ref().and_then(|(table, _)| found(table, Reason::Table));
+        let measured = || self.table.as_ref().and_then(|(table, _)| found(table, SelectedBy::Table));
         let (choice, reason) = match wanted {
-            Some(Ok(choice)) => (choice, Reason::Override),
+            Some(Ok(choice)) => (choice, SelectedBy::Override),
             _ => { measured() }
-                .or_else(|| found(built_in(), Reason::BuiltIn))
-                .unwrap_or_else(|| (choose(plan, varying, &link), Reason::Model)),
+                .or_else(|| found(built_in(), SelectedBy::BuiltIn))
+                .unwrap_or_else(|| (choose(plan, varying, &link), SelectedBy::Model)),
         };
-        Schedule::new(choice.spec(plan, varying)).map(|_| Decision { choice, reason, refused })
+        Schedule::new(choice.spec(plan, varying)).map(|_| Decision {
+            choice,
+            selected_by: reason,
+            override_error: refused,
+        })
     }
 
     /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
-        let said = VERBS.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
+        let said = COLLECTIVES.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
         said.chain(table).chain(sharing)
     }
 }
 
 /// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.
-fn built_in() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| Table::read(BUILT_IN).unwrap_or_default())
+fn built_in() -> &'static TuningTable {
+    static TABLE: OnceLock<TuningTable> = OnceLock::new();
+    TABLE.get_or_init(|| TuningTable::parse(BUILT_IN).unwrap_or_default())
 }
 
 /// The collective that a variable tunes.
-pub(super) fn verb_of(variable: &str) -> Option<CollectiveKind> {
-    VERBS.iter().find(|(_, _, name)| *name == variable).map(|(verb, ..)| *verb)
+pub(super) fn collective_of(variable: &str) -> Option<CollectiveKind> {
+    COLLECTIVES.iter().find(|(_, _, name)| *name == variable).map(|(verb, ..)| *verb)
 }
 
 #[cfg(test)]
@@ -346,8 +350,8 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_and_algorithm_is_printed_as_it_is_read() {
-        for (verb, ..) in VERBS {
+    fn every_collective_and_algorithm_is_printed_as_it_is_parsed() {
+        for (verb, ..) in COLLECTIVES {
             for algorithm in algorithms(verb) {
                 for options in ["", ":k=2", ":segments=4096", ":k=16,segments=3"] {
                     let text = format!("{}{options}", algorithm.name());
@@ -356,13 +360,13 @@ mod tests {
             }
         }
         assert_eq!(
-            VERBS.map(|(verb, ..)| tuned(verb, algorithms(verb)[0].name()).get(verb).map(|wanted| wanted.verb)),
-            { VERBS.map(|(verb, ..)| Some(verb)) }
+            COLLECTIVES.map(|(verb, ..)| tuned(verb, algorithms(verb)[0].name()).get(verb).map(|wanted| wanted.kind)),
+            { COLLECTIVES.map(|(verb, ..)| Some(verb)) }
         );
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn invalid_overrides_are_refused_with_the_valid_ones() {
         let barrier = "expected one of dissemination, knomial, doubling, standard-exchange";
         assert_eq!(refused(CollectiveKind::Barrier, "bruck"), barrier);
         assert_eq!(refused(CollectiveKind::Barrier, ""), barrier);
@@ -389,77 +393,82 @@ mod tests {
         let decision = tuning.decide(&plan(CollectiveKind::Allgather, 20), false, Carrier::Udp).expect("a choice");
         let Choice { algorithm, ports, segments, .. } = decision.choice;
         assert_eq!((algorithm, ports, segments), (Algorithm::Bruck, 2, 3));
-        assert_eq!((decision.reason, decision.refused), (Reason::Override, None));
+        assert_eq!((decision.selected_by, decision.override_error), (SelectedBy::Override, None));
         let other = tuning.decide(&plan(CollectiveKind::Alltoall, 20), false, Carrier::Rings).expect("a choice");
-        let choice = choose(&plan(CollectiveKind::Alltoall, 20), false, &RINGS);
-        assert_eq!(other, Decision { choice, reason: Reason::Model, refused: None });
+        let choice = choose(&plan(CollectiveKind::Alltoall, 20), false, &RINGS_COST);
+        assert_eq!(other, Decision { choice, selected_by: SelectedBy::Model, override_error: None });
         let ring = tuned(CollectiveKind::Reduce, "ring");
         let ordered = CollectiveSpec { order: Order::Rank, ..plan(CollectiveKind::Reduce, 20) };
         let decision = ring.decide(&ordered, false, Carrier::Udp).expect("a choice");
-        let choice = choose(&ordered, false, &UDP);
-        assert_eq!(decision, Decision { choice, reason: Reason::Model, refused: Some(Unsupported::Order) });
+        let choice = choose(&ordered, false, &UDP_COST);
+        assert_eq!(
+            decision,
+            Decision { choice, selected_by: SelectedBy::Model, override_error: Some(Unsupported::Order) }
+        );
         let stranger = CollectiveSpec { rank: Rank(20), ..ordered };
         assert_eq!(ring.choose(&stranger, false, Carrier::Udp), Err(Unsupported::Rank));
     }
 
     #[test]
-    fn a_table_decides_where_nothing_is_said() {
+    fn a_table_selects_without_override() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let text = "unisono tuning 1\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\n";
         std::fs::write(file.path(), text).expect("written");
         let path = file.path().to_str().expect("a path");
         let mut tuning = tuned(CollectiveKind::Reduce, "knomial:radix=3");
-        tuning.open(path).expect("a table");
+        tuning.load_table(path).expect("a table");
         let said = |tuning: &Tuning, plan: &CollectiveSpec, carrier| {
             let decision = tuning.decide(plan, false, carrier).expect("a choice");
-            (decision.choice.algorithm, decision.reason)
+            (decision.choice.algorithm, decision.selected_by)
         };
         let reduce = plan(CollectiveKind::Reduce, 20);
-        assert_eq!(said(&tuning, &reduce, Carrier::Udp), (Algorithm::Knomial, Reason::Override));
+        assert_eq!(said(&tuning, &reduce, Carrier::Udp), (Algorithm::Knomial, SelectedBy::Override));
         let measured = Tuning { overrides: Default::default(), ..tuning.clone() };
-        assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, Reason::Table));
+        assert_eq!(said(&measured, &reduce, Carrier::Udp), (Algorithm::Ring, SelectedBy::Table));
         assert_eq!(
             said(&measured, &CollectiveSpec { bytes: 999, ..reduce }, Carrier::Udp),
-            (Algorithm::Halving, Reason::Table)
+            (Algorithm::Halving, SelectedBy::Table)
         );
         // A ring needs a commutative operation, and the table has no line for rings.
         let ordered = CollectiveSpec { order: Order::Rank, ..reduce };
-        assert_eq!(said(&measured, &ordered, Carrier::Udp).1, Reason::Model);
-        assert_eq!(said(&measured, &reduce, Carrier::Rings).1, Reason::Model);
+        assert_eq!(said(&measured, &ordered, Carrier::Udp).1, SelectedBy::Model);
+        assert_eq!(said(&measured, &reduce, Carrier::Rings).1, SelectedBy::Model);
         let variables: Vec<_> = tuning.variables().collect();
         assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);
     }
 
     #[test]
-    fn what_is_built_in_decides_before_the_model() {
-        assert!(Table::read(BUILT_IN).is_ok_and(|table| table != Table::default() && table == *built_in()));
+    fn the_built_in_table_precedes_the_model() {
+        assert!(
+            TuningTable::parse(BUILT_IN).is_ok_and(|table| table != TuningTable::default() && table == *built_in())
+        );
         let mut oversubscribed = Tuning::default();
-        oversubscribed.share(4, 2);
+        oversubscribed.set_default_sharing(4, 2);
         let said = |tuning: &Tuning, plan: &CollectiveSpec, carrier| {
             let decision = tuning.decide(plan, false, carrier).expect("a choice");
-            (decision.choice.algorithm, decision.reason)
+            (decision.choice.algorithm, decision.selected_by)
         };
         let long = CollectiveSpec { bytes: 1 << 16, ..plan(CollectiveKind::Allreduce, 4) };
-        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Ring, Reason::BuiltIn));
+        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Ring, SelectedBy::BuiltIn));
         // The table has no line for rings, for a processor per rank, or for rank order.
-        assert_eq!(said(&oversubscribed, &long, Carrier::Rings).1, Reason::Model);
-        assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, Reason::Model);
+        assert_eq!(said(&oversubscribed, &long, Carrier::Rings).1, SelectedBy::Model);
+        assert_eq!(said(&Tuning::default(), &long, Carrier::Udp).1, SelectedBy::Model);
         assert_eq!(
             said(&oversubscribed, &CollectiveSpec { order: Order::Rank, ..long }, Carrier::Udp).1,
-            Reason::Model
+            SelectedBy::Model
         );
         oversubscribed.set(Override::new(CollectiveKind::Allreduce, "halving").expect("good"));
-        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Halving, Reason::Override));
+        assert_eq!(said(&oversubscribed, &long, Carrier::Udp), (Algorithm::Halving, SelectedBy::Override));
     }
 
     #[test]
-    fn whoever_chooses_otherwise_has_another_digest() {
+    fn other_selections_have_another_digest() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut digests = Vec::new();
         for text in ["unisono tuning 1\nudp reduce 4 0- ring\n", "unisono tuning 1\nudp reduce 4 0- halving\n"] {
             std::fs::write(file.path(), text).expect("written");
             let mut tuning = Tuning::default();
-            tuning.open(file.path().to_str().expect("a path")).expect("a table");
+            tuning.load_table(file.path().to_str().expect("a path")).expect("a table");
             let mut again = tuning.clone();
             assert_eq!(again.digest(), tuning.digest());
             again.set(Override::new(CollectiveKind::Scan, "ring").expect("good"));
@@ -467,7 +476,7 @@ mod tests {
         }
         digests.extend([Tuning::default().digest(), tuned(CollectiveKind::Scan, "ring").digest()]);
         let mut oversubscribed = Tuning::default();
-        oversubscribed.share(5, 2);
+        oversubscribed.set_default_sharing(5, 2);
         assert_eq!(oversubscribed.sharing(), 3);
         digests.push(oversubscribed.digest());
         digests
@@ -481,12 +490,12 @@ mod tests {
     proptest! {
         /// For any override, the selected algorithm has a schedule, the same on every rank.
         #[test]
-        fn what_is_chosen_has_a_schedule(
-            verb in 0..VERBS.len(), algorithm in 0_usize..5, k in 1_u32..=16, segments in 1..=SEGMENTS_MAX,
+        fn selected_algorithms_have_a_schedule(
+            verb in 0..COLLECTIVES.len(), algorithm in 0_usize..5, k in 1_u32..=16, segments in 1..=SEGMENTS_MAX,
             size in 1_u32..100, rank in 0_u32..100, root in 0_u32..100, bytes in 0_usize..1 << 24,
             ordered: bool, varying: bool,
         ) {
-            let verb = VERBS[verb].0;
+            let verb = COLLECTIVES[verb].0;
             let algorithm = algorithms(verb)[algorithm % algorithms(verb).len()];
             let tuning = tuned(verb, &format!("{}:k={k},segments={segments}", algorithm.name()));
             let order = if ordered { Order::Rank } else { Order::Any };
@@ -498,9 +507,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(verb in 0..VERBS.len(), text in "[a-z-]{0,17}(:[a-z=,0-9]{0,20})?") {
-            if let Ok(wanted) = Override::new(VERBS[verb].0, &text) {
-                prop_assert_eq!(Override::new(VERBS[verb].0, &wanted.to_string()), Ok(wanted));
+        fn no_text_panics(verb in 0..COLLECTIVES.len(), text in "[a-z-]{0,17}(:[a-z=,0-9]{0,20})?") {
+            if let Ok(wanted) = Override::new(COLLECTIVES[verb].0, &text) {
+                prop_assert_eq!(Override::new(COLLECTIVES[verb].0, &wanted.to_string()), Ok(wanted));
             }
         }
     }

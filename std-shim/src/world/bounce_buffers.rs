@@ -3,7 +3,7 @@
 use unisono_core::span::{Region, Span};
 
 use super::collective::progress_table::EAGER_MAX;
-use unisono_memory::region::Regions;
+use unisono_memory::memory_regions::Regions;
 
 /// A bounce buffer in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,8 @@ use unisono_verbs::ud;
 
 use super::WorldError;
 use crate::environment::{DeviceChoice, Settings};
-use unisono_memory::region::{Address, Regions};
-use unisono_udp::{Options, Path, Tally, Udp};
+use unisono_memory::memory_regions::{Address, Regions};
+use unisono_udp::{Options, Path, Udp, UdpCounters};
 
 /// Datagrams that are worth one doorbell.
 #[cfg(feature = "verbs")]
@@ -54,7 +54,7 @@ impl DatagramTransport {
     /// Opens the device that the settings select.
     pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, WorldError> {
         let transport = &settings.transport;
-        let size = settings.seat.map_or(1, |rank_slot| rank_slot.size);
+        let size = settings.position.map_or(1, |rank_slot| rank_slot.size);
         #[cfg(feature = "verbs")]
         if transport.device == DeviceChoice::Verbs {
             return adapter(settings, size);
@@ -116,7 +116,7 @@ impl DatagramTransport {
     /// Number of datagrams of `bytes` bytes that are best transmitted together: at most `most`.
     pub(super) fn batch_size(&self, bytes: usize, most: usize) -> usize {
         match self {
-            Self::Udp(device) => device.batch_of(bytes, most),
+            Self::Udp(device) => device.best_batch(bytes, most),
             #[cfg(feature = "verbs")]
             Self::Verbs(_) => most.clamp(1, DOORBELL_BATCH),
         }
@@ -165,9 +165,9 @@ impl DatagramTransport {
     }
 
     /// The counters of UDP; zeros for other devices.
-    pub(super) fn udp_counters(&self) -> Arc<Tally> {
+    pub(super) fn udp_counters(&self) -> Arc<UdpCounters> {
         match self {
-            Self::Udp(device) => device.tally(),
+            Self::Udp(device) => device.counters(),
             #[cfg(feature = "verbs")]
             Self::Verbs(_) => Arc::default(),
         }
@@ -177,7 +177,7 @@ impl DatagramTransport {
 /// Waits for the arrivals of one queue.
 #[derive(Clone, Debug)]
 pub(super) enum TransportWaiter {
-    Udp(unisono_udp::Bell),
+    Udp(unisono_udp::ArrivalWaiter),
     #[cfg(feature = "verbs")]
     Verbs(ud::ArrivalWaiter),
 }
@@ -190,7 +190,7 @@ impl TransportWaiter {
 
     /// Ends the current wait, or the next one.
     pub(super) fn wake(&self) {
-        each!(TransportWaiter, self, bell => bell.wake())
+        each!(TransportWaiter, self, bell => bell.notify())
     }
 }
 
@@ -222,7 +222,7 @@ impl Token for TransportToken<'_> {
 
 /// A received datagram of either device.
 pub(super) enum TransportDatagram<'a> {
-    Udp(unisono_udp::Datagram<'a>),
+    Udp(unisono_udp::ReceivedDatagram<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::Datagram<'a>),
 }

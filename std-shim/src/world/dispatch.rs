@@ -14,7 +14,7 @@ use unisono_core::message::point_to_point::{KINDS, MessageHeader};
 use super::collective::progress_table::CollectiveTable;
 use super::matching_store::{Deferred, MatchingStore, PayloadAction};
 use super::request::Requests;
-use unisono_memory::region::Regions;
+use unisono_memory::memory_regions::Regions;
 
 /// The handler of the endpoint's messages, with the parts of the process that they concern.
 pub(super) struct Dispatcher<'a> {

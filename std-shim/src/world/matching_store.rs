@@ -20,8 +20,8 @@ use unisono_shmem::am_header::{self, SHORT_BYTES};
 use super::request::{Failure, Requests, Status, Tag, transfer_of_id};
 use super::send_request::SendOps;
 use unisono_bootstrap::Rank;
-use unisono_memory::records::{ProcessMessages, buckets};
-use unisono_memory::region::{Extent, Regions};
+use unisono_memory::endpoint_storage::{ProcessMessages, buckets};
+use unisono_memory::memory_regions::{RegionRange, Regions};
 
 /// Bytes of a slot of the pool for unexpected payloads.
 const SLOT_BYTES: usize = 1 << 14;
@@ -36,7 +36,7 @@ const INITIAL_RECORDS: usize = 256;
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct ReceiveRecord {
-    pub(super) into: Extent,
+    pub(super) into: RegionRange,
     pub(super) state: ReceiveState,
     /// `None`: any source.
     pub(super) source: Option<PeerId>,
@@ -64,7 +64,7 @@ impl ReceiveState {
 }
 
 impl ReceiveRecord {
-    const fn new(into: Extent, state: ReceiveState) -> Self {
+    const fn new(into: RegionRange, state: ReceiveState) -> Self {
         Self { into, state, source: None, context: Context(0), parts: 0, is_fully_granted: false }
     }
 
@@ -91,7 +91,7 @@ pub(super) enum Deferred {
     /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
     /// Copy the message that a rank of this node announced.
-    Fetch { from: PeerId, place: am_header::MessageLocation, into: Extent, fetched: usize, ends: FetchTarget },
+    Fetch { from: PeerId, place: am_header::MessageLocation, into: RegionRange, fetched: usize, ends: FetchTarget },
     /// Transmit a message for which the peer granted memory.
     Place { to: PeerId, parcel: u32, placement: PlacementId, key: RemoteKey, more: bool },
     /// The peer has taken a message of this rank, or could not.
@@ -250,7 +250,7 @@ impl MatchingStore {
 
     /// As [`take`](Self::take), returning only its buffer.
     #[inline(always)]
-    fn remove_range(&mut self, request: u32) -> Option<Extent> {
+    fn remove_range(&mut self, request: u32) -> Option<RegionRange> {
         let place = self.receives.get_mut(request as usize)?;
         let ReceiveRecord { into, source, .. } = *place.as_ref()?;
         *place = None;
@@ -296,7 +296,7 @@ impl MatchingStore {
     pub(super) fn receive(
         &mut self,
         what: ReceiveTarget,
-        into: Extent,
+        into: RegionRange,
         request: u32,
         requests: &mut Requests,
         regions: &Regions,
@@ -325,7 +325,7 @@ impl MatchingStore {
     fn accept_matched(
         &mut self,
         matched: &Matched,
-        into: Extent,
+        into: RegionRange,
         request: u32,
         requests: &mut Requests,
         regions: &Regions,
@@ -333,7 +333,7 @@ impl MatchingStore {
         match *matched {
             Matched::Unexpected { message, place, status } => {
                 let from = self.unexpected_payload(place, status.bytes as u32);
-                if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.part(0, into.bytes))) {
+                if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.span(0, into.bytes))) {
                     let bytes = from.bytes().min(to.bytes());
                     // SAFETY: both regions live; the source is memory of this table that nobody else names, the target is lent
                     // to this request: they do not overlap.
@@ -355,7 +355,7 @@ impl MatchingStore {
 
     /// Posts a receive that matches no message yet. Returns false if there are no more records.
     #[inline(always)]
-    fn post_receive(&mut self, pattern: Pattern, into: Extent, request: u32) -> bool {
+    fn post_receive(&mut self, pattern: Pattern, into: RegionRange, request: u32) -> bool {
         let id = loop {
             match self.machine.post(pattern, into.bytes as u64, request) {
                 Ok(id) => break id,
@@ -389,7 +389,7 @@ impl MatchingStore {
         } else {
             requests.finish(user, Err(Failure::Truncated { bytes: u64::from(payload) }));
         }
-        Some(into.part(0, bytes))
+        Some(into.span(0, bytes))
     }
 
     /// Handles a header. The message has `bytes` bytes, header and payload, of which `head` are the first; `without`
@@ -421,7 +421,7 @@ impl MatchingStore {
             Outcome::Into { user, start, status } => {
                 let Some(ReceiveRecord { into, .. }) = self.remove(user) else { return PayloadAction::Nothing };
                 requests.finish(user, receive_result(&status, into.bytes));
-                PayloadAction::Place { to: into.part(0, status.bytes as usize), start: start.saturating_sub(without) }
+                PayloadAction::Place { to: into.span(0, status.bytes as usize), start: start.saturating_sub(without) }
             }
             Outcome::Store { place, start } => {
                 let payload = bytes.saturating_sub(start);
@@ -526,7 +526,7 @@ pub(super) enum ReceiveTarget {
     Matched(MessageId, PeerId),
 }
 
-fn address(regions: &Regions, span: Span) -> Option<unisono_memory::region::Address> {
+fn address(regions: &Regions, span: Span) -> Option<unisono_memory::memory_regions::Address> {
     unisono_core::device::Memory::address(regions, span)
 }
 
@@ -546,9 +546,9 @@ pub(super) fn receive_result(status: &point_to_point::Status, room: usize) -> Re
 pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
 
 impl unisono_core::device::Memory for SharedRegions<'_> {
-    type Address = unisono_memory::region::Address;
+    type Address = unisono_memory::memory_regions::Address;
 
-    fn address(&self, span: Span) -> Option<unisono_memory::region::Address> {
+    fn address(&self, span: Span) -> Option<unisono_memory::memory_regions::Address> {
         self.0.borrow().address(span)
     }
 }

@@ -49,9 +49,9 @@ use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id}
 use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
-use unisono_bootstrap::{Entry, Membership, Rank};
-use unisono_memory::records::{ProcessEndpoint, grow};
-use unisono_memory::region::Regions;
+use unisono_bootstrap::{Membership, PeerRecord, Rank};
+use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
+use unisono_memory::memory_regions::Regions;
 
 /// Most datagrams that one round of progress receives and sends.
 const POLL_BUDGET: u32 = 64;
@@ -250,12 +250,12 @@ impl Process {
         self.last_now
     }
 
-    fn add_peer(&mut self, rank: Rank, entry: &Entry) {
+    fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
         // Ranks of this node are connected through the shared segment.
         if rank == self.rank || self.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
         }
-        if let Err(error) = self.device.set_path(rank.into(), entry.lanes, entry.mtu) {
+        if let Err(error) = self.device.set_path(rank.into(), entry.addresses, entry.mtu) {
             tracing::error!(%rank, ?error, "no path");
             return;
         }
@@ -322,7 +322,7 @@ impl Process {
                 moved = true;
             }
         }
-        grow(endpoint, now);
+        grow_windows(endpoint, now);
         moved |= make_progress(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         moved |= self.handle_events(now);
         if core::mem::take(&mut self.has_posted) {
@@ -350,7 +350,7 @@ impl Process {
         self.send_batch = SendBatch::default();
         let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
         let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives };
-        grow(endpoint, now);
+        grow_windows(endpoint, now);
         transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut dispatcher, POLL_BUDGET);
         self.handle_events(now);
     }
@@ -421,7 +421,7 @@ impl Process {
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
             Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
-                (SilencePolicy::AskAgent, Some(membership)) => membership.ask(peer.into()),
+                (SilencePolicy::AskAgent, Some(membership)) => membership.query_liveness(peer.into()),
                 (SilencePolicy::AskAgent, None) => {}
                 (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");

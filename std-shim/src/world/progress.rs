@@ -170,7 +170,7 @@ impl SharedProcess {
 
     /// Waits where some ranks are reached through shared memory.
     fn wait_until_shm<R>(&self, node: &Node, awaits: WaitFor, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
-        let mut rest = node.rest();
+        let mut rest = node.wait_strategy();
         let (mut rounds, mut idle_since, mut looked) = (0_u32, None::<u64>, 0);
         let rank = if let WaitFor::Rank(rank) = awaits { Some(rank) } else { None };
         let (spins, mut words) = (node.waiting() == WaitMode::Dedicated, Vec::new());
@@ -192,7 +192,7 @@ impl SharedProcess {
                 self.progress(&mut process)
             };
             if moved {
-                (rest, idle_since) = (node.rest(), None);
+                (rest, idle_since) = (node.wait_strategy(), None);
                 continue;
             }
             if in_memory {

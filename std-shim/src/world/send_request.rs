@@ -4,13 +4,13 @@ use unisono_core::ids::PeerId;
 
 use super::bounce_buffers::BounceBuffer;
 use super::request::Failure;
-use unisono_memory::region::Extent;
+use unisono_memory::memory_regions::RegionRange;
 
 /// A send whose payload may be asked for, or is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendOp {
     pub(super) to: PeerId,
-    pub(super) payload: Extent,
+    pub(super) payload: RegionRange,
     pub(super) owner: PayloadOwner,
     /// Operations of the endpoint and entries of a ring's queue that read its payload.
     pub(super) uses: u32,
@@ -25,7 +25,7 @@ pub(super) struct SendOp {
 
 impl SendOp {
     /// A send that may be asked for, and whose payload nobody reads.
-    pub(super) const fn new(to: PeerId, payload: Extent, owner: PayloadOwner) -> Self {
+    pub(super) const fn new(to: PeerId, payload: RegionRange, owner: PayloadOwner) -> Self {
         Self { to, payload, owner, uses: 0, is_final: false, failure: None, granted: 0, is_ack_requested: false }
     }
 
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn send_op(to: u32) -> SendOp {
-        let payload = Extent { region: Region::default(), offset: 0, bytes: 1 };
+        let payload = RegionRange { region: Region::default(), offset: 0, bytes: 1 };
         SendOp::new(PeerId(to), payload, PayloadOwner::Copy)
     }
 

@@ -32,7 +32,7 @@ use copy_selector::CopySelector;
 pub(super) use shm_allocator::ShmPool;
 pub use shm_allocator::{AllocateError, Buffer};
 use unisono_bootstrap::Rank;
-use unisono_memory::region::{Address, Extent, Regions};
+use unisono_memory::memory_regions::{Address, RegionRange, Regions};
 
 /// Bytes of the longest message that is copied through the ring although it lies in the segment, where announcing it
 /// would save a copy.
@@ -108,7 +108,7 @@ enum QueuedEntry {
 struct FragmentStream {
     /// The receiver's index for it.
     receive_index: u32,
-    from: Extent,
+    from: RegionRange,
     sent: usize,
     request: u32,
 }
@@ -342,7 +342,7 @@ impl ShmPeer {
     }
 
     /// Sends a message in fragments.
-    pub(super) fn stream(&mut self, placing: u32, from: Extent, request: u32) {
+    pub(super) fn stream(&mut self, placing: u32, from: RegionRange, request: u32) {
         self.streams.push_back(FragmentStream { receive_index: placing, from, sent: 0, request });
     }
 
@@ -388,7 +388,7 @@ impl ShmPeer {
             }
         }
         while let Some(FragmentStream { receive_index: placing, from, sent, request }) = self.streams.front().copied() {
-            let part = from.part(sent, self.fragment_bytes());
+            let part = from.span(sent, self.fragment_bytes());
             let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
             match put {
                 Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {

@@ -17,7 +17,7 @@ pub(super) struct SingletonGuard(Option<JobRank>);
 impl SingletonGuard {
     /// Returns `None` if this process is that rank already.
     pub(super) fn acquire(settings: &Settings) -> Option<Self> {
-        let job = settings.bootstrap.clone().zip(settings.seat);
+        let job = settings.bootstrap.clone().zip(settings.position);
         let own = job.map(|(server, seat)| (std::process::id(), server, seat.rank));
         let mut taken = JOINED.lock();
         if own.as_ref().is_some_and(|own| taken.contains(own)) {

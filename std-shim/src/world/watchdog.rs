@@ -16,7 +16,7 @@ use std::io::Write as _;
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::PeerId;
 
-use crate::environment::Watchdog;
+use crate::environment::WatchdogTimeout;
 use inquiry::Inquiry;
 use unisono_bootstrap::Rank;
 pub(super) use wire::{BlockedOn, CollectiveRef, Mechanism, Participation, WatchMessage};
@@ -61,7 +61,7 @@ pub(super) struct WaitRegistry {
 
 impl WaitRegistry {
     /// Sets the threshold.
-    pub(super) fn set_threshold(&mut self, patience: Option<Watchdog>) {
+    pub(super) fn set_threshold(&mut self, patience: Option<WatchdogTimeout>) {
         self.threshold = patience.map(|time| u64::try_from(time.duration().as_nanos()).unwrap_or(u64::MAX));
     }
 

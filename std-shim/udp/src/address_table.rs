@@ -34,7 +34,7 @@ pub enum PathError {
     /// The address is unspecified, multicast or link-local IPv6 (which names no link), or a port is 0.
     NotAnAddress,
     /// The peer's MTU is below [`MTU_MIN`] bytes.
-    TooNarrow,
+    MtuTooSmall,
 }
 
 impl fmt::Display for PathError {
@@ -43,7 +43,7 @@ impl fmt::Display for PathError {
             Self::UnknownPeer => "the rank is not below the number of peers",
             Self::WrongFamily => "the peer's address is of another family (IPv4, IPv6) than the device's",
             Self::NotAnAddress => "the peer's address is unspecified, multicast or link-local, or a port is 0",
-            Self::TooNarrow => "the peer's MTU is below 576 bytes",
+            Self::MtuTooSmall => "the peer's MTU is below 576 bytes",
         })
     }
 }
@@ -53,11 +53,11 @@ impl Error for PathError {}
 /// A socket address in the kernel's format.
 #[derive(Clone, Copy)]
 #[repr(C, align(4))]
-pub(super) struct Name {
+pub(super) struct SocketName {
     raw: [u8; Self::BYTES as usize],
 }
 
-impl Name {
+impl SocketName {
     /// Size that holds either family.
     pub(super) const BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
     /// The address of no family.
@@ -90,7 +90,7 @@ impl Name {
     }
 
     fn family(&self) -> libc::c_int {
-        let [low, high] = self.cut(mem::offset_of!(libc::sockaddr_in, sin_family));
+        let [low, high] = self.field(mem::offset_of!(libc::sockaddr_in, sin_family));
         libc::c_int::from(u16::from_ne_bytes([low, high]))
     }
 
@@ -100,7 +100,7 @@ impl Name {
         }
     }
 
-    fn cut<const N: usize>(&self, at: usize) -> [u8; N] {
+    fn field<const N: usize>(&self, at: usize) -> [u8; N] {
         self.raw.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
     }
 
@@ -110,12 +110,12 @@ impl Name {
     fn endpoint(&self) -> (u128, u16) {
         match self.family() {
             libc::AF_INET => (
-                MAPPED | u128::from(u32::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in, sin_addr)))),
-                u16::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in, sin_port))),
+                MAPPED | u128::from(u32::from_be_bytes(self.field(mem::offset_of!(libc::sockaddr_in, sin_addr)))),
+                u16::from_be_bytes(self.field(mem::offset_of!(libc::sockaddr_in, sin_port))),
             ),
             libc::AF_INET6 => (
-                u128::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in6, sin6_addr))),
-                u16::from_be_bytes(self.cut(mem::offset_of!(libc::sockaddr_in6, sin6_port))),
+                u128::from_be_bytes(self.field(mem::offset_of!(libc::sockaddr_in6, sin6_addr))),
+                u16::from_be_bytes(self.field(mem::offset_of!(libc::sockaddr_in6, sin6_port))),
             ),
             _ => (0, 0),
         }
@@ -127,21 +127,21 @@ const MAPPED: u128 = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
 
 /// A peer's address as (mapped) IPv6, and the ports of its queues. All zeros: no path.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Record {
+struct AddressRecord {
     address: [u8; 16],
     ports: [u16; 2],
 }
 
 /// Bytes of the address table per peer.
-pub const RECORD: usize = size_of::<Record>();
+pub const RECORD_BYTES: usize = size_of::<AddressRecord>();
 
-const _: () = assert!(RECORD == 20);
+const _: () = assert!(RECORD_BYTES == 20);
 
 /// Paths by peer.
 pub(super) struct AddressTable {
-    records: Vec<Record>,
+    records: Vec<AddressRecord>,
     /// Peers whose path has a smaller MTU than `mtu`.
-    narrow: BTreeMap<u32, u16>,
+    smaller_mtus: BTreeMap<u32, u16>,
     mtu: u16,
     v6: bool,
 }
@@ -149,7 +149,7 @@ pub(super) struct AddressTable {
 impl AddressTable {
     /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included.
     pub(super) fn new(peers: u32, mtu: u16, v6: bool) -> Self {
-        Self { records: vec![Record::default(); peers as usize], narrow: BTreeMap::new(), mtu, v6 }
+        Self { records: vec![AddressRecord::default(); peers as usize], smaller_mtus: BTreeMap::new(), mtu, v6 }
     }
 
     /// Sets a peer's path. `mtu` is the largest frame that the peer accepts, in bytes, checksum included.
@@ -166,41 +166,42 @@ impl AddressTable {
             return Err(PathError::NotAnAddress);
         }
         if mtu < MTU_MIN {
-            return Err(PathError::TooNarrow);
+            return Err(PathError::MtuTooSmall);
         }
-        *record = Record { address: address.octets(), ports: [path.polled, path.interrupt] };
+        *record = AddressRecord { address: address.octets(), ports: [path.polled, path.interrupt] };
         match u16::try_from(mtu) {
-            Ok(mtu) if mtu < self.mtu => self.narrow.insert(peer.0, mtu),
-            _ => self.narrow.remove(&peer.0),
+            Ok(mtu) if mtu < self.mtu => self.smaller_mtus.insert(peer.0, mtu),
+            _ => self.smaller_mtus.remove(&peer.0),
         };
         Ok(())
     }
 
     /// The address of a peer's queue, or `None` if the peer has no path.
-    pub(super) fn name(&self, peer: PeerId, lane: DeviceQueue) -> Option<Name> {
-        let record = self.records.get(peer.0 as usize).filter(|record| **record != Record::default())?;
+    pub(super) fn name(&self, peer: PeerId, lane: DeviceQueue) -> Option<SocketName> {
+        let record = self.records.get(peer.0 as usize).filter(|record| **record != AddressRecord::default())?;
         let [polled, interrupt] = record.ports;
         let port = match lane {
             DeviceQueue::Polled => polled,
             DeviceQueue::Interrupt => interrupt,
         };
         if self.v6 {
-            return Some(Name::v6(record.address, port));
+            return Some(SocketName::v6(record.address, port));
         }
         let [.., a, b, c, d] = record.address;
-        Some(Name::v4([a, b, c, d], port))
+        Some(SocketName::v4([a, b, c, d], port))
     }
 
     /// The largest frame on the path to a peer, checksum included, or `None` if the peer has no path.
     pub(super) fn mtu(&self, peer: PeerId) -> Option<u16> {
         self.name(peer, DeviceQueue::Polled)?;
-        Some(self.narrow.get(&peer.0).copied().unwrap_or(self.mtu))
+        Some(self.smaller_mtus.get(&peer.0).copied().unwrap_or(self.mtu))
     }
 
     /// Whether the address is that of one of the peer's queues.
     #[inline]
-    pub(super) fn is(&self, peer: PeerId, name: &Name) -> bool {
-        let Some(Record { address: known, ports: [polled, interrupt] }) = self.records.get(peer.0 as usize) else {
+    pub(super) fn is_from(&self, peer: PeerId, name: &SocketName) -> bool {
+        let Some(AddressRecord { address: known, ports: [polled, interrupt] }) = self.records.get(peer.0 as usize)
+        else {
             return false;
         };
         let (address, port) = name.endpoint();
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    impl Name {
+    impl SocketName {
         fn socket_address(&self) -> SocketAddr {
             let (address, port) = self.endpoint();
             SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port)
@@ -233,11 +234,11 @@ mod tests {
         let interrupt = table.name(PeerId(1), DeviceQueue::Interrupt).unwrap();
         assert_eq!(polled.socket_address(), "10.0.0.7:1000".parse().unwrap());
         assert_eq!(interrupt.socket_address(), "10.0.0.7:1001".parse().unwrap());
-        assert!(table.is(PeerId(1), &polled) && table.is(PeerId(1), &interrupt));
-        assert!(!table.is(PeerId(1), &Name::v4([10, 0, 0, 7], 1002)));
-        assert!(!table.is(PeerId(1), &Name::v4([10, 0, 0, 8], 1000)));
+        assert!(table.is_from(PeerId(1), &polled) && table.is_from(PeerId(1), &interrupt));
+        assert!(!table.is_from(PeerId(1), &SocketName::v4([10, 0, 0, 7], 1002)));
+        assert!(!table.is_from(PeerId(1), &SocketName::v4([10, 0, 0, 8], 1000)));
         assert!(
-            table.is(PeerId(1), &Name::v6(Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets(), 1000)),
+            table.is_from(PeerId(1), &SocketName::v6(Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets(), 1000)),
             "a dual-stack socket maps"
         );
     }
@@ -248,27 +249,27 @@ mod tests {
         table.set(PeerId(0), path("fd00::2"), 1472).unwrap();
         let name = table.name(PeerId(0), DeviceQueue::Interrupt).unwrap();
         assert_eq!((name.socket_address(), name.bytes()), ("[fd00::2]:1001".parse().unwrap(), 28));
-        assert!(table.is(PeerId(0), &name));
+        assert!(table.is_from(PeerId(0), &name));
     }
 
     #[test]
-    fn unknown_peers_are_nobody() {
+    fn unknown_peers_have_no_address() {
         let mut table = AddressTable::new(2, 1472, false);
         assert_eq!(table.set(PeerId(2), path("10.0.0.7"), 1472), Err(PathError::UnknownPeer));
         for peer in [0, 2, u32::MAX].map(PeerId) {
             assert!(table.name(peer, DeviceQueue::Polled).is_none() && table.mtu(peer).is_none());
-            assert!(!table.is(peer, &Name::NONE) && !table.is(peer, &Name::v4([0; 4], 0)));
-            assert!(!table.is(peer, &Name::v6([0; 16], 0)));
+            assert!(!table.is_from(peer, &SocketName::NONE) && !table.is_from(peer, &SocketName::v4([0; 4], 0)));
+            assert!(!table.is_from(peer, &SocketName::v6([0; 16], 0)));
         }
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_addresses_are_refused() {
         let mut table = AddressTable::new(1, 1472, false);
         assert_eq!(table.set(PeerId(0), path("fd00::2"), 1472), Err(PathError::WrongFamily));
         assert_eq!(table.set(PeerId(0), path("0.0.0.0"), 1472), Err(PathError::NotAnAddress));
         assert_eq!(table.set(PeerId(0), Path { polled: 0, ..path("10.0.0.7") }, 1472), Err(PathError::NotAnAddress));
-        assert_eq!(table.set(PeerId(0), path("10.0.0.7"), MTU_MIN - 1), Err(PathError::TooNarrow));
+        assert_eq!(table.set(PeerId(0), path("10.0.0.7"), MTU_MIN - 1), Err(PathError::MtuTooSmall));
         let mut table = AddressTable::new(1, 1472, true);
         for address in ["::", "0.0.0.0", "fe80::1", "ff02::1", "224.0.0.1"] {
             assert_eq!(table.set(PeerId(0), path(address), 1472), Err(PathError::NotAnAddress), "{address}");

@@ -6,17 +6,17 @@ use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
 
 use super::{
-    tally::Tally,
-    transmitter::{Datagram, Piece},
+    counters::UdpCounters,
+    transmitter::{IoVector, TxDatagram},
 };
-use crate::fault::{Delayed, Faults, Injector};
+use crate::fault_injection::{FaultInjector, Faults, ReorderQueue};
 
 /// Consecutive empty polls of the device, with nothing sent between them, after which reordered frames leave anyway.
 const IDLE_POLLS: u32 = 64;
 
 /// A copy of a frame, so that faults can change one copy only.
 #[derive(Debug)]
-struct Frame {
+struct FrameCopy {
     to: PeerId,
     at: DeviceQueue,
     bytes: Vec<u8>,
@@ -25,10 +25,10 @@ struct Frame {
 /// The stage between the send ring and the kernel.
 #[derive(Debug)]
 pub(super) struct FaultyLink {
-    injector: Injector,
-    delayed: Delayed<Frame>,
-    leaving: Vec<Frame>,
-    datagrams: Vec<Datagram>,
+    injector: FaultInjector,
+    delayed: ReorderQueue<FrameCopy>,
+    leaving: Vec<FrameCopy>,
+    datagrams: Vec<TxDatagram>,
     spare: Vec<Vec<u8>>,
     idle: u32,
 }
@@ -39,8 +39,8 @@ unsafe impl Send for FaultyLink {}
 impl FaultyLink {
     pub(super) fn new(faults: Faults) -> Self {
         Self {
-            injector: Injector::new(faults),
-            delayed: Delayed::default(),
+            injector: FaultInjector::new(faults),
+            delayed: ReorderQueue::default(),
             leaving: Vec::new(),
             datagrams: Vec::new(),
             spare: Vec::new(),
@@ -53,14 +53,14 @@ impl FaultyLink {
     ///
     /// # Safety
     /// All pieces of the datagrams can be read, and they do not change during the call.
-    pub(super) unsafe fn pass(&mut self, datagrams: &[Datagram], tally: &Tally) -> &[Datagram] {
+    pub(super) unsafe fn inject(&mut self, datagrams: &[TxDatagram], tally: &UdpCounters) -> &[TxDatagram] {
         self.recycle();
         self.idle = 0;
         for datagram in datagrams {
-            let fate = self.injector.fate(datagram.bytes);
+            let fate = self.injector.next_outcome(datagram.bytes);
             tally.injected_loss.add(u64::from(fate.first.is_none()));
             tally.injected_duplicates.add(u64::from(fate.second.is_some()));
-            for passage in fate.passages() {
+            for passage in fate.copies() {
                 let mut bytes = self.spare.pop().unwrap_or_default();
                 // SAFETY: the caller promises that the pieces of each datagram can be read, and that nobody changes them now.
                 unsafe { collect(datagram, &mut bytes) };
@@ -69,16 +69,16 @@ impl FaultyLink {
                     tally.injected_corruptions.add(1);
                 }
                 tally.injected_reorders.add(u64::from(passage.overtaken_by > 0));
-                let frame = Frame { to: datagram.to, at: datagram.at, bytes };
+                let frame = FrameCopy { to: datagram.to, at: datagram.at, bytes };
                 let leaving = &mut self.leaving;
                 self.delayed.push(frame, passage.overtaken_by, |frame| leaving.push(frame));
             }
         }
-        self.leave()
+        self.leaving_datagrams()
     }
 
     /// Counts an empty poll. Returns whether the reordered frames are to leave now.
-    pub(super) fn is_idle(&mut self) -> bool {
+    pub(super) fn count_idle_poll(&mut self) -> bool {
         if self.delayed.is_empty() {
             return false;
         }
@@ -87,12 +87,12 @@ impl FaultyLink {
     }
 
     /// All reordered frames, to be sent now.
-    pub(super) fn flush_idle(&mut self) -> &[Datagram] {
+    pub(super) fn flush_idle(&mut self) -> &[TxDatagram] {
         self.recycle();
         self.idle = 0;
         let leaving = &mut self.leaving;
         self.delayed.flush_idle(|frame| leaving.push(frame));
-        self.leave()
+        self.leaving_datagrams()
     }
 
     fn recycle(&mut self) {
@@ -100,10 +100,10 @@ impl FaultyLink {
         self.spare.extend(self.leaving.drain(..).map(|frame| frame.bytes));
     }
 
-    fn leave(&mut self) -> &[Datagram] {
+    fn leaving_datagrams(&mut self) -> &[TxDatagram] {
         self.datagrams.extend(self.leaving.iter_mut().map(|frame| {
             let (start, bytes) = (NonNull::from(frame.bytes.as_mut_slice()).cast(), frame.bytes.len());
-            Datagram { to: frame.to, at: frame.at, first: Piece { start, bytes }, rest: None, bytes }
+            TxDatagram { to: frame.to, at: frame.at, first: IoVector { start, bytes }, rest: None, bytes }
         }));
         &self.datagrams
     }
@@ -113,7 +113,7 @@ impl FaultyLink {
 ///
 /// # Safety
 /// All pieces can be read, and they do not change during the call.
-unsafe fn collect(datagram: &Datagram, to: &mut Vec<u8>) {
+unsafe fn collect(datagram: &TxDatagram, to: &mut Vec<u8>) {
     to.clear();
     let first = [datagram.first];
     for piece in first.iter().chain(datagram.rest.iter().flatten()) {

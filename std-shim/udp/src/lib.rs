@@ -11,26 +11,26 @@
 extern crate alloc;
 
 mod address_table;
-mod bell;
+mod arrival_waiter;
+mod buffer_pool;
 mod checksum;
-mod cutting;
-pub mod fault;
+mod counters;
+pub mod fault_injection;
 mod faulty_link;
+mod gso;
 mod receive_pool;
 mod send_ring;
-mod slab;
 mod socket;
-mod tally;
 mod transmitter;
 
 #[cfg(test)]
 mod tests;
 
-pub use address_table::{Path, PathError, RECORD};
-pub use bell::{Bell, Woken};
-pub use receive_pool::Datagram;
+pub use address_table::{Path, PathError, RECORD_BYTES};
+pub use arrival_waiter::{ArrivalWaiter, WakeReason};
+pub use counters::{Counter, UdpCounters};
+pub use receive_pool::ReceivedDatagram;
 pub use send_ring::UdpToken;
-pub use tally::{Counter, Tally};
 
 use alloc::{collections::VecDeque, sync::Arc};
 use core::{
@@ -45,13 +45,13 @@ use unisono_core::ids::PeerId;
 
 use address_table::AddressTable;
 use checksum::TRAILER;
-use fault::Faults;
+use fault_injection::Faults;
 use faulty_link::FaultyLink;
 use receive_pool::{Batch, ReceivePool};
 use send_ring::SendRing;
 use socket::Socket;
-use transmitter::{Answer, BATCH, Transmitter, run_of};
-use unisono_memory::region::Address;
+use transmitter::{BATCH, LinkState, Transmitter, run_length};
+use unisono_memory::memory_regions::Address;
 
 /// Smallest MTU: bytes of UDP payload, header and checksum included.
 pub const MTU_MIN: u32 = 576;
@@ -137,9 +137,9 @@ impl From<io::Error> for BindError {
 }
 
 /// One socket with its send ring and its receive batch.
-struct Queue {
+struct SocketQueue {
     socket: Arc<Socket>,
-    bell: Bell,
+    waiter: ArrivalWaiter,
     ring: SendRing,
     batch: Batch,
     link: Option<FaultyLink>,
@@ -150,13 +150,13 @@ struct Queue {
 /// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
 /// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::region::Regions::register) says.
 pub struct Udp {
-    polled: Queue,
-    interrupt: Queue,
+    polled: SocketQueue,
+    interrupt: SocketQueue,
     transmitter: Transmitter,
     pool: ReceivePool,
     table: AddressTable,
-    tally: Arc<Tally>,
-    facts: VecDeque<DeviceEvent>,
+    counters: Arc<UdpCounters>,
+    events: VecDeque<DeviceEvent>,
     down: bool,
     limits: Limits,
     faulty: bool,
@@ -176,10 +176,10 @@ impl Udp {
         let gso = options.gso && probe.has_offload();
         let pool = ReceivePool::new(mtu as usize, options.holdable, gso);
         let faulty = !options.faults.is_none();
-        let queue = |local, seed| -> Result<Queue, BindError> {
+        let queue = |local, seed| -> Result<SocketQueue, BindError> {
             let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
-            Ok(Queue {
-                bell: Bell::new(Arc::clone(&socket))?,
+            Ok(SocketQueue {
+                waiter: ArrivalWaiter::new(Arc::clone(&socket))?,
                 ring: SendRing::new(mtu as usize, gso),
                 batch: pool.batch(),
                 link: faulty.then(|| FaultyLink::new(Faults { seed, ..options.faults })),
@@ -190,7 +190,7 @@ impl Udp {
         let (polled, interrupt) = (queue(polled, seed)?, queue(interrupt, !seed)?);
         let limits = Limits {
             mtu: mtu - TRAILER as u32,
-            receive_slots: socket::slots(polled.socket.granted, mtu),
+            receive_slots: socket::receive_slots(polled.socket.granted, mtu),
             holdable: options.holdable.into(),
             granularity_ns: GRANULARITY_NS,
             lossless: false,
@@ -202,8 +202,8 @@ impl Udp {
             transmitter: Transmitter::new(gso),
             pool,
             table: AddressTable::new(options.peers, narrow, !options.local.is_ipv4()),
-            tally: Arc::default(),
-            facts: VecDeque::new(),
+            counters: Arc::default(),
+            events: VecDeque::new(),
             down: false,
             limits,
             faulty,
@@ -231,51 +231,51 @@ impl Udp {
 
     /// The best number of datagrams of `bytes` bytes, checksum excluded, to send together: at most `most`, and a
     /// multiple of the GSO run length where the kernel segments.
-    pub fn batch_of(&self, bytes: usize, most: usize) -> usize {
-        let run = if self.transmitter.cuts() { run_of(bytes.saturating_add(TRAILER)) } else { 1 };
+    pub fn best_batch(&self, bytes: usize, most: usize) -> usize {
+        let run = if self.transmitter.uses_gso() { run_length(bytes.saturating_add(TRAILER)) } else { 1 };
         let most = most.clamp(1, BATCH);
         if most < run { most } else { most - most % run }
     }
 
     /// Waits for arrivals on a queue without holding the device.
-    pub fn bell(&self, lane: DeviceQueue) -> Bell {
+    pub fn arrival_waiter(&self, lane: DeviceQueue) -> ArrivalWaiter {
         match lane {
-            DeviceQueue::Polled => self.polled.bell.clone(),
-            DeviceQueue::Interrupt => self.interrupt.bell.clone(),
+            DeviceQueue::Polled => self.polled.waiter.clone(),
+            DeviceQueue::Interrupt => self.interrupt.waiter.clone(),
         }
     }
 
     /// The counters, readable while the device is in use.
-    pub fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.tally)
+    pub fn counters(&self) -> Arc<UdpCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Whether there may be something to [`receive`](Device::receive): at most one system call. With fault injection it
     /// always returns true, since the faulty link counts idle calls of `receive`.
-    pub fn look(&mut self, lane: DeviceQueue) -> bool {
+    pub fn poll(&mut self, lane: DeviceQueue) -> bool {
         let queue = match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        self.faulty || self.pool.look(&mut queue.batch, &queue.socket, &self.tally)
+        self.faulty || self.pool.poll(&mut queue.batch, &queue.socket, &self.counters)
     }
 
-    fn queue(&mut self, lane: DeviceQueue) -> &mut Queue {
+    fn queue(&mut self, lane: DeviceQueue) -> &mut SocketQueue {
         match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         }
     }
 
-    fn heard(&mut self, answer: Answer) {
+    fn handle_link_state(&mut self, answer: LinkState) {
         let down = match answer {
-            Answer::Up => false,
-            Answer::Down => true,
-            Answer::Silent => return,
+            LinkState::Up => false,
+            LinkState::Down => true,
+            LinkState::Unknown => return,
         };
         if down != self.down {
             self.down = down;
-            self.facts.push_back(if down { DeviceEvent::Down } else { DeviceEvent::Up });
+            self.events.push_back(if down { DeviceEvent::Down } else { DeviceEvent::Up });
         }
     }
 
@@ -283,10 +283,10 @@ impl Udp {
     fn flush_idle(&mut self, at_once: bool) {
         for queue in [&mut self.polled, &mut self.interrupt] {
             let Some(link) = &mut queue.link else { continue };
-            if at_once || link.is_idle() {
+            if at_once || link.count_idle_poll() {
                 let leaving = link.flush_idle();
                 // SAFETY: all pieces are frames that belong to the link, which is borrowed.
-                unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
+                unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
             }
         }
     }
@@ -295,7 +295,7 @@ impl Udp {
 impl Device for Udp {
     type Address = Address;
     type Token<'a> = UdpToken<'a>;
-    type Received<'a> = Datagram<'a>;
+    type Received<'a> = ReceivedDatagram<'a>;
 
     fn limits(&self) -> Limits {
         self.limits
@@ -310,7 +310,7 @@ impl Device for Udp {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        let posted = queue.ring.sealed();
+        let posted = queue.ring.with_checksums();
         if posted.is_empty() {
             return;
         }
@@ -318,13 +318,13 @@ impl Device for Udp {
             None => posted,
             // SAFETY: heads lie in the ring; of payload, whoever made its table promised that it stays unchanged until the posting ends
             // (`Regions::new`), which it does below.
-            Some(link) => unsafe { link.pass(posted, &self.tally) },
+            Some(link) => unsafe { link.inject(posted, &self.counters) },
         };
         // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, whoever made its table
         // promised that it stays until the posting ends (`Regions::new`), which it does below.
-        let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.tally) };
+        let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
         queue.ring.finish();
-        self.heard(answer);
+        self.handle_link_state(answer);
     }
 
     fn completed(&mut self, lane: DeviceQueue) -> Ticket {
@@ -333,12 +333,12 @@ impl Device for Udp {
 
     /// May return `None` while more datagrams wait in the kernel; [`arm`](Self::arm) reports whether that is so.
     #[inline(always)]
-    fn receive(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<ReceivedDatagram<'_>> {
         let queue = match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        match self.pool.next(&mut queue.batch, &queue.socket, &self.tally) {
+        match self.pool.next(&mut queue.batch, &queue.socket, &self.counters) {
             Some(slot) => Some(self.pool.datagram(slot, &self.table)),
             None => {
                 if self.faulty {
@@ -356,7 +356,7 @@ impl Device for Udp {
     /// Copies nothing: beyond the receive batches there is one buffer for each datagram that can be held.
     fn hold(&mut self, _slot: Slot) {}
 
-    fn held(&self, slot: Slot) -> Datagram<'_> {
+    fn held(&self, slot: Slot) -> ReceivedDatagram<'_> {
         self.pool.datagram(slot, &self.table)
     }
 
@@ -373,7 +373,7 @@ impl Device for Udp {
 
     fn request_path(&mut self, wish: PathRequest) {
         if let PathRequest::Resolve(peer) = wish {
-            self.facts.push_back(match self.table.mtu(peer) {
+            self.events.push_back(match self.table.mtu(peer) {
                 Some(mtu) => DeviceEvent::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
                 None => DeviceEvent::NoPath(peer),
             });
@@ -381,7 +381,7 @@ impl Device for Udp {
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.facts.pop_front()
+        self.events.pop_front()
     }
 }
 

@@ -7,13 +7,13 @@ use unisono_core::device::{HEADER_ROOM, Received, Slot};
 use unisono_core::ids::PeerId;
 
 use super::{
-    address_table::{AddressTable, Name},
+    address_table::{AddressTable, SocketName},
+    buffer_pool::BufferPool,
     checksum::{self, TRAILER},
-    slab::Slab,
+    counters::UdpCounters,
     socket::{Control, Socket, no_message},
-    tally::Tally,
 };
-use unisono_memory::region::Address;
+use unisono_memory::memory_regions::Address;
 
 /// Messages per call: at most 64, for large ones as many as fit in the cache together, but at least 4.
 const BATCH: RangeInclusive<usize> = 4..=64;
@@ -26,16 +26,16 @@ const GROWTH: usize = 4;
 
 /// Datagrams checked together, and bytes after which no more are added: these are still in the first-level cache when
 /// they are copied.
-const GROUP: usize = 8;
-const GROUP_BYTES: u64 = 1 << 13;
+const CHECK_GROUP: usize = 8;
+const CHECK_GROUP_BYTES: u64 = 1 << 13;
 
 /// Largest message that GRO produces, in bytes.
 const JOINED_MAX: usize = 65535;
 
 /// The contents of a buffer.
 #[derive(Clone, Copy)]
-struct Filling {
-    from: Name,
+struct BufferState {
+    from: SocketName,
     bytes: u32,
     /// Length of each datagram but the last, which may be shorter.
     segment: u32,
@@ -44,7 +44,7 @@ struct Filling {
     truncated: bool,
 }
 
-impl Filling {
+impl BufferState {
     /// Length of the datagram that begins at this byte, checksum excluded; 0 if none does.
     const fn length(&self, start: usize) -> usize {
         let (left, segment) = ((self.bytes as usize).saturating_sub(start), self.segment as usize);
@@ -52,17 +52,17 @@ impl Filling {
     }
 }
 
-static EMPTY: Filling = Filling { from: Name::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+static EMPTY: BufferState = BufferState { from: SocketName::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
 
 /// A few checked datagrams, in order of arrival.
 #[derive(Default)]
-struct Sound {
-    slots: [Slot; GROUP],
+struct CheckedDatagrams {
+    slots: [Slot; CHECK_GROUP],
     next: usize,
     count: usize,
 }
 
-impl Sound {
+impl CheckedDatagrams {
     fn is_empty(&self) -> bool {
         self.next == self.count
     }
@@ -91,10 +91,10 @@ pub(super) struct Batch {
     /// Index of the buffer to check next, and the offset in it.
     next: (usize, u32),
     /// Checked and not handed out yet.
-    sound: Sound,
+    checked: CheckedDatagrams,
     /// Messages that the next call asks for: few while few arrive, since the kernel checks the queue once more for each
     /// missing one.
-    ask: usize,
+    request: usize,
     /// The last call returned as many as it asked for: more may wait.
     full: bool,
     /// The last batch was one message.
@@ -112,53 +112,53 @@ impl Batch {
             controls: vec![Control::NONE; size].into_boxed_slice(),
             filled: Vec::with_capacity(size),
             next: (0, 0),
-            sound: Sound::default(),
-            ask: 1,
+            checked: CheckedDatagrams::default(),
+            request: 1,
             full: false,
             single: false,
         }
     }
 
     /// The receiving call failed; `EAGAIN` means that nothing has arrived.
-    fn found_nothing(&mut self, tally: &Tally) {
+    fn handle_receive_error(&mut self, tally: &UdpCounters) {
         if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
             tally.receive_errors.add(1);
         }
-        (self.ask, self.full) = (1, false);
+        (self.request, self.full) = (1, false);
     }
 
     /// Whether a datagram waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
-        !self.sound.is_empty() || self.next.0 < self.filled.len() || self.full
+        !self.checked.is_empty() || self.next.0 < self.filled.len() || self.full
     }
 }
 
 /// The receive buffers of both queues.
 pub(super) struct ReceivePool {
-    slab: Slab,
-    fillings: Vec<Filling>,
+    slab: BufferPool,
+    states: Vec<BufferState>,
     /// A stack: the last one is used next, since it is still in the cache.
     free: Vec<u16>,
     /// Bytes of each buffer.
     bytes: usize,
     batch: usize,
-    joined: bool,
+    gro: bool,
 }
 
 impl ReceivePool {
     /// Buffers for the batches of both queues and for `holdable` held datagrams, each of which keeps at most one
     /// buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
-    pub(super) fn new(mtu: usize, holdable: u16, joined: bool) -> Self {
-        let bytes = if joined { JOINED_MAX } else { mtu };
+    pub(super) fn new(mtu: usize, holdable: u16, gro: bool) -> Self {
+        let bytes = if gro { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
         let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Self {
-            slab: Slab::new(buffers.into(), bytes),
-            fillings: vec![Filling { ..EMPTY }; buffers.into()],
+            slab: BufferPool::new(buffers.into(), bytes),
+            states: vec![BufferState { ..EMPTY }; buffers.into()],
             free: (0..buffers).rev().collect(),
             bytes,
             batch,
-            joined,
+            gro,
         }
     }
 
@@ -172,18 +172,18 @@ impl ReceivePool {
     ///
     /// Returns `None` once after a batch that was not full, and after a batch of one message: a caller that receives
     /// until there is nothing left is spared a system call that finds nothing.
-    pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> Option<Slot> {
-        self.look(lane, socket, tally);
-        let slot = self.take(lane, tally);
+    pub(super) fn next(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> Option<Slot> {
+        self.poll(lane, socket, tally);
+        let slot = self.next_checked(lane, tally);
         if slot.is_some() || !lane.full || lane.single {
             return slot;
         }
         self.fill(lane, socket, tally);
-        self.take(lane, tally)
+        self.next_checked(lane, tally)
     }
 
     /// Whether a batch waits, with correct checksums or not; asks the kernel once if none does.
-    pub(super) fn look(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) -> bool {
+    pub(super) fn poll(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> bool {
         if lane.filled.is_empty() {
             self.fill(lane, socket, tally);
         }
@@ -191,11 +191,11 @@ impl ReceivePool {
     }
 
     /// The next datagram of the batch with a correct checksum. If there is none, the batch is empty afterwards.
-    fn take(&mut self, lane: &mut Batch, tally: &Tally) -> Option<Slot> {
-        while lane.sound.is_empty() && lane.next.0 < lane.filled.len() {
+    fn next_checked(&mut self, lane: &mut Batch, tally: &UdpCounters) -> Option<Slot> {
+        while lane.checked.is_empty() && lane.next.0 < lane.filled.len() {
             self.check(lane, tally);
         }
-        let slot = lane.sound.pop();
+        let slot = lane.checked.pop();
         if slot.is_none() {
             lane.single = lane.filled.len() == 1;
             lane.filled.clear();
@@ -205,12 +205,12 @@ impl ReceivePool {
     }
 
     /// Checks the next few datagrams together: one checksum is a chain of dependent steps, several overlap.
-    fn check(&mut self, lane: &mut Batch, tally: &Tally) {
+    fn check(&mut self, lane: &mut Batch, tally: &UdpCounters) {
         let (mut bad, mut short, mut bytes) = (0, 0, 0);
-        lane.sound = Sound::default();
-        while lane.sound.count < GROUP && bytes < GROUP_BYTES {
+        lane.checked = CheckedDatagrams::default();
+        while lane.checked.count < CHECK_GROUP && bytes < CHECK_GROUP_BYTES {
             let Some(buffer) = lane.filled.get(lane.next.0).copied() else { break };
-            let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { break };
+            let Some(filling) = self.states.get_mut(usize::from(buffer)) else { break };
             let start = lane.next.1;
             let length = filling.segment.min(filling.bytes.saturating_sub(start));
             if start + length >= filling.bytes || length == 0 {
@@ -227,13 +227,13 @@ impl ReceivePool {
                 Some((body, trailer)) if checksum::of(body) != *trailer => bad += 1,
                 Some((body, _)) => {
                     bytes += body.len() as u64;
-                    lane.sound.push(slot_of(buffer, start));
+                    lane.checked.push(slot_of(buffer, start));
                     continue;
                 }
             }
             self.release(slot_of(buffer, start));
         }
-        tally.received.add(lane.sound.count as u64);
+        tally.received.add(lane.checked.count as u64);
         tally.received_bytes.add(bytes);
         if bad + short > 0 {
             tally.bad_checksum.add(bad);
@@ -242,17 +242,17 @@ impl ReceivePool {
     }
 
     /// Asks the kernel for a batch.
-    fn fill(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
-        let ask = lane.ask.min(self.free.len());
+    fn fill(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) {
+        let ask = lane.request.min(self.free.len());
         match ask {
             0 => {
-                (lane.ask, lane.full) = (1, false);
+                (lane.request, lane.full) = (1, false);
                 return;
             }
             1 => return self.fill_one(lane, socket, tally),
             _ => {}
         }
-        let fillings = self.fillings.as_mut_ptr();
+        let fillings = self.states.as_mut_ptr();
         let arrays = lane.messages.iter_mut().zip(lane.pieces.iter_mut()).zip(lane.controls.iter_mut());
         for (((message, piece), control), buffer) in arrays.zip(self.free.iter().rev().copied()).take(ask) {
             let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { continue };
@@ -262,12 +262,12 @@ impl ReceivePool {
             let header = &mut message.msg_hdr;
             // SAFETY: within the filling whose address was just taken; no reference is made, only the address of a field.
             header.msg_name = unsafe { &raw mut (*filling).from }.cast();
-            header.msg_namelen = Name::BYTES;
+            header.msg_namelen = SocketName::BYTES;
             header.msg_iov = piece;
             header.msg_iovlen = 1;
             header.msg_flags = 0;
             (header.msg_control, header.msg_controllen) =
-                if self.joined { (control.as_mut_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
+                if self.gro { (control.as_mut_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
         let messages = lane.messages.as_mut_ptr();
         // SAFETY: the first `ask` messages were filled above. Each names a free buffer of the slab, one entry of `fillings`, `pieces` and
@@ -275,23 +275,23 @@ impl ReceivePool {
         // them; the exclusive borrows of this pool and of the lane keep all of it to this call.
         let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
         let Ok(got @ 1..) = usize::try_from(got) else {
-            return lane.found_nothing(tally);
+            return lane.handle_receive_error(tally);
         };
         tally.receive_calls.add(1);
         lane.full = got == ask;
-        lane.ask = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
+        lane.request = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
         let Batch { messages, controls, filled, .. } = lane;
         for (message, control) in messages.iter().zip(controls.iter()).take(got) {
             let header = &message.msg_hdr;
-            let segment = if self.joined { control.joined_from(header.msg_controllen as _) } else { None };
-            self.keep(filled, message.msg_len, segment, header.msg_flags & libc::MSG_TRUNC != 0);
+            let segment = if self.gro { control.received_segment_size(header.msg_controllen as _) } else { None };
+            self.record_message(filled, message.msg_len, segment, header.msg_flags & libc::MSG_TRUNC != 0);
         }
     }
 
     /// Records that the next free buffer holds a message of `bytes` bytes, of one or several segments.
-    fn keep(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
+    fn record_message(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
         let Some(buffer) = self.free.pop() else { return };
-        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        let Some(filling) = self.states.get_mut(usize::from(buffer)) else { return };
         filling.bytes = bytes.min(self.bytes as u32);
         filling.segment = segment.unwrap_or(filling.bytes);
         (filling.truncated, filling.users) = (truncated, 1);
@@ -299,51 +299,51 @@ impl ReceivePool {
     }
 
     /// As [`fill`](Self::fill), for one message: a shorter path through the kernel, and shorter still without GRO.
-    fn fill_one(&mut self, lane: &mut Batch, socket: &Socket, tally: &Tally) {
+    fn fill_one(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) {
         let Some(buffer) = self.free.last().copied() else { return };
-        let Some(filling) = self.fillings.get_mut(usize::from(buffer)) else { return };
+        let Some(filling) = self.states.get_mut(usize::from(buffer)) else { return };
         let Some(start) = self.slab.piece(buffer.into(), 0, self.bytes) else { return };
         let (start, from) = (start.as_ptr().cast(), (&raw mut filling.from).cast());
         let (bytes, truncated, segment);
-        if self.joined {
+        if self.gro {
             let mut piece = libc::iovec { iov_base: start, iov_len: self.bytes };
             let mut control = Control::NONE;
             let mut message = no_message().msg_hdr;
-            (message.msg_name, message.msg_namelen) = (from, Name::BYTES);
+            (message.msg_name, message.msg_namelen) = (from, SocketName::BYTES);
             (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
             (message.msg_control, message.msg_controllen) = (control.as_mut_ptr(), Control::BYTES as _);
             // SAFETY: the message names a free buffer of the slab, its filling's name and room for a control message on the stack, all
             // writable; the exclusive borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvmsg(socket.fd(), &raw mut message, libc::MSG_DONTWAIT) };
             truncated = message.msg_flags & libc::MSG_TRUNC != 0;
-            segment = control.joined_from(message.msg_controllen as _);
+            segment = control.received_segment_size(message.msg_controllen as _);
         } else {
-            let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, Name::BYTES);
+            let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, SocketName::BYTES);
             // SAFETY: a free buffer of the slab of `self.bytes` bytes, and its filling's name of `Name::BYTES`, both writable; the exclusive
             // borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvfrom(socket.fd(), start, self.bytes, flags, from.cast(), &raw mut named) };
             (truncated, segment) = (usize::try_from(bytes).is_ok_and(|bytes| bytes > self.bytes), None);
         }
-        let Ok(bytes) = u32::try_from(bytes) else { return lane.found_nothing(tally) };
+        let Ok(bytes) = u32::try_from(bytes) else { return lane.handle_receive_error(tally) };
         tally.receive_calls.add(1);
-        (lane.full, lane.ask) = (true, GROWTH.min(self.batch));
-        self.keep(&mut lane.filled, bytes, segment, truncated);
+        (lane.full, lane.request) = (true, GROWTH.min(self.batch));
+        self.record_message(&mut lane.filled, bytes, segment, truncated);
     }
 
     /// The datagram in this slot.
     #[inline(always)]
-    pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> Datagram<'a> {
+    pub(super) fn datagram<'a>(&'a self, slot: Slot, table: &'a AddressTable) -> ReceivedDatagram<'a> {
         let (buffer, start) = parts(slot);
-        let filling = self.fillings.get(buffer).unwrap_or(&EMPTY);
+        let filling = self.states.get(buffer).unwrap_or(&EMPTY);
         let bytes = filling.length(start);
         let head = self.slab.get(buffer, start, bytes.min(HEADER_ROOM)).unwrap_or_default();
-        Datagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
+        ReceivedDatagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
     }
 
     /// Copies bytes of a datagram to an address. Does nothing if the range exceeds the datagram or the address.
     pub(super) fn place(&self, from: Slot, start: usize, bytes: usize, to: Address) {
         let (buffer, at) = parts(from);
-        let length = self.fillings.get(buffer).map_or(0, |filling| filling.length(at));
+        let length = self.states.get(buffer).map_or(0, |filling| filling.length(at));
         if start.checked_add(bytes).is_none_or(|end| end > length) || bytes > to.bytes() {
             return;
         }
@@ -357,7 +357,7 @@ impl ReceivePool {
     /// Releases one datagram; its buffer is free when all its datagrams are released.
     pub(super) fn release(&mut self, slot: Slot) {
         let (buffer, _) = parts(slot);
-        let Some(filling) = self.fillings.get_mut(buffer) else { return };
+        let Some(filling) = self.states.get_mut(buffer) else { return };
         if filling.users == 1 {
             self.free.extend(u16::try_from(buffer));
         }
@@ -376,15 +376,15 @@ fn parts(slot: Slot) -> (usize, usize) {
 }
 
 /// A datagram that arrived with a correct checksum.
-pub struct Datagram<'a> {
+pub struct ReceivedDatagram<'a> {
     slot: Slot,
     bytes: u32,
     head: &'a [u8],
-    from: &'a Name,
+    from: &'a SocketName,
     table: &'a AddressTable,
 }
 
-impl Received for Datagram<'_> {
+impl Received for ReceivedDatagram<'_> {
     fn slot(&self) -> Slot {
         self.slot
     }
@@ -398,7 +398,7 @@ impl Received for Datagram<'_> {
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
-        self.table.is(peer, self.from)
+        self.table.is_from(peer, self.from)
     }
 
     /// Unknown: a time stamp would cost a control message per datagram.

@@ -5,30 +5,30 @@ use core::{ptr::NonNull, slice};
 use unisono_core::device::{HEADER_ROOM, Ticket, Token, Transmit};
 
 use super::{
+    buffer_pool::BufferPool,
     checksum::{self, TRAILER},
-    slab::Slab,
-    transmitter::{BATCH, Datagram, Piece, run_of},
+    transmitter::{BATCH, IoVector, TxDatagram, run_length},
 };
-use unisono_memory::region::Address;
+use unisono_memory::memory_regions::Address;
 
 /// Largest payload that is copied, in bytes; longer payloads are gathered. A run of copied frames is one I/O vector for
 /// the kernel, a run of gathered ones needs two per frame.
-const COPIED: usize = 2048;
+const COPY_MAX: usize = 2048;
 
 /// Datagrams whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
-const GROUP: usize = 8;
+const CHECKSUM_GROUP: usize = 8;
 
 /// Free entries, posted datagrams and the tickets of a queue.
 ///
 /// Frames are adjacent: header, copied payload, checksum, next header. Where the payload is not copied, the checksum
 /// and the next header are adjacent and form one I/O vector of a run.
 pub(super) struct SendRing {
-    frames: Slab,
+    frames: BufferPool,
     /// Offset of the next header.
     cursor: usize,
-    posted: Vec<Datagram>,
+    posted: Vec<TxDatagram>,
     /// How many of these have their checksum.
-    sealed: usize,
+    with_checksum: usize,
     last: Ticket,
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
@@ -46,10 +46,10 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     pub(super) fn new(mtu: usize, whole_runs: bool) -> Self {
         Self {
-            frames: Slab::new(1, BATCH * (HEADER_ROOM + COPIED.min(mtu) + TRAILER) + HEADER_ROOM),
+            frames: BufferPool::new(1, BATCH * (HEADER_ROOM + COPY_MAX.min(mtu) + TRAILER) + HEADER_ROOM),
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
-            sealed: 0,
+            with_checksum: 0,
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
@@ -61,7 +61,7 @@ impl SendRing {
     /// A free entry, or `None` while the ring is full.
     pub(super) fn token(&mut self) -> Option<UdpToken<'_>> {
         let left = BATCH - self.posted.len();
-        let cut = self.whole_runs && matches!(self.run, (bytes, 0) if left < run_of(bytes)) && left < BATCH;
+        let cut = self.whole_runs && matches!(self.run, (bytes, 0) if left < run_length(bytes)) && left < BATCH;
         (left > 0 && !cut).then_some(UdpToken { ring: self })
     }
 
@@ -69,20 +69,20 @@ impl SendRing {
     fn count_run(&mut self, bytes: usize) {
         self.run = match self.run {
             (same, left @ 1..) if same == bytes => (same, left - 1),
-            _ => (bytes, run_of(bytes) - 1),
+            _ => (bytes, run_length(bytes) - 1),
         };
     }
 
     /// The posted datagrams, each with its checksum.
-    pub(super) fn sealed(&mut self) -> &[Datagram] {
-        self.seal();
+    pub(super) fn with_checksums(&mut self) -> &[TxDatagram] {
+        self.write_checksums();
         &self.posted
     }
 
     /// Writes the missing checksums.
-    fn seal(&mut self) {
-        for datagram in self.posted.iter().skip(self.sealed) {
-            let Piece { start, bytes } = datagram.first;
+    fn write_checksums(&mut self) {
+        for datagram in self.posted.iter().skip(self.with_checksum) {
+            let IoVector { start, bytes } = datagram.first;
             // SAFETY: a frame, or the head of one, in the slab, which is borrowed exclusively.
             let first = unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) };
             match datagram.rest {
@@ -101,13 +101,13 @@ impl SendRing {
                 }
             }
         }
-        self.sealed = self.posted.len();
+        self.with_checksum = self.posted.len();
     }
 
     /// The posted datagrams were sent or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
-        self.sealed = 0;
+        self.with_checksum = 0;
         self.cursor = 0;
         self.run = (0, 0);
         self.completed = self.last;
@@ -141,7 +141,7 @@ impl Token for UdpToken<'_> {
         // SAFETY: whoever made the address's table promised that its region lives and that nobody changes these bytes until the posting
         // ends (`Regions::new`).
         let payload = unsafe { payload_bytes(payload, lent) };
-        let copied = if lent <= COPIED { lent } else { 0 };
+        let copied = if lent <= COPY_MAX { lent } else { 0 };
         let end = head + copied;
         if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
             && copied == lent
@@ -150,20 +150,20 @@ impl Token for UdpToken<'_> {
         }
         let piece = |start, bytes| {
             let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
-            Piece { start, bytes }
+            IoVector { start, bytes }
         };
         let (first, rest) = if copied == lent {
             (piece(0, end + TRAILER), None)
         } else {
-            let payload = Piece { start: NonNull::from(payload).cast(), bytes: lent };
+            let payload = IoVector { start: NonNull::from(payload).cast(), bytes: lent };
             (piece(0, head), Some([payload, piece(head, TRAILER)]))
         };
         ring.cursor += end + TRAILER;
-        ring.posted.push(Datagram { to: transmit.to, at: transmit.queue, first, rest, bytes: head + lent + TRAILER });
+        ring.posted.push(TxDatagram { to: transmit.to, at: transmit.queue, first, rest, bytes: head + lent + TRAILER });
         ring.last = ring.last.next();
         ring.count_run(head + lent + TRAILER);
-        if ring.posted.len() - ring.sealed == GROUP {
-            ring.seal();
+        if ring.posted.len() - ring.with_checksum == CHECKSUM_GROUP {
+            ring.write_checksums();
         }
     }
 }

@@ -33,13 +33,13 @@ pub(super) struct Socket {
     /// The kernel rejects a datagram larger than the link's MTU instead of fragmenting it (`IP_PMTUDISC_DO`):
     /// unfragmentable datagrams need no IP identification, which all sockets draw from a shared counter
     /// (`ip_select_ident`).
-    whole: AtomicBool,
+    dont_fragment: AtomicBool,
 }
 
 impl Socket {
     /// Binds the socket, requests `receive_buffer` bytes of receive memory and enables GRO if `gro` is set.
     pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
-        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, whole: AtomicBool::new(false) };
+        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, dont_fragment: AtomicBool::new(false) };
         socket.inner.set_nonblocking(true)?;
         let receive_buffer = receive_buffer.min(i32::MAX as u32) as usize;
         if sockopt::set_socket_recv_buffer_size_force(&socket, receive_buffer).is_err() {
@@ -48,7 +48,7 @@ impl Socket {
         sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
         socket.granted = u32::try_from(sockopt::socket_recv_buffer_size(&socket)?).unwrap_or(0);
         if local.is_ipv4() {
-            socket.whole = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).is_ok().into();
+            socket.dont_fragment = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).is_ok().into();
         }
         if gro {
             socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
@@ -63,8 +63,8 @@ impl Socket {
 
     /// Allows the kernel to fragment datagrams from now on, after one was larger than its link's MTU. Returns whether
     /// it was forbidden before.
-    pub(super) fn let_fragment(&self) -> bool {
-        self.whole.swap(false, Ordering::Relaxed)
+    pub(super) fn allow_fragments(&self) -> bool {
+        self.dont_fragment.swap(false, Ordering::Relaxed)
             && sockopt::set_ip_mtu_discover(self, Ipv4PathMtuDiscovery::WANT).is_ok()
     }
 
@@ -121,7 +121,7 @@ fn true_size(bytes: u32) -> u32 {
 /// The number of datagrams of `bytes` bytes that can be queued without loss in `granted` bytes of receive memory. A
 /// quarter is subtracted, since the kernel returns the memory of received datagrams late, in quarters
 /// (`udp_rmem_release`).
-pub(super) fn slots(granted: u32, bytes: u32) -> u32 {
+pub(super) fn receive_slots(granted: u32, bytes: u32) -> u32 {
     (granted / 4 * 3 / true_size(bytes)).max(1)
 }
 
@@ -187,14 +187,18 @@ impl Control {
     /// Size of the buffer.
     pub(super) const BYTES: usize = size_of::<Self>();
     /// Bytes filled in by [`cut_into`](Self::cut_into).
-    pub(super) const CUT: usize = CONTROL_HEAD + size_of::<u16>();
+    pub(super) const SEGMENT_BYTES: usize = CONTROL_HEAD + size_of::<u16>();
     /// An empty buffer.
     pub(super) const NONE: Self = Self { raw: [0; CONTROL_HEAD + 8] };
 
     /// The control message that makes the kernel split a datagram into segments of `segment` bytes.
-    pub(super) fn cut_into(segment: u16) -> Self {
+    pub(super) fn segment_size(segment: u16) -> Self {
         let mut control = Self::NONE;
-        let head = libc::cmsghdr { cmsg_len: Self::CUT as _, cmsg_level: libc::SOL_UDP, cmsg_type: libc::UDP_SEGMENT };
+        let head = libc::cmsghdr {
+            cmsg_len: Self::SEGMENT_BYTES as _,
+            cmsg_level: libc::SOL_UDP,
+            cmsg_type: libc::UDP_SEGMENT,
+        };
         // SAFETY: the room is aligned for and larger than a header.
         unsafe { ptr::from_mut(&mut control.raw).cast::<libc::cmsghdr>().write(head) };
         for (to, byte) in control.raw.iter_mut().skip(CONTROL_HEAD).zip(segment.to_ne_bytes()) {
@@ -204,7 +208,7 @@ impl Control {
     }
 
     /// The segment size of a GRO message, if the kernel filled in `bytes` bytes with one.
-    pub(super) fn joined_from(&self, bytes: usize) -> Option<u32> {
+    pub(super) fn received_segment_size(&self, bytes: usize) -> Option<u32> {
         if bytes < CONTROL_HEAD + size_of::<c_int>() {
             return None;
         }
@@ -234,13 +238,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_has_an_mtu_and_nobody_has_none() {
+    fn loopback_has_an_mtu_and_unknown_addresses_have_none() {
         assert!(link_mtu("127.0.0.1".parse().unwrap()).is_some_and(|mtu| mtu >= 576));
         assert_eq!(link_mtu("203.0.113.77".parse().unwrap()), None);
     }
 
     #[test]
-    fn true_size_is_not_below_what_the_kernel_accounts() {
+    fn true_size_is_not_below_the_kernels_accounting() {
         let to = Socket::bind("127.0.0.1:0".parse().unwrap(), 1 << 22, false).unwrap();
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         for bytes in [0, 1, 64, 500, 576, 1024, 1472, 2000, 4096, 8192, 9000, 15000, 15900, 16384, 30000, 65507_u32] {
@@ -264,7 +268,7 @@ mod tests {
 
     #[test]
     fn control_message_is_read_as_the_kernel_writes_it() {
-        assert_eq!(Control::cut_into(1400).joined_from(Control::BYTES), None, "another type");
-        assert_eq!(Control::NONE.joined_from(0), None);
+        assert_eq!(Control::segment_size(1400).received_segment_size(Control::BYTES), None, "another type");
+        assert_eq!(Control::NONE.received_segment_size(0), None);
     }
 }

@@ -13,8 +13,8 @@ use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
 use super::*;
-use crate::fault::Probability;
-use unisono_memory::region::Regions;
+use crate::fault_injection::Probability;
+use unisono_memory::memory_regions::Regions;
 
 const BYTES: usize = 1 << 17;
 
@@ -115,7 +115,7 @@ fn every_size_arrives_intact() {
                 pair.devices[1].release(slot);
                 assert!(pair.target(bytes as usize).1.iter().copied().eq((count..count + bytes as usize).map(pattern)));
             }
-            let tally = pair.devices[1].tally();
+            let tally = pair.devices[1].counters();
             assert_eq!(tally.bad_checksum.get() + tally.truncated.get() + tally.too_short.get(), 0);
         }
     }
@@ -140,7 +140,7 @@ fn batch_keeps_order_and_runs_of_any_sizes_stay_apart() {
                 assert_eq!((number(&pair.devices[1], slot), bytes), (count as u32, 24 + sizes[count % 8]));
                 pair.devices[1].release(slot);
             }
-            let calls = pair.devices[0].tally().send_calls.get();
+            let calls = pair.devices[0].counters().send_calls.get();
             assert_eq!(calls, 1, "one system call for each flush");
         }
     }
@@ -244,7 +244,7 @@ fn garbage_is_dropped_and_counted() {
             stranger.send_to(bytes, SocketAddr::new(to.address, to.polled)).unwrap();
         }
         let (mut sound, end) = (0, Instant::now() + Duration::from_secs(1));
-        let tally = pair.devices[1].tally();
+        let tally = pair.devices[1].counters();
         while tally.received.get() == 0 && Instant::now() < end {
             if let Some(datagram) = pair.devices[1].receive(DeviceQueue::Polled) {
                 assert!((0..5).all(|peer| !datagram.is_from(PeerId(peer))));
@@ -289,7 +289,7 @@ fn unreachable_and_unknown_peers_are_losses() {
         device.token(DeviceQueue::Polled).unwrap().post(&transmit, None);
     }
     device.flush(DeviceQueue::Polled);
-    assert_eq!(device.tally().lost_no_path.get(), 4);
+    assert_eq!(device.counters().lost_no_path.get(), 4);
     assert_eq!(device.completed(DeviceQueue::Polled), Ticket(4));
     for (peer, known) in [(1, true), (2, false), (u32::MAX, false)] {
         device.request_path(PathRequest::Resolve(PeerId(peer)));
@@ -354,7 +354,7 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
         }
         pair.devices[0].flush(DeviceQueue::Polled);
         assert!(pair.devices[0].arm(DeviceQueue::Polled) == Armed::Armed, "arming sends the reordered frames");
-        let [from, to] = [0, 1].map(|index: usize| pair.devices[index].tally());
+        let [from, to] = [0, 1].map(|index: usize| pair.devices[index].counters());
         let end = Instant::now() + Duration::from_secs(1);
         while to.received.get() + to.bad_checksum.get() < from.sent.get() && Instant::now() < end {
             take(&mut pair, &mut numbers);
@@ -362,22 +362,22 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
         assert_eq!(from.sent.get(), u64::from(sent) - from.injected_loss.get() + from.injected_duplicates.get());
         assert_eq!((to.bad_checksum.get(), to.received.get()), (from.injected_corruptions.get(), numbers.len() as u64));
         assert_eq!(to.received.get() + to.bad_checksum.get(), from.sent.get(), "only the injected losses");
-        let near = |count: &Counter, expected: f64| (count.get() as f64 / expected - 1.0).abs() < 0.2;
-        assert!(near(&from.injected_loss, 1000.0) && near(&from.injected_duplicates, 760.0));
-        assert!(near(&from.injected_reorders, 1976.0) && near(&from.injected_corruptions, 988.0));
-        let farthest =
+        let is_close = |count: &Counter, expected: f64| (count.get() as f64 / expected - 1.0).abs() < 0.2;
+        assert!(is_close(&from.injected_loss, 1000.0) && is_close(&from.injected_duplicates, 760.0));
+        assert!(is_close(&from.injected_reorders, 1976.0) && is_close(&from.injected_corruptions, 988.0));
+        let overtaken =
             (0..numbers.len()).map(|at| numbers[..at].iter().rev().take(40).filter(|n| **n > numbers[at]).count());
-        assert!((1..=20).contains(&farthest.max().unwrap()), "overtaken by a few");
+        assert!((1..=20).contains(&overtaken.max().unwrap()), "overtaken by a few");
     }
 }
 
 #[test]
-fn overtaken_frame_leaves_after_idle_polls() {
+fn reordered_frame_leaves_after_idle_polls() {
     let faults = Faults { reorder: Probability::new(1.0).unwrap(), ..Faults::default() };
     let mut pair = Pair::new(&Options { faults, ..options("127.0.0.1") });
     assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, 1, 24, 0, 10));
     pair.devices[0].flush(DeviceQueue::Polled);
-    assert_eq!(pair.devices[0].tally().sent.get(), 0);
+    assert_eq!(pair.devices[0].counters().sent.get(), 0);
     for _ in 0..100 {
         assert!(pair.devices[0].receive(DeviceQueue::Polled).is_none());
     }
@@ -385,7 +385,7 @@ fn overtaken_frame_leaves_after_idle_polls() {
 }
 
 #[test]
-fn overtaken_frame_leaves_with_the_device() {
+fn reordered_frame_leaves_with_the_device() {
     let faults = Faults { reorder: Probability::new(1.0).unwrap(), ..Faults::default() };
     let mut pair = Pair::new(&Options { faults, ..options("127.0.0.1") });
     assert!(pair.post(DeviceQueue::Interrupt, DeviceQueue::Polled, 1, 24, 0, 10));
@@ -395,24 +395,24 @@ fn overtaken_frame_leaves_with_the_device() {
 }
 
 #[test]
-fn bell_wakes_for_arrivals_rings_and_time() {
+fn waiter_wakes_for_arrivals_notifications_and_timeouts() {
     let mut pair = Pair::new(&options("127.0.0.1"));
-    let bell = pair.devices[1].bell(DeviceQueue::Interrupt);
-    assert_eq!(bell.wait(Some(Duration::from_millis(1))), Woken::TimedOut);
-    bell.ring();
-    bell.clone().ring();
-    assert_eq!(bell.wait(None), Woken::Rung);
-    assert_eq!(bell.wait(Some(Duration::ZERO)), Woken::TimedOut);
+    let bell = pair.devices[1].arrival_waiter(DeviceQueue::Interrupt);
+    assert_eq!(bell.wait(Some(Duration::from_millis(1))), WakeReason::TimedOut);
+    bell.notify();
+    bell.clone().notify();
+    assert_eq!(bell.wait(None), WakeReason::Notified);
+    assert_eq!(bell.wait(Some(Duration::ZERO)), WakeReason::TimedOut);
     let waiting = std::thread::spawn(move || bell.wait(Some(Duration::from_secs(10))));
     assert_eq!(pair.devices[1].arm(DeviceQueue::Interrupt), Armed::Armed);
     assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Interrupt, 9, 24, 0, 0));
     pair.devices[0].flush(DeviceQueue::Polled);
-    assert_eq!(waiting.join().unwrap(), Woken::Arrived);
+    assert_eq!(waiting.join().unwrap(), WakeReason::Arrived);
     assert_eq!(pair.receive(DeviceQueue::Interrupt, 1).len(), 1);
 }
 
 #[test]
-fn arm_tells_what_was_taken_but_not_handed_out() {
+fn arm_reports_datagrams_taken_but_not_handed_out() {
     let mut pair = Pair::new(&options("127.0.0.1"));
     for count in 0..3 {
         assert!(pair.post(DeviceQueue::Polled, DeviceQueue::Polled, count, 24, 0, count * 10));
@@ -442,6 +442,6 @@ fn mtu_is_bounded_and_taken_from_the_link() {
 #[test]
 fn device_moves_between_threads() {
     static_assertions::assert_impl_all!(Udp: Send);
-    static_assertions::assert_impl_all!(Bell: Send, Sync);
-    static_assertions::assert_impl_all!(Tally: Send, Sync);
+    static_assertions::assert_impl_all!(ArrivalWaiter: Send, Sync);
+    static_assertions::assert_impl_all!(UdpCounters: Send, Sync);
 }

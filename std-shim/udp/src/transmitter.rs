@@ -8,17 +8,17 @@ use unisono_core::ids::PeerId;
 
 use super::{
     MTU_MAX,
-    address_table::{AddressTable, Name},
-    cutting::Cutting,
+    address_table::{AddressTable, SocketName},
+    counters::UdpCounters,
+    gso::GsoState,
     socket::{Control, SEGMENTS_MAX, Socket, no_message, wait_writable},
-    tally::Tally,
 };
 
 /// Largest number of datagrams per call.
 pub(super) const BATCH: usize = 64;
 
 /// Largest number of I/O vectors per datagram: header, payload, checksum.
-const PIECES: usize = 3;
+const IOVECS_MAX: usize = 3;
 
 /// Attempts per batch to send when there is no room.
 const ATTEMPTS: u32 = 4;
@@ -31,36 +31,36 @@ const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// Contiguous bytes: one I/O vector.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct IoVector {
     pub(super) start: NonNull<u8>,
     pub(super) bytes: usize,
 }
 
 /// A datagram ready to send, checksum included.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Datagram {
+pub(super) struct TxDatagram {
     pub(super) to: PeerId,
     pub(super) at: DeviceQueue,
-    pub(super) first: Piece,
-    pub(super) rest: Option<[Piece; PIECES - 1]>,
+    pub(super) first: IoVector,
+    pub(super) rest: Option<[IoVector; IOVECS_MAX - 1]>,
     /// Total length.
     pub(super) bytes: usize,
 }
 
 /// The state of the link as a batch showed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum LinkState {
     /// The kernel accepted a datagram.
     Up,
     /// The kernel accepted nothing and reports that the link is down.
     Down,
     /// Unknown.
-    Silent,
+    Unknown,
 }
 
 /// Consecutive datagrams that form one message.
 #[derive(Clone, Copy)]
-struct Run {
+struct GsoRun {
     /// Index of the first datagram, and their number.
     datagrams: (usize, usize),
     pieces: (usize, usize),
@@ -72,12 +72,12 @@ struct Run {
 
 /// The arrays that `sendmmsg` reads. Rewritten for every batch; no content is used after the call.
 pub(super) struct Transmitter {
-    runs: Vec<Run>,
+    runs: Vec<GsoRun>,
     pieces: Vec<libc::iovec>,
-    names: Vec<Name>,
+    names: Vec<SocketName>,
     controls: Box<[Control; BATCH]>,
     messages: Box<[libc::mmsghdr; BATCH]>,
-    cutting: Cutting,
+    gso: GsoState,
 }
 
 // SAFETY: the pointers in the arrays are dead outside `send`, which writes them before the kernel reads them.
@@ -88,17 +88,17 @@ impl Transmitter {
     pub(super) fn new(gso: bool) -> Self {
         Self {
             runs: Vec::with_capacity(BATCH),
-            pieces: Vec::with_capacity(BATCH * PIECES),
+            pieces: Vec::with_capacity(BATCH * IOVECS_MAX),
             names: Vec::with_capacity(BATCH),
             controls: Box::new([Control::NONE; BATCH]),
             messages: Box::new([no_message(); BATCH]),
-            cutting: Cutting::new(gso),
+            gso: GsoState::new(gso),
         }
     }
 
     /// Whether GSO is in use at present.
-    pub(super) const fn cuts(&self) -> bool {
-        self.cutting.is_on()
+    pub(super) const fn uses_gso(&self) -> bool {
+        self.gso.is_on()
     }
 
     /// Sends datagrams in order. A datagram that the kernel does not accept after a bounded number of attempts (four of
@@ -110,23 +110,23 @@ impl Transmitter {
         &mut self,
         socket: &Socket,
         table: &AddressTable,
-        datagrams: &[Datagram],
-        tally: &Tally,
-    ) -> Answer {
+        datagrams: &[TxDatagram],
+        tally: &UdpCounters,
+    ) -> LinkState {
         if let [single] = datagrams
             // SAFETY: the caller promises that all pieces of all datagrams can be read, so those of this one, too.
             && unsafe { self.send_single(socket, table, single, tally) }
         {
-            return Answer::Up;
+            return LinkState::Up;
         }
-        let mut answer = Answer::Silent;
+        let mut answer = LinkState::Unknown;
         for batch in datagrams.chunks(BATCH) {
-            self.cutting.pass();
+            self.gso.begin_batch();
             let mut rest = batch;
             while !rest.is_empty() {
                 self.gather(table, rest, tally);
                 let (taken, heard) = self.transmit(socket, tally);
-                if answer != Answer::Up {
+                if answer != LinkState::Up {
                     answer = heard;
                 }
                 rest = rest.get(taken.unwrap_or(rest.len())..).unwrap_or_default();
@@ -144,10 +144,10 @@ impl Transmitter {
         &mut self,
         socket: &Socket,
         table: &AddressTable,
-        datagram: &Datagram,
-        tally: &Tally,
+        datagram: &TxDatagram,
+        tally: &UdpCounters,
     ) -> bool {
-        let (Piece { start, bytes }, None) = (datagram.first, datagram.rest) else { return false };
+        let (IoVector { start, bytes }, None) = (datagram.first, datagram.rest) else { return false };
         let Some(name) = table.name(datagram.to, datagram.at) else { return false };
         let start = start.as_ptr().cast();
         // SAFETY: a live name, and a piece that the caller says can be read.
@@ -155,7 +155,7 @@ impl Transmitter {
         if sent < 0 {
             return false;
         }
-        self.cutting.pass();
+        self.gso.begin_batch();
         tally.send_calls.add(1);
         tally.sent.add(1);
         tally.sent_bytes.add(datagram.bytes as u64);
@@ -163,13 +163,13 @@ impl Transmitter {
     }
 
     /// Groups the datagrams that have a path into runs.
-    fn gather(&mut self, table: &AddressTable, datagrams: &[Datagram], tally: &Tally) {
+    fn gather(&mut self, table: &AddressTable, datagrams: &[TxDatagram], tally: &UdpCounters) {
         self.runs.clear();
         self.pieces.clear();
         self.names.clear();
         let (mut index, mut named) = (0, None);
-        while let Some((first, after)) = datagrams.get(index..).and_then(<[Datagram]>::split_first) {
-            let count = if self.cutting.is_on() { 1 + followers(first, after) } else { 1 };
+        while let Some((first, after)) = datagrams.get(index..).and_then(<[TxDatagram]>::split_first) {
+            let count = if self.gso.is_on() { 1 + followers(first, after) } else { 1 };
             if named != Some((first.to, first.at)) {
                 let Some(name) = table.name(first.to, first.at) else {
                     tally.lost_no_path.add(count as u64);
@@ -187,7 +187,7 @@ impl Transmitter {
                     self.append(start, piece);
                 }
             }
-            self.runs.push(Run {
+            self.runs.push(GsoRun {
                 datagrams: (index, count),
                 pieces: (start, self.pieces.len() - start),
                 bytes,
@@ -199,7 +199,7 @@ impl Transmitter {
     }
 
     /// Adds an I/O vector to the run whose vectors begin at `start`; extends the last one if they are adjacent.
-    fn append(&mut self, start: usize, piece: Piece) {
+    fn append(&mut self, start: usize, piece: IoVector) {
         let to = piece.start.as_ptr().cast();
         match self.pieces.get_mut(start..).and_then(<[libc::iovec]>::last_mut) {
             Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == to => last.iov_len += piece.bytes,
@@ -208,11 +208,11 @@ impl Transmitter {
     }
 
     /// Sends the runs. `Some(n)`: GSO was rejected and pauses; datagrams from the n-th on were not sent.
-    fn transmit(&mut self, socket: &Socket, tally: &Tally) -> (Option<usize>, Answer) {
+    fn transmit(&mut self, socket: &Socket, tally: &UdpCounters) -> (Option<usize>, LinkState) {
         let (pieces, names) = (self.pieces.as_mut_ptr(), self.names.as_ptr());
         for ((run, message), control) in self.runs.iter().zip(self.messages.iter_mut()).zip(self.controls.iter_mut()) {
             let header = &mut message.msg_hdr;
-            let name = self.names.get(run.name).unwrap_or(&Name::NONE);
+            let name = self.names.get(run.name).unwrap_or(&SocketName::NONE);
             header.msg_name = names.wrapping_add(run.name).cast_mut().cast();
             header.msg_namelen = name.bytes();
             header.msg_iov = pieces.wrapping_add(run.pieces.0);
@@ -220,12 +220,12 @@ impl Transmitter {
             (header.msg_control, header.msg_controllen) = match run.segment {
                 None => (ptr::null_mut(), 0),
                 Some(segment) => {
-                    *control = Control::cut_into(segment);
-                    (control.as_mut_ptr(), Control::CUT as _)
+                    *control = Control::segment_size(segment);
+                    (control.as_mut_ptr(), Control::SEGMENT_BYTES as _)
                 }
             };
         }
-        let (mut done, mut attempts, mut answer) = (0, 0, Answer::Silent);
+        let (mut done, mut attempts, mut answer) = (0, 0, LinkState::Unknown);
         while let Some(left @ [run, ..]) = self.runs.get(done..) {
             let messages = self.messages.as_mut_ptr().wrapping_add(done);
             // SAFETY: as many messages as runs left were filled above with live names, pieces and controls; the caller of
@@ -234,14 +234,14 @@ impl Transmitter {
             tally.send_calls.add(1);
             if let Ok(sent @ 1..) = usize::try_from(sent) {
                 if left.iter().take(sent).any(|run| run.segment.is_some()) {
-                    self.cutting.handle_taken();
+                    self.gso.handle_accepted();
                 }
                 for run in left.iter().take(sent) {
                     tally.sent.add(run.datagrams.1 as u64);
                     tally.sent_bytes.add(run.bytes as u64);
                 }
                 done += sent;
-                answer = Answer::Up;
+                answer = LinkState::Up;
                 continue;
             }
             let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -252,16 +252,16 @@ impl Transmitter {
                     continue;
                 }
                 libc::EIO | libc::EINVAL | libc::EMSGSIZE if run.segment.is_some() => {
-                    self.cutting.handle_refused();
+                    self.gso.handle_rejected();
                     tally.gso_refused.add(1);
                     return (Some(run.datagrams.0), answer);
                 }
-                libc::EMSGSIZE if socket.let_fragment() => continue,
+                libc::EMSGSIZE if socket.allow_fragments() => continue,
                 libc::EAGAIN | libc::EINTR => &tally.lost_would_block,
                 libc::ENOBUFS | libc::ENOMEM => &tally.lost_no_buffers,
                 libc::ENETDOWN | libc::ENETUNREACH => {
-                    if answer == Answer::Silent {
-                        answer = Answer::Down;
+                    if answer == LinkState::Unknown {
+                        answer = LinkState::Down;
                     }
                     &tally.lost_unreachable
                 }
@@ -279,7 +279,7 @@ impl Transmitter {
 }
 
 /// The number of datagrams of `bytes` bytes that form one GSO message.
-pub(super) const fn run_of(bytes: usize) -> usize {
+pub(super) const fn run_length(bytes: usize) -> usize {
     match (MTU_MAX as usize).checked_div(bytes) {
         Some(0) => 1,
         Some(run) if run < SEGMENTS_MAX => run,
@@ -288,7 +288,7 @@ pub(super) const fn run_of(bytes: usize) -> usize {
 }
 
 /// How many of `after` can follow `first` in one message: same peer and queue, same length; the last may be shorter.
-fn followers(first: &Datagram, after: &[Datagram]) -> usize {
+fn followers(first: &TxDatagram, after: &[TxDatagram]) -> usize {
     let (mut count, mut room) = (0, MTU_MAX as usize - first.bytes.min(MTU_MAX as usize));
     for next in after.iter().take(SEGMENTS_MAX - 1) {
         if (next.to, next.at) != (first.to, first.at)
@@ -311,10 +311,10 @@ fn followers(first: &Datagram, after: &[Datagram]) -> usize {
 mod tests {
     use super::*;
 
-    fn datagrams(sizes: &[usize]) -> Vec<Datagram> {
-        let piece = |bytes| Piece { start: NonNull::dangling(), bytes };
+    fn datagrams(sizes: &[usize]) -> Vec<TxDatagram> {
+        let piece = |bytes| IoVector { start: NonNull::dangling(), bytes };
         let datagram =
-            |bytes| Datagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
+            |bytes| TxDatagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
         sizes.iter().copied().map(datagram).collect()
     }
 
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn run_of_equal_datagrams_is_as_long_as_stated() {
         for bytes in [1, 600, 1060, 1500, 8228, 32754, 65507] {
-            assert_eq!(run(&[bytes; 100]), run_of(bytes), "{bytes}");
+            assert_eq!(run(&[bytes; 100]), run_length(bytes), "{bytes}");
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let mut two = datagrams(&[50, 50]);
         two[1].at = DeviceQueue::Interrupt;
         assert_eq!(followers(&two[0], &two[1..]), 0);
-        two[1] = Datagram { to: PeerId(1), ..two[0] };
+        two[1] = TxDatagram { to: PeerId(1), ..two[0] };
         assert_eq!(followers(&two[0], &two[1..]), 0);
     }
 }

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use unisono_ethernet::frame::{FrameContent, HEADERS, LinkAddress};
 use unisono_ethernet::smoltcp::phy::ChecksumCapabilities;
 use unisono_ethernet::smoltcp::wire::EthernetAddress;
-use unisono_udp::fault::{Faults, Injector, Probability};
+use unisono_udp::fault_injection::{FaultInjector, Faults, Probability};
 
 /// Address of the node.
 pub const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 7002);
@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// One direction.
 #[derive(Debug)]
 struct Direction {
-    injector: Injector,
+    injector: FaultInjector,
     random: fastrand::Rng,
     counts: FrameCounts,
 }
@@ -54,14 +54,14 @@ pub struct FrameCounts {
 
 impl Direction {
     fn new(loss: Probability, seed: u64) -> Mutex<Self> {
-        let injector = Injector::new(Faults { loss, seed, ..Faults::default() });
+        let injector = FaultInjector::new(Faults { loss, seed, ..Faults::default() });
         Mutex::new(Self { injector, random: fastrand::Rng::with_seed(!seed), counts: FrameCounts::default() })
     }
 
     /// Whether the next frame passes.
     fn passes(this: &Mutex<Self>, bytes: usize) -> bool {
         let Ok(mut this) = this.lock() else { return false };
-        let passes = this.injector.fate(bytes).first.is_some();
+        let passes = this.injector.next_outcome(bytes).first.is_some();
         this.counts.carried += 1;
         this.counts.lost += u64::from(!passes);
         passes

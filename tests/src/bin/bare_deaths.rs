@@ -14,7 +14,7 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Failure, World, collective::SystemOperation};
-use unisono_launcher::{BareMetal, bare_metal::HEARTBEAT};
+use unisono_launcher::{BareMetalRanks, proxy::HEARTBEAT};
 use unisono_node::self_check::collectives;
 use unisono_tests::bare_metal::build;
 use unisono_tests::bare_metal::message_exchange::{ExchangeBuffers, ExchangeError as LetterTrouble};
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
+fn judge(options: &Options, machine: &BareMetalRanks) -> ExitCode {
     let (mut random, mut report) = (fastrand::Rng::with_seed(options.seed), Report::new(4, options.json));
     let mut figures =
         |name: &str, amid: Traffic, troubles: &mut dyn Iterator<Item = (&'static str, InjectedFailure)>| {
@@ -147,7 +147,7 @@ fn judge(options: &Options, machine: &BareMetal) -> ExitCode {
 
 /// One job. Returns after how many milliseconds its processes ended.
 fn carry_out(
-    machine: &BareMetal,
+    machine: &BareMetalRanks,
     amid: Traffic,
     trouble: InjectedFailure,
     delay: u64,

@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Parser;
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{Rank, World};
-use unisono_launcher::{BareMetal, bare_metal::DONE};
+use unisono_launcher::{BareMetalRanks, proxy::EXIT_SUCCESS};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::raw_ring::RawRing;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 }
 
 /// Two processes and a node, which do collectives.
-fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(), String> {
+fn together(machine: &BareMetalRanks, rounds: u32, report: &mut Report) -> Result<(), String> {
     let began = Instant::now();
     let Outcome { right, microseconds, .. } = run(machine, "collectives", "rounds", rounds)?;
     let (of, rounds) = ("2 processes, 1 node", f64::from(rounds));
@@ -86,7 +86,7 @@ fn together(machine: &BareMetal, rounds: u32, report: &mut Report) -> Result<(),
 }
 
 /// Two processes and a node, each of which sends messages to the others.
-fn run_message_exchange(machine: &BareMetal, bursts: u32, report: &mut Report) -> Result<(), String> {
+fn run_message_exchange(machine: &BareMetalRanks, bursts: u32, report: &mut Report) -> Result<(), String> {
     let began = Instant::now();
     let Outcome { right, came, microseconds } = run(machine, "letters", "bursts", bursts)?;
     let (of, each) = ("2 processes, 1 node", f64::from(bursts * 2 * BURST));
@@ -108,7 +108,7 @@ struct Outcome {
 }
 
 /// A job of two processes and a node, to its end.
-fn run(machine: &BareMetal, program: &str, unit: &str, count: u32) -> Result<Outcome, String> {
+fn run(machine: &BareMetalRanks, program: &str, unit: &str, count: u32) -> Result<Outcome, String> {
     let image = machine.image.display().to_string();
     let options = ["-n", "3", "--bare-metal", "1", "--image", &image, "--emulator", &machine.emulator];
     let words = [format!("--{unit}"), count.to_string(), format!("program={program}"), format!("{unit}={count}")];
@@ -193,7 +193,7 @@ fn one(world: &World, round: u32) -> Result<(), String> {
 }
 
 /// This process and a node, without World: barriers, then echoes over a ring.
-fn alone(machine: &BareMetal, report: &mut Report) -> Result<(), String> {
+fn alone(machine: &BareMetalRanks, report: &mut Report) -> Result<(), String> {
     let batches = 50;
     let [barrier, echo] = ["barriers", "echo"].map(|program| timed(machine, program, batches));
     let (barrier, echo) = (barrier?, echo?);
@@ -204,7 +204,7 @@ fn alone(machine: &BareMetal, report: &mut Report) -> Result<(), String> {
 }
 
 /// Median nanoseconds of one barrier, or one round trip.
-fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String> {
+fn timed(machine: &BareMetalRanks, program: &str, batches: u32) -> Result<f64, String> {
     let layout =
         SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated)).map_err(|error| error.to_string())?;
     let file = SegmentFile::create(&layout).map_err(|error| error.to_string())?;
@@ -245,7 +245,7 @@ fn timed(machine: &BareMetal, program: &str, batches: u32) -> Result<f64, String
         times.push(began.elapsed().as_nanos() as f64 / f64::from(BATCH));
     }
     let status = emulator.wait().map_err(|error| error.to_string())?;
-    if status.code() != Some(DONE) {
+    if status.code() != Some(EXIT_SUCCESS) {
         return Err(format!("the image has ended: {status}"));
     }
     times.sort_by(f64::total_cmp);

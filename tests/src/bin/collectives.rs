@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Signal, kill_process};
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::environment::Override;
-use unisono::environment::tuning::{Carrier, Reason, Tuning, VERBS};
+use unisono::environment::tuning::{COLLECTIVES, Carrier, SelectedBy, Tuning};
 use unisono::{Rank, World};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank as Member;
@@ -168,13 +168,13 @@ fn against_oracle(means: Means, most: u32, report: &mut Report) {
 
 /// Every collective by every algorithm: with two ports on three ranks where possible, and with the default on four.
 fn by_algorithms(means: Means, report: &mut Report) {
-    let most = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).max().unwrap_or(0);
-    let every: usize = VERBS.iter().map(|(verb, ..)| algorithms(*verb).len()).sum();
+    let most = COLLECTIVES.iter().map(|(verb, ..)| algorithms(*verb).len()).max().unwrap_or(0);
+    let every: usize = COLLECTIVES.iter().map(|(verb, ..)| algorithms(*verb).len()).sum();
     let (mut ran, mut not_ran, mut compared, mut wrong) = (Vec::new(), 0, 0.0, 0.0);
     for asked in [Asked { ranks: 3, ports: Some(2), segments: 3 }, Asked { ranks: 4, ports: None, segments: 2 }] {
         for turn in 0..most {
             let of_verb = |verb| *algorithms(verb).iter().cycle().nth(turn).unwrap_or(&Algorithm::Ring);
-            let options: Vec<String> = VERBS
+            let options: Vec<String> = COLLECTIVES
                 .iter()
                 .flat_map(|(verb, option, _)| [format!("--{option}"), asked.text(of_verb(*verb))])
                 .collect();
@@ -188,7 +188,7 @@ fn by_algorithms(means: Means, report: &mut Report) {
             };
             compared += told.iter().map(|(compared, ..)| compared).sum::<f64>();
             wrong += told.iter().map(|(_, wrong, _)| wrong).sum::<f64>();
-            for (verb, ..) in VERBS.iter().filter(|(verb, ..)| asked.can_be(*verb, of_verb(*verb))) {
+            for (verb, ..) in COLLECTIVES.iter().filter(|(verb, ..)| asked.can_be(*verb, of_verb(*verb))) {
                 let algorithm = of_verb(*verb);
                 if told.iter().all(|(.., choices)| choices.iter().any(|choice| asked.is(choice, *verb, algorithm))) {
                     ran.push((verb.name(), algorithm.name()));
@@ -239,7 +239,7 @@ impl Asked {
         let mut tuning = Tuning::default();
         let Ok(wanted) = Override::new(verb, &self.text(algorithm)) else { return false };
         tuning.set(wanted);
-        tuning.decide(&plan, false, Carrier::Udp).is_ok_and(|decision| decision.reason == Reason::Override)
+        tuning.decide(&plan, false, Carrier::Udp).is_ok_and(|decision| decision.selected_by == SelectedBy::Override)
     }
 
     fn is(self, choice: &LoggedSelection, verb: CollectiveKind, algorithm: Algorithm) -> bool {

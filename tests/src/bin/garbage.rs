@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use unisono::environment::GivenSegment;
+use unisono::environment::InheritedSegment;
 use unisono::{Failure, Rank, Tag, World};
 use unisono_shmem::host::file::{Mapping, reopen};
 use unisono_shmem::layout::{Area, COMMUNICATOR_SLOTS, PAGE, SegmentLayout};
@@ -299,8 +299,8 @@ fn exchange(world: &World, round: u32) -> Result<(), End> {
 
 /// Writes garbage everywhere while the others join; they never see this rank.
 fn write_early(seed: u64) {
-    let given: Option<GivenSegment> = std::env::var("UNISONO_SEGMENT").ok().and_then(|given| given.parse().ok());
-    let Some(GivenSegment::Descriptor { number, holder }) = given else { return };
+    let given: Option<InheritedSegment> = std::env::var("UNISONO_SEGMENT").ok().and_then(|given| given.parse().ok());
+    let Some(InheritedSegment::Descriptor { number, holder }) = given else { return };
     let mut random = fastrand::Rng::with_seed(seed);
     let Ok(file) = reopen(number, holder) else { return };
     let until = Instant::now() + AFTER_WRITE;

@@ -16,7 +16,7 @@ use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::sim::{self, Network, NodeId};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 /// Ranks of a job, segments of a window.
 const RANKS: u32 = 4;

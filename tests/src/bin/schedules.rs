@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::scenarios::schedules::{LENGTHS, Outcome, Workload, WorkloadFilter, run, workloads};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 /// Collectives that one job runs.
 const LIST: usize = 500;

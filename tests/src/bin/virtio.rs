@@ -24,13 +24,13 @@ use unisono_core::device::{Device, DeviceQueue, TxReason};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_ethernet::transfer::{PIECE, PIECES, Transfer};
-use unisono_launcher::bare_metal::DONE;
-use unisono_memory::records::{Boxed, Sizes};
-use unisono_memory::region::Regions;
+use unisono_launcher::proxy::EXIT_SUCCESS;
+use unisono_memory::endpoint_storage::{BoxedStorage, EndpointSizes};
+use unisono_memory::memory_regions::Regions;
 use unisono_tests::bare_metal::build_image;
 use unisono_tests::bare_metal::frame_relay::{FrameCounts, HOST, NODE, Relay};
 use unisono_tests::harness::report::{Limit, Report};
-use unisono_udp::fault::Probability;
+use unisono_udp::fault_injection::Probability;
 use unisono_udp::{Options as UdpOptions, Path, Udp};
 
 /// Largest UDP payload: an ordinary Ethernet's.
@@ -90,7 +90,7 @@ impl EmulatedNode {
     fn has_ended(&mut self) -> Result<bool, String> {
         match self.emulator.try_wait().map_err(text)? {
             None => Ok(false),
-            Some(status) if status.code() == Some(DONE) => Ok(true),
+            Some(status) if status.code() == Some(EXIT_SUCCESS) => Ok(true),
             Some(status) => Err(format!("the image has ended: {status}")),
         }
     }
@@ -134,13 +134,14 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let [sources, sinks] =
         [(); 2].map(|()| [(); PIECES].map(|()| regions.allocate(PIECE as usize).unwrap_or_default()));
     let config = Config::new(PeerId(0), incarnation, &device.limits());
-    let sizes = Sizes { peers: 2, windows: 1, operations: 2 * PIECES, placements: PIECES, notices: 16 };
+    let sizes =
+        EndpointSizes { peers: 2, windows: 1, operations: 2 * PIECES, placements: PIECES, control_messages: 16 };
     let began = Instant::now();
     let now = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut endpoint = Endpoint::<Boxed, WINDOW, 32>::new(now(), config, sizes.pools());
+    let mut endpoint = Endpoint::<BoxedStorage, WINDOW, 32>::new(now(), config, sizes.pools());
     endpoint.add_peer(now(), PeerId(1), other, device.limits().mtu);
     let mut transfer = Transfer::new(endpoint, PeerId(1), options.bytes.into(), sources, sinks);
-    let bell = device.bell(DeviceQueue::Polled);
+    let bell = device.arrival_waiter(DeviceQueue::Polled);
     let outcome = loop {
         match transfer.step(now(), &mut device, &regions) {
             Err(error) => break Err(format!("{error:?}: {transfer:?}")),

@@ -260,7 +260,7 @@ trait OracleElement: Element + PartialEq + Debug {
 
 macro_rules! integers {
     ($($type:ty),*) => { $(
-        impl Value for $type {
+        impl OracleElement for $type {
             const EPSILON: Option<f64> = None;
             fn given(rank: u32, element: usize) -> Self {
                 let mixed = (u64::from(rank) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (element as u64).wrapping_mul(0xd134_2543_de82_ef95);
@@ -290,10 +290,10 @@ macro_rules! integers {
 
 macro_rules! floats {
     ($($type:ty: $epsilon:expr, $from:expr, $to:expr;)*) => { $(
-        impl Value for $type {
+        impl OracleElement for $type {
             const EPSILON: Option<f64> = Some($epsilon);
             fn given(rank: u32, element: usize) -> Self {
-                let whole = <u16 as Value>::given(rank, element);
+                let whole = <u16 as OracleElement>::given(rank, element);
                 // About one, of both signs.
                 let size = 0.75 + f64::from(whole % 512) / 1024.0;
                 $from(if whole & 1024 == 0 { size } else { -size })

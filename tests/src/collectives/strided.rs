@@ -97,8 +97,8 @@ macro_rules! each_form {
      ($given:expr, $of_given:expr), ($taken:expr, $before:expr), ($($rest:expr),*), $expected:expr) => {{
         let world = $self.world;
         for form in 0..3 {
-            let mut data = Strewn::new($given, &mut $self.random, $of_given);
-            let mut into = Strewn::new($taken, &mut $self.random, $before);
+            let mut data = StridedBuffer::new($given, &mut $self.random, $of_given);
+            let mut into = StridedBuffer::new($taken, &mut $self.random, $before);
             match form {
                 0 => world.$blocking(&data, &mut into $(, $rest)*)?,
                 1 => world.scope(|scope| scope.$immediate(&data, &mut into $(, $rest)*)?.wait())?,
@@ -107,7 +107,7 @@ macro_rules! each_form {
                     (0..2).try_for_each(|_| request.start().and_then(|()| request.wait()))
                 })?,
             }
-            $self.judge(data.holds($of_given) && into.holds($expected), stringify!($blocking));
+            $self.count(data.holds($of_given) && into.holds($expected), stringify!($blocking));
         }
     }};
 }
@@ -128,9 +128,9 @@ macro_rules! each_in_place {
     ($self:ident, $blocking:ident, $immediate:ident, ($given:expr, $of_given:expr), ($($rest:expr),*), $expected:expr) => {{
         let world = $self.world;
         for is_blocking in [true, false] {
-            let mut data = Strewn::new($given, &mut $self.random, $of_given);
+            let mut data = StridedBuffer::new($given, &mut $self.random, $of_given);
             one_form!(world, is_blocking, $blocking, $immediate, (&mut data $(, $rest)*));
-            $self.judge(data.holds($expected), stringify!($blocking));
+            $self.count(data.holds($expected), stringify!($blocking));
         }
     }};
 }

@@ -9,8 +9,8 @@ use unisono_ethernet::{
     device::{Buffer, EthernetDevice, SPARE},
     smoltcp::wire::Ipv4Cidr,
 };
-use unisono_memory::region::{Address, Regions};
-use unisono_udp::fault::Faults;
+use unisono_memory::memory_regions::{Address, Regions};
+use unisono_udp::fault_injection::Faults;
 
 use super::Fixture;
 use crate::sim::ethernet_hub::{Hub, Port, hardware};

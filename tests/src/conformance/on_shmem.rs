@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::{os::fd::AsFd, thread, time::Instant};
 
 use unisono_core::device::{Armed, Device, DeviceQueue};
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_shmem::{
     device::{DatagramBuffer, RingDevice, RingPair, SPARE_BUFFERS},
     host::file::{Mapping, SegmentFile},

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
 use unisono_core::ids::PeerId;
-use unisono_memory::region::{Address, Regions};
-use unisono_verbs::ud::{Domain, Ud, UdOptions, Woken};
+use unisono_memory::memory_regions::{Address, Regions};
+use unisono_verbs::ud::{Domain, Ud, UdOptions, WakeReason};
 
 use super::{Fixture, real_time};
 
@@ -61,7 +61,7 @@ impl Fixture for UdFixture {
     }
 
     fn wait(&mut self, device: &mut Ud<Address>, lane: DeviceQueue, ns: u64) -> bool {
-        device.arrival_waiter(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
+        device.arrival_waiter(lane).wait(Some(Duration::from_nanos(ns))) == WakeReason::Arrived
     }
 
     fn is_faulty(&self) -> bool {

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use unisono_core::device::DeviceQueue;
 use unisono_core::ids::PeerId;
-use unisono_memory::region::Regions;
-use unisono_udp::{Options, Udp, Woken};
+use unisono_memory::memory_regions::Regions;
+use unisono_udp::{Options, Udp, WakeReason};
 
 use super::{Fixture, real_time};
 
@@ -45,7 +45,7 @@ impl Fixture for UdpFixture {
     }
 
     fn wait(&mut self, device: &mut Udp, lane: DeviceQueue, ns: u64) -> bool {
-        device.bell(lane).wait(Some(Duration::from_nanos(ns))) == Woken::Arrived
+        device.arrival_waiter(lane).wait(Some(Duration::from_nanos(ns))) == WakeReason::Arrived
     }
 
     fn is_faulty(&self) -> bool {

@@ -4,7 +4,7 @@ use unisono_core::{
     device::Memory,
     span::{Region, Span},
 };
-use unisono_memory::region::Regions;
+use unisono_memory::memory_regions::Regions;
 
 use crate::{mlx5::adapter::AdapterMemory, sim::SimMemory};
 

@@ -1,6 +1,6 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 use unisono_udp::{MTU_MIN, Options};
 
 use unisono_shmem::layout::{PAGE, SegmentSizes, WaitMode};

@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 
 use unisono_core::device::{DeviceQueue, HEADER_ROOM};
 use unisono_core::ids::PeerId;
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 use unisono_verbs::mlx5::{
     BlueFlame, CompletionQueue, Grh, Link, Mlx5Path, Mlx5Queues, ReceiveQueue, Route, SendQueue, SendRecord, Stride,
 };

@@ -54,8 +54,8 @@ impl CatalogueEntry {
 
 /// Makes the entry of a window model: everything that is printed is what is explored.
 macro_rules! window {
-    ($name:literal, $clock:ty, $w:literal, $bits:literal, $n:literal, $lifetime:literal, $credits:expr, $may:expr, $expected:ident, $notes:literal) => {
-        Entry {
+    ($name:literal, $clock:ty, $w:literal, $bits:literal, $n:literal, $lifetime:literal, $credits:expr, $options:expr, $expected:ident, $notes:literal) => {
+        CatalogueEntry {
             name: $name,
             widths: ($w, $bits),
             time: (<$clock>::NAME, <$clock as unisono_core::time::Time>::COUNT_MASK.count_ones()),
@@ -68,7 +68,7 @@ macro_rules! window {
                 explorer.explore(&Window::<$clock, $w, $bits, $n> {
                     lifetime: $lifetime,
                     credits: $credits,
-                    may: $may,
+                    options: $options,
                     clock: PhantomData,
                 })
             },
@@ -76,10 +76,10 @@ macro_rules! window {
     };
 }
 
-/// Makes the entry of a life model.
-macro_rules! life {
-    ($name:literal, $n:literal, $messages:literal, $may:expr, $notes:literal) => {
-        Entry {
+/// Makes the entry of a peer-lifecycle model.
+macro_rules! lifecycle {
+    ($name:literal, $n:literal, $messages:literal, $options:expr, $notes:literal) => {
+        CatalogueEntry {
             name: $name,
             widths: (peer_lifecycle::WINDOW, peer_lifecycle::BITS),
             time: ("abstract", 0),
@@ -88,7 +88,7 @@ macro_rules! life {
             lifetime: None,
             notes: $notes,
             expected: Expected::Holds,
-            explore: |explorer| explorer.explore(&Lives::<$n>::new($may)),
+            explore: |explorer| explorer.explore(&PeerLifecycle::<$n>::new($options)),
         }
     };
 }
@@ -96,7 +96,7 @@ macro_rules! life {
 /// Makes the entry of a collective's model: ranks, blocks of the longest eager message, credit, headers.
 macro_rules! collective {
     ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $segments:literal, $room:expr, $notes:literal) => {
-        Entry {
+        CatalogueEntry {
             name: $name,
             widths: (0, 0),
             time: ("none", 0),
@@ -112,7 +112,7 @@ macro_rules! collective {
                     ..Spec::new(CollectiveKind::$collective, Algorithm::$algorithm, $size, 1)
                 };
                 let (limit, credit, headers) = $room;
-                explorer.explore(&Collective::new(spec, Room { limit, credit, headers }))
+                explorer.explore(&Collective::new(spec, MessageLimits { limit, credit, headers }))
             },
         }
     };
@@ -121,7 +121,7 @@ macro_rules! collective {
 /// Makes the entry of a message model.
 macro_rules! message {
     ($name:literal, $ranks:literal, $messages:literal, $model:expr, $notes:literal) => {
-        Entry {
+        CatalogueEntry {
             name: $name,
             widths: (message::HEADERS as usize, message::SLOTS as u32),
             time: ("none", 0),
@@ -221,29 +221,29 @@ pub const MODELS: &[CatalogueEntry] = &[
         expected: Expected::Holds,
         explore: |explorer| explorer.explore(&Congestion),
     },
-    life!(
+    lifecycle!(
         "life-stay",
         2,
         "1+1",
         peer_lifecycle::LifecycleOptions { double: false, ..STAY },
         "both restart, nobody leaves; doubled: 10^7 states"
     ),
-    life!(
+    lifecycle!(
         "life-double",
         2,
         "1+1",
         peer_lifecycle::LifecycleOptions { restart: [true, false], ..STAY },
         "one restarts, nobody leaves"
     ),
-    life!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
-    life!(
+    lifecycle!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
+    lifecycle!(
         "life-suspect",
         2,
         "2+0",
         peer_lifecycle::LifecycleOptions { messages: [2, 0], suspicions: 1, double: false, ..STAY },
         "both restart, one is declared dead while it lives"
     ),
-    life!(
+    lifecycle!(
         "life-late",
         2,
         "1+0",
@@ -256,14 +256,14 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "postings finish late, one is declared dead while it lives, both leave"
     ),
-    life!(
+    lifecycle!(
         "life-three",
         3,
         "1+0",
         peer_lifecycle::LifecycleOptions { messages: [1, 0], ..STAY },
         "both restart, nobody leaves"
     ),
-    life!(
+    lifecycle!(
         "life-one",
         1,
         "1+1",

@@ -138,7 +138,7 @@ impl HostileRun {
         self.nodes = (0..2)
             .map(|i| {
                 SimProcess::new(&self.network, NodeId(i), incarnation(i), |_, sizes| {
-                    (sizes.windows, sizes.operations, sizes.placements, sizes.notices) = (2, 32, 8, 16);
+                    (sizes.windows, sizes.operations, sizes.placements, sizes.control_messages) = (2, 32, 8, 16);
                 })
             })
             .collect();

@@ -101,10 +101,10 @@ impl CreditObserver {
     fn observe(&mut self, sighting: &DatagramTrace<'_>) {
         let Ok(header) = Header::<32>::parse(sighting.head) else { return };
         if (sighting.from, sighting.what) == (RECEIVER, DatagramFate::Delivered) {
-            let Some(edge) = self.edges.get_mut(sighting.to.0 as usize) else { return };
+            let Some(known) = self.edges.get_mut(sighting.to.0 as usize) else { return };
             let edge = Psn::new(header.acknowledged).add(u32::from(header.credit));
-            if header.credit > 0 && edge.is_none_or(|edge| edge.is_after(edge)) {
-                *edge = Some(edge);
+            if header.credit > 0 && known.is_none_or(|known| edge.is_after(known)) {
+                *known = Some(edge);
             }
             return;
         }

@@ -14,7 +14,7 @@ use core::ops::AddAssign;
 use std::collections::HashMap;
 
 use unisono_core::collective::CollectiveKind;
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 
 pub use self::expected_result::ExpectedResult;
 pub use self::rank::{ProgressEvent, SimRank};

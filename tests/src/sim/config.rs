@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 
 /// Bytes of checksum that each datagram carries besides header and payload.
 pub const CHECKSUM: u32 = 4;

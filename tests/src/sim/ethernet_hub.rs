@@ -8,7 +8,7 @@ use unisono_ethernet::smoltcp::{
     time::Instant,
     wire::{EthernetAddress, EthernetFrame},
 };
-use unisono_udp::fault::{Delayed, Faults, Injector};
+use unisono_udp::fault_injection::{FaultInjector, Faults, ReorderQueue};
 
 /// Where a UDP payload begins. Faults change nothing before it, and no question: links check their frames, of which an
 /// adapter's driver may lose that check.
@@ -26,8 +26,8 @@ struct PortQueue {
 pub struct Hub {
     ports: Vec<PortQueue>,
     slots: usize,
-    injector: Injector,
-    delayed: Delayed<(usize, Vec<u8>)>,
+    injector: FaultInjector,
+    delayed: ReorderQueue<(usize, Vec<u8>)>,
 }
 
 /// A port of a hub.
@@ -44,13 +44,13 @@ impl Hub {
     pub fn ports(count: u8, mtu: usize, slots: usize, faults: Faults) -> Vec<Port> {
         let queue = |number| PortQueue { hardware: hardware(number), frames: VecDeque::new() };
         let ports = (0..count).map(queue).collect();
-        let hub = Self { ports, slots, injector: Injector::new(faults), delayed: Delayed::default() };
+        let hub = Self { ports, slots, injector: FaultInjector::new(faults), delayed: ReorderQueue::default() };
         let hub = Rc::new(RefCell::new(hub));
         (0..count).map(|number| Port { hub: Rc::clone(&hub), number: number.into(), mtu, slots }).collect()
     }
 
     fn send(&mut self, from: usize, frame: Vec<u8>) {
-        for passage in self.injector.fate(frame.len()).passages() {
+        for passage in self.injector.next_outcome(frame.len()).copies() {
             let mut frame = frame.clone();
             if let (Some(flip), Some(payload)) = (passage.flip, frame.get_mut(PAYLOAD..)) {
                 flip.apply(payload);

@@ -4,7 +4,7 @@ use core::fmt;
 use std::collections::{HashMap, HashSet};
 
 use unisono_core::device::{DeviceEvent, DeviceQueue};
-use unisono_udp::fault::{Delayed, Injector};
+use unisono_udp::fault_injection::{FaultInjector, ReorderQueue};
 
 use super::{
     DatagramTrace, OutgoingDatagram, Step, TamperVerdict,
@@ -42,7 +42,7 @@ const _: () = assert!(size_of::<NodeState>() <= 56);
 /// Frames that wait for later ones between two nodes.
 #[derive(Debug, Default)]
 pub(super) struct HeldBackFrames {
-    pub(super) frames: Delayed<FrameId>,
+    pub(super) frames: ReorderQueue<FrameId>,
     pub(super) last_push: u64,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct Fabric {
     pub(super) frames: Frames,
     pub(super) stores: SimRegions,
     pub(super) random: fastrand::Rng,
-    pub(super) injector: Option<Injector>,
-    pub(super) injectors: HashMap<u32, Option<Injector>>,
+    pub(super) injector: Option<FaultInjector>,
+    pub(super) injectors: HashMap<u32, Option<FaultInjector>>,
     pub(super) links: HashMap<u32, Link>,
     pub(super) held_back: HashMap<(u32, u32), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
@@ -104,8 +104,12 @@ impl Fabric {
         }
     }
 
-    pub(super) fn injector(faults: unisono_udp::fault::Faults, random: &mut fastrand::Rng) -> Option<Injector> {
-        (!faults.is_none()).then(|| Injector::new(unisono_udp::fault::Faults { seed: random.u64(..), ..faults }))
+    pub(super) fn injector(
+        faults: unisono_udp::fault_injection::Faults,
+        random: &mut fastrand::Rng,
+    ) -> Option<FaultInjector> {
+        (!faults.is_none())
+            .then(|| FaultInjector::new(unisono_udp::fault_injection::Faults { seed: random.u64(..), ..faults }))
     }
 
     pub(super) fn add_node(&mut self) -> u32 {

@@ -7,7 +7,7 @@ use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, OperationId, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
-use unisono_memory::records::{Boxed, Sizes};
+use unisono_memory::endpoint_storage::{BoxedStorage, EndpointSizes};
 
 use crate::sim::{Network, NodeId, SimMemory};
 
@@ -53,7 +53,7 @@ pub struct SimProcess<const W: usize = 64> {
     /// Its place in the network.
     pub id: NodeId,
     /// Its endpoint.
-    pub endpoint: Endpoint<Boxed, W, 32>,
+    pub endpoint: Endpoint<BoxedStorage, W, 32>,
     /// Its memory.
     pub memory: SimMemory,
     /// The message handler.
@@ -63,10 +63,15 @@ pub struct SimProcess<const W: usize = 64> {
 
 impl<const W: usize> SimProcess<W> {
     /// The process of node `id`, whose endpoint is made as `tune` changes the usual configuration and sizes.
-    pub fn new(network: &Network, id: NodeId, incarnation: u32, tune: impl FnOnce(&mut Config, &mut Sizes)) -> Self {
+    pub fn new(
+        network: &Network,
+        id: NodeId,
+        incarnation: u32,
+        tune: impl FnOnce(&mut Config, &mut EndpointSizes),
+    ) -> Self {
         let limits = network.device(id).limits();
         let mut config = Config::new(id.into(), Incarnation(incarnation), &limits);
-        let mut sizes = Sizes::of_job(network.nodes());
+        let mut sizes = EndpointSizes::of_job(network.nodes());
         tune(&mut config, &mut sizes);
         let memory = network.memory(id);
         Self {
@@ -141,7 +146,7 @@ impl<const W: usize> SimProcess<W> {
 pub fn job<const W: usize>(
     network: &Network,
     count: u32,
-    tune: impl Fn(&mut Config, &mut Sizes),
+    tune: impl Fn(&mut Config, &mut EndpointSizes),
 ) -> Vec<SimProcess<W>> {
     let ids: Vec<NodeId> = (0..count).map(|_| network.add_node()).collect();
     let incarnation = |id: NodeId| 0x1000 + id.0;

@@ -68,8 +68,8 @@ fn assert_accounted(network: &Network) {
     assert_eq!((network.in_flight(), network.active_nodes()), (0, 0), "something is left behind");
 }
 
-fn chance(value: f64) -> unisono_udp::fault::Probability {
-    unisono_udp::fault::Probability::new(value).expect("a probability")
+fn chance(value: f64) -> unisono_udp::fault_injection::Probability {
+    unisono_udp::fault_injection::Probability::new(value).expect("a probability")
 }
 
 const GIGABYTE: Option<NonZeroU64> = NonZeroU64::new(1_000_000_000);

@@ -4,7 +4,7 @@ use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Ticket};
-use unisono_udp::fault::Fate;
+use unisono_udp::fault_injection::FaultOutcome;
 
 use super::{
     DatagramFate, DatagramTrace, NodeId, OutgoingDatagram, Step, TamperVerdict,
@@ -118,7 +118,7 @@ impl Fabric {
             self.now
         };
         let fate = self.injected_fault(to, self.frames[id].bytes.len());
-        let Fate { first: Some(first), second } = fate else {
+        let FaultOutcome { first: Some(first), second } = fate else {
             return self.drop_frame(id, Dropped::Lost);
         };
         let copy = second.map(|passage| (self.frames.copy(id), passage));
@@ -153,10 +153,10 @@ impl Fabric {
         (tamper(&mut passing) == TamperVerdict::Take).then_some(Dropped::Tampered)
     }
 
-    fn injected_fault(&mut self, to: u32, bytes: usize) -> Fate {
+    fn injected_fault(&mut self, to: u32, bytes: usize) -> FaultOutcome {
         let injector = self.injectors.get_mut(&to).unwrap_or(&mut self.injector);
-        let untouched = Fate { first: Some(Default::default()), second: None };
-        injector.as_mut().map_or(untouched, |injector| injector.fate(bytes + CHECKSUM as usize))
+        let untouched = FaultOutcome { first: Some(Default::default()), second: None };
+        injector.as_mut().map_or(untouched, |injector| injector.next_outcome(bytes + CHECKSUM as usize))
     }
 
     /// Lets a frame leave, or wait until others have overtaken it.

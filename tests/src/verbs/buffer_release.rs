@@ -3,7 +3,7 @@
 use unisono_core::device::{Device, DeviceQueue, Memory, Ticket, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::registered_memory::RegisteredMemory;
 use unisono_verbs::ud::Ud;
 

@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
-use unisono_memory::region::Address;
+use unisono_memory::memory_regions::Address;
 use unisono_verbs::ud::{Domain, Ud, UdOptions};
 
 use super::{Adapter, Outcome, VerbsEnd, connect_devices, device, within};

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
-use unisono_memory::region::Address;
+use unisono_memory::memory_regions::Address;
 use unisono_verbs::ud::{Path, Ud};
 
 use super::{Adapter, Outcome, connect_devices, device, within};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use unisono_core::device::{Armed, Device, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
-use unisono_verbs::ud::Woken;
+use unisono_verbs::ud::WakeReason;
 
 use super::{Adapter, Outcome, connect_devices, device};
 
@@ -45,7 +45,7 @@ pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
         from.flush(DeviceQueue::Polled);
     }
     let (woken, slept, busy) = sleeper.join().map_err(|_| "the sleeper panicked")?;
-    if woken != Woken::Arrived || slept < 2 * BEFORE {
+    if woken != WakeReason::Arrived || slept < 2 * BEFORE {
         return Err(format!("{woken:?} after {slept:?}").into());
     }
     for expected in [0, 1] {

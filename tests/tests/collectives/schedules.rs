@@ -3,7 +3,7 @@
 
 use unisono_core::collective::CollectiveKind;
 use unisono_tests::scenarios::schedules::{ExpectedResult, Outcome, WorkloadFilter, run, workloads};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 fn faulty() -> Faults {
     let chance = Probability::new(0.05).expect("a probability");

@@ -15,12 +15,12 @@ use unisono_ethernet::{
     frame::LinkAddress,
     smoltcp::wire::{EthernetAddress, Ipv4Cidr},
 };
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_tests::{
     conformance::ethernet_device,
     sim::ethernet_hub::{Hub, Port, hardware},
 };
-use unisono_udp::fault::Faults;
+use unisono_udp::fault_injection::Faults;
 
 const FRAME: usize = 1514;
 const HOLDABLE: usize = 4;

@@ -4,7 +4,7 @@
 use unisono_core::device::DeviceQueue;
 use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Config, Network, NodeId};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

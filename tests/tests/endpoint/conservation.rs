@@ -9,10 +9,10 @@ use unisono_core::endpoint::{Config as EndpointConfig, Event, PoolUsage};
 use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use unisono_core::span::Span;
 use unisono_core::time::units;
-use unisono_memory::records::Sizes;
+use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Completion, Config, Network, NodeId};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 const NODES: u32 = 4;
 const SECOND: u64 = 1_000_000_000;
@@ -20,8 +20,8 @@ const SECOND: u64 = 1_000_000_000;
 /// A random request: kind, requester, peer, amount.
 type Action = (u8, u32, u32, u16);
 
-fn tune(config: &mut EndpointConfig, sizes: &mut Sizes) {
-    (sizes.windows, sizes.operations, sizes.placements, sizes.notices) = (2, 12, 3, 16);
+fn tune(config: &mut EndpointConfig, sizes: &mut EndpointSizes) {
+    (sizes.windows, sizes.operations, sizes.placements, sizes.control_messages) = (2, 12, 3, 16);
     config.silence = units(20_000_000);
     config.receive_slots = 40;
     config.holdable = 8;

@@ -7,7 +7,7 @@ use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
 use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
-use unisono_udp::fault::{Faults, Probability};
+use unisono_udp::fault_injection::{Faults, Probability};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -9,8 +9,8 @@ use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
-use unisono_memory::records::{ProcessEndpoint, Sizes};
-use unisono_memory::region::Regions;
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
+use unisono_memory::memory_regions::Regions;
 use unisono_udp::{Options, Path, Udp};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -48,7 +48,7 @@ impl Process {
         let device = Udp::bind(&Options { ports, ..Options::new(HERE, 2) }).expect("a device");
         let config = Config::new(rank, incarnation, &device.limits());
         let now = started.elapsed().as_nanos() as u64;
-        let endpoint = Endpoint::new(now, config, Sizes::of_job(2).pools());
+        let endpoint = Endpoint::new(now, config, EndpointSizes::of_job(2).pools());
         Self { endpoint, device, inbox: Inbox::default(), incarnation }
     }
 

@@ -9,11 +9,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Woken {
+pub enum WakeReason {
     /// The lane that was armed raised its event.
     Arrived,
-    /// [`Bell::ring`] was called, or the adapter reported an asynchronous event: poll the device's events.
-    Rung,
+    /// [`ArrivalWaiter::notify`] was called, or the adapter reported an asynchronous event: poll the device's events.
+    Notified,
     /// Neither within the time.
     TimedOut,
 }
@@ -34,21 +34,21 @@ impl ArrivalWaiter {
         Ok(Self { channel: Arc::new(channel), rung: Arc::new(counter()?) })
     }
 
-    /// Blocks until the event is raised, [`ring`](Self::ring) is called or the timeout expires; `None` waits for ever.
-    /// A signal ends it like a timeout. Earlier calls of `ring` are not lost; one wait consumes them all.
-    pub fn wait(&self, timeout: Option<Duration>) -> Woken {
+    /// Blocks until the event is raised, [`notify`](Self::notify) is called or the timeout expires; `None` waits for ever.
+    /// A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
+    pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
         match wait([self.channel.as_raw_fd(), self.rung.as_raw_fd()], timeout) {
             [_, true] => {
                 take(&self.rung);
-                Woken::Rung
+                WakeReason::Notified
             }
-            [true, false] => Woken::Arrived,
-            [false, false] => Woken::TimedOut,
+            [true, false] => WakeReason::Arrived,
+            [false, false] => WakeReason::TimedOut,
         }
     }
 
     /// Ends a wait, or the next one.
-    pub fn wake(&self) {
+    pub fn notify(&self) {
         ring(&self.rung);
     }
 }
@@ -58,7 +58,7 @@ impl ArrivalWaiter {
     pub(super) fn detach(&self) {
         // SAFETY: two open descriptors of the bell's; from now on both are its counter.
         unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
-        self.wake();
+        self.notify();
     }
 }
 

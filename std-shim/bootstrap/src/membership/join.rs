@@ -4,11 +4,11 @@ use super::Membership;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
     connect::connect,
-    entry::{Entry, Offer},
-    host::Host,
-    link::{LinkError, Role},
-    message::{Say, Tell},
-    rank::Seat,
+    message::{ClientMessage, ServerMessage},
+    peer_record::{LocalRecord, PeerRecord},
+    rank::JobPosition,
+    rank_zero::RankZeroServer,
+    stream::{ClientRole, ConnectionError},
 };
 use alloc::collections::VecDeque;
 use core::{
@@ -20,7 +20,7 @@ use std::time::Instant;
 impl Membership {
     /// Joins the job that the options name and waits until all its ranks have. Blocks, at most for
     /// [`JoinOptions::assembly`] once a rank has come.
-    pub fn join(options: &JoinOptions, offer: Offer) -> Result<Self, JoinError> {
+    pub fn join(options: &JoinOptions, offer: LocalRecord) -> Result<Self, JoinError> {
         let deadline = Instant::now() + options.assembly;
         let JoinOptions { seat, node, .. } = *options;
         let Some(rendezvous) = &options.rendezvous else {
@@ -28,24 +28,24 @@ impl Membership {
         };
         let Rendezvous { place, secret, job, serve, .. } = rendezvous;
         let serves = seat.rank.0 == 0 && *serve;
-        let host = if serves { Some(Host::start(seat.size, options.assembly, rendezvous)?) } else { None };
+        let host = if serves { Some(RankZeroServer::start(seat.size, options.assembly, rendezvous)?) } else { None };
         let key = secret.for_job(job);
         let places = core::slice::from_ref(place);
-        let (connection, _) = connect(places, Role::Member(seat.rank.0), &key, deadline)
+        let (connection, _) = connect(places, ClientRole::Member(seat.rank.0), &key, deadline)
             .map_err(|reason| JoinError::Connect { place: place.clone(), reason })?;
         let mut membership = Self {
-            seat,
+            position: seat,
             table: Vec::new(),
-            notices: VecDeque::new(),
-            verdicts: Vec::new(),
-            asked: VecDeque::new(),
+            events: VecDeque::new(),
+            outcomes: Vec::new(),
+            queries: VecDeque::new(),
             connection: Some(connection),
             host,
         };
         // The server, whose join timeout starts with the first rank, reports the missing ranks: allow time for its
         // answer.
         let deadline = deadline + Duration::from_secs(2);
-        let outcome = membership.assemble(node, offer, deadline);
+        let outcome = membership.receive_table(node, offer, deadline);
         match outcome {
             Ok(None) => Ok(membership),
             Ok(Some(refused)) => Err(refused),
@@ -53,45 +53,53 @@ impl Membership {
         }
     }
 
-    pub(super) fn alone(seat: Seat, node: Option<u32>, offer: Offer) -> Self {
-        let mut lanes = offer.lanes;
+    pub(super) fn alone(position: JobPosition, node: Option<u32>, offer: LocalRecord) -> Self {
+        let mut lanes = offer.addresses;
         for lane in lanes.iter_mut().filter(|lane| lane.ip().is_unspecified()) {
             lane.set_ip(if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         let node = node.unwrap_or(0);
-        let entry = Entry { incarnation: offer.incarnation, node, mtu: offer.mtu, lanes, digests: offer.digests };
-        let (notices, asked) = (VecDeque::new(), VecDeque::new());
-        Self { seat, table: vec![entry], notices, verdicts: Vec::new(), asked, connection: None, host: None }
+        let entry = PeerRecord {
+            incarnation: offer.incarnation,
+            node,
+            mtu: offer.mtu,
+            addresses: lanes,
+            digests: offer.digests,
+        };
+        let (events, queries) = (VecDeque::new(), VecDeque::new());
+        Self { position, table: vec![entry], events, outcomes: Vec::new(), queries, connection: None, host: None }
     }
 
-    pub(super) fn assemble(
+    pub(super) fn receive_table(
         &mut self,
         node: Option<u32>,
-        offer: Offer,
+        offer: LocalRecord,
         deadline: Instant,
-    ) -> Result<Option<JoinError>, LinkError> {
-        let join = Say::Join { offer, pid: std::process::id(), node, host: host_identity() };
+    ) -> Result<Option<JoinError>, ConnectionError> {
+        let join = ClientMessage::Join { offer, pid: std::process::id(), node, host: host_identity() };
         let Some(connection) = &mut self.connection else {
             return Ok(None);
         };
         connection.send(&join.encode())?;
-        let size = usize::try_from(self.seat.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(self.position.size).unwrap_or(usize::MAX);
         while self.table.len() < size {
             let Some(connection) = &mut self.connection else {
-                return Err(LinkError::Closed);
+                return Err(ConnectionError::Closed);
             };
             let frame = connection.next(deadline)?;
-            match Tell::decode(&frame)? {
-                Tell::Refused(refusal) => return Ok(Some(JoinError::Refused { rank: self.seat.rank, refusal })),
-                Tell::Aborted { rank, code } => return Ok(Some(JoinError::Aborted { rank, code })),
-                Tell::Table { first, lines } => {
+            match ServerMessage::decode(&frame)? {
+                ServerMessage::Refused(refusal) => {
+                    return Ok(Some(JoinError::Refused { rank: self.position.rank, refusal }));
+                }
+                ServerMessage::Aborted { rank, code } => return Ok(Some(JoinError::Aborted { rank, code })),
+                ServerMessage::Table { first, lines } => {
                     let next = u32::try_from(self.table.len()).ok();
                     if next != Some(first) || lines.is_empty() || lines.len() > size - self.table.len() {
-                        return Err(LinkError::OutOfTurn(frame.kind()));
+                        return Err(ConnectionError::Unexpected(frame.kind()));
                     }
                     self.table.extend(lines);
                 }
-                told => self.take(told).ok_or(LinkError::OutOfTurn(frame.kind()))?,
+                told => self.handle_unsolicited(told).ok_or(ConnectionError::Unexpected(frame.kind()))?,
             }
         }
         Ok(None)

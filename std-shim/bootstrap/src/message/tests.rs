@@ -1,81 +1,90 @@
 use super::*;
-use crate::ballot::{Name, Ranks};
-use crate::entry::Digests;
+use crate::agreement::{AgreementId, RankRanges};
+use crate::peer_record::Digests;
 use core::net::SocketAddr;
 use proptest::prelude::*;
 
-const NAME: Name = Name { first: Rank(1), context: 2, generation: 3, round: 4 };
+const NAME: AgreementId = AgreementId { first: Rank(1), context: 2, generation: 3, round: 4 };
 
 fn lanes() -> [SocketAddr; 2] {
     [SocketAddr::from(([10, 0, 0, 1], 7)), SocketAddr::from(([0; 16], 9))]
 }
 
-fn entry() -> Entry {
-    Entry {
+fn entry() -> PeerRecord {
+    PeerRecord {
         incarnation: Incarnation(7),
         node: 3,
         mtu: 1472,
-        lanes: lanes(),
+        addresses: lanes(),
         digests: Digests { tuning: 1, transport: 2 },
     }
 }
 
-fn longest_entry() -> Entry {
+fn longest_entry() -> PeerRecord {
     let most = u32::MAX;
     let lane = SocketAddr::from(([0xff; 16], u16::MAX));
     let digests = Digests { tuning: most, transport: most };
-    Entry { incarnation: Incarnation(most), node: most, mtu: most, lanes: [lane; 2], digests }
+    PeerRecord { incarnation: Incarnation(most), node: most, mtu: most, addresses: [lane; 2], digests }
 }
 
-fn every_say() -> Vec<Say> {
+fn every_client_message() -> Vec<ClientMessage> {
     let (rank, asker) = (Rank(5), Rank(6));
-    let offer =
-        Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 65507, digests: Digests { tuning: 3, transport: 4 } };
+    let offer = LocalRecord {
+        incarnation: Incarnation(1),
+        addresses: lanes(),
+        mtu: 65507,
+        digests: Digests { tuning: 3, transport: 4 },
+    };
     vec![
-        Say::Join { offer, pid: 77, node: Some(2), host: "node7".to_owned() },
-        Say::Join { offer, pid: 77, node: None, host: String::new() },
-        Say::Ask(rank),
-        Say::Fence,
-        Say::Abort(-3),
-        Say::Put { key: b"k".to_vec(), value: vec![1; VALUE_MAX] },
-        Say::Get { key: vec![2; KEY_MAX] },
-        Say::Leave,
-        Say::Started { rank, pid: 9 },
-        Say::Ended { rank, ending: Ending::Signalled(11), reason: "why".to_owned() },
-        Say::Liveness { rank, asker, alive: true },
-        Say::Vote(Ballot {
-            name: NAME,
-            members: Ranks(vec![(u32::MAX, u32::MAX); RANGES_MAX]),
-            failed: Ranks(vec![(u32::MAX, u32::MAX); RANGES_MAX]),
-            most: 8,
+        ClientMessage::Join { offer, pid: 77, node: Some(2), host: "node7".to_owned() },
+        ClientMessage::Join { offer, pid: 77, node: None, host: String::new() },
+        ClientMessage::QueryLiveness(rank),
+        ClientMessage::Fence,
+        ClientMessage::Abort(-3),
+        ClientMessage::Put { key: b"k".to_vec(), value: vec![1; VALUE_MAX] },
+        ClientMessage::Get { key: vec![2; KEY_MAX] },
+        ClientMessage::Finish,
+        ClientMessage::Started { rank, pid: 9 },
+        ClientMessage::Ended { rank, ending: Ending::Signalled(11), reason: "why".to_owned() },
+        ClientMessage::Liveness { rank, asker, alive: true },
+        ClientMessage::Vote(Vote {
+            id: NAME,
+            members: RankRanges(vec![(u32::MAX, u32::MAX); RANGES_MAX]),
+            failed: RankRanges(vec![(u32::MAX, u32::MAX); RANGES_MAX]),
+            maximum: 8,
             words: vec![u64::MAX - 5; WORDS_MAX],
         }),
     ]
 }
 
-fn every_tell() -> Vec<Tell> {
+fn every_server_message() -> Vec<ServerMessage> {
     let (rank, asker) = (Rank(5), Rank(6));
     vec![
-        Tell::Refused(Refusal::NoSuchRank),
-        Tell::Refused(Refusal::Taken),
-        Tell::Refused(Refusal::Ending),
-        Tell::Refused(Refusal::Missing { count: 2, first: 1 }),
-        Tell::Table { first: 3, lines: vec![entry(); LINES_MAX] },
-        Tell::Table { first: u32::MAX, lines: vec![longest_entry(); LINES_MAX] },
-        Tell::Died { rank, incarnation: Incarnation(9), ending: Ending::Exited(-1) },
-        Tell::Met { rank, entry: entry() },
-        Tell::Liveness { rank, alive: false },
-        Tell::Fenced,
-        Tell::Stored(true),
-        Tell::Value(None),
-        Tell::Value(Some(vec![3; 10])),
-        Tell::Aborted { rank, code: 4 },
-        Tell::Farewell,
-        Tell::Welcome,
-        Tell::Signal { rank: Some(rank), signal: 15 },
-        Tell::Signal { rank: None, signal: 2 },
-        Tell::Ask { rank, asker },
-        Tell::Agreed(Verdict { name: NAME, failed: Ranks(vec![(5, 1)]), most: 9, words: Vec::new() }),
+        ServerMessage::Refused(Refusal::NoSuchRank),
+        ServerMessage::Refused(Refusal::RankTaken),
+        ServerMessage::Refused(Refusal::Ending),
+        ServerMessage::Refused(Refusal::MissingRanks { count: 2, first: 1 }),
+        ServerMessage::Table { first: 3, lines: vec![entry(); RECORDS_MAX] },
+        ServerMessage::Table { first: u32::MAX, lines: vec![longest_entry(); RECORDS_MAX] },
+        ServerMessage::Failed { rank, incarnation: Incarnation(9), ending: Ending::Exited(-1) },
+        ServerMessage::Joined { rank, entry: entry() },
+        ServerMessage::Liveness { rank, alive: false },
+        ServerMessage::Fenced,
+        ServerMessage::Stored(true),
+        ServerMessage::Value(None),
+        ServerMessage::Value(Some(vec![3; 10])),
+        ServerMessage::Aborted { rank, code: 4 },
+        ServerMessage::FinishAck,
+        ServerMessage::Welcome,
+        ServerMessage::Signal { rank: Some(rank), signal: 15 },
+        ServerMessage::Signal { rank: None, signal: 2 },
+        ServerMessage::QueryLiveness { rank, asker },
+        ServerMessage::Agreed(AgreementOutcome {
+            id: NAME,
+            failed: RankRanges(vec![(5, 1)]),
+            maximum: 9,
+            words: Vec::new(),
+        }),
     ]
 }
 
@@ -85,15 +94,15 @@ fn frame(payload: &[u8]) -> Frame {
 
 #[test]
 fn every_message_survives_the_wire_and_fits_a_frame() {
-    for said in every_say() {
+    for said in every_client_message() {
         let payload = said.encode();
         assert!(payload.len() <= PAYLOAD_MAX);
-        assert_eq!(Say::decode(&frame(&payload)), Ok(said));
+        assert_eq!(ClientMessage::decode(&frame(&payload)), Ok(said));
     }
-    for told in every_tell() {
+    for told in every_server_message() {
         let payload = told.encode();
         assert!(payload.len() <= PAYLOAD_MAX);
-        assert_eq!(Tell::decode(&frame(&payload)), Ok(told));
+        assert_eq!(ServerMessage::decode(&frame(&payload)), Ok(told));
     }
 }
 
@@ -107,42 +116,42 @@ fn cut_or_longer_messages_are_refused() {
         }
         assert_eq!(decode(&frame(&[])), Err(Malformed { kind: u8::MAX }));
     }
-    every_say().iter().for_each(|said| check(&said.encode(), Say::decode));
-    every_tell().iter().for_each(|told| check(&told.encode(), Tell::decode));
+    every_client_message().iter().for_each(|said| check(&said.encode(), ClientMessage::decode));
+    every_server_message().iter().for_each(|told| check(&told.encode(), ServerMessage::decode));
 }
 
 #[test]
 fn parts_that_are_too_long_are_refused() {
-    let ranks = || Ranks(vec![(1, 2); RANGES_MAX + 1]);
-    let vote = |members, failed, words| Say::Vote(Ballot { name: NAME, members, failed, most: 0, words });
+    let ranks = || RankRanges(vec![(1, 2); RANGES_MAX + 1]);
+    let vote = |members, failed, words| ClientMessage::Vote(Vote { id: NAME, members, failed, maximum: 0, words });
     for said in [
-        Say::Put { key: vec![0; KEY_MAX + 1], value: Vec::new() },
-        Say::Put { key: Vec::new(), value: vec![0; VALUE_MAX + 1] },
-        Say::Get { key: vec![0; KEY_MAX + 1] },
-        vote(ranks(), Ranks::default(), Vec::new()),
-        vote(Ranks::default(), ranks(), Vec::new()),
-        vote(Ranks::default(), Ranks::default(), vec![0; WORDS_MAX + 1]),
+        ClientMessage::Put { key: vec![0; KEY_MAX + 1], value: Vec::new() },
+        ClientMessage::Put { key: Vec::new(), value: vec![0; VALUE_MAX + 1] },
+        ClientMessage::Get { key: vec![0; KEY_MAX + 1] },
+        vote(ranks(), RankRanges::default(), Vec::new()),
+        vote(RankRanges::default(), ranks(), Vec::new()),
+        vote(RankRanges::default(), RankRanges::default(), vec![0; WORDS_MAX + 1]),
     ] {
-        assert!(Say::decode(&frame(&said.encode())).is_err(), "{said:?}");
+        assert!(ClientMessage::decode(&frame(&said.encode())).is_err(), "{said:?}");
     }
     for told in [
-        Tell::Table { first: 0, lines: vec![entry(); LINES_MAX + 1] },
-        Tell::Value(Some(vec![0; VALUE_MAX + 1])),
-        Tell::Agreed(Verdict { name: NAME, failed: ranks(), most: 0, words: Vec::new() }),
+        ServerMessage::Table { first: 0, lines: vec![entry(); RECORDS_MAX + 1] },
+        ServerMessage::Value(Some(vec![0; VALUE_MAX + 1])),
+        ServerMessage::Agreed(AgreementOutcome { id: NAME, failed: ranks(), maximum: 0, words: Vec::new() }),
     ] {
-        assert!(Tell::decode(&frame(&told.encode())).is_err(), "{told:?}");
+        assert!(ServerMessage::decode(&frame(&told.encode())).is_err(), "{told:?}");
     }
     // A length of 4 GiB without the bytes.
-    assert!(Say::decode(&frame(&[4, 0xff, 0xff, 0xff, 0xff, 0x0f])).is_err());
+    assert!(ClientMessage::decode(&frame(&[4, 0xff, 0xff, 0xff, 0xff, 0x0f])).is_err());
 }
 
 #[test]
-fn long_texts_are_cut_at_a_letter() {
+fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
-    let offer = Offer { incarnation: Incarnation(1), lanes: lanes(), mtu: 1, digests: Digests::default() };
-    let payload = Say::Join { offer, pid: 1, node: None, host }.encode();
-    match Say::decode(&frame(&payload)) {
-        Ok(Say::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),
+    let offer = LocalRecord { incarnation: Incarnation(1), addresses: lanes(), mtu: 1, digests: Digests::default() };
+    let payload = ClientMessage::Join { offer, pid: 1, node: None, host }.encode();
+    match ClientMessage::decode(&frame(&payload)) {
+        Ok(ClientMessage::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),
         other => panic!("{other:?}"),
     }
 }
@@ -151,11 +160,11 @@ proptest! {
     #[test]
     fn no_bytes_panic(kind in 0_u8..16, rest in prop::collection::vec(any::<u8>(), 0..600)) {
         let frame = frame(&[&[kind], &rest[..]].concat());
-        if let Ok(said) = Say::decode(&frame) {
-            prop_assert_eq!(Say::decode(&Frame { payload: said.encode() }), Ok(said));
+        if let Ok(said) = ClientMessage::decode(&frame) {
+            prop_assert_eq!(ClientMessage::decode(&Frame { payload: said.encode() }), Ok(said));
         }
-        if let Ok(told) = Tell::decode(&frame) {
-            prop_assert_eq!(Tell::decode(&Frame { payload: told.encode() }), Ok(told));
+        if let Ok(told) = ServerMessage::decode(&frame) {
+            prop_assert_eq!(ServerMessage::decode(&Frame { payload: told.encode() }), Ok(told));
         }
     }
 }

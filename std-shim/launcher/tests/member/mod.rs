@@ -5,19 +5,19 @@ use core::{net::SocketAddr, time::Duration};
 use std::{env, process::ExitCode, thread, time::Instant};
 use unisono::Rank;
 use unisono::environment::Settings;
-use unisono_bootstrap::{Digests, Ending, Liveness, Membership, Notice, Offer, fresh_incarnation};
+use unisono_bootstrap::{Digests, Ending, Liveness, LocalRecord, Membership, MembershipEvent, fresh_incarnation};
 
 const WAIT: Duration = Duration::from_secs(3);
 
 /// Runs the part of a rank. `None`: this process is not a rank.
 pub(crate) fn play() -> Option<ExitCode> {
     let settings = Settings::from_environment().expect("valid settings");
-    settings.seat?;
+    settings.position?;
     let part = env::args().nth(1).expect("a part");
     let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
-    let offer = Offer {
+    let offer = LocalRecord {
         incarnation: fresh_incarnation().expect("random"),
-        lanes: [lane; 2],
+        addresses: [lane; 2],
         mtu: 1472,
         digests: Digests::default(),
     };
@@ -45,7 +45,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-fn notice(member: &mut Membership, within: Duration) -> Option<Notice> {
+fn notice(member: &mut Membership, within: Duration) -> Option<MembershipEvent> {
     let deadline = Instant::now() + within;
     while Instant::now() < deadline {
         if let Some(notice) = member.poll() {
@@ -57,9 +57,9 @@ fn notice(member: &mut Membership, within: Duration) -> Option<Notice> {
 }
 
 fn liveness(member: &mut Membership, rank: Rank) -> Liveness {
-    member.ask(rank);
+    member.query_liveness(rank);
     match notice(member, WAIT) {
-        Some(Notice::Liveness { rank: about, liveness }) if about == rank => liveness,
+        Some(MembershipEvent::Liveness { rank: about, liveness }) if about == rank => liveness,
         other => panic!("{other:?} is not an answer about rank {rank}"),
     }
 }
@@ -72,10 +72,10 @@ fn exchange(mut member: Membership) {
     let value = member.get(&next.to_le_bytes(), WAIT).expect("an answer");
     assert_eq!(value.as_deref(), Some(format!("value {next}").as_bytes()));
     assert_eq!(liveness(&mut member, Rank(next)), Liveness::Alive);
-    let lines = member.table().iter().map(|entry| format!("{}@{}", entry.node, entry.lanes[0].ip()));
+    let lines = member.table().iter().map(|entry| format!("{}@{}", entry.node, entry.addresses[0].ip()));
     println!("{}", lines.collect::<Vec<_>>().join(" "));
     member.fence(WAIT).expect("all have asked");
-    member.leave(WAIT).expect("acknowledged");
+    member.finish(WAIT).expect("acknowledged");
 }
 
 /// Rank 1 is killed; the failure is reported to the others, or not.
@@ -85,20 +85,20 @@ fn survive(mut member: Membership, reported: bool) {
         rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("own process");
     }
     let incarnation = member.table()[1].incarnation;
-    let expected = Notice::Died { rank: Rank(1), incarnation, ending: Ending::Signalled(9) };
+    let expected = MembershipEvent::Failed { rank: Rank(1), incarnation, ending: Ending::Signalled(9) };
     let event = notice(&mut member, if reported { WAIT } else { Duration::from_millis(100) });
     assert_eq!(event, reported.then_some(expected));
     assert_eq!(liveness(&mut member, Rank(1)), Liveness::Dead);
     member.fence(WAIT).expect("the fence does not wait for failed ranks");
     println!("survived");
-    member.leave(WAIT).expect("acknowledged");
+    member.finish(WAIT).expect("acknowledged");
 }
 
 /// The test closes the connection: the last event reports it.
 fn cut(mut member: Membership) {
     println!("ready");
     match notice(&mut member, Duration::from_secs(60)) {
-        Some(Notice::Lost(_)) => {}
+        Some(MembershipEvent::Disconnected(_)) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -114,14 +114,16 @@ fn restart(mut member: Membership) {
             std::process::exit(9);
         }
         member.fence(WAIT).expect("rank 0 has seen this incarnation");
-        return member.leave(WAIT).expect("acknowledged");
+        return member.finish(WAIT).expect("acknowledged");
     }
     let former = member.table()[1].incarnation;
     let mut incarnations = Vec::new();
     while incarnations.last() != Some(&"joined") {
         match notice(&mut member, WAIT) {
-            Some(Notice::Died { rank: Rank(1), incarnation, .. }) if incarnation == former => incarnations.push("died"),
-            Some(Notice::Met { rank: Rank(1), entry }) if entry.incarnation != former => {
+            Some(MembershipEvent::Failed { rank: Rank(1), incarnation, .. }) if incarnation == former => {
+                incarnations.push("died")
+            }
+            Some(MembershipEvent::Joined { rank: Rank(1), entry }) if entry.incarnation != former => {
                 assert_eq!(member.table()[1], entry);
                 incarnations.push("joined");
             }
@@ -130,5 +132,5 @@ fn restart(mut member: Membership) {
     }
     println!("{}", incarnations.join(" "));
     member.fence(WAIT).expect("the new incarnation takes part");
-    member.leave(WAIT).expect("acknowledged");
+    member.finish(WAIT).expect("acknowledged");
 }

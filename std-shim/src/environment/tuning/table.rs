@@ -19,35 +19,35 @@ use std::path::Path;
 
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 
-use super::{Carrier, Override, OverrideError, VERBS};
+use super::{COLLECTIVES, Carrier, Override, OverrideError};
 
 /// The first line of a table.
-const FIRST: &str = "unisono tuning 1";
+const SIGNATURE_LINE: &str = "unisono tuning 1";
 /// Largest size of a table in bytes.
-const LONGEST: u64 = 1 << 20;
+const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 /// A range of numbers, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Span {
-    least: u64,
-    most: u64,
+pub struct NumberRange {
+    min: u64,
+    max: u64,
 }
 
-impl Span {
+impl NumberRange {
     /// `None` if `most < least`.
     pub const fn new(least: u64, most: u64) -> Option<Self> {
-        if least <= most { Some(Self { least, most }) } else { None }
+        if least <= most { Some(Self { min: least, max: most }) } else { None }
     }
 
-    const fn has(self, number: u64) -> bool {
-        self.least <= number && number <= self.most
+    const fn contains(self, number: u64) -> bool {
+        self.min <= number && number <= self.max
     }
 
-    const fn meets(self, other: Self) -> bool {
-        self.least <= other.most && other.least <= self.most
+    const fn overlaps(self, other: Self) -> bool {
+        self.min <= other.max && other.min <= self.max
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
         match text.split_once('-') {
             None => number(text).and_then(|one| Self::new(one, one)),
@@ -57,58 +57,59 @@ impl Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for NumberRange {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self { least, most } if least == most => least.fmt(to),
-            Self { least, most: u64::MAX } => write!(to, "{least}-"),
-            Self { least, most } => write!(to, "{least}-{most}"),
+            Self { min: least, max: most } if least == most => least.fmt(to),
+            Self { min: least, max: u64::MAX } => write!(to, "{least}-"),
+            Self { min: least, max: most } => write!(to, "{least}-{most}"),
         }
     }
 }
 
 /// A line of a table: an algorithm, and the calls that it applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Line {
+pub struct TuningLine {
     /// The transport of the messages.
     pub carrier: Carrier,
     /// Ranks that share a processor. `None`: any number.
-    pub sharing: Option<Span>,
+    pub sharing: Option<NumberRange>,
     /// Ranks of the communicator.
-    pub ranks: Span,
+    pub ranks: NumberRange,
     /// Bytes of the call.
-    pub bytes: Span,
+    pub bytes: NumberRange,
     /// The algorithm.
-    pub wanted: Override,
+    pub algorithm: Override,
 }
 
-impl Line {
-    fn meets(&self, other: &Self) -> bool {
-        let share = self.sharing.zip(other.sharing).is_none_or(|(one, other)| one.meets(other));
-        (self.carrier, self.wanted.verb, share) == (other.carrier, other.wanted.verb, true)
-            && self.ranks.meets(other.ranks)
-            && self.bytes.meets(other.bytes)
+impl TuningLine {
+    fn overlaps(&self, other: &Self) -> bool {
+        let share = self.sharing.zip(other.sharing).is_none_or(|(one, other)| one.overlaps(other));
+        (self.carrier, self.algorithm.kind, share) == (other.carrier, other.algorithm.kind, true)
+            && self.ranks.overlaps(other.ranks)
+            && self.bytes.overlaps(other.bytes)
     }
 
-    fn read(text: &str) -> Result<Self, LineError> {
+    fn parse(text: &str) -> Result<Self, TuningLineError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [carrier, verb, ranks, bytes, choice] = words[..] else {
-            return Err(LineError::Words { given: words.len() });
+            return Err(TuningLineError::Words { given: words.len() });
         };
         let (carrier, sharing) = carrier.split_once('/').map_or((carrier, None), |(one, other)| (one, Some(other)));
-        let carrier = Carrier::ALL.into_iter().find(|known| known.name() == carrier).ok_or(LineError::Carrier)?;
+        let carrier = Carrier::ALL.into_iter().find(|known| known.name() == carrier).ok_or(TuningLineError::Carrier)?;
         let named = |(_, name, _): &&(CollectiveKind, &str, &str)| *name == verb;
-        let (verb, ..) = VERBS.iter().find(named).ok_or(LineError::Collective)?;
-        let span = |text: &str| Span::read(text).ok_or_else(|| LineError::Span { given: text.to_owned() });
+        let (verb, ..) = COLLECTIVES.iter().find(named).ok_or(TuningLineError::Collective)?;
+        let span =
+            |text: &str| NumberRange::parse(text).ok_or_else(|| TuningLineError::Range { given: text.to_owned() });
         let (sharing, wanted) = (sharing.map(span).transpose()?, Override::new(*verb, choice)?);
-        Ok(Self { carrier, sharing, ranks: span(ranks)?, bytes: span(bytes)?, wanted })
+        Ok(Self { carrier, sharing, ranks: span(ranks)?, bytes: span(bytes)?, algorithm: wanted })
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for TuningLine {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { carrier, sharing, ranks, bytes, wanted } = self;
-        let named = VERBS.iter().find(|(verb, ..)| *verb == wanted.verb).map_or("", |(_, name, _)| name);
+        let Self { carrier, sharing, ranks, bytes, algorithm: wanted } = self;
+        let named = COLLECTIVES.iter().find(|(verb, ..)| *verb == wanted.kind).map_or("", |(_, name, _)| name);
         to.write_str(carrier.name())?;
         sharing.map_or(Ok(()), |sharing| write!(to, "/{sharing}"))?;
         write!(to, " {named} {ranks} {bytes} {wanted}")
@@ -117,19 +118,19 @@ impl fmt::Display for Line {
 
 /// A tuning table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Table {
-    lines: Vec<Line>,
+pub struct TuningTable {
+    lines: Vec<TuningLine>,
 }
 
-impl Table {
+impl TuningTable {
     /// A table of these lines.
     ///
     /// # Errors
     /// Two of them apply to the same call.
-    pub fn new(lines: Vec<Line>) -> Result<Self, TableError> {
+    pub fn new(lines: Vec<TuningLine>) -> Result<Self, TuningTableError> {
         for (n, line) in lines.iter().enumerate() {
-            if let Some(other) = lines.iter().take(n).find(|other| other.meets(line)) {
-                return Err(TableError::Twice { line: line.to_string(), other: other.to_string() });
+            if let Some(other) = lines.iter().take(n).find(|other| other.overlaps(line)) {
+                return Err(TuningTableError::Overlap { line: line.to_string(), other: other.to_string() });
             }
         }
         Ok(Self { lines })
@@ -139,7 +140,7 @@ impl Table {
     ///
     /// # Errors
     /// [`TableError`].
-    pub fn read(text: &str) -> Result<Self, TableError> {
+    pub fn parse(text: &str) -> Result<Self, TuningTableError> {
         let mut lines = Vec::new();
         let mut begun = false;
         for (number, line) in (1..).zip(text.lines()) {
@@ -148,14 +149,14 @@ impl Table {
                 continue;
             }
             if begun {
-                lines.push(Line::read(said).map_err(|reason| TableError::Line { number, reason })?);
-            } else if said != FIRST {
-                return Err(TableError::First);
+                lines.push(TuningLine::parse(said).map_err(|reason| TuningTableError::Line { number, reason })?);
+            } else if said != SIGNATURE_LINE {
+                return Err(TuningTableError::Signature);
             }
             begun = true;
         }
         if !begun {
-            return Err(TableError::First);
+            return Err(TuningTableError::Signature);
         }
         Self::new(lines)
     }
@@ -164,39 +165,39 @@ impl Table {
     ///
     /// # Errors
     /// [`TableError`].
-    pub fn open(path: &Path) -> Result<Self, TableError> {
-        let unread = |error: io::Error| TableError::Unread { reason: error.to_string() };
+    pub fn load(path: &Path) -> Result<Self, TuningTableError> {
+        let unread = |error: io::Error| TuningTableError::Unreadable { reason: error.to_string() };
         let mut text = String::new();
-        File::open(path).map_err(unread)?.take(LONGEST + 1).read_to_string(&mut text).map_err(unread)?;
-        if text.len() as u64 > LONGEST {
-            return Err(TableError::Unread { reason: format!("it has more than {LONGEST} bytes") });
+        File::open(path).map_err(unread)?.take(TABLE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unread)?;
+        if text.len() as u64 > TABLE_BYTES_MAX {
+            return Err(TuningTableError::Unreadable { reason: format!("it has more than {TABLE_BYTES_MAX} bytes") });
         }
-        Self::read(&text)
+        Self::parse(&text)
     }
 
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
     pub fn find(&self, carrier: Carrier, sharing: u16, plan: &CollectiveSpec) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
-        let is_for = |line: &&Line| {
-            (line.carrier, line.wanted.verb) == (carrier, plan.collective)
-                && line.sharing.is_none_or(|known| known.has(sharing.into()))
-                && line.ranks.has(ranks)
-                && line.bytes.has(bytes)
+        let is_for = |line: &&TuningLine| {
+            (line.carrier, line.algorithm.kind) == (carrier, plan.collective)
+                && line.sharing.is_none_or(|known| known.contains(sharing.into()))
+                && line.ranks.contains(ranks)
+                && line.bytes.contains(bytes)
         };
-        self.lines.iter().find(is_for).map(|line| line.wanted)
+        self.lines.iter().find(is_for).map(|line| line.algorithm)
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TuningTable {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(to, "{FIRST}")?;
+        writeln!(to, "{SIGNATURE_LINE}")?;
         self.lines.iter().try_for_each(|line| writeln!(to, "{line}"))
     }
 }
 
 /// Why a line is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum LineError {
+pub enum TuningLineError {
     /// Wrong number of words.
     #[error("expected carrier, collective, ranks, bytes and choice, not {given} words")]
     Words {
@@ -207,11 +208,11 @@ pub enum LineError {
     #[error("the carrier must be udp or rings")]
     Carrier,
     /// Unknown collective.
-    #[error("expected one of {}", VERBS.map(|(_, name, _)| name).join(", "))]
+    #[error("expected one of {}", COLLECTIVES.map(|(_, name, _)| name).join(", "))]
     Collective,
     /// Not a range of numbers.
     #[error("expected a number, least-most or least-, not {given:?}")]
-    Span {
+    Range {
         /// The given text.
         given: String,
     },
@@ -222,27 +223,27 @@ pub enum LineError {
 
 /// Why a text is not a tuning table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TableError {
+pub enum TuningTableError {
     /// The file cannot be read.
     #[error("the table cannot be read: {reason}")]
-    Unread {
+    Unreadable {
         /// The error.
         reason: String,
     },
     /// Its first line is not that of a table.
-    #[error("a table must begin with the line {FIRST:?}")]
-    First,
+    #[error("a table must begin with the line {SIGNATURE_LINE:?}")]
+    Signature,
     /// A line is not valid.
     #[error("line {number}: {reason}")]
     Line {
         /// The line number, from 1 on.
         number: u32,
         /// The error.
-        reason: LineError,
+        reason: TuningLineError,
     },
     /// Two lines apply to the same call.
     #[error("{line:?} overlaps with {other:?}: only one line may apply to a call")]
-    Twice {
+    Overlap {
         /// The later line.
         line: String,
         /// The earlier line.
@@ -251,16 +252,20 @@ pub enum TableError {
 }
 
 /// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
-pub fn lines_of((carrier, sharing): (Carrier, Option<Span>), ranks: Span, quickest: &[(u64, Override)]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+pub fn lines_from_fastest(
+    (carrier, sharing): (Carrier, Option<NumberRange>),
+    ranks: NumberRange,
+    quickest: &[(u64, Override)],
+) -> Vec<TuningLine> {
+    let mut lines: Vec<TuningLine> = Vec::new();
     let mut least = 0;
     for (n, (bytes, wanted)) in quickest.iter().enumerate() {
         let most = quickest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
         match lines.last_mut() {
-            Some(last) if last.wanted == *wanted => last.bytes.most = most,
+            Some(last) if last.algorithm == *wanted => last.bytes.max = most,
             _ => {
-                let line = |bytes| Line { carrier, sharing, ranks, bytes, wanted: *wanted };
-                lines.extend(Span::new(least, most).map(line));
+                let line = |bytes| TuningLine { carrier, sharing, ranks, bytes, algorithm: *wanted };
+                lines.extend(NumberRange::new(least, most).map(line));
             }
         }
         least = most.saturating_add(1);
@@ -310,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_call_is_found_by_carrier_ranks_and_bytes() {
-        let table = Table::read(&TEXT.replace('\n', "  # said\n\n")).expect("a table");
+        let table = TuningTable::parse(&TEXT.replace('\n', "  # said\n\n")).expect("a table");
         assert_eq!(table.to_string(), TEXT);
         let find = |carrier, verb, size, bytes| {
             table.find(carrier, 1, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
@@ -328,20 +333,23 @@ mod tests {
     #[test]
     fn ranks_that_share_processors_have_lines_of_their_own() {
         let text = "unisono tuning 1\nudp/1 reduce 4 0- ring\nudp/2- reduce 4 0- halving\nudp scan 4 0- ring\n";
-        let table = Table::read(text).expect("a table");
+        let table = TuningTable::parse(text).expect("a table");
         assert_eq!(table.to_string(), text);
         let find = |sharing, verb| table.find(Carrier::Udp, sharing, &plan(verb, 4, 8)).map(|one| one.to_string());
         assert_eq!(find(1, CollectiveKind::Reduce).as_deref(), Some("ring"));
         assert_eq!(find(7, CollectiveKind::Reduce).as_deref(), Some("halving"));
         assert_eq!(find(7, CollectiveKind::Scan).as_deref(), Some("ring"));
         for twice in ["udp/5 reduce 4 0- ring", "udp reduce 4 8 ring", "udp/3 scan 2- 0- ring"] {
-            assert!(matches!(Table::read(&format!("{text}{twice}\n")), Err(TableError::Twice { .. })), "{twice}");
+            assert!(
+                matches!(TuningTable::parse(&format!("{text}{twice}\n")), Err(TuningTableError::Overlap { .. })),
+                "{twice}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_table_is_refused_with_the_line() {
-        let refused = |text: &str| Table::read(text).expect_err("refused").to_string();
+    fn invalid_tables_are_refused_with_the_line() {
+        let refused = |text: &str| TuningTable::parse(text).expect_err("refused").to_string();
         assert_eq!(refused(""), "a table must begin with the line \"unisono tuning 1\"");
         assert_eq!(refused("unisono tuning 2\n"), "a table must begin with the line \"unisono tuning 1\"");
         for (line, reason) in [
@@ -363,30 +371,31 @@ mod tests {
         let first = "\"udp allreduce 8-9 2895 ring\" overlaps with \"udp allreduce 4-8 0-2895 doubling\": \
                      only one line may apply to a call";
         assert_eq!(twice, first);
-        let missing = Table::open(Path::new("/nonexistent/table")).expect_err("refused").to_string();
+        let missing = TuningTable::load(Path::new("/nonexistent/table")).expect_err("refused").to_string();
         assert!(missing.starts_with("the table cannot be read: "), "{missing}");
-        assert!(Table::open(Path::new("/dev/zero")).is_err(), "an endless file");
+        assert!(TuningTable::load(Path::new("/dev/zero")).is_err(), "an endless file");
     }
 
     #[test]
-    fn neighbouring_sizes_share_a_line() {
+    fn adjacent_sizes_share_a_line() {
         let wanted = |text| Override::new(CollectiveKind::Allreduce, text).expect("good");
-        let ranks = Span::new(4, 4).expect("a span");
+        let ranks = NumberRange::new(4, 4).expect("a span");
         let quickest =
             [(8, wanted("doubling")), (1024, wanted("doubling")), (8192, wanted("knomial")), (1 << 20, wanted("ring"))];
-        let said: Vec<String> = lines_of((Carrier::Udp, None), ranks, &quickest).iter().map(Line::to_string).collect();
+        let said: Vec<String> =
+            lines_from_fastest((Carrier::Udp, None), ranks, &quickest).iter().map(TuningLine::to_string).collect();
         assert_eq!(
             said,
             ["udp allreduce 4 0-2896 doubling", "udp allreduce 4 2897-92681 knomial", "udp allreduce 4 92682- ring",]
         );
-        assert_eq!(lines_of((Carrier::Udp, None), ranks, &[]), []);
+        assert_eq!(lines_from_fastest((Carrier::Udp, None), ranks, &[]), []);
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(unisono tuning 1\n)?((udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}") {
-            if let Ok(table) = Table::read(&text) {
-                prop_assert_eq!(Table::read(&table.to_string()), Ok(table));
+            if let Ok(table) = TuningTable::parse(&text) {
+                prop_assert_eq!(TuningTable::parse(&table.to_string()), Ok(table));
             }
         }
     }

@@ -16,7 +16,7 @@ use super::CollectiveError;
 use super::partition::BlockTables;
 use super::schedule::CachedSchedule;
 use super::scratch_pool::ScratchBlock;
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 
 /// The reduction function, called wherever progress is made.
 pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;

@@ -11,7 +11,7 @@ use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 use unisono_shmem::segment::Site;
 
-use crate::node::{Node, Standing};
+use crate::node::{Node, NodeRankState};
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
@@ -157,5 +157,5 @@ fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
     let board = CollectiveAreas::in_communicator_slot(&node.layout(), room, &[local]);
     let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));
     freed.is_some_and(|freed| freed == ALL_GENERATIONS || freed.wrapping_sub(generation).cast_signed() >= 0)
-        || node.standing(local) != Standing::Alive
+        || node.rank_state(local) != NodeRankState::Alive
 }

@@ -31,7 +31,7 @@ use super::cma_collectives::CmaReader;
 use super::communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
 use super::context::WORLD;
 use super::schedule::hash;
-use crate::node::{Node, Standing};
+use crate::node::{Node, NodeRankState};
 use crate::world::Communicator;
 use crate::world::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
@@ -235,7 +235,7 @@ impl IntraNodeGroup {
     /// Lets the others arrive first, for a while. Returns whether they have.
     fn await_others(&self, epoch: u32) -> bool {
         self.arrives_last.store(false, Ordering::Relaxed);
-        let (mut rest, mut from) = (self.node.rest(), 0);
+        let (mut rest, mut from) = (self.node.wait_strategy(), 0);
         while !self.barrier.poll_others(epoch, &mut from) {
             if !rest
                 .should_spin(|here| self.is_any_here(here, |rank| self.barrier.has_arrived(rank, epoch) == Some(false)))
@@ -260,7 +260,7 @@ impl IntraNodeGroup {
         epoch: u32,
         mut from: usize,
     ) -> Result<(), CollectiveError> {
-        let (mut rest, mut waiting) = (self.node.rest(), None);
+        let (mut rest, mut waiting) = (self.node.wait_strategy(), None);
         let is_behind = |rank: &u32| barrier.has_arrived(*rank, epoch) == Some(false);
         while !barrier.poll(epoch, &mut from) {
             if rest.should_spin(|here| self.is_any_here(here, |rank| is_behind(&rank))) {
@@ -333,8 +333,8 @@ impl IntraNodeGroup {
         self.areas.members.get(rank).unwrap_or(u32::MAX)
     }
 
-    fn liveness(&self, rank: u32) -> Standing {
-        self.node.standing(self.local(rank))
+    fn liveness(&self, rank: u32) -> NodeRankState {
+        self.node.rank_state(self.local(rank))
     }
 
     /// Whether a member takes no more part in this group's collectives.
@@ -361,12 +361,13 @@ impl IntraNodeGroup {
     fn find_departed(&self, is_behind: impl Fn(u32) -> bool, is_awaited: impl Fn(u32) -> bool) -> Option<u32> {
         let dead = || {
             // It may have done its part before it ended.
-            let is_dead = |rank: &u32| is_behind(*rank) && self.liveness(*rank) != Standing::Alive && is_behind(*rank);
+            let is_dead =
+                |rank: &u32| is_behind(*rank) && self.liveness(*rank) != NodeRankState::Alive && is_behind(*rank);
             self.others().find(is_dead)
         };
         dead().or_else(|| {
             let retired = self.others().find(|&rank| self.has_retired(rank) && is_awaited(rank));
-            let cause = || self.others().find(|&rank| self.liveness(rank) == Standing::Dead);
+            let cause = || self.others().find(|&rank| self.liveness(rank) == NodeRankState::Dead);
             retired.map(|rank| dead().or_else(cause).unwrap_or(rank))
         })
     }
@@ -413,7 +414,7 @@ impl IntraNodeGroup {
     /// before its locks.
     fn is_still_alive(&self, rank: u32) -> bool {
         let until = Instant::now() + EXIT_TIMEOUT;
-        while self.liveness(rank) == Standing::Alive {
+        while self.liveness(rank) == NodeRankState::Alive {
             if Instant::now() >= until {
                 return true;
             }
@@ -640,7 +641,7 @@ impl GroupCall<'_> {
                     core::hint::spin_loop();
                 }
                 Poll::Pending => {
-                    let rest = rest.get_or_insert_with(|| group.node.rest());
+                    let rest = rest.get_or_insert_with(|| group.node.wait_strategy());
                     let is_missing_here = |here: CurrentCpu<'_>| {
                         let is_missing = group.is_missing(flags, plan);
                         group.is_any_here(here, |rank| is_missing(&Member(rank)))

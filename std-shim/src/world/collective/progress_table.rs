@@ -28,7 +28,7 @@ use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WaitRegistry, WatchMessage,
 };
 use unisono_bootstrap::Rank;
-use unisono_memory::region::Regions;
+use unisono_memory::memory_regions::Regions;
 
 /// Bytes of the longest eager message.
 pub(in crate::world) const EAGER_MAX: usize = 1 << 14;

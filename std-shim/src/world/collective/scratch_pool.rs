@@ -2,7 +2,7 @@
 
 use unisono_core::span::{Region, Span};
 
-use unisono_memory::region::{Regions, RegisterError};
+use unisono_memory::memory_regions::{Regions, RegisterError};
 
 /// Size classes are powers of two, from 2⁶ to 2³⁷ bytes.
 const SMALLEST: u32 = 6;
@@ -107,7 +107,7 @@ mod tests {
         store.discard(second, &mut regions);
         assert!(regions.address(second.part(1)).is_none());
         store.release(third, &mut regions);
-        assert_eq!((store.bytes, regions.live()), (128, 1));
+        assert_eq!((store.bytes, regions.live_regions()), (128, 1));
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         let (mut store, mut regions) = (ScratchPool::new(), unsafe { Regions::new() });
         let large = store.allocate(IDLE_MAX + 1, &mut regions).expect("memory");
         store.release(large, &mut regions);
-        assert_eq!((store.bytes, regions.live()), (0, 0));
+        assert_eq!((store.bytes, regions.live_regions()), (0, 0));
         assert!(store.allocate(usize::MAX, &mut regions).is_none());
     }
 }

@@ -13,7 +13,7 @@ use crate::world::collective::context::{CONTEXTS, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::watchdog::BlockedOn;
-use unisono_bootstrap::{Ballot, Name, Rank, Ranks, Verdict, WORDS_MAX};
+use unisono_bootstrap::{AgreementId, AgreementOutcome, Rank, RankRanges, Vote, WORDS_MAX};
 
 /// Words of a window of contexts.
 const FREE_WORDS: usize = WINDOW as usize / 64;
@@ -100,7 +100,7 @@ impl Communicator {
             let flags = u64::from(offered.is_exclusive) | u64::from(shares_node) << 1 | offered.slots << SLOTS_SHIFT;
             let words = offered.free.into_iter().chain([flags]).collect();
             let decided = self.vote(words, offered.generation);
-            let found = decided.map(|(Verdict { words, most, .. }, failed)| {
+            let found = decided.map(|(AgreementOutcome { words, maximum: most, .. }, failed)| {
                 let (free, flags) = words.split_at_checked(FREE_WORDS).unwrap_or_default();
                 let (flags, mut windows) = (flags.first().copied().unwrap_or(0), (0_u32..).step_by(64).zip(free));
                 let free = windows.find(|(_, word)| **word != 0).map(|(at, word)| first + at + word.trailing_zeros());
@@ -137,23 +137,23 @@ impl Communicator {
     }
 
     /// Votes, and waits for the decision. Returns it and the failed members.
-    fn vote(&self, words: Vec<u64>, most: u32) -> Result<(Verdict, Group), AgreeError> {
+    fn vote(&self, words: Vec<u64>, most: u32) -> Result<(AgreementOutcome, Group), AgreeError> {
         let round = self.agreement_rounds.fetch_add(1, Ordering::Relaxed);
         let sorted = |group: &Group| {
             let mut ranks: Vec<Rank> = group.iter().collect();
             ranks.sort_unstable();
-            Ranks::new(ranks).ok_or(AgreeError::Scattered)
+            RankRanges::new(ranks).ok_or(AgreeError::Scattered)
         };
         let (members, failed) = (sorted(&self.members)?, sorted(&self.failed())?);
         let generation = self.message_context.0 >> 16;
         let first = self.members.world_rank(Rank(0)).unwrap_or(Rank(0));
-        let name = Name { first, context: self.context, generation, round };
+        let name = AgreementId { first, context: self.context, generation, round };
         let mut process = self.shared.lock();
         if let Some(failure) = process.aborted {
             return Err(failure.into());
         }
         let membership = process.membership.as_mut().ok_or(AgreeError::NoServer)?;
-        membership.vote(Ballot { name, members, failed, most, words });
+        membership.vote(Vote { id: name, members, failed, maximum: most, words });
         drop(process);
         let what = BlockedOn::Agreement { communicator: self.context };
         let verdict = self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
@@ -162,7 +162,7 @@ impl Communicator {
                 return Some(Err(AgreeError::Ended(failure)));
             }
             let Some(membership) = &mut process.membership else { return Some(Err(AgreeError::NoServer)) };
-            membership.verdict(name).map(|verdict| verdict.map_err(|_| AgreeError::NoServer))
+            membership.agreement_outcome(name).map(|verdict| verdict.map_err(|_| AgreeError::NoServer))
         })?;
         let mut process = self.shared.lock();
         let dead: Vec<Rank> = verdict.failed.below(process.size).collect();

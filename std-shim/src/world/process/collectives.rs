@@ -281,7 +281,7 @@ impl Process {
             self.device.wait_for_completions(regions, region);
             // Only a failed collective can still have a message in transmission.
             if result.is_err() && transfers.is_sending_from(region) {
-                regions.keep(region);
+                regions.detach(region);
             } else {
                 regions.revoke(region);
             }

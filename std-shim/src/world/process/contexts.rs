@@ -12,7 +12,7 @@ use crate::world::group::Group;
 use crate::world::matching_store::ReceiveTarget;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
-use unisono_memory::region::Extent;
+use unisono_memory::memory_regions::RegionRange;
 
 impl Process {
     /// Whether this rank shares memory with all ranks of its node.
@@ -147,7 +147,8 @@ impl Process {
 
     /// Drops a message that a matched probe removed; the next progress notifies its sender.
     pub(in crate::world) fn drop_message(&mut self, message: MessageId, source: PeerId) {
-        let (request, nowhere) = (self.requests.start(), Extent { region: Region::default(), offset: 0, bytes: 0 });
+        let (request, nowhere) =
+            (self.requests.start(), RegionRange { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = ReceiveTarget::Matched(message, source);
         let is_there = self.matching.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
         if is_there {

@@ -10,7 +10,7 @@ use super::messages::failure;
 use super::{GrantedPlacement, OperationOwner, Process, put};
 use crate::world::matching_store::{Deferred, FetchTarget, ReceiveRecord, ReceiveState, to_status};
 use crate::world::request::{Failure, id_of_send};
-use unisono_memory::region::Extent;
+use unisono_memory::memory_regions::RegionRange;
 
 impl Process {
     #[inline(always)]
@@ -70,7 +70,7 @@ impl Process {
                 let receiving = self.matching.posted(user).copied();
                 self.matching.deferred.push_back(match (shm, receiving) {
                     (Some(place), Some(ReceiveRecord { into, state: ReceiveState::Matched { bytes, .. }, .. })) => {
-                        let into = Extent { bytes: into.bytes.min(bytes as usize), ..into };
+                        let into = RegionRange { bytes: into.bytes.min(bytes as usize), ..into };
                         let ends = FetchTarget::Message { receive, request: user };
                         Deferred::Fetch { from, place, into, fetched: 0, ends }
                     }
@@ -120,12 +120,12 @@ impl Process {
         };
         let whole = into.bytes.min(bytes as usize);
         let again = Deferred::Grant { receive, request, from, granted };
-        let part = into.part(granted, self.grant_max.min(whole - granted.min(whole)));
+        let part = into.span(granted, self.grant_max.min(whole - granted.min(whole)));
         let more = granted + (part.bytes as usize) < whole;
         let (placement, key) = if from == self.rank.into() {
             (PlacementId(request), RemoteKey(0))
         } else if self.is_shm_peer(from) {
-            let whole = Extent { bytes: whole, ..into };
+            let whole = RegionRange { bytes: whole, ..into };
             (PlacementId(self.open_rendezvous(from, whole, request)), RemoteKey(0))
         } else if !self.endpoint.can_grant() {
             return self.matching.late_grants.push_back(again);
@@ -183,7 +183,7 @@ impl Process {
             shm_peer.stream(placement.0, payload, id_of_send(user));
             return;
         }
-        let part = payload.part(parcel.granted, if more { self.grant_max } else { usize::MAX });
+        let part = payload.span(parcel.granted, if more { self.grant_max } else { usize::MAX });
         match self.endpoint.place(now, to, placement, key, part) {
             Ok(operation) => {
                 parcel.uses += 1;
@@ -204,8 +204,8 @@ impl Process {
         let Some(matched) = receiving.matched() else { return };
         let Some(payload) = self.matching.sends.get(parcel).map(|parcel| parcel.payload) else { return };
         let regions = self.regions.get_mut();
-        let from = regions.whole(payload);
-        if let (Some((from, bytes)), Some((to, room))) = (from, regions.whole(into)) {
+        let from = regions.range_address(payload);
+        if let (Some((from, bytes)), Some((to, room))) = (from, regions.range_address(into)) {
             // SAFETY: both are lent, or a copy; a sender that breaks the rules may name any bytes: they may overlap.
             unsafe { to.copy_from(from, bytes.min(room)) };
         }

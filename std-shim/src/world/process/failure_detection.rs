@@ -11,7 +11,7 @@ use crate::world::collective::progress_table::StatusEvent;
 use crate::world::matching_store::{ReceiveRecord, ReceiveState};
 use crate::world::request::{Failure, transfer_of_id};
 use crate::world::send_request::{PayloadOwner, SendOp};
-use unisono_bootstrap::{Liveness, Membership, Notice, Rank};
+use unisono_bootstrap::{Liveness, Membership, MembershipEvent, Rank};
 
 impl Process {
     /// Handles the launcher's events.
@@ -74,9 +74,9 @@ impl Process {
         others.into_iter().find(|peer| self.endpoint.peer_state(*peer) == PeerState::Alive)
     }
 
-    fn handle_membership_event(&mut self, now: u64, notice: Notice) {
+    fn handle_membership_event(&mut self, now: u64, notice: MembershipEvent) {
         match notice {
-            Notice::Died { rank, incarnation, ending } => {
+            MembershipEvent::Failed { rank, incarnation, ending } => {
                 let near = self.shm.as_ref().and_then(|near| near.peer(rank.into()));
                 let known = near.map(|shm_peer| shm_peer.incarnation);
                 if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
@@ -84,14 +84,14 @@ impl Process {
                     self.fail_peer(now, rank.into());
                 }
             }
-            Notice::Met { rank, entry } => self.add_peer(rank, &entry),
-            Notice::Liveness { rank, liveness } => {
+            MembershipEvent::Joined { rank, entry } => self.add_peer(rank, &entry),
+            MembershipEvent::Liveness { rank, liveness } => {
                 if liveness != Liveness::Alive {
                     self.fail_peer(now, rank.into());
                 }
             }
-            Notice::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
-            Notice::Lost(error) => tracing::debug!(%error, "rendezvous server lost"),
+            MembershipEvent::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
+            MembershipEvent::Disconnected(error) => tracing::debug!(%error, "rendezvous server lost"),
         }
         self.handle_events(now);
     }

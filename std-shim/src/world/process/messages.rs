@@ -25,7 +25,7 @@ use crate::world::send_request::{PayloadOwner, SendOp};
 use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
-use unisono_memory::region::Extent;
+use unisono_memory::memory_regions::RegionRange;
 
 /// Tests of a send request between two that ask its receiver for an acknowledgement.
 const ACK_REQUEST_INTERVAL: u32 = 64;
@@ -104,10 +104,10 @@ impl Process {
                 // its region is revoked.
                 let region = unsafe { self.regions.get_mut().register(start, bytes) };
                 let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
-                (PayloadOwner::Request(self.requests.start()), Extent { region, offset: 0, bytes }, Some(region))
+                (PayloadOwner::Request(self.requests.start()), RegionRange { region, offset: 0, bytes }, Some(region))
             }
         };
-        let at = self.regions.get_mut().address(payload.part(0, 0));
+        let at = self.regions.get_mut().address(payload.span(0, 0));
         let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
         let place = if shared.is_some() && region.is_some() {
             MessageLocation::Shared(at)
@@ -131,7 +131,7 @@ impl Process {
             borrowed: is_urgent,
             user,
         };
-        let (mut send, from) = (SendOp::new(peer, payload, owner), payload.part(0, bytes));
+        let (mut send, from) = (SendOp::new(peer, payload, owner), payload.span(0, bytes));
         let leaving = if way == Route::Remote
             && let Some(left) = self.matching.machine.send_eager(&message)
         {
@@ -219,7 +219,7 @@ impl Process {
     }
 
     /// Memory for a copy of `bytes` bytes: a bounce buffer, or for a message to this rank itself a region.
-    fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<(PayloadOwner, Extent)> {
+    fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<(PayloadOwner, RegionRange)> {
         if bytes <= EAGER_MAX
             && let Some((cell, span)) = self.bounce_buffers.allocate(bytes)
         {
@@ -227,7 +227,7 @@ impl Process {
         }
         // A rank that sends to itself will not receive before the send returns.
         let region = own.then(|| self.regions.get_mut().allocate(bytes).ok()).flatten()?;
-        Some((PayloadOwner::Copy, Extent { region, offset: 0, bytes }))
+        Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
     }
 
     /// Sends a short message that may leave at once.
@@ -350,7 +350,7 @@ impl Process {
         };
         let found = parcel.and_then(|parcel| Some((parcel, self.matching.sends.get(parcel)?.payload)));
         let payload = found.and_then(|(parcel, extent)| {
-            let from = extent.part(0, extent.bytes);
+            let from = extent.span(0, extent.bytes);
             let address = self.regions.get_mut().address(from)?;
             Some(Payload { start: address.start(), bytes: address.bytes(), from, send: parcel })
         });
@@ -450,7 +450,7 @@ impl Process {
         true
     }
 
-    pub(super) fn release_payload(&mut self, owner: PayloadOwner, payload: Extent) {
+    pub(super) fn release_payload(&mut self, owner: PayloadOwner, payload: RegionRange) {
         match owner {
             PayloadOwner::Request(_) => {}
             PayloadOwner::Cell(cell) => self.release_bounce_buffer(cell),
@@ -485,7 +485,7 @@ impl Process {
         let region =
             unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
-        let into = Extent { region, offset: 0, bytes };
+        let into = RegionRange { region, offset: 0, bytes };
         if !self.matching.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
             let failure = match what {
                 ReceiveTarget::Matched(_, sender) => {

@@ -21,7 +21,7 @@ use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
 use super::{AnnouncedSend, POLL_BUDGET, Process, SendArgs, put};
-use crate::node::Standing;
+use crate::node::NodeRankState;
 use crate::world::collective::progress_table::CollectiveTable;
 use crate::world::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
 use crate::world::progress::Flush;
@@ -29,7 +29,7 @@ use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
 use crate::world::send_request::{PayloadOwner, SendOp};
 use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out};
 use unisono_bootstrap::Rank;
-use unisono_memory::region::{Extent, Regions};
+use unisono_memory::memory_regions::{RegionRange, Regions};
 
 /// Polls of one ring before a wait checks anything else.
 const SPIN_POLLS: u32 = 500;
@@ -45,7 +45,7 @@ const CULPRIT_TIMEOUT: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RendezvousReceive {
     pub(super) from: PeerId,
-    into: Extent,
+    into: RegionRange,
     placed: usize,
     pub(super) request: u32,
 }
@@ -238,13 +238,13 @@ impl Process {
     unsafe fn put_later(&mut self, posting: &SendArgs, credit: HeaderCredit, start: NonNull<u8>, bytes: usize) {
         let peer = PeerId::from(posting.to);
         let cell =
-            self.bounce_buffers.allocate(bytes).map(|(cell, span)| (PayloadOwner::Cell(cell), Extent::from(span)));
+            self.bounce_buffers.allocate(bytes).map(|(cell, span)| (PayloadOwner::Cell(cell), RegionRange::from(span)));
         let own = || {
             let region = self.regions.get_mut().allocate(bytes).ok()?;
-            Some((PayloadOwner::Copy, Extent { region, offset: 0, bytes }))
+            Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
         };
         let Some((owner, payload)) = cell.or_else(own) else { return };
-        let from = payload.part(0, bytes);
+        let from = payload.span(0, bytes);
         if let Some(to) = self.regions.get_mut().address(from) {
             // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
@@ -299,7 +299,7 @@ impl Process {
     }
 
     /// Allocates an index for a message that arrives in fragments.
-    pub(super) fn open_rendezvous(&mut self, from: PeerId, into: Extent, request: u32) -> u32 {
+    pub(super) fn open_rendezvous(&mut self, from: PeerId, into: RegionRange, request: u32) -> u32 {
         let free =
             self.rendezvous_receives.iter().position(Option::is_none).unwrap_or(self.rendezvous_receives.len()) as u32;
         put(&mut self.rendezvous_receives, free, RendezvousReceive { from, into, placed: 0, request });
@@ -445,7 +445,7 @@ impl Process {
         let Some(near) = &mut self.shm else { return };
         near.overwritten = overwritten.then(|| near.overwritten.unwrap_or(now));
         if near.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
-            near.node.give_up();
+            near.node.fail();
             let all: Vec<PeerId> = near.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
             for peer in all {
                 self.protocol_failure(peer);
@@ -458,12 +458,12 @@ impl Process {
             let Some(local) = near.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
                 continue;
             };
-            match near.node.standing(local) {
-                Standing::Alive => {}
-                Standing::Left => {
+            match near.node.rank_state(local) {
+                NodeRankState::Alive => {}
+                NodeRankState::Left => {
                     self.mark_failed(peer, Failure::PeerFinished(peer.into()));
                 }
-                Standing::Dead => {
+                NodeRankState::Dead => {
                     tracing::info!(rank = peer.0, "died, as the operating system reports");
                     self.mark_failed(peer, Failure::PeerFailed(peer.into()));
                 }
@@ -531,7 +531,7 @@ impl Process {
         let Some(shm) = &mut self.shm else { return };
         let (segment, layout, spins) = (shm.segment(), shm.node.layout(), shm.spins);
         let Some(shm_peer) = shm.peer_mut(from) else { return };
-        let part = into.part(fetched, COPY_CHUNK);
+        let part = into.span(fetched, COPY_CHUNK);
         let copied = match (self.regions.get_mut().address(part), place) {
             // The receive has ended, or there is nothing to copy.
             (None, _) => true,
@@ -752,7 +752,7 @@ impl ShmReceiver<'_> {
             return Err(ProtocolViolation);
         }
         // A receive that has ended takes no more bytes.
-        if let Some(to) = self.regions.borrow().address(placing.into.part(placing.placed, bytes)) {
+        if let Some(to) = self.regions.borrow().address(placing.into.span(placing.placed, bytes)) {
             // Times the second fragment of a message, if it is a whole one.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
             // SAFETY: the region lives, and is lent to this receive.

@@ -5,7 +5,7 @@
 
 use core::ptr::NonNull;
 
-use unisono_memory::region::Address;
+use unisono_memory::memory_regions::Address;
 
 /// Random bytes at an address that the peers know.
 pub(in crate::world) struct Nonce([u8; Self::BYTES]);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use unisono_core::device::Memory;
     use unisono_core::span::Span;
-    use unisono_memory::region::Regions;
+    use unisono_memory::memory_regions::Regions;
 
     #[test]
     fn own_memory_is_read_and_that_of_nobody_is_not() {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use unisono_core::device::Memory;
 use unisono_core::span::{Region, Span};
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::registered_memory::RegisteredMemory;
 
 use super::network::AdapterNetwork;

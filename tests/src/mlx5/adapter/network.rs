@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use unisono_udp::fault::{Delayed, Injector};
+use unisono_udp::fault_injection::{FaultInjector, ReorderQueue};
 use unisono_verbs::queue_memory::{Barrier, QueueEvent};
 
 use super::completion::{CompletionEntry, Completions};
@@ -45,8 +45,8 @@ pub(super) struct AdapterNetwork {
     queues: Vec<QueueMemory>,
     completions: BTreeMap<usize, Completions>,
     pairs: BTreeMap<u32, Pair>,
-    injector: Option<Injector>,
-    delayed: Delayed<Frame>,
+    injector: Option<FaultInjector>,
+    delayed: ReorderQueue<Frame>,
     pub(super) omitted: Option<Omitted>,
     pub(super) violations: Vec<String>,
 }
@@ -71,8 +71,8 @@ impl AdapterNetwork {
             queues: Vec::new(),
             completions: BTreeMap::new(),
             pairs: BTreeMap::new(),
-            injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
-            delayed: Delayed::default(),
+            injector: (!config.faults.is_none()).then(|| FaultInjector::new(config.faults)),
+            delayed: ReorderQueue::default(),
             omitted: None,
             violations: Vec::new(),
         }
@@ -217,9 +217,9 @@ impl AdapterNetwork {
 
     fn depart(&mut self, frame: Frame) {
         let Some(injector) = &mut self.injector else { return self.arrive(&frame) };
-        let fate = injector.fate(frame.payload.len());
+        let fate = injector.next_outcome(frame.payload.len());
         let mut arrivals = Vec::new();
-        for passage in fate.passages() {
+        for passage in fate.copies() {
             self.delayed.push(frame.clone(), passage.overtaken_by, |frame| arrivals.push(frame));
         }
         arrivals.iter().for_each(|frame| self.arrive(frame));

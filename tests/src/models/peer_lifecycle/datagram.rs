@@ -24,8 +24,8 @@ pub(super) struct Message {
 }
 
 /// The n-th incarnation of a rank.
-pub(super) const fn incarnation(rank: u8, life: u8) -> Incarnation {
-    Incarnation(rank as u32 * 2 + life as u32 + 1)
+pub(super) const fn nth_incarnation(rank: u8, n: u8) -> Incarnation {
+    Incarnation(rank as u32 * 2 + n as u32 + 1)
 }
 
 impl Message {
@@ -69,7 +69,7 @@ impl Datagram {
     /// Number of the incarnation that it expects.
     pub(super) fn expected_incarnation(&self) -> Option<u8> {
         let header = self.header()?;
-        (0..2).find(|life| incarnation(1 - header.rank as u8, *life) == header.expected)
+        (0..2).find(|life| nth_incarnation(1 - header.rank as u8, *life) == header.expected)
     }
 
     pub(super) fn message(&self) -> Option<Message> {

@@ -9,7 +9,7 @@ use unisono_core::ids::{OperationId, PeerId};
 use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
 
-use super::datagram::{BITS, Datagram, Message, W, incarnation};
+use super::datagram::{BITS, Datagram, Message, W, nth_incarnation};
 use super::peer;
 use crate::models::clock::Abstract;
 
@@ -90,7 +90,7 @@ impl RankState {
     pub(super) fn new(rank: u8, incarnation: u8, announced: u8) -> Self {
         let config = Config {
             rank: peer(rank),
-            incarnation: incarnation(rank, incarnation),
+            incarnation: nth_incarnation(rank, incarnation),
             receive_slots: 8,
             holdable: HOLDABLE as u32,
             granularity: 1,
@@ -166,7 +166,7 @@ impl RankState {
     /// The other rank's incarnation that this rank believes alive.
     pub(super) fn believed_incarnation(&self) -> Option<u8> {
         let known = self.endpoint.incarnation(self.other())?;
-        (0..2).find(|life| incarnation(1 - self.rank, *life) == known)
+        (0..2).find(|life| nth_incarnation(1 - self.rank, *life) == known)
     }
 
     /// Whether nothing is in progress, and every record not needed by a peer is free.
@@ -186,7 +186,7 @@ impl RankState {
             Step::Finish => self.finish(),
             Step::Timeout => self.endpoint.handle_timeout(()),
             Step::AddPeer => {
-                let next = incarnation(1 - self.rank, self.announced);
+                let next = nth_incarnation(1 - self.rank, self.announced);
                 self.announced += 1;
                 self.endpoint.add_peer((), self.other(), next, 64);
             }

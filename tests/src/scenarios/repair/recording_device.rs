@@ -8,8 +8,8 @@ use unisono_core::device::{
 };
 use unisono_core::ids::PeerId;
 use unisono_core::wire::Header;
-use unisono_memory::region::Address;
-use unisono_udp::{Datagram, Udp, UdpToken};
+use unisono_memory::memory_regions::Address;
+use unisono_udp::{ReceivedDatagram, Udp, UdpToken};
 
 /// A datagram that consumes a PSN.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Token for RecordingToken<'_> {
 impl Device for RecordingDevice {
     type Address = Address;
     type Token<'a> = RecordingToken<'a>;
-    type Received<'a> = Datagram<'a>;
+    type Received<'a> = ReceivedDatagram<'a>;
 
     fn limits(&self) -> Limits {
         self.udp.limits()
@@ -96,7 +96,7 @@ impl Device for RecordingDevice {
         self.udp.completed(lane)
     }
 
-    fn receive(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
+    fn receive(&mut self, lane: DeviceQueue) -> Option<ReceivedDatagram<'_>> {
         let datagram = self.udp.receive(lane)?;
         if let Some(header) = Header::<32>::parse(datagram.prefix()).ok().filter(|header| header.kind.is_data()) {
             let (psn, count) = (header.psn, header.flags.count());
@@ -114,7 +114,7 @@ impl Device for RecordingDevice {
         self.udp.hold(slot);
     }
 
-    fn held(&self, slot: Slot) -> Datagram<'_> {
+    fn held(&self, slot: Slot) -> ReceivedDatagram<'_> {
         self.udp.held(slot)
     }
 

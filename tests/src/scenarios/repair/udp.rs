@@ -16,9 +16,9 @@ use unisono_core::endpoint::{Config, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
-use unisono_memory::records::{ProcessEndpoint, Sizes};
-use unisono_memory::region::Regions;
-use unisono_udp::fault::{Faults, Probability};
+use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
+use unisono_memory::memory_regions::Regions;
+use unisono_udp::fault_injection::{Faults, Probability};
 use unisono_udp::{MTU_MAX, Options, Udp};
 
 use super::recording_device::{RecordingDevice, other};
@@ -94,7 +94,7 @@ impl UdpEnd {
         let region = regions.allocate(PAYLOAD as usize)?;
         let to = Span { region, offset: 0, bytes: PAYLOAD };
         let inbox = Inbox { to, delivered: 0, round_trips_ns: Vec::new(), counters: Counters::default() };
-        let endpoint = ProcessEndpoint::new(0, config, Sizes::of_job(2).pools());
+        let endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(2).pools());
         Ok(Self { rank, endpoint, device: RecordingDevice::new(udp, clock), regions, inbox, sent: 0, completed: 0 })
     }
 
@@ -179,7 +179,7 @@ fn repairs(from: UdpEnd, to: &UdpEnd, counts: impl Fn(&[usize], usize) -> bool) 
     let mut outcome = UdpRepairs {
         round_trips_ns: from.inbox.round_trips_ns,
         counters: from.inbox.counters,
-        lost: [from.device.udp.tally().injected_loss.get(), from.device.udp.tally().lost()],
+        lost: [from.device.udp.counters().injected_loss.get(), from.device.udp.counters().lost()],
         ..UdpRepairs::default()
     };
     for (i, at) in lost.iter().enumerate() {

@@ -15,7 +15,7 @@ use unisono_core::message::collective_transport::{
 use unisono_core::progress::make_progress;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::{Region, Span};
-use unisono_memory::records::{Boxed, Sizes};
+use unisono_memory::endpoint_storage::{BoxedStorage, EndpointSizes};
 
 use super::Workload;
 use super::running::Running;
@@ -115,7 +115,7 @@ impl Handler for MessageHandler {
 pub struct SimRank {
     id: NodeId,
     network: Network,
-    endpoint: Endpoint<Boxed, 64, 32>,
+    endpoint: Endpoint<BoxedStorage, 64, 32>,
     memory: SimMemory,
     handler: MessageHandler,
     running: Vec<Option<Running>>,
@@ -171,7 +171,7 @@ impl SimRank {
         Self {
             id,
             network: network.clone(),
-            endpoint: Endpoint::new(network.now(), config, Sizes::of_job(size).pools()),
+            endpoint: Endpoint::new(network.now(), config, EndpointSizes::of_job(size).pools()),
             memory,
             handler,
             running: (0..outstanding).map(|_| None).collect(),

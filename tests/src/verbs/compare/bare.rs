@@ -8,7 +8,7 @@ use std::time::Instant;
 use unisono_core::device::{Device, DeviceQueue, HEADER_ROOM, Memory, Received, Token, Transmit, TxReason};
 use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
-use unisono_memory::region::{Address, Regions};
+use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::ud::Ud;
 
 use super::{DATAGRAMS, Processor, SHORT, TRIPS, WARM, median, pin};

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long)]
     collectives: bool,
     #[command(flatten)]
-    job: collectives::Job,
+    job: collectives::JobOptions,
 }
 
 #[derive(Serialize, Debug)]
@@ -78,7 +78,7 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
         return Err(Refusal::usage("options for algorithms of collectives need --collectives"));
     }
     let settings = Settings::from_environment().map_err(Refusal::usage)?;
-    let info = Info::ask(settings.transport.queues.unwrap_or_default());
+    let info = Info::collect(settings.transport.queues.unwrap_or_default());
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
     } else {
@@ -88,9 +88,9 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
 }
 
 impl Info {
-    fn ask(queues: QueuesChoice) -> Self {
+    fn collect(queues: QueuesChoice) -> Self {
         let system = rustix::system::uname();
-        let (udp, memory, adapters) = (Udp::ask(), Memory::ask(), adapters::ask(queues));
+        let (udp, memory, adapters) = (Udp::probe(), Memory::probe(), adapters::ask(queues));
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
         let works = |device: &&DeviceChoice| match device {
             DeviceChoice::Udp => udp.is_ok(),
@@ -167,7 +167,7 @@ impl Info {
 }
 
 impl Udp {
-    fn ask() -> Result<Self, unisono_udp::BindError> {
+    fn probe() -> Result<Self, unisono_udp::BindError> {
         let options = unisono_udp::Options::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
         let device = unisono_udp::Udp::bind(&options)?;
         let socket = UdpSocket::bind((options.local, 0))?;

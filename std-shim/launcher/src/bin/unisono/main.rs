@@ -20,11 +20,11 @@ const LOG: &str = "UNISONO_LOG";
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum Action {
     /// Run a program as the ranks of a job, on this host or on several
     Run(Box<run::Options>),
     /// Report the devices and limits of this machine, or the algorithms of collectives
@@ -45,21 +45,21 @@ fn main() -> ExitCode {
         return fail(&format_args!("{LOG}: {reason}"), 2);
     }
     match command.what {
-        What::Run(options) => run::run(*options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
-        What::Info(options) => match info::print(*options) {
+        Action::Run(options) => run::run(*options).unwrap_or_else(|refusal| fail(&refusal.reason, refusal.code)),
+        Action::Info(options) => match info::print(*options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(refusal) => fail(&refusal.reason, refusal.code),
         },
-        What::Bench(options) => match unisono_bench::run(options) {
+        Action::Bench(options) => match unisono_bench::run(options) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => fail(&"the received data differ from the sent data", 1),
             Err(error) => fail(&error, 1),
         },
-        What::StandIn(options) => match run::stand_in(&options) {
+        Action::StandIn(options) => match run::run_proxy(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },
-        What::Agent => match agent::run() {
+        Action::Agent => match agent::run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },

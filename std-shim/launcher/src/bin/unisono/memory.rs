@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Creates a segment for two ranks, and frees it.
-    pub(crate) fn ask() -> Result<Self, FileError> {
+    pub(crate) fn probe() -> Result<Self, FileError> {
         let made = SegmentFile::create(&SegmentLayout::new(SegmentSizes::of_node(2, WaitMode::Dedicated))?)?;
         let (page_bytes, pages) = (made.pages().bytes(), made.pages().to_string());
         let read = read_by_child();
@@ -65,7 +65,7 @@ fn read_by_child() -> io::Result<()> {
         let moved = unsafe { libc::process_vm_readv(parent, &raw const local, 1, &raw const remote, 1, 0) };
         match moved {
             -1 => Err(io::Error::last_os_error()),
-            _ if moved.cast_unsigned() == bytes && read == WORD => Err(io::Error::from_raw_os_error(SEEN)),
+            _ if moved.cast_unsigned() == bytes && read == WORD => Err(io::Error::from_raw_os_error(READ_SUCCEEDED)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     };
@@ -73,11 +73,11 @@ fn read_by_child() -> io::Result<()> {
     unsafe { command.pre_exec(read) };
     // Nothing is ever executed: the child reports its result as the error.
     match command.spawn() {
-        Err(error) if error.raw_os_error() == Some(SEEN) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(READ_SUCCEEDED) => Ok(()),
         Err(error) => Err(error),
         Ok(mut child) => child.wait().and(Err(io::ErrorKind::Unsupported.into())),
     }
 }
 
 /// The error by which the child reports success. `process_vm_readv` never returns it.
-const SEEN: i32 = libc::ECANCELED;
+const READ_SUCCEEDED: i32 = libc::ECANCELED;

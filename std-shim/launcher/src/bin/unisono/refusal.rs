@@ -1,6 +1,6 @@
 //! Why a command did nothing.
 
-use unisono_launcher::{LaunchError, LayoutError};
+use unisono_launcher::{LaunchError, PlacementError};
 
 /// Why nothing was run.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ impl Refusal {
     }
 }
 
-impl From<LayoutError> for Refusal {
-    fn from(error: LayoutError) -> Self {
+impl From<PlacementError> for Refusal {
+    fn from(error: PlacementError) -> Self {
         Self::usage(error)
     }
 }

@@ -5,15 +5,15 @@ use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    Assembly, DeviceChoice, EagerPool, Grace, HostList, Mtu, OnDeath, Progress, QueuesChoice, Settings, Silence,
-    Switch, Watchdog,
+    DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, OnDeath, Progress, QueuesChoice, Settings,
+    SilenceTimeout, Switch, WatchdogTimeout,
 };
 use unisono_launcher::{
-    BareMetal, Job, Layout,
-    bare_metal::{self, StandInError},
+    BareMetalRanks, Job, JobPlacement,
+    proxy::{self, ProxyError},
     run as launch,
 };
-use unisono_udp::fault::Probability;
+use unisono_udp::fault_injection::Probability;
 
 /// Options of `unisono run`. Every option but -n can also be set by a variable of its name: UNISONO_NODES,
 /// UNISONO_DEVICE, UNISONO_MTU, …
@@ -75,19 +75,19 @@ pub(crate) struct Options {
     on_death: Option<OnDeath>,
     /// Consider a peer failed after this time without an answer, 1ms to 120s [default: only if its process has ended]
     #[arg(long, value_name = "TIME")]
-    silence: Option<Silence>,
+    silence: Option<SilenceTimeout>,
     /// Time between SIGTERM and SIGKILL when ranks are ended [default: 2s]
     #[arg(long, value_name = "TIME")]
-    grace: Option<Grace>,
+    grace: Option<KillTimeout>,
     /// Time limit for all ranks to join, from the first one on [default: 60s]
     #[arg(long, value_name = "TIME")]
-    assembly: Option<Assembly>,
+    assembly: Option<JoinTimeout>,
     /// Prefix every line of output with [rank]
     #[arg(long)]
     tag_output: bool,
     /// Report the missing ranks after waiting this long in a collective
     #[arg(long, value_name = "TIME")]
-    watchdog: Option<Watchdog>,
+    watchdog: Option<WatchdogTimeout>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
     /// the image, too
     #[arg(long, value_name = "K")]
@@ -117,18 +117,18 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, .. } = options;
-    if settings.seat.take().is_some() {
+    if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
-        let Settings { transport, mut tuning, launching, .. } = settings;
-        tuning.forget_sharing();
-        settings = Settings { transport, tuning, launching, ..Settings::default() };
+        let Settings { transport, mut tuning, launcher: launching, .. } = settings;
+        tuning.clear_sharing();
+        settings = Settings { transport, tuning, launcher: launching, ..Settings::default() };
     }
     if settings.bootstrap.is_some() {
         return Err(Refusal::usage(
             "UNISONO_BOOTSTRAP is for ranks only: unset it, since the launcher chooses its address itself",
         ));
     }
-    let launching = &mut settings.launching;
+    let launching = &mut settings.launcher;
     // The placement comes from the options or from the environment, not from both.
     let (nodes, hosts) = if nodes.is_some() || hosts.is_some() {
         (nodes, hosts)
@@ -136,19 +136,19 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         (launching.nodes.take(), launching.hosts.take())
     };
     let layout = match (&hosts, ranks) {
-        (Some(hosts), ranks) => Layout::over(hosts, ranks)?,
-        (None, Some(ranks)) => Layout::here(ranks, nodes.unwrap_or(1))?,
+        (Some(hosts), ranks) => JobPlacement::on_hosts(hosts, ranks)?,
+        (None, Some(ranks)) => JobPlacement::on_this_host(ranks, nodes.unwrap_or(1))?,
         (None, None) => return Err(Refusal::usage("-n or --hosts is required")),
     };
     let transport = &mut settings.transport;
-    lay_over(&mut transport.device, device);
-    lay_over(&mut transport.progress, progress);
-    lay_over(&mut transport.on_death, on_death);
-    lay_over(&mut transport.faults.loss, loss);
-    lay_over(&mut transport.faults.reorder, reorder);
-    lay_over(&mut transport.faults.duplicate, dup);
-    lay_over(&mut transport.faults.corrupt, corrupt);
-    lay_over(&mut transport.faults.seed, seed);
+    override_setting(&mut transport.device, device);
+    override_setting(&mut transport.progress, progress);
+    override_setting(&mut transport.on_death, on_death);
+    override_setting(&mut transport.faults.loss, loss);
+    override_setting(&mut transport.faults.reorder, reorder);
+    override_setting(&mut transport.faults.duplicate, dup);
+    override_setting(&mut transport.faults.corrupt, corrupt);
+    override_setting(&mut transport.faults.seed, seed);
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
     transport.queues = queues.or(transport.queues);
@@ -158,14 +158,14 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
         return Err(Refusal::usage("--queues raw needs --device verbs"));
     }
-    options.overrides.lay_over(&mut settings.tuning)?;
+    options.overrides.apply_to(&mut settings.tuning)?;
     if layout.hosts().iter().all(Option::is_none) {
-        settings.tuning.share(layout.size(), available_parallelism().map_or(1, usize::from));
+        settings.tuning.set_default_sharing(layout.size(), available_parallelism().map_or(1, usize::from));
     }
-    settings.assembly = assembly.or(settings.assembly);
-    let launching = &mut settings.launching;
+    settings.join_timeout = assembly.or(settings.join_timeout);
+    let launching = &mut settings.launcher;
     launching.rsh = rsh.or(launching.rsh.take());
-    launching.grace = grace.or(launching.grace);
+    launching.kill_timeout = grace.or(launching.kill_timeout);
     if pin {
         launching.pin = Some(Switch::On);
     }
@@ -177,8 +177,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if bare_metal.is_none() && (image.is_some() || emulator.is_some()) {
         return Err(Refusal::usage("--image and --emulator need --bare-metal"));
     }
-    let bare_metal = bare_metal.map(|ranks| of_images(ranks, image.or(given_image), emulator.or(given_emulator)));
-    if let Some(BareMetal { ranks, .. }) = &bare_metal {
+    let bare_metal =
+        bare_metal.map(|ranks| bare_metal_ranks(ranks, image.or(given_image), emulator.or(given_emulator)));
+    if let Some(BareMetalRanks { ranks, .. }) = &bare_metal {
         let transport = &mut settings.transport;
         if *ranks == 0 || *ranks >= layout.size() || layout.nodes() > 1 || hosts.is_some() {
             return Err(Refusal::usage(
@@ -192,12 +193,12 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     }
     let mut command = options.command.into_iter();
     let program = command.next().ok_or_else(|| Refusal::usage("a program is required"))?;
-    Ok(Job { program, arguments: command.collect(), layout, settings, bare_metal })
+    Ok(Job { program, arguments: command.collect(), placement: layout, settings, bare_metal })
 }
 
-fn of_images(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetal {
+fn bare_metal_ranks(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetalRanks {
     let beside = || std::env::current_exe().unwrap_or_default().with_file_name("unisono-x86");
-    BareMetal {
+    BareMetalRanks {
         ranks,
         image: image.unwrap_or_else(beside),
         emulator: emulator.unwrap_or_else(|| "qemu-system-x86_64".to_owned()),
@@ -216,12 +217,12 @@ pub(crate) struct StandIn {
 }
 
 /// Runs a bare-metal image and represents it in the job, to its end.
-pub(crate) fn stand_in(options: &StandIn) -> Result<(), StandInError> {
+pub(crate) fn run_proxy(options: &StandIn) -> Result<(), ProxyError> {
     let StandIn { image, emulator, words } = options;
-    bare_metal::stand_in(&BareMetal { ranks: 1, image: image.clone(), emulator: emulator.clone() }, words)
+    proxy::run_proxy(&BareMetalRanks { ranks: 1, image: image.clone(), emulator: emulator.clone() }, words)
 }
 
-fn lay_over<T>(setting: &mut T, option: Option<T>) {
+fn override_setting<T>(setting: &mut T, option: Option<T>) {
     if let Some(option) = option {
         *setting = option;
     }
@@ -252,7 +253,7 @@ mod tests {
                     --dup 2% --corrupt 1% --seed 7 --on-death tell --silence 3s --watchdog 5s --tag-output --allgather bruck:k=2 \
                     -- prog --flag -n";
         let job = parse(&line.split_whitespace().collect::<Vec<_>>().join(" "), &[]).expect("good");
-        assert_eq!((job.layout.size(), job.layout.berths()[3].node), (4, 1));
+        assert_eq!((job.placement.size(), job.placement.ranks()[3].node), (4, 1));
         assert_eq!((job.program, job.arguments), ("prog".into(), vec!["--flag".into(), "-n".into()]));
         let transport = job.settings.transport;
         assert_eq!((transport.device, transport.progress), (DeviceChoice::Udp, Progress::Hybrid));
@@ -266,13 +267,13 @@ mod tests {
         assert_eq!((transport.faults.loss.value(), transport.faults.seed), (0.05, 7));
         assert_eq!(transport.on_death, OnDeath::Tell);
         assert_eq!(transport.watchdog.map(|time| time.duration().as_secs()), Some(5));
-        assert_eq!(job.settings.launching.pin, Some(Switch::On));
+        assert_eq!(job.settings.launcher.pin, Some(Switch::On));
         let tuning: Vec<_> = job.settings.tuning.variables().filter(|(name, _)| *name != "SHARING").collect();
         assert_eq!(tuning, [("ALLGATHER", "bruck:k=2".to_owned())]);
     }
 
     #[test]
-    fn options_lie_over_the_environment() {
+    fn options_override_the_environment() {
         let settings = [("UNISONO_DEVICE", "udp"), ("UNISONO_MTU", "1000"), ("UNISONO_SEED", "3")];
         let job = parse("-n 1 --mtu 2000 -- prog", &settings).expect("good");
         let transport = job.settings.transport;
@@ -286,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn environment_says_where_ranks_run() {
+    fn environment_sets_the_placement() {
         let parse = |line: &str, settings: &[_]| parse(line, settings).expect("good");
         let nodes = [("UNISONO_NODES", "2")];
-        assert_eq!(parse("-n 4 -- prog", &nodes).layout.nodes(), 2);
-        assert_eq!(parse("-n 4 --nodes 4 -- prog", &nodes).layout.nodes(), 4);
-        assert_eq!(parse("--hosts localhost:3 -- prog", &nodes).layout.size(), 3);
+        assert_eq!(parse("-n 4 -- prog", &nodes).placement.nodes(), 2);
+        assert_eq!(parse("-n 4 --nodes 4 -- prog", &nodes).placement.nodes(), 4);
+        assert_eq!(parse("--hosts localhost:3 -- prog", &nodes).placement.size(), 3);
         let hosts = [("UNISONO_HOSTS", "localhost:3,other:2")];
-        assert_eq!((parse("-- prog", &hosts).layout.size(), parse("-n 4 -- prog", &hosts).layout.size()), (5, 4));
+        assert_eq!((parse("-- prog", &hosts).placement.size(), parse("-n 4 -- prog", &hosts).placement.size()), (5, 4));
         let images = [("UNISONO_BARE_METAL", "1"), ("UNISONO_IMAGE", "one"), ("UNISONO_EMULATOR", "qemu")];
         let job = parse("-n 2 --image other -- prog", &images).bare_metal.expect("bare metal");
         assert_eq!((job.ranks, job.image, job.emulator), (1, PathBuf::from("other"), "qemu".to_owned()));
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_command_lines_are_explained() {
         for (line, expected) in [
             ("-- prog", "-n or --hosts is required"),
             ("-n 2", "<PROGRAM>"),

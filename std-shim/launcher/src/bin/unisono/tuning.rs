@@ -11,37 +11,37 @@ use unisono_core::collective::CollectiveKind;
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
     /// One of dissemination, knomial, doubling or standard-exchange
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Barrier))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Barrier))]
     barrier: Option<Override>,
     /// One of knomial, bruck or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Broadcast))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Broadcast))]
     broadcast: Option<Override>,
     /// One of knomial, halving or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Reduce))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Reduce))]
     reduce: Option<Override>,
     /// One of doubling, standard-exchange, knomial, halving or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allreduce))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allreduce))]
     allreduce: Option<Override>,
     /// One of direct or knomial
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Gather))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Gather))]
     gather: Option<Override>,
     /// One of direct or knomial
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scatter))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scatter))]
     scatter: Option<Override>,
     /// One of direct, doubling, standard-exchange, bruck or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Allgather))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allgather))]
     allgather: Option<Override>,
     /// One of direct, pairwise, bruck, doubling or standard-exchange
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Alltoall))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Alltoall))]
     alltoall: Option<Override>,
     /// One of knomial, halving or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::ReduceScatter))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::ReduceScatter))]
     reduce_scatter: Option<Override>,
     /// One of dissemination or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Scan))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scan))]
     scan: Option<Override>,
     /// One of dissemination or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(Verb::Exscan))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Exscan))]
     exscan: Option<Override>,
     /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does
     #[arg(long, value_name = "FILE")]
@@ -56,9 +56,9 @@ fn of(verb: CollectiveKind) -> impl Fn(&str) -> Result<Override, OverrideError> 
 
 impl Overrides {
     /// Applies the options over the environment's settings.
-    pub(crate) fn lay_over(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
+    pub(crate) fn apply_to(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
         if let Some(path) = &self.tuning {
-            tuning.open(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
+            tuning.load_table(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
         }
         let Self { barrier, broadcast, reduce, allreduce, gather, scatter, .. } = self.clone();
         let Self { allgather, alltoall, reduce_scatter, scan, exscan, .. } = self.clone();
@@ -76,7 +76,7 @@ impl Overrides {
 mod tests {
     use super::*;
     use clap::{CommandFactory, Parser};
-    use unisono::environment::tuning::VERBS;
+    use unisono::environment::tuning::COLLECTIVES;
     use unisono_core::schedule::algorithms;
 
     #[derive(Parser)]
@@ -88,11 +88,11 @@ mod tests {
     /// The options have the names of the environment, and their help lists all algorithms.
     #[test]
     fn every_verb_has_an_option_that_names_its_algorithms() {
-        for (verb, option, _) in VERBS {
+        for (verb, option, _) in COLLECTIVES {
             for algorithm in algorithms(verb) {
                 let words = ["run", &format!("--{option}"), &format!("{}:k=2", algorithm.name())];
                 let mut tuning = Tuning::default();
-                Line::try_parse_from(words).expect("good").overrides.lay_over(&mut tuning).expect("no table");
+                Line::try_parse_from(words).expect("good").overrides.apply_to(&mut tuning).expect("no table");
                 assert_eq!(tuning.get(verb).map(|wanted| wanted.to_string()).as_deref(), Some(words[2]));
                 let command = Line::command();
                 let argument = command.get_arguments().find(|argument| argument.get_long() == Some(option));

@@ -22,7 +22,7 @@ pub(super) struct Adapter {
 /// The adapters of this machine, or why there are none. Opens a device on each, as a rank would.
 #[cfg(feature = "verbs")]
 pub(super) fn ask(queues: QueuesChoice) -> Result<Vec<Adapter>, String> {
-    use unisono_memory::region::Address;
+    use unisono_memory::memory_regions::Address;
     use unisono_verbs::ud::{Domain, Encapsulation, OpenError, Ud, UdOptions, adapters};
 
     let open = |name: &String| {

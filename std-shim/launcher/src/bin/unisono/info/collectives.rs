@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     Settings, Tuning,
-    tuning::{Carrier, Decision, Reason, VERBS},
+    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -20,7 +20,7 @@ use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, select};
 
 /// The job whose collectives are shown.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct JobOptions {
     /// Number of ranks of the job
     #[arg(short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), requires = "collectives")]
     ranks: u32,
@@ -75,7 +75,7 @@ struct Row {
 
 impl Row {
     /// The algorithm in the syntax of the options of `unisono run`.
-    fn said(&self) -> String {
+    fn option_text(&self) -> String {
         let radix = self.radix.filter(|radix| self.ports.is_none_or(|ports| *radix != ports + 1));
         let segments = self.segments.filter(|segments| *segments != 1);
         let ports = self.ports.map(|ports| format!(":k={ports}"));
@@ -93,34 +93,39 @@ impl Row {
 }
 
 /// The transport of a job's collectives.
-enum Means {
+enum CollectiveTransport {
     /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
     /// communicator slot in bytes, if there are such slots.
     Shared(Box<CollectiveAreas>, bool, Option<usize>),
     Messages(Carrier),
 }
 
-impl Job {
+impl JobOptions {
     pub(super) fn is_tuned(&self) -> bool {
         let mut tuning = Tuning::default();
-        self.overrides.lay_over(&mut tuning).is_err() || tuning != Tuning::default()
+        self.overrides.apply_to(&mut tuning).is_err() || tuning != Tuning::default()
     }
 
     /// Writes a line for every collective and size.
     pub(super) fn print(self, json: bool, to: &mut impl Write) -> Result<(), Refusal> {
         let Settings { mut tuning, transport, .. } = Settings::from_environment().map_err(Refusal::usage)?;
-        self.overrides.lay_over(&mut tuning)?;
+        self.overrides.apply_to(&mut tuning)?;
         if self.nodes > self.ranks {
             return Err(Refusal::usage(format_args!("{0} ranks can be on 1 to {0} nodes", self.ranks)));
         }
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match self.sharing {
             Some(ranks) => tuning.set_sharing(ranks),
-            None => tuning.share(self.ranks, processors),
+            None => tuning.set_default_sharing(self.ranks, processors),
         }
-        let shared =
-            self.nodes == 1 && self.ranks <= RANKS_MAX && transport.shares(self.ranks as usize, self.ranks as usize);
-        let means = if shared { Means::of_node(self.ranks)? } else { Means::Messages(Carrier::Udp) };
+        let shared = self.nodes == 1
+            && self.ranks <= RANKS_MAX
+            && transport.shares_memory(self.ranks as usize, self.ranks as usize);
+        let means = if shared {
+            CollectiveTransport::of_node(self.ranks)?
+        } else {
+            CollectiveTransport::Messages(Carrier::Udp)
+        };
         let rows = self.rows(&tuning, &means)?;
         if json {
             for row in &rows {
@@ -131,11 +136,11 @@ impl Job {
         write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
     }
 
-    fn rows(&self, tuning: &Tuning, means: &Means) -> Result<Vec<Row>, Refusal> {
+    fn rows(&self, tuning: &Tuning, means: &CollectiveTransport) -> Result<Vec<Row>, Refusal> {
         let bytes: Vec<u64> =
             if self.bytes.is_empty() { BYTES.to_vec() } else { self.bytes.iter().map(|bytes| bytes.0).collect() };
         let mut rows = Vec::new();
-        for (verb, collective, _) in VERBS {
+        for (verb, collective, _) in COLLECTIVES {
             let bytes = if verb == CollectiveKind::Barrier { &[0][..] } else { &bytes };
             for bytes in bytes {
                 let bytes = usize::try_from(*bytes).map_err(Refusal::usage)?;
@@ -164,7 +169,7 @@ impl Job {
         collective: &'static str,
         plan: &CollectiveSpec,
         tuning: &Tuning,
-        means: &Means,
+        means: &CollectiveTransport,
     ) -> Result<Row, unisono_core::schedule::Unsupported> {
         let row = Row {
             collective,
@@ -181,7 +186,7 @@ impl Job {
             override_refused: None,
         };
         let carrier = match means {
-            Means::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
+            CollectiveTransport::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
                 let algorithm = match select(plan, boards, *pulls) {
                     _ if plan.collective == CollectiveKind::Barrier => "flat",
                     SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
@@ -192,23 +197,23 @@ impl Job {
                     tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
                 return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
-            Means::Shared(..) => Carrier::Rings,
-            Means::Messages(carrier) => *carrier,
+            CollectiveTransport::Shared(..) => Carrier::Rings,
+            CollectiveTransport::Messages(carrier) => *carrier,
         };
-        let Decision { choice, reason, refused } = tuning.decide(plan, false, carrier)?;
+        let Decision { choice, selected_by: reason, override_error: refused } = tuning.decide(plan, false, carrier)?;
         let Choice { algorithm, ports, radix, segments } = choice;
         let decided_by = match reason {
-            Reason::Model => "model",
-            Reason::BuiltIn => "built in",
-            Reason::Table => "table",
-            Reason::Override => "override",
+            SelectedBy::Model => "model",
+            SelectedBy::BuiltIn => "built in",
+            SelectedBy::Table => "table",
+            SelectedBy::Override => "override",
         };
         Ok(Row {
             algorithm: algorithm.name(),
             ports: Some(ports),
             radix: (algorithm == Algorithm::Knomial).then_some(radix),
             segments: Some(segments),
-            predicted_ns: Some(choice.time_ps(plan, false, &carrier.link(tuning.sharing()))? / 1000),
+            predicted_ns: Some(choice.time_ps(plan, false, &carrier.cost(tuning.sharing()))? / 1000),
             decided_by,
             override_refused: refused.map(|refused| refused.to_string()),
             ..row
@@ -216,7 +221,7 @@ impl Job {
     }
 }
 
-impl Means {
+impl CollectiveTransport {
     fn of_node(ranks: u32) -> Result<Self, Refusal> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let sizes = SegmentSizes::of_node(ranks, WaitMode::of(ranks as usize, processors));
@@ -226,10 +231,16 @@ impl Means {
     }
 }
 
-fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut impl Write) -> std::io::Result<()> {
-    let Job { ranks, nodes, .. } = job;
+fn write_table(
+    job: &JobOptions,
+    means: &CollectiveTransport,
+    sharing: u16,
+    rows: &[Row],
+    to: &mut impl Write,
+) -> std::io::Result<()> {
+    let JobOptions { ranks, nodes, .. } = job;
     match means {
-        Means::Shared(boards, pulls, room) => {
+        CollectiveTransport::Shared(boards, pulls, room) => {
             writeln!(
                 to,
                 "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
@@ -244,8 +255,8 @@ fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut im
                 None => writeln!(to, "other communicators: messages")?,
             }
         }
-        Means::Messages(carrier) => {
-            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.link(sharing);
+        CollectiveTransport::Messages(carrier) => {
+            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.cost(sharing);
             writeln!(
                 to,
                 "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
@@ -257,7 +268,7 @@ fn write_table(job: &Job, means: &Means, sharing: u16, rows: &[Row], to: &mut im
     for row in rows {
         let predicted = row.predicted_ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
         let bytes = Bytes(row.bytes as u64).to_string();
-        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.said(), row.why())?;
+        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.option_text(), row.why())?;
     }
     Ok(())
 }
@@ -272,16 +283,19 @@ mod tests {
         #[arg(long)]
         collectives: bool,
         #[command(flatten)]
-        job: Job,
+        job: JobOptions,
     }
 
     fn rows(line: &str) -> Vec<Row> {
         let parsed = Line::try_parse_from(["info", "--collectives"].into_iter().chain(line.split_whitespace()));
         let job = parsed.expect("good").job;
         let mut tuning = Tuning::default();
-        job.overrides.lay_over(&mut tuning).expect("a table");
-        let means =
-            if job.nodes == 1 { Means::of_node(job.ranks).expect("a layout") } else { Means::Messages(Carrier::Udp) };
+        job.overrides.apply_to(&mut tuning).expect("a table");
+        let means = if job.nodes == 1 {
+            CollectiveTransport::of_node(job.ranks).expect("a layout")
+        } else {
+            CollectiveTransport::Messages(Carrier::Udp)
+        };
         job.rows(&tuning, &means).expect("rows")
     }
 
@@ -299,12 +313,12 @@ mod tests {
         let find = |rows: Vec<Row>, name| rows.into_iter().find(|row| row.collective == name).expect("a row");
         let line = "-n 6 --nodes 2 --bytes 8 --reduce ring --allgather bruck:k=2,segments=3";
         let bruck = find(rows(line), "allgather");
-        assert_eq!((bruck.said().as_str(), bruck.why().as_str()), ("bruck:k=2,segments=3", "override"));
+        assert_eq!((bruck.option_text().as_str(), bruck.why().as_str()), ("bruck:k=2,segments=3", "override"));
         assert_eq!(find(rows(line), "reduce").algorithm, "ring");
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
         assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
         let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
-        let said = |name| find(fixed.clone(), name).said();
+        let said = |name| find(fixed.clone(), name).option_text();
         assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
         assert!(find(fixed.clone(), "reduce").why().starts_with("model; not the override: what is reproducible"));
         assert_eq!(
@@ -317,10 +331,10 @@ mod tests {
         let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
         let why = |name| find(tuned.clone(), name).why();
         assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
-        assert_eq!(find(tuned.clone(), "reduce").said(), "halving:k=2");
-        let near = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
-        assert_eq!(near.why(), "measured; not the override: blocking calls within a node use shared memory");
+        assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
+        let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
+        assert_eq!(intra_node.why(), "measured; not the override: blocking calls within a node use shared memory");
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
-        assert_eq!(tree.said(), "knomial:k=2,radix=5");
+        assert_eq!(tree.option_text(), "knomial:k=2,radix=5");
     }
 }

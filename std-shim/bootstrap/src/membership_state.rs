@@ -1,0 +1,283 @@
+//! The rendezvous server's state of the job: which ranks have joined, finished or failed; fences, the key-value store
+//! and agreements. No I/O.
+//!
+//! `handle_*` takes an event from a connection or the launcher; [`Roll::poll`] returns the resulting effects, in order.
+
+mod agreements;
+mod failures;
+mod report;
+mod store;
+
+pub(crate) use report::Effect;
+pub use report::ServerReport;
+
+use super::on_death::OnDeath;
+use super::{
+    agreement::AgreementId,
+    message::{Refusal, ServerMessage},
+    peer_record::{Ending, LocalRecord, PeerRecord},
+};
+use crate::rank::Rank;
+use alloc::collections::{BTreeMap, VecDeque};
+use core::net::IpAddr;
+use std::collections::HashMap;
+
+/// The server's number of a connection.
+pub(crate) type ConnectionId = usize;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum MemberState {
+    Awaited,
+    Joined { entry: PeerRecord, link: Option<ConnectionId>, fenced: bool, watched: bool },
+    Finished { entry: PeerRecord },
+    Ended { entry: Option<PeerRecord>, ending: Ending },
+}
+
+impl MemberState {
+    const fn entry(&self) -> Option<&PeerRecord> {
+        match self {
+            Self::Joined { entry, .. } | Self::Finished { entry } => Some(entry),
+            Self::Ended { entry, .. } => entry.as_ref(),
+            Self::Awaited => None,
+        }
+    }
+}
+
+/// The state of the job.
+#[derive(Debug)]
+pub(crate) struct MembershipState {
+    members: Vec<MemberState>,
+    agents: HashMap<u32, ConnectionId>,
+    agent_of: HashMap<Rank, u32>,
+    nodes: HashMap<String, u32>,
+    store: BTreeMap<Vec<u8>, Vec<u8>>,
+    stored: usize,
+    agreements: HashMap<AgreementId, agreements::Agreement>,
+    policy: OnDeath,
+    watched: bool,
+    joined: usize,
+    fenced: usize,
+    awaited: usize,
+    ending: bool,
+    effects: VecDeque<Effect>,
+}
+
+impl MembershipState {
+    /// A job of `size` ranks. `watched`: a launcher reports how processes end; otherwise a broken connection counts as
+    /// a failure.
+    pub(crate) fn new(size: u32, policy: OnDeath, watched: bool) -> Self {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        Self {
+            members: vec![MemberState::Awaited; size],
+            agents: HashMap::new(),
+            agent_of: HashMap::new(),
+            nodes: HashMap::new(),
+            store: BTreeMap::new(),
+            stored: 0,
+            agreements: HashMap::new(),
+            policy,
+            watched,
+            joined: 0,
+            fenced: 0,
+            awaited: size,
+            ending: false,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The next effect to carry out.
+    pub(crate) fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether ranks that have joined wait for others to join.
+    pub(crate) const fn is_joining(&self) -> bool {
+        self.awaited > 0 && self.joined > 0 && !self.ending
+    }
+
+    /// Up to `limit` records of the table from rank `first` on; empty past the end.
+    pub(crate) fn records(&self, first: u32, limit: usize) -> Vec<PeerRecord> {
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        self.members.iter().skip(first).take(limit).map_while(|member| member.entry().copied()).collect()
+    }
+
+    /// A rank joins. `seen` is the peer address of its connection.
+    pub(crate) fn handle_join(
+        &mut self,
+        link: ConnectionId,
+        rank: Rank,
+        offer: LocalRecord,
+        node: Option<u32>,
+        host: String,
+        seen: IpAddr,
+    ) {
+        let assembling = self.awaited > 0;
+        let refusal = match self.member(rank) {
+            None => Some(Refusal::NoSuchRank),
+            Some(_) if self.ending => Some(Refusal::Ending),
+            Some(MemberState::Joined { .. } | MemberState::Finished { .. }) if assembling => Some(Refusal::RankTaken),
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            self.effects.extend([Effect::Send(link, ServerMessage::Refused(refusal)), Effect::Close(link)]);
+            return;
+        }
+        let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let node = node.unwrap_or_else(|| *self.nodes.entry(host).or_insert(next));
+        let mut lanes = offer.addresses;
+        for lane in &mut lanes {
+            lane.set_ip(lane.ip().to_canonical());
+            if lane.ip().is_unspecified() {
+                lane.set_ip(seen.to_canonical());
+            }
+        }
+        let entry = PeerRecord {
+            incarnation: offer.incarnation,
+            node,
+            mtu: offer.mtu,
+            addresses: lanes,
+            digests: offer.digests,
+        };
+        if let Some(MemberState::Joined { link: Some(old), .. }) = self.member(rank) {
+            let old = *old;
+            self.mark_failed(rank, Ending::Replaced);
+            self.effects.push_back(Effect::Close(old));
+        }
+        // The launcher watches only the process that it started, not a later one with the same rank.
+        let watched = self.watched && assembling;
+        let member = MemberState::Joined { entry, link: Some(link), fenced: false, watched };
+        let before = self.replace(rank, member);
+        if !matches!(before, Some(MemberState::Joined { .. })) {
+            self.joined += 1;
+        }
+        if !assembling {
+            self.effects.push_back(Effect::Broadcast(ServerMessage::Joined { rank, entry }));
+            self.effects.push_back(Effect::SendTable(link));
+            return;
+        }
+        if matches!(before, Some(MemberState::Awaited)) {
+            self.awaited -= 1;
+        }
+        if self.awaited == 0 {
+            let links = self.members.iter().filter_map(|member| match member {
+                MemberState::Joined { link, .. } => *link,
+                _ => None,
+            });
+            self.effects.extend(links.map(Effect::SendTable));
+            self.effects.push_back(Effect::Report(ServerReport::AllJoined));
+        }
+    }
+
+    /// The join timeout has expired.
+    pub(crate) fn handle_join_timeout(&mut self) {
+        let awaited = |member: &MemberState| matches!(member, MemberState::Awaited);
+        let Some(first) = self.members.iter().position(awaited).and_then(|first| u32::try_from(first).ok()) else {
+            return;
+        };
+        let count = u32::try_from(self.awaited).unwrap_or(u32::MAX);
+        self.ending = true;
+        self.effects.push_back(Effect::Broadcast(ServerMessage::Refused(Refusal::MissingRanks { count, first })));
+    }
+
+    /// An agent has authenticated.
+    pub(crate) fn handle_agent(&mut self, link: ConnectionId, node: u32) {
+        if self.agents.contains_key(&node) {
+            self.effects.extend([Effect::Send(link, ServerMessage::Refused(Refusal::RankTaken)), Effect::Close(link)]);
+            return;
+        }
+        self.agents.insert(node, link);
+        self.effects
+            .extend([Effect::Send(link, ServerMessage::Welcome), Effect::Report(ServerReport::AgentConnected(node))]);
+    }
+
+    /// An agent started a rank.
+    pub(crate) fn handle_started(&mut self, node: u32, rank: Rank, pid: u32) {
+        if self.member(rank).is_some() {
+            self.agent_of.insert(rank, node);
+            self.effects.push_back(Effect::Report(ServerReport::Started { rank, pid }));
+        }
+    }
+
+    fn fail_join(&mut self) {
+        if self.awaited > 0 && !self.ending {
+            self.ending = true;
+            self.effects.push_back(Effect::Broadcast(ServerMessage::Refused(Refusal::Ending)));
+        }
+    }
+
+    /// A rank has entered the next fence.
+    pub(crate) fn handle_fence(&mut self, rank: Rank) {
+        if let Some(MemberState::Joined { fenced, .. }) = self.member_mut(rank) {
+            if !core::mem::replace(fenced, true) {
+                self.fenced += 1;
+            }
+            self.check_fence();
+        }
+    }
+
+    fn check_fence(&mut self) {
+        if self.fenced == 0 || self.fenced < self.joined || self.awaited > 0 {
+            return;
+        }
+        self.fenced = 0;
+        for member in &mut self.members {
+            if let MemberState::Joined { fenced, .. } = member {
+                *fenced = false;
+            }
+        }
+        self.effects.push_back(Effect::Broadcast(ServerMessage::Fenced));
+    }
+
+    /// A rank aborts the job.
+    pub(crate) fn handle_abort(&mut self, rank: Rank, code: i32) {
+        self.ending = true;
+        self.effects.push_back(Effect::Report(ServerReport::Aborted { rank, code }));
+        self.effects.push_back(Effect::Broadcast(ServerMessage::Aborted { rank, code }));
+    }
+
+    /// A rank has finished.
+    pub(crate) fn handle_finish(&mut self, link: ConnectionId, rank: Rank) {
+        if let Some(MemberState::Joined { entry, fenced, .. }) = self.member(rank) {
+            let (entry, fenced) = (*entry, *fenced);
+            self.replace(rank, MemberState::Finished { entry });
+            self.remove_joined(fenced);
+            self.effects.push_back(Effect::Send(link, ServerMessage::FinishAck));
+            self.check_agreements();
+            self.check_fence();
+            self.check_finish();
+        }
+    }
+
+    fn remove_joined(&mut self, fenced: bool) {
+        self.joined = self.joined.saturating_sub(1);
+        if fenced {
+            self.fenced = self.fenced.saturating_sub(1);
+        }
+    }
+
+    fn check_finish(&mut self) {
+        if self.joined == 0 && (self.awaited == 0 || self.ending) {
+            self.effects.push_back(Effect::Report(ServerReport::Finished));
+        }
+    }
+
+    /// The connection of a node's agent.
+    pub(crate) fn agent(&self, node: u32) -> Option<ConnectionId> {
+        self.agents.get(&node).copied()
+    }
+
+    fn member(&self, rank: Rank) -> Option<&MemberState> {
+        self.members.get(usize::try_from(rank.0).ok()?)
+    }
+
+    fn member_mut(&mut self, rank: Rank) -> Option<&mut MemberState> {
+        self.members.get_mut(usize::try_from(rank.0).ok()?)
+    }
+
+    fn replace(&mut self, rank: Rank, state: MemberState) -> Option<MemberState> {
+        self.member_mut(rank).map(|member| core::mem::replace(member, state))
+    }
+}
+
+#[cfg(test)]
+mod tests;

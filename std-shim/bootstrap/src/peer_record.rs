@@ -1,0 +1,156 @@
+//! The record of a process that every other rank needs to communicate with it, and how the process ended.
+
+use core::{fmt, net::SocketAddr};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+pub use unisono_core::ids::Incarnation;
+
+/// A random incarnation number: a restarted process gets another one.
+pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
+    getrandom::u32().map(Incarnation)
+}
+
+/// The data that a process submits when it joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LocalRecord {
+    /// Its life.
+    #[serde(with = "IncarnationOnWire")]
+    pub incarnation: Incarnation,
+    /// The addresses of its polled and its interrupt queue. An unspecified host is replaced by the peer address that
+    /// the rendezvous server sees.
+    pub addresses: [SocketAddr; 2],
+    /// Bytes of the largest datagram it can receive.
+    pub mtu: u32,
+    /// The settings that must be equal on all ranks.
+    pub digests: Digests,
+}
+
+/// Digests of the settings that must be equal on all ranks of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Digests {
+    /// Of the algorithm choices for collectives.
+    pub tuning: u32,
+    /// Of device, progress mode, failure timeout and the library's version.
+    pub transport: u32,
+}
+
+/// The record of one rank in the table that all ranks receive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct PeerRecord {
+    /// Its life.
+    #[serde(with = "IncarnationOnWire")]
+    pub incarnation: Incarnation,
+    /// The number of its node: equal for processes that share memory.
+    pub node: u32,
+    /// Bytes of the largest datagram it can receive.
+    pub mtu: u32,
+    /// The addresses of its polled and its interrupt queue.
+    pub addresses: [SocketAddr; 2],
+    /// The settings that must be equal on all ranks.
+    pub digests: Digests,
+}
+
+impl PeerRecord {
+    /// Bytes on the wire, at most: five for each number, twenty for each address.
+    pub(crate) const BYTES: usize = 5 * 5 + 2 * 20;
+}
+
+/// The shape of an incarnation on the wire.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Incarnation")]
+pub(crate) struct IncarnationOnWire(u32);
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// It exited with this code.
+    Exited(i32),
+    /// It was killed by this signal.
+    Signalled(i32),
+    /// It could not be started.
+    NotStarted,
+    /// Its connection to the rendezvous server broke, and no launcher observed its exit.
+    Disconnected,
+    /// The launcher's agent on its node has failed or cannot be reached.
+    NodeLost,
+    /// A new process joined with its rank.
+    Replaced,
+}
+
+impl Ending {
+    /// The exit code that a shell would show: 128 + n for signal n, 127 if not started, 1 if unknown.
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signalled(signal) => 128 + (signal & 0x7f),
+            Self::NotStarted => 127,
+            Self::Disconnected | Self::NodeLost | Self::Replaced => 1,
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(to, "exited with code {code}"),
+            Self::Signalled(signal) => match signal_name(*signal) {
+                Some(name) => write!(to, "killed by signal {signal} ({name})"),
+                None => write!(to, "killed by signal {signal}"),
+            },
+            Self::NotStarted => to.write_str("could not be started"),
+            Self::Disconnected => to.write_str("lost its connection to the rendezvous server"),
+            Self::NodeLost => to.write_str("lost with its node"),
+            Self::Replaced => to.write_str("replaced by another process of its rank"),
+        }
+    }
+}
+
+/// The signals of POSIX and their names.
+const SIGNALS: [(Signal, &str); 29] = [
+    (Signal::HUP, "SIGHUP"),
+    (Signal::INT, "SIGINT"),
+    (Signal::QUIT, "SIGQUIT"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::TRAP, "SIGTRAP"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::KILL, "SIGKILL"),
+    (Signal::USR1, "SIGUSR1"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::USR2, "SIGUSR2"),
+    (Signal::PIPE, "SIGPIPE"),
+    (Signal::ALARM, "SIGALRM"),
+    (Signal::TERM, "SIGTERM"),
+    (Signal::CHILD, "SIGCHLD"),
+    (Signal::CONT, "SIGCONT"),
+    (Signal::STOP, "SIGSTOP"),
+    (Signal::TSTP, "SIGTSTP"),
+    (Signal::TTIN, "SIGTTIN"),
+    (Signal::TTOU, "SIGTTOU"),
+    (Signal::URG, "SIGURG"),
+    (Signal::XCPU, "SIGXCPU"),
+    (Signal::XFSZ, "SIGXFSZ"),
+    (Signal::VTALARM, "SIGVTALRM"),
+    (Signal::PROF, "SIGPROF"),
+    (Signal::WINCH, "SIGWINCH"),
+    (Signal::IO, "SIGIO"),
+    (Signal::SYS, "SIGSYS"),
+];
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_have_the_codes_of_a_shell() {
+        assert_eq!(Ending::Exited(3).code(), 3);
+        assert_eq!(Ending::Signalled(9).code(), 137);
+        assert_eq!(Ending::Signalled(9).to_string(), "killed by signal 9 (SIGKILL)");
+        assert_eq!(Ending::NotStarted.code(), 127);
+    }
+}

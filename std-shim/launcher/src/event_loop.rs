@@ -1,0 +1,387 @@
+//! The launcher's event loop: handles signals, exits of ranks and reports of the rendezvous server; ends the job and
+//! determines the exit code.
+
+mod start;
+
+use super::{
+    exit_policy::{ExitPolicy, RankEndAction},
+    job::{Job, LaunchError},
+    local_processes::LocalProcesses,
+    output::OutputMerger,
+    remote_agent::RemoteAgent,
+    rendezvous::{random_name, serve},
+    shm_setup::NodeSegments,
+};
+use core::time::Duration;
+use signal_hook::{
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2},
+    iterator::{Handle, Signals},
+};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    sync::mpsc,
+    thread,
+    time::Instant,
+};
+use tracing::{debug, info};
+use unisono::environment::{BoundedDuration, DeviceChoice, Settings, Switch};
+use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport};
+
+/// Time between SIGTERM and SIGKILL unless said otherwise.
+const GRACE: Duration = Duration::from_secs(2);
+/// Signals that go on to the ranks.
+const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+/// Time limit for agents to end after their ranks were killed.
+const AGENTS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time limit for agents to deliver the remaining output of their ranks.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs the job to its end and returns its exit code: 0, or that of the first rank that failed (128 + n for signal n).
+/// Handles the process's signals from now on. Call it from the main thread.
+pub fn run(job: &Job) -> Result<u8, LaunchError> {
+    if !job.settings.transport.device.is_built() {
+        return Err(LaunchError::Device(job.settings.transport.device));
+    }
+    job.settings.transport.check()?;
+    let nodes = job.placement.nodes();
+    if job.settings.transport.device == DeviceChoice::Shm && nodes > 1 {
+        return Err(LaunchError::MultipleNodes { nodes });
+    }
+    let mut launch = Launch::new(job)?;
+    launch.start()?;
+    launch.run();
+    Ok(launch.finish())
+}
+
+enum Event {
+    Signal(i32),
+    Report(ServerReport),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LaunchPhase {
+    Running,
+    /// SIGTERM was sent; SIGKILL follows.
+    Ending {
+        kill_at: Instant,
+    },
+    /// SIGKILL was sent; then agents are abandoned.
+    Killing {
+        abandon_at: Instant,
+    },
+}
+
+struct Launch<'a> {
+    job: &'a Job,
+    settings: Settings,
+    processes: LocalProcesses,
+    segments: NodeSegments,
+    remotes: HashMap<usize, RemoteAgent>,
+    connected: HashMap<usize, Instant>,
+    pids: HashMap<Rank, u32>,
+    server: Server,
+    events: mpsc::Receiver<Event>,
+    signals: Handle,
+    output: Option<OutputMerger>,
+    exit_policy: ExitPolicy,
+    phase: LaunchPhase,
+    interrupted: bool,
+    agents_by: Option<Instant>,
+}
+
+impl<'a> Launch<'a> {
+    fn new(job: &'a Job) -> Result<Self, LaunchError> {
+        let Job { placement: layout, settings, .. } = job;
+        let mut settings = settings.clone();
+        let secret = match settings.secret.take() {
+            Some(secret) => secret,
+            None => Secret::random()?,
+        };
+        if settings.job.as_str().is_empty() {
+            settings.job = random_name()?;
+        }
+        let (to, events) = mpsc::channel();
+        let reports = to.clone();
+        let hosting = ServerConfig {
+            size: layout.size(),
+            secret: secret.clone(),
+            job: settings.job.as_str().to_owned(),
+            on_death: settings.transport.on_death,
+            reports_ends: true,
+            join_timeout: settings.join_timeout(),
+        };
+        let report = move |report| {
+            // Without a receiver, the launcher is ending.
+            let _ = reports.send(Event::Report(report));
+        };
+        let server = serve(layout, hosting, report)?;
+        let mut signals = Signals::new(FORWARDED.into_iter().chain([SIGCHLD])).map_err(LaunchError::Setup)?;
+        let handle = signals.handle();
+        let forward = move || {
+            for signal in signals.forever() {
+                if to.send(Event::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(LaunchError::Setup)?;
+        settings.secret = Some(secret);
+        settings.serve = Some(Switch::Off);
+        let verdict = ExitPolicy::new(layout.size(), settings.transport.on_death);
+        Ok(Self {
+            job,
+            settings,
+            processes: LocalProcesses::default(),
+            segments: NodeSegments::default(),
+            remotes: HashMap::new(),
+            connected: HashMap::new(),
+            pids: HashMap::new(),
+            server,
+            events,
+            signals: handle,
+            output: None,
+            exit_policy: verdict,
+            phase: LaunchPhase::Running,
+            interrupted: false,
+            agents_by: None,
+        })
+    }
+
+    fn grace(&self) -> Duration {
+        self.settings.launcher.kill_timeout.map_or(GRACE, BoundedDuration::duration)
+    }
+
+    fn run(&mut self) {
+        while !self.exit_policy.is_over() {
+            let event = match self.deadline() {
+                None => self.events.recv().ok(),
+                Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
+            };
+            match event {
+                Some(Event::Signal(SIGCHLD)) => self.reap(),
+                Some(Event::Signal(signal)) => self.forward(signal),
+                Some(Event::Report(report)) => self.handle_report(report),
+                None => {}
+            }
+            self.check_timers();
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let phase = match self.phase {
+            LaunchPhase::Running => None,
+            LaunchPhase::Ending { kill_at } => Some(kill_at),
+            LaunchPhase::Killing { abandon_at } => Some(abandon_at),
+        };
+        phase.into_iter().chain(self.agents_by).min()
+    }
+
+    fn check_timers(&mut self) {
+        let now = Instant::now();
+        match self.phase {
+            LaunchPhase::Ending { kill_at } if now >= kill_at => self.kill(),
+            LaunchPhase::Killing { abandon_at } if now >= abandon_at => {
+                let hosts: Vec<usize> = self.remotes.keys().copied().collect();
+                for host in hosts {
+                    self.lose_host(host, Ending::NodeLost);
+                }
+                // Processes of this host cannot survive SIGKILL, but a system call may delay their end.
+                self.phase = LaunchPhase::Killing { abandon_at: now + AGENTS_TIMEOUT };
+            }
+            _ => {}
+        }
+        if self.agents_by.is_some_and(|by| now >= by) {
+            self.agents_by = None;
+            let silent = self.remotes.keys().copied().filter(|host| !self.connected.contains_key(host));
+            for host in silent.collect::<Vec<_>>() {
+                print_message(format_args!(
+                    "the agent on {} did not connect in time: check that it can reach this host",
+                    self.host_name(host)
+                ));
+                self.lose_host(host, Ending::NotStarted);
+            }
+        }
+    }
+
+    fn host_name(&self, host: usize) -> String {
+        let name = self.job.placement.hosts().get(host).and_then(Option::as_deref);
+        name.unwrap_or("localhost").to_owned()
+    }
+
+    fn reap(&mut self) {
+        for (rank, _, ending) in self.processes.ended() {
+            self.server.report_end(rank, ending);
+            self.ended(rank, ending, "");
+        }
+        let mut gone = Vec::new();
+        for (host, remote) in &mut self.remotes {
+            if let Some(status) = remote.ended()
+                && !self.connected.contains_key(host)
+            {
+                gone.push((*host, status));
+            }
+        }
+        for (host, status) in gone {
+            let running = self.job.placement.on_host(host).any(|berth| self.exit_policy.is_running(berth.rank));
+            if running {
+                print_message(format_args!(
+                    "the remote shell for {} ended before its agent connected: {status}",
+                    self.host_name(host)
+                ));
+                self.lose_host(host, Ending::NotStarted);
+            }
+        }
+    }
+
+    /// A host is lost: its ranks count as ended.
+    fn lose_host(&mut self, host: usize, ending: Ending) {
+        self.connected.remove(&host);
+        self.remotes.remove(&host);
+        let ranks: Vec<Rank> = self.job.placement.on_host(host).map(|berth| berth.rank).collect();
+        for rank in ranks {
+            self.server.report_end(rank, ending);
+            self.ended(rank, ending, "");
+        }
+    }
+
+    fn ended(&mut self, rank: Rank, ending: Ending, reason: &str) {
+        let consequence = self.exit_policy.handle_ended(rank, ending);
+        let host = self.job.placement.host_name(rank);
+        let pid = self.pids.get(&rank).map(|pid| format!("pid {pid}, ")).unwrap_or_default();
+        let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        if consequence.report {
+            print_message(format_args!("rank {rank} ({pid}host {host}) {ending}{because}"));
+        } else {
+            debug!(%rank, host, %ending, reason, "ended");
+        }
+        self.apply(consequence);
+    }
+
+    fn apply(&mut self, consequence: RankEndAction) {
+        if consequence.end_job {
+            self.end();
+        } else if self.interrupted && self.phase == LaunchPhase::Running && self.exit_policy.code() != 0 {
+            // The ranks have the signal; once one of them has ended by it, the others are ended.
+            self.phase = LaunchPhase::Ending { kill_at: Instant::now() + self.grace() };
+        }
+    }
+
+    fn end(&mut self) {
+        if self.phase == LaunchPhase::Running {
+            self.signal(SIGTERM);
+            self.phase = LaunchPhase::Ending { kill_at: Instant::now() + self.grace() };
+        }
+    }
+
+    fn kill(&mut self) {
+        self.signal(SIGKILL);
+        self.phase = LaunchPhase::Killing { abandon_at: Instant::now() + AGENTS_TIMEOUT };
+    }
+
+    fn signal(&self, signal: i32) {
+        self.processes.signal(None, signal);
+        for host in self.remotes.keys() {
+            self.server.signal(u32::try_from(*host).unwrap_or(u32::MAX), None, signal);
+        }
+    }
+
+    fn forward(&mut self, signal: i32) {
+        let ends = matches!(signal, SIGINT | SIGTERM | SIGHUP);
+        if signal == SIGINT && self.interrupted {
+            info!("interrupted again: killing all ranks");
+            return self.kill();
+        }
+        self.interrupted |= ends;
+        if ends {
+            self.exit_policy.handle_interrupt();
+        }
+        self.signal(signal);
+    }
+
+    fn handle_report(&mut self, report: ServerReport) {
+        match report {
+            ServerReport::AllJoined => debug!("all ranks have joined"),
+            ServerReport::Finished => debug!("all ranks have finished"),
+            ServerReport::Failed { rank, ending: Ending::Exited(0) } => {
+                let consequence = self.exit_policy.handle_unfinished_exit();
+                if consequence.report {
+                    let host = self.job.placement.host_name(rank);
+                    print_message(format_args!(
+                        "rank {rank} (host {host}) exited with code 0 without finishing the job (World::finish)"
+                    ));
+                }
+                self.apply(consequence);
+            }
+            ServerReport::Failed { rank, ending } => debug!(%rank, %ending, "a rank failed"),
+            ServerReport::Aborted { rank, code } => {
+                let consequence = self.exit_policy.handle_abort(code);
+                if consequence.report {
+                    print_message(format_args!("rank {rank} aborted the job with exit code {code}"));
+                }
+                self.apply(consequence);
+            }
+            ServerReport::AgentConnected(node) => {
+                if let Ok(host) = usize::try_from(node) {
+                    self.connected.insert(host, Instant::now());
+                    if self.connected.len() == self.remotes.len() {
+                        self.agents_by = None;
+                    }
+                    // Forward signals that arrived before the agent connected.
+                    match self.phase {
+                        LaunchPhase::Running if self.interrupted => self.server.signal(node, None, SIGTERM),
+                        LaunchPhase::Running => {}
+                        LaunchPhase::Ending { .. } => self.server.signal(node, None, SIGTERM),
+                        LaunchPhase::Killing { .. } => self.server.signal(node, None, SIGKILL),
+                    }
+                }
+            }
+            ServerReport::AgentLost(node) => {
+                if let Ok(host) = usize::try_from(node) {
+                    if self.job.placement.on_host(host).any(|berth| self.exit_policy.is_running(berth.rank)) {
+                        print_message(format_args!("the connection to the agent on {} is lost", self.host_name(host)));
+                    }
+                    self.lose_host(host, Ending::NodeLost);
+                }
+            }
+            ServerReport::Started { rank, pid } => {
+                self.pids.insert(rank, pid);
+            }
+            ServerReport::Ended { rank, ending, reason } => self.ended(rank, ending, &reason),
+        }
+    }
+
+    /// All ranks have ended: delivers the remaining output and ends agents and server. Returns the exit code.
+    fn finish(self) -> u8 {
+        let Self { server, events, signals, output, exit_policy: mut verdict, remotes, processes: crew, phase, .. } =
+            self;
+        drop(crew);
+        let killed = matches!(phase, LaunchPhase::Killing { .. });
+        let deadline = Instant::now() + if killed { AGENTS_TIMEOUT } else { OUTPUT_TIMEOUT };
+        let mut remotes: Vec<RemoteAgent> = remotes.into_values().collect();
+        // Stopping the server closes the agents' connections, on which they end.
+        drop(server);
+        while remotes.iter_mut().any(|remote| remote.ended().is_none()) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+        if let Some(output) = output {
+            output.finish();
+        }
+        drop(remotes);
+        signals.close();
+        while let Ok(event) = events.try_recv() {
+            if let Event::Report(ServerReport::Failed { rank, ending: Ending::Exited(0) }) = event
+                && verdict.handle_unfinished_exit().report
+            {
+                print_message(format_args!("rank {rank} exited with code 0 without finishing the job (World::finish)"));
+            }
+        }
+        verdict.code()
+    }
+}
+
+/// Prints a line to the standard error, in one write. Errors are ignored.
+fn print_message(what: core::fmt::Arguments<'_>) {
+    let line = format!("unisono: {what}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
+}

@@ -1,0 +1,147 @@
+//! Starting a job: the ranks of this host, and the agents of the other hosts with their launch specifications.
+
+use super::Launch;
+use crate::{
+    job::{Job, LaunchError},
+    launch_spec::{LaunchSpec, RankSpec},
+    local_processes::{Input, Program, variables},
+    output::{OutputMerger, Source, mark},
+    placement::RankPlacement,
+    remote_agent::RemoteAgent,
+    rendezvous::server_addresses,
+    shm_setup::NodeSegments,
+};
+use core::time::Duration;
+use std::{
+    ffi::OsStr,
+    io::{self, IsTerminal},
+    process::ChildStdin,
+    thread,
+    time::Instant,
+};
+use tracing::debug;
+use unisono::environment::{JobPosition, Settings, Switch};
+use unisono_bootstrap::{HostPort, Rank};
+
+impl Launch<'_> {
+    /// Starts all ranks and agents. On an error, dropping the [`Launch`] ends those that were started.
+    pub(super) fn start(&mut self) -> Result<(), LaunchError> {
+        let port = self.server.local().port();
+        let places = server_addresses(&self.job.placement, port);
+        let (mut outputs, mut errors) = (Vec::new(), Vec::new());
+        let tagged = self.settings.launcher.tag_output.is_some_and(Switch::is_on);
+        for (host, name) in self.job.placement.hosts().iter().enumerate() {
+            match name {
+                None => self.start_here(host, &places, tagged, &mut outputs, &mut errors)?,
+                Some(name) => {
+                    let order = self.launch_spec(host, &places, tagged)?;
+                    let first = self.job.placement.on_host(host).any(|berth| berth.rank == Rank(0));
+                    let rsh = self.settings.launcher.rsh.as_deref();
+                    let started = RemoteAgent::start(rsh, name, &order, first, tagged);
+                    let (remote, sources) =
+                        started.map_err(|error| LaunchError::RemoteShell { host: name.clone(), error })?;
+                    if let Some([output, error]) = sources {
+                        outputs.push(output);
+                        errors.push(error);
+                    }
+                    self.remotes.insert(host, remote);
+                    self.agents_by = Some(Instant::now() + self.settings.join_timeout());
+                }
+            }
+        }
+        if tagged {
+            self.output = Some(OutputMerger::start(outputs, errors).map_err(LaunchError::Setup)?);
+        }
+        Ok(())
+    }
+
+    fn start_here(
+        &mut self,
+        host: usize,
+        places: &[HostPort],
+        tagged: bool,
+        outputs: &mut Vec<Source>,
+        errors: &mut Vec<Source>,
+    ) -> Result<(), LaunchError> {
+        let Job { program, arguments, placement: layout, .. } = self.job;
+        let pinned = self.settings.launcher.pin.is_some_and(Switch::is_on);
+        let plan =
+            Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
+        let image = match &self.job.bare_metal {
+            Some(machine) => {
+                let (name, arguments) = machine.command(arguments).map_err(LaunchError::Setup)?;
+                Some((machine, Program { name, arguments, ..plan.clone() }))
+            }
+            None => None,
+        };
+        let berths: Vec<RankPlacement> = layout.on_host(host).copied().collect();
+        self.segments =
+            NodeSegments::create(&self.settings.transport, &berths, layout.size()).map_err(LaunchError::Segment)?;
+        for (index, berth) in berths.iter().enumerate() {
+            // A process in a group of its own cannot read the terminal: copy its input.
+            let input = match (berth.rank, io::stdin().is_terminal()) {
+                (Rank(0), true) => Input::Pipe,
+                (Rank(0), false) => Input::Inherited,
+                _ => Input::Nothing,
+            };
+            let settings = Settings {
+                position: JobPosition::new(berth.rank, layout.size()),
+                bootstrap: places.first().cloned(),
+                locality: self.segments.locality(berth),
+                launcher: Default::default(),
+                ..self.settings.clone()
+            };
+            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
+            let bare = image.as_ref().filter(|(machine, _)| machine.includes(berth.rank, layout.size()));
+            let plan = bare.map_or(&plan, |(_, image)| image);
+            let started = self.processes.start(plan, berth, place, &variables(&settings), input, segment);
+            let (pid, pipes) = started.map_err(|error| LaunchError::Start {
+                rank: berth.rank,
+                program: plan.name.to_string_lossy().into_owned(),
+                error,
+            })?;
+            debug!(rank = %berth.rank, pid, "started");
+            self.pids.insert(berth.rank, pid);
+            if let Some(to) = pipes.input {
+                copy_terminal(to).map_err(LaunchError::Setup)?;
+            }
+            let source = |from| Source { from, prefix: mark(berth.rank) };
+            outputs.extend(pipes.output.map(|from| source(from.into())));
+            errors.extend(pipes.errors.map(|from| source(from.into())));
+        }
+        Ok(())
+    }
+
+    fn launch_spec(&self, host: usize, places: &[HostPort], tagged: bool) -> Result<LaunchSpec, LaunchError> {
+        let Job { program, arguments, placement: layout, .. } = self.job;
+        let text = |text: &OsStr| text.to_str().map(str::to_owned).ok_or_else(|| LaunchError::NotUtf8(text.to_owned()));
+        let directory = std::env::current_dir().map_err(LaunchError::Setup)?;
+        let launching = Default::default();
+        let shared = Settings { position: None, bootstrap: None, launcher: launching, ..self.settings.clone() };
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Ok(LaunchSpec {
+            host: u32::try_from(host).unwrap_or(u32::MAX),
+            secret: self.settings.secret.as_ref().map(|secret| secret.expose().to_owned()).unwrap_or_default(),
+            job: self.settings.job.as_str().to_owned(),
+            places: places.iter().map(HostPort::to_string).collect(),
+            program: text(program)?,
+            arguments: arguments.iter().map(|argument| text(argument)).collect::<Result<_, _>>()?,
+            directory: text(directory.as_os_str())?,
+            pinned: self.settings.launcher.pin.is_some_and(Switch::is_on),
+            tagged,
+            grace_ms: milliseconds(self.grace()),
+            assembly_ms: milliseconds(self.settings.join_timeout()),
+            variables: variables(&shared),
+            ranks: layout.on_host(host).map(RankSpec::from).collect(),
+            size: layout.size(),
+        })
+    }
+}
+
+fn copy_terminal(mut to: ChildStdin) -> io::Result<()> {
+    let copy = move || {
+        // Ends when the rank stops reading or the terminal closes.
+        let _ = io::copy(&mut io::stdin(), &mut to);
+    };
+    thread::Builder::new().name("input".to_owned()).spawn(copy).map(drop)
+}

@@ -1,0 +1,525 @@
+//! The host's table of registered memory regions: the only place that knows the addresses of the core's spans.
+
+mod adapter;
+
+use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use core::{alloc::Layout, error::Error, fmt, mem, ptr::NonNull};
+
+use unisono_core::{
+    device::Memory,
+    span::{Region, Span},
+};
+
+use adapter::{Adapter, AdapterKey, AdapterRegistration};
+
+/// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
+///
+/// Whoever made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
+/// that nobody makes a reference to these bytes while a device may read or write them ([`Regions::new`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    start: NonNull<u8>,
+    bytes: usize,
+    key: AdapterKey,
+}
+
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
+// and of the table, and rings are neither.
+unsafe impl unisono_shmem::user_memory::UserMemory for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); a region with a key is
+// registered under it until the region is revoked.
+#[cfg(feature = "verbs")]
+unsafe impl unisono_verbs::ud::Lent for Address {
+    fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    fn key(self) -> Option<u32> {
+        self.key
+    }
+}
+
+// SAFETY: an address is a number with a length. Whoever made its table promised that uses of it follow each other, on all threads.
+unsafe impl Send for Address {}
+// SAFETY: sharing the number touches no memory, and a use of it is that of a copy, which may be sent.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The first byte.
+    pub const fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The number of bytes.
+    pub const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Copies `from` to this address, cut to [`bytes`](Self::bytes).
+    ///
+    /// # Safety
+    /// The region is still live, and no thread, process or posting uses these bytes meanwhile.
+    pub unsafe fn write(self, from: &[u8]) {
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object, since
+        // no reference is made to bytes of a region.
+        unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
+    }
+
+    /// Copies the bytes at this address into `to`, as much as fits.
+    ///
+    /// # Safety
+    /// The region is still live, and no thread, process or device writes these bytes meanwhile.
+    pub unsafe fn read(self, to: &mut [u8]) {
+        let bytes = to.len().min(self.bytes);
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and another object.
+        unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
+    }
+}
+
+/// A range of bytes of a region. Unlike a [`Span`], it is not limited to 2³² − 1 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionRange {
+    /// The region.
+    pub region: Region,
+    /// Offset of the first byte.
+    pub offset: usize,
+    /// Length in bytes.
+    pub bytes: usize,
+}
+
+impl RegionRange {
+    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
+    pub fn span(self, at: usize, most: usize) -> Span {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
+        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
+    }
+}
+
+impl From<Span> for RegionRange {
+    fn from(span: Span) -> Self {
+        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
+    }
+}
+
+/// Why memory could not be registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegisterError {
+    /// More than `isize::MAX` bytes.
+    TooLarge,
+    /// All 2³² indices are in use or used up.
+    Full,
+    /// The adapter cannot register the memory.
+    AdapterFailed,
+    /// The system is out of memory.
+    NoMemory,
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::TooLarge => "a region cannot be larger than half the address space",
+            Self::Full => "the table of regions is full: free regions that are no longer in use",
+            Self::AdapterFailed => {
+                "the adapter cannot register the memory: check the limit on locked memory (ulimit -l)"
+            }
+            Self::NoMemory => "out of memory for a region",
+        })
+    }
+}
+
+impl Error for RegisterError {}
+
+/// Who frees the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Leaked,
+    Caller,
+    Table(Layout),
+}
+
+#[derive(Debug)]
+struct RegionEntry {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Generation of the current registration, or of the next one while there is none. Starts at 1: the default region
+    /// is never live.
+    generation: u32,
+    alive: bool,
+    owner: Owner,
+    registration: AdapterRegistration,
+}
+
+/// Registered memory by index and generation. Every call takes constant time.
+///
+/// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
+///
+/// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at once, or to one
+/// whose memory is gone.
+/// ```compile_fail,E0133
+/// use unisono::region::Regions;
+/// use unisono_core::{device::Memory, span::Span};
+///
+/// let mut regions = Regions::new();
+/// let region = regions.allocate(8).unwrap();
+/// let address = regions.address(Span { region, offset: 0, bytes: 8 }).unwrap();
+/// std::thread::spawn(move || unisono_shmem::lent::from_private(&[1; 8], address));
+/// unisono_shmem::lent::from_private(&[2; 8], address);
+/// ```
+#[derive(Debug)]
+pub struct Regions {
+    entries: Vec<RegionEntry>,
+    free: Vec<u32>,
+    adapter: Adapter,
+}
+
+// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; whoever made it promised that uses of both follow
+// each other, on all threads.
+unsafe impl Send for Regions {}
+// SAFETY: shared use only looks numbers up, and reads and writes no region.
+unsafe impl Sync for Regions {}
+
+impl Regions {
+    /// An empty table.
+    ///
+    /// # Safety
+    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. Whoever makes the table promises that it
+    /// and its addresses come to those alone who keep to this: of two uses of the same bytes, one of them a write, one ends before the
+    /// other begins, on whichever threads, where a posting reads until its ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
+    /// again ([`register`](Self::register)); and nobody has a reference to bytes of a region when they are copied.
+    pub const unsafe fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
+    }
+
+    /// An empty table whose regions the adapter knows: its own, and the callers' from 32 KiB on.
+    ///
+    /// # Safety
+    /// As of [`new`](Self::new).
+    #[cfg(feature = "verbs")]
+    pub const unsafe fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
+    }
+
+    /// Registers memory of the caller.
+    ///
+    /// # Safety
+    /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and copy
+    /// with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
+    pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
+        self.insert(start, bytes, Owner::Caller)
+    }
+
+    /// Registers two pieces of the caller's memory, which may overlap. Registers neither if one fails.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    ///
+    /// # Safety
+    /// As of [`register`](Self::register), of both.
+    pub unsafe fn register_both(
+        &mut self,
+        (first, bytes): (NonNull<u8>, usize),
+        (second, other): (NonNull<u8>, usize),
+    ) -> Result<[Region; 2], RegisterError> {
+        // SAFETY: what `register` demands the caller promises of both pieces.
+        let first = unsafe { self.register(first, bytes) }?;
+        // SAFETY: what `register` demands the caller promises of both pieces.
+        let second = unsafe { self.register(second, other) }.inspect_err(|_| _ = self.revoke(first))?;
+        Ok([first, second])
+    }
+
+    /// Registers `bytes` fresh zero bytes of the table, aligned to 64. They stay allocated until [`free`](Self::free),
+    /// even when the table is dropped, because a device may still hold addresses.
+    ///
+    /// # Errors
+    /// [`RegisterError`]. Aborts the process when the system is out of memory.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = layout_of(bytes)?;
+        self.try_allocate(bytes).map_err(|error| match error {
+            RegisterError::NoMemory => handle_alloc_error(layout),
+            _ => error,
+        })
+    }
+
+    /// As [`allocate`](Self::allocate), but returns an error when the system is out of memory.
+    ///
+    /// # Errors
+    /// [`RegisterError`], including [`NoMemory`](RegisterError::NoMemory).
+    pub fn try_allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
+        let layout = layout_of(bytes)?;
+        // SAFETY: the layout is not of zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(RegisterError::NoMemory)?;
+        self.insert(start, bytes, Owner::Table(layout)).inspect_err(|_| {
+            // SAFETY: allocated above with this layout, and named by nobody.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        })
+    }
+
+    /// Ends the region: no further address of it is handed out. Returns whether it was live.
+    pub fn revoke(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
+        if !entry.alive || entry.generation != region.generation() {
+            return false;
+        }
+        entry.alive = false;
+        if entry.owner == Owner::Caller {
+            entry.registration = AdapterRegistration::NONE;
+        }
+        match entry.generation.checked_add(1) {
+            Some(life) if entry.owner == Owner::Caller => {
+                entry.generation = life;
+                self.free.push(region.index());
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Copies the contents of a caller's region and makes the region refer to the copy: the caller may reuse its memory
+    /// at once, and pending sends from the region continue. The copy is never freed. Returns whether the region was
+    /// live.
+    pub fn detach(&mut self, region: Region) -> bool {
+        let place = region.index() as usize;
+        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.generation == region.generation());
+        let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
+        let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
+        let copied = self.entries.get_mut(copy.index() as usize);
+        let Some((to, registration)) = copied.map(|entry| (entry.start, mem::take(&mut entry.registration))) else {
+            return false;
+        };
+        // SAFETY: both have so many bytes, and live; the copy is nobody else's.
+        unsafe { to.copy_from_nonoverlapping(start, bytes) };
+        if let Some(entry) = self.entries.get_mut(place) {
+            (entry.start, entry.owner, entry.registration) = (to, Owner::Leaked, registration);
+        }
+        true
+    }
+
+    /// Frees memory of [`allocate`](Self::allocate), whether revoked before or not. Returns whether there was memory to
+    /// free.
+    ///
+    /// # Safety
+    /// No posting, copy or other use of an address of it is unfinished or follows.
+    pub unsafe fn free(&mut self, region: Region) -> bool {
+        let Some(entry) = self.entries.get_mut(region.index() as usize) else { return false };
+        let Owner::Table(layout) = entry.owner else { return false };
+        if entry.generation != region.generation() {
+            return false;
+        }
+        entry.registration = AdapterRegistration::NONE;
+        // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
+        // no address is in use.
+        unsafe { dealloc(entry.start.as_ptr(), layout) };
+        (entry.owner, entry.alive) = (Owner::Leaked, false);
+        if let Some(life) = entry.generation.checked_add(1) {
+            entry.generation = life;
+            self.free.push(region.index());
+        }
+        true
+    }
+
+    /// The adapter's local key (lkey) of a region, if it is registered with the adapter.
+    #[cfg(feature = "verbs")]
+    pub fn key(&self, region: Region) -> Option<u32> {
+        let entry = self.entries.get(region.index() as usize)?;
+        if entry.generation == region.generation() { entry.registration.key() } else { None }
+    }
+
+    /// The number of live regions.
+    pub fn live_regions(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.alive).count()
+    }
+
+    /// The address of a whole range, and its length in bytes.
+    pub fn range_address(&self, extent: RegionRange) -> Option<(NonNull<u8>, usize)> {
+        let start = self.address(extent.span(0, 0))?.start;
+        let entry = self.entries.get(extent.region.index() as usize)?;
+        let end = extent.offset.checked_add(extent.bytes)?;
+        (end <= entry.bytes).then_some((start, extent.bytes))
+    }
+
+    fn insert(&mut self, start: NonNull<u8>, bytes: usize, owner: Owner) -> Result<Region, RegisterError> {
+        if bytes > isize::MAX as usize {
+            return Err(RegisterError::TooLarge);
+        }
+        let registration = self.adapter.register(start, bytes, owner)?;
+        let free = self.free.pop();
+        if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
+            *entry = RegionEntry { start, bytes, generation: entry.generation, alive: true, owner, registration };
+            return Ok(Region::new(index, entry.generation));
+        }
+        let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
+        self.entries.push(RegionEntry { start, bytes, generation: 1, alive: true, owner, registration });
+        Ok(Region::new(index, 1))
+    }
+}
+
+impl Memory for Regions {
+    type Address = Address;
+
+    fn address(&self, span: Span) -> Option<Address> {
+        let entry = self.entries.get(span.region.index() as usize)?;
+        let bytes = span.bytes as usize;
+        let end = span.offset.checked_add(bytes)?;
+        if !entry.alive || entry.generation != span.region.generation() || end > entry.bytes {
+            return None;
+        }
+        // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
+        let start = unsafe { entry.start.add(span.offset) };
+        Some(Address { key: entry.registration.key(), start, bytes })
+    }
+}
+
+fn layout_of(bytes: usize) -> Result<Layout, RegisterError> {
+    Layout::from_size_align(bytes.max(1), 64).map_err(|_| RegisterError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(region: Region, offset: usize, bytes: u32) -> Span {
+        Span { region, offset, bytes }
+    }
+
+    #[test]
+    fn spans_inside_have_addresses_and_others_none() {
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
+        let region = regions.allocate(100).unwrap();
+        let base = regions.address(span(region, 0, 100)).unwrap();
+        assert_eq!(base.bytes(), 100);
+        let inner = regions.address(span(region, 40, 60)).unwrap();
+        assert_eq!(inner.start().as_ptr() as usize, base.start().as_ptr() as usize + 40);
+        assert!(regions.address(span(region, 100, 0)).is_some());
+        for (offset, bytes) in [(0, 101), (41, 60), (101, 0), (usize::MAX, 1), (usize::MAX, u32::MAX), (50, u32::MAX)] {
+            assert_eq!(regions.address(span(region, offset, bytes)), None, "{offset} {bytes}");
+        }
+        let unknown = Region::new(7, 1);
+        assert_eq!(regions.address(span(unknown, 0, 0)), None);
+        // SAFETY: it gives out no address.
+        assert_eq!(unsafe { Regions::new() }.address(Span::default()), None);
+        assert_eq!(regions.address(Span::default()), None);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn bytes_written_are_bytes_read() {
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
+        let region = regions.allocate(8).unwrap();
+        let (piece, mut seen) = (regions.address(span(region, 2, 4)).unwrap(), [9; 8]);
+        // SAFETY: nobody else knows the region.
+        unsafe { piece.write(&[1, 2, 3, 4, 5, 6]) };
+        // SAFETY: nobody else knows the region.
+        unsafe { regions.address(span(region, 0, 8)).unwrap().read(&mut seen) };
+        assert_eq!(seen, [0, 0, 1, 2, 3, 4, 0, 0]);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(region) });
+    }
+
+    #[test]
+    fn revoked_region_has_no_address_and_its_index_another_generation() {
+        // SAFETY: no address is used.
+        let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 16]);
+        let start = NonNull::from(&mut bytes).cast();
+        // SAFETY: the array outlives the table and is not used.
+        let first = unsafe { regions.register(start, 16) }.unwrap();
+        assert!(regions.revoke(first) && !regions.revoke(first));
+        // SAFETY: the array outlives the table and is not used.
+        let second = unsafe { regions.register(start, 16) }.unwrap();
+        assert_eq!((second.index(), second.generation()), (first.index(), first.generation() + 1));
+        assert!(regions.address(span(first, 0, 1)).is_none() && regions.address(span(second, 0, 1)).is_some());
+        assert!(!regions.revoke(first) && regions.live_regions() == 1);
+    }
+
+    #[test]
+    fn where_one_of_two_is_refused_neither_is_registered() {
+        // SAFETY: no address is used.
+        let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 16]);
+        let (start, most) = (NonNull::from(&mut bytes).cast(), isize::MAX as usize + 1);
+        for refused in [[most, 16], [16, most]] {
+            let [first, second] = refused.map(|bytes| (start, bytes));
+            // SAFETY: refused, so nothing is ever touched.
+            assert_eq!(unsafe { regions.register_both(first, second) }, Err(RegisterError::TooLarge));
+            assert_eq!(regions.live_regions(), 0);
+        }
+        // SAFETY: the array outlives the table and is not used.
+        assert!(unsafe { regions.register_both((start, 16), (start, 8)) }.is_ok_and(|[first, second]| first != second));
+        assert_eq!(regions.live_regions(), 2);
+    }
+
+    #[test]
+    fn index_with_its_generations_used_up_is_retired() {
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
+        let first = regions.allocate(1).unwrap();
+        regions.entries[0].generation = u32::MAX;
+        let last = Region::new(first.index(), u32::MAX);
+        assert!(regions.address(span(last, 0, 1)).is_some());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(last) });
+        let next = regions.allocate(1).unwrap();
+        assert_eq!((next.index(), next.generation()), (1, 1));
+        assert!(regions.address(span(last, 0, 1)).is_none());
+        // SAFETY: no address of it is used.
+        assert!(unsafe { regions.free(next) });
+    }
+
+    #[test]
+    fn allocated_memory_stays_until_freed() {
+        // SAFETY: this test uses one address at a time.
+        let mut regions = unsafe { Regions::new() };
+        let region = regions.allocate(0).unwrap();
+        assert!(regions.revoke(region));
+        assert_ne!(
+            regions.allocate(4).unwrap().index(),
+            region.index(),
+            "a revoked slab keeps its index until it is freed"
+        );
+        // SAFETY: no address of it was ever made.
+        assert!(unsafe { regions.free(region) });
+        // SAFETY: no address of it was ever made.
+        assert!(!unsafe { regions.free(region) });
+        assert_eq!(regions.allocate(4).unwrap().index(), region.index());
+    }
+
+    #[test]
+    fn detached_region_refers_to_the_copy() {
+        // SAFETY: this test uses one address at a time.
+        let (mut regions, mut bytes, mut seen) = (unsafe { Regions::new() }, [7_u8; 16], [0; 16]);
+        // SAFETY: the array outlives the region's use of it.
+        let region = unsafe { regions.register(NonNull::from(&mut bytes).cast(), 16) }.unwrap();
+        assert!(regions.detach(region));
+        bytes.fill(9);
+        // SAFETY: nobody writes the copy.
+        unsafe { regions.address(span(region, 0, 16)).unwrap().read(&mut seen) };
+        assert_eq!((seen, bytes), ([7; 16], [9; 16]));
+        assert!(regions.revoke(region) && !regions.detach(region));
+    }
+
+    #[test]
+    fn too_large_is_refused() {
+        // SAFETY: it gives out no address.
+        let mut regions = unsafe { Regions::new() };
+        assert_eq!(regions.allocate(usize::MAX), Err(RegisterError::TooLarge));
+        // SAFETY: refused, so nothing is ever touched.
+        let refused = unsafe { regions.register(NonNull::dangling(), usize::MAX) };
+        assert_eq!(refused, Err(RegisterError::TooLarge));
+    }
+}

@@ -1,0 +1,63 @@
+//! Waiting for arrivals outside the device's lock.
+
+use alloc::sync::Arc;
+use core::time::Duration;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::{io, os::fd::OwnedFd};
+
+use super::socket::Socket;
+
+/// The reason why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WakeReason {
+    /// Something arrived on the lane, or its socket has an error to report.
+    Arrived,
+    /// [`ArrivalWaiter::notify`] was called.
+    Notified,
+    /// Neither within the time.
+    TimedOut,
+}
+
+/// Waits for the arrivals of one lane. Clones share it; the device need not be held meanwhile.
+///
+/// Arrivals that the device already took from the kernel are not seen here: ask
+/// [`Device::arm`](unisono_core::device::Device::arm) first.
+#[derive(Clone, Debug)]
+pub struct ArrivalWaiter {
+    socket: Arc<Socket>,
+    event: Arc<OwnedFd>,
+}
+
+impl ArrivalWaiter {
+    pub(super) fn new(socket: Arc<Socket>) -> io::Result<Self> {
+        let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { socket, event: Arc::new(rung) })
+    }
+
+    /// Blocks until something arrives, [`notify`](Self::notify) is called or the timeout expires; `None` waits for ever. A
+    /// signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
+    pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
+        let mut entries = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.event, PollFlags::IN)];
+        // A time too long to be written is for ever.
+        let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if poll(&mut entries, time.as_ref()).is_err() {
+            return WakeReason::TimedOut;
+        }
+        let [socket, rung] = entries;
+        if !rung.revents().is_empty() {
+            // Another waiter may have taken the rings: no matter.
+            let _ = rustix::io::read(&self.event, &mut [0; size_of::<u64>()]);
+            WakeReason::Notified
+        } else if !socket.revents().is_empty() {
+            WakeReason::Arrived
+        } else {
+            WakeReason::TimedOut
+        }
+    }
+
+    /// Ends the present wait, or the next one.
+    pub fn notify(&self) {
+        // It fails only when 2⁶⁴ − 2 rings wait already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
