@@ -74,19 +74,19 @@ pub enum Metric {
 /// All counters: totals since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counters {
-    /// Accepted datagrams, by [`Kind`].
+    /// Accepted datagrams, by [`DatagramKind`].
     pub accepted: [u64; 11],
     /// Datagrams received before.
     pub duplicates: u64,
     /// Those of them that were resends.
     pub duplicates_resent: u64,
-    /// Dropped datagrams, by [`Reason`].
+    /// Dropped datagrams, by [`DropReason`].
     pub dropped: [u64; DropReason::COUNT],
     /// Accepted segments of withdrawn placements.
     pub withdrawn: u64,
     /// Accepted datagrams that arrived early.
     pub out_of_order: u64,
-    /// Datagrams sent, by [`Cause`].
+    /// Datagrams sent, by [`TxReason`].
     pub sent: [u64; 6],
     /// Resends known to have been unnecessary.
     pub spurious: u64,

@@ -72,7 +72,7 @@ pub struct Transmit {
     pub to: PeerId,
     /// The receiver's queue: probes of the hybrid progress mode go to its interrupt queue.
     pub queue: DeviceQueue,
-    /// Bytes of the token's header room that are sent, at most [`HEAD`].
+    /// Bytes of the token's header room that are sent, at most [`HEADER_ROOM`].
     pub header_bytes: u8,
     /// Payload that is gathered after the header.
     pub payload: Option<Span>,
@@ -102,7 +102,7 @@ pub struct Limits {
 /// A request of the host to a device about a peer's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PathRequest {
-    /// Prepare the path (address handle); a [`Fact`] follows.
+    /// Prepare the path (address handle); a [`DeviceEvent`] follows.
     Resolve(PeerId),
     /// The path is not needed for now.
     Forget(PeerId),
@@ -155,7 +155,7 @@ pub trait Received {
     fn slot(&self) -> Slot;
     /// Its length in bytes, checksum excluded.
     fn bytes(&self) -> u32;
-    /// Its first [`HEAD`] bytes, or all of them if it is shorter, in memory that no other process can write.
+    /// Its first [`HEADER_ROOM`] bytes, or all of them if it is shorter, in memory that no other process can write.
     fn prefix(&self) -> &[u8];
     /// Whether its source address or queue pair is that of the peer's path.
     fn is_from(&self, peer: PeerId) -> bool;
@@ -199,7 +199,7 @@ pub trait Device {
     fn release(&mut self, slot: Slot);
     /// Requests an event for the next datagram on the queue.
     fn arm(&mut self, lane: DeviceQueue) -> Armed;
-    /// Carries out a request; [`poll_fact`](Self::poll_fact) returns the reply, if any.
+    /// Carries out a request; [`poll_fact`](Self::poll_event) returns the reply, if any.
     fn request_path(&mut self, wish: PathRequest);
     /// The next event of the link or a path.
     fn poll_event(&mut self) -> Option<DeviceEvent>;

@@ -10,7 +10,7 @@
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
 //! - [`poll_event`](Endpoint::poll_event) frees the record of the event that it returns.
 //!
-//! [`drive`](crate::progress::drive) does all of this for any device. Every call does a bounded amount of work; the
+//! [`drive`](crate::progress::make_progress) does all of this for any device. Every call does a bounded amount of work; the
 //! work per round is proportional to the active peers, never to the known ones.
 //!
 //! # A peer that contradicts itself
@@ -122,7 +122,7 @@ pub struct Config {
     pub holdable: u32,
     /// Floor of the timeout's margin, in units of 64 ns.
     pub granularity: u32,
-    /// Silence, in units of 64 ns, after which [`Event::Silent`] is reported. Probes are at most a quarter of this apart.
+    /// Silence, in units of 64 ns, after which [`QueueEvent::PeerSilent`] is reported. Probes are at most a quarter of this apart.
     pub silence: u32,
     /// How long a window without work is kept, in units of 64 ns.
     pub idle: u32,
@@ -229,7 +229,7 @@ impl ControlMessage {
 /// The memory that the host provides for an endpoint's records, each in its unused state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
-    /// [`Peer::UNMET`], one per rank.
+    /// [`Peer::UNKNOWN`], one per rank.
     pub peers: S::Peers,
     /// [`Sender::FREE`].
     pub senders: S::Senders,
@@ -239,7 +239,7 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub operations: S::Operations,
     /// [`Placement::FREE`](crate::endpoint::placement::Placement::FREE).
     pub placements: S::Placements,
-    /// [`Notice::FREE`].
+    /// [`ControlMessage::FREE`].
     pub control_messages: S::ControlMessages,
 }
 

@@ -10,7 +10,7 @@
 //! [`Layout`] maps blocks to bytes.
 //!
 //! # Buffers
-//! | collective | [`Place::Input`] | [`Place::Output`] | in place |
+//! | collective | [`BlockBuffer::Input`] | [`BlockBuffer::Output`] | in place |
 //! |---|---|---|---|
 //! | broadcast | – | the vector, at every rank | always |
 //! | reduce | the vector | the vector, at the root | both the same, at the root |
@@ -24,7 +24,7 @@
 //! A barrier has no blocks: its messages are signals. A fan-in is a reduce of an empty vector, a fan-out a broadcast of
 //! one.
 //!
-//! [`Place::Input`] is never written unless it is also the output.
+//! [`BlockBuffer::Input`] is never written unless it is also the output.
 //!
 //! # Algorithms
 //! | collective | algorithms | only if commutative | only for equal blocks |

@@ -16,7 +16,7 @@
 //! ```
 //! The receiver of an announced message (RTS) copies it once, if it can reach the sender's buffer, and reports
 //! completion (FIN). Otherwise it grants memory under a number of its own (CTS), and the sender fills the bulk with
-//! fragments. Where an announced message is: [`Place`].
+//! fragments. Where an announced message is: [`MessageLocation`].
 //!
 //! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
 //! ```text

@@ -3,7 +3,7 @@
 //! A datagram is one ring entry: up to [`INLINE`] bytes are in the entry, longer ones in the bulk. It is copied twice:
 //! by the sender into the ring, which completes the posting, and by the receiver to its destination. The datagram
 //! returned last stays in its ring until it is released; when the next one is received before that, or when it is held,
-//! it moves to a private [`Buffer`].
+//! it moves to a private [`DatagramBuffer`].
 //!
 //! A datagram takes at most an eighth of a bulk: a protocol with datagrams of 576 bytes needs a bulk of 8 KiB.
 //!
@@ -113,7 +113,7 @@ pub struct RingDevice<'a, A, const BYTES: usize = MTU_MAX> {
 
 impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
     /// A device with these rings, one pair for each rank of the node in order, its own included, and these buffers:
-    /// [`SPARE`] plus the number of datagrams that can be held.
+    /// [`SPARE_BUFFERS`] plus the number of datagrams that can be held.
     pub fn new(
         layout: &SegmentLayout,
         pairs: &'a mut [RingPair<'a>],

@@ -194,7 +194,7 @@ impl<'a> Producer<'a> {
         self.put_piece_with_immediate(note, &[], bytes, fill)
     }
 
-    /// As [`put_piece`](Self::put_piece), with up to [`BESIDE`] bytes of immediate data in the entry.
+    /// As [`put_piece`](Self::put_piece), with up to [`IMMEDIATE_MAX`] bytes of immediate data in the entry.
     ///
     /// # Errors
     /// [`PutError`]; then nothing has changed.
@@ -248,7 +248,7 @@ impl<'a> Producer<'a> {
     }
 
     /// Whether all entries that were put and not consumed are still published, according to a
-    /// [plausible](Self::is_believable) tail. If not, the consumer may never see them. O(entries not consumed).
+    /// [plausible](Self::is_tail_plausible) tail. If not, the consumer may never see them. O(entries not consumed).
     pub fn is_intact(&mut self) -> bool {
         let waiting = self.next.wrapping_sub(self.consumed);
         (0..waiting)
@@ -313,7 +313,7 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// A reserved entry: see [`Producer::room`].
+/// A reserved entry: see [`Producer::reserve`].
 #[derive(Debug)]
 pub struct Reservation<'p, 'a>(&'p mut Producer<'a>);
 
@@ -349,7 +349,7 @@ pub struct Entry<'a> {
     /// Its payload, which is the producer's again as soon as it is consumed. Another process may change it: never read
     /// it twice.
     pub payload: SharedBytes<'a>,
-    /// Immediate data: [`BESIDE`] bytes if the payload is in the bulk, none otherwise.
+    /// Immediate data: [`IMMEDIATE_MAX`] bytes if the payload is in the bulk, none otherwise.
     pub immediate: SharedBytes<'a>,
 }
 
@@ -362,7 +362,7 @@ fn read_words(cells: SharedBytes<'_>, at: usize) -> Option<[u32; 3]> {
     Some([0, 1, 2].map(|i| words.get(i).map_or(0, |word| u32::from_le_bytes(*word))))
 }
 
-/// Where the next message will be: see [`Consumer::ahead`].
+/// Where the next message will be: see [`Consumer::peek`].
 #[derive(Clone, Copy, Debug)]
 pub struct Peek<'a> {
     word: &'a Word,
@@ -424,7 +424,7 @@ impl<'a> Consumer<'a> {
         (word, if self.fresh > 0 { self.start } else { before })
     }
 
-    /// The next message, if there is one; it stays until [`take`](Self::take). Constant time.
+    /// The next message, if there is one; it stays until [`take`](Self::consume). Constant time.
     ///
     /// # Errors
     /// [`Corrupted`]: the entry holds values that no producer writes.
@@ -441,7 +441,7 @@ impl<'a> Consumer<'a> {
         Some(Peek { word, before, count: self.next, entry: self.parts.cells(self.next, 4, LINE - 4)? })
     }
 
-    /// As [`look`](Self::look), with a result of [`ahead`](Self::ahead) since the last message was consumed.
+    /// As [`look`](Self::poll), with a result of [`ahead`](Self::peek) since the last message was consumed.
     ///
     /// # Errors
     /// As there; also if that message has been consumed already.

@@ -1,4 +1,4 @@
-//! Collectives through slots, over one collective area per rank: the shared-memory implementation of [`Basic`].
+//! Collectives through slots, over one collective area per rank: the shared-memory implementation of [`CollectiveMachine`].
 //!
 //! # Steps
 //! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a
@@ -202,7 +202,7 @@ impl<'a> SlotCollectives<'a> {
     }
 
     /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`selection`] selects. All
-    /// ranks pass the same, except for [`Way::Elsewhere`].
+    /// ranks pass the same, except for [`SlotAlgorithm::External`].
     pub const fn force_algorithm(&mut self, way: Option<SlotAlgorithm>) {
         self.forced_algorithm = way;
         #[cfg(feature = "std")]
@@ -252,7 +252,7 @@ impl<'a> SlotCollectives<'a> {
         self.areas.ranks
     }
 
-    /// The word that the collective waits for, after [`Turn::Pending`]. `None`: no word; poll again.
+    /// The word that the collective waits for, after [`Poll::Pending`]. `None`: no word; poll again.
     pub fn awaited(&self) -> Option<Awaited<'a>> {
         let AwaitedWord { rank, at, seen } = self.awaited;
         let waits = matches!(self.state, State::AwaitSlot | State::Write | State::Read | State::AwaitReturn);

@@ -3,7 +3,7 @@
 //! Three questions are answered about every state: is it safe ([`Model::violation`]), can a finished state still be
 //! reached from it ([`Model::finished`], by reverse reachability over all transitions that count), and how does one get
 //! there. The answer to a failure is a path from the initial state, the shortest one when the order is
-//! [`Order::Breadth`], found by executing the model again.
+//! [`SearchOrder::Breadth`], found by executing the model again.
 //!
 //! States are distinguished by 96 bits of two seeded hashes, so any two of n states are confused with odds of n² / 2⁹⁷:
 //! of 3 × 10⁷ states, 10⁻¹⁴. Kept per state are 21 to 43 bytes of hash table and 6 for the way back; per transition 8,

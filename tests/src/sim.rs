@@ -5,7 +5,7 @@
 //! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault`], cuts, links that are
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links that are
 //! down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example
@@ -78,7 +78,7 @@ pub struct Step {
     pub at: u64,
     /// The node.
     pub node: NodeId,
-    /// [`Lane::Interrupt`]: the event asked for on that lane was raised; the node may be busy otherwise.
+    /// [`DeviceQueue::Interrupt`]: the event asked for on that lane was raised; the node may be busy otherwise.
     pub lane: DeviceQueue,
 }
 
@@ -106,7 +106,7 @@ pub struct DatagramTrace<'a> {
     pub to: NodeId,
     /// Why it was sent; `None` when it was forged.
     pub cause: Option<TxReason>,
-    /// Its first bytes, as [`Received::head`](unisono_core::device::Received::head) shows them.
+    /// Its first bytes, as [`Received::head`](unisono_core::device::ReceiveResult::prefix) shows them.
     pub head: &'a [u8],
     /// Its length, checksum excluded.
     pub bytes: u32,

@@ -3,7 +3,7 @@
 //!
 //! libibverbs creates the queue pair and its completion queues; `mlx5dv_init_obj` returns the addresses of their
 //! memory, records and registers. From then on [`SendQueue`], [`ReceiveQueue`] and [`CompletionQueue`] write and read
-//! them. [`Queues`] are those of a queue pair, for [`raw`](crate::raw)'s device.
+//! them. [`Mlx5Queues`] are those of a queue pair, for [`raw`](crate::raw)'s device.
 //!
 //! A send entry is counted in basic blocks of 64 bytes and wraps at the end of the queue:
 //!

@@ -49,7 +49,7 @@ impl core::error::Error for Failure {}
 /// The result of polling a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Poll<Wish> {
-    /// Carry out this request, then call [`Basic::handle_done`] before the machine is polled again.
+    /// Carry out this request, then call [`CollectiveMachine::handle_done`] before the machine is polled again.
     Request(StepId, Wish),
     /// Nothing to do until other ranks act.
     Pending,

@@ -25,7 +25,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// the order of sending. The payload must stay unchanged until [`Event::Completed`](super::Event).
     ///
     /// # Errors
-    /// [`SendError`]; nothing was queued.
+    /// [`EnqueueError`]; nothing was queued.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send(
         &mut self,
@@ -55,7 +55,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// unchanged until [`Event::Completed`](super::Event).
     ///
     /// # Errors
-    /// [`SendError`]; nothing was queued.
+    /// [`EnqueueError`]; nothing was queued.
     pub fn place(
         &mut self,
         now: Now<S, W, BITS>,

@@ -1,4 +1,4 @@
-//! The messages of collectives: each has one send and one receive, matched by an exact [`Key`].
+//! The messages of collectives: each has one send and one receive, matched by an exact [`StepKey`].
 //!
 //! Rooted collectives have flow control by credit of their own (Graham et al. 2010, §3): a message without credit stays
 //! with its sender, and costs a slow receiver at most a header. Nothing is ever matched by order, source or tag.
@@ -9,22 +9,22 @@
 //!   for it, so that one is always free.
 //! - By **rendezvous** otherwise: an RTS is sent. Its receive grants memory (CTS), and the sender places the payload
 //!   there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
-//!   an RTS of that peer was dropped, requests it ([`Kind::Want`](header::Kind)), and the sender repeats the RTS.
+//!   an RTS of that peer was dropped, requests it ([`TransportKind::RtsRequest`](header::TransportKind)), and the sender repeats the RTS.
 //!
 //! Credit returns after a receive has consumed the payload: in the next header to the peer, or by itself when half of
 //! it is due.
 //!
 //! # Calling contract
-//! - The headers of one rank's [`Steps`] are [handled](Steps::handle) by the peer's in order, each once: an endpoint
+//! - The headers of one rank's [`CollectiveTransport`] are [handled](CollectiveTransport::handle) by the peer's in order, each once: an endpoint
 //!   ensures that.
-//! - Every returned [`Head`] is sent, in the order of return.
+//! - Every returned [`StepHeader`] is sent, in the order of return.
 //! - A payload stays unchanged until its send is complete: of an eager one when the endpoint reports completion,
 //!   otherwise after [`Arrival::Place`] when the endpoint reports completion.
-//! - The result of [`handle`](Steps::handle) is carried out before any other call.
-//! - [`poll_action`](Steps::poll_action) is called after all other calls, until it returns `None`.
+//! - The result of [`handle`](CollectiveTransport::handle) is carried out before any other call.
+//! - [`poll_action`](CollectiveTransport::poll_action) is called after all other calls, until it returns `None`.
 //!
-//! Every call takes constant time if keys hash to different buckets, except [`forget`](Steps::forget),
-//! [`discard`](Steps::discard) and [`lose`](Steps::lose), which visit all records. The memory is provided by the host:
+//! Every call takes constant time if keys hash to different buckets, except [`cancel`](CollectiveTransport::cancel),
+//! [`discard`](CollectiveTransport::discard) and [`disconnect`](CollectiveTransport::disconnect), which visit all records. The memory is provided by the host:
 //! 16 bytes per peer, 40 per record, and the slots.
 
 mod cancel;
@@ -62,7 +62,7 @@ pub struct StepKey {
 /// The records that the host provides, each in its unused state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pools<P, E> {
-    /// [`Peer::new`], one per rank, this one included.
+    /// [`CollectivePeer::new`], one per rank, this one included.
     pub peers: P,
     /// [`Entry::FREE`]: sends whose RTS is not answered.
     pub sends: E,
@@ -121,7 +121,7 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
     /// Sends a message. `user` identifies it in later results.
     ///
     /// # Errors
-    /// [`SendError`]; nothing was changed.
+    /// [`StepSendError`]; nothing was changed.
     pub fn send(&mut self, to: PeerId, key: StepKey, bytes: u32, user: u32) -> Result<Sent, StepSendError> {
         let peer = self.peers.as_mut().get_mut(to.0 as usize).ok_or(StepSendError::UnknownPeer)?;
         if bytes <= peer.limit() && peer.spend() {

@@ -29,8 +29,8 @@
 //!
 //! # Payload
 //! After an RTS or an RTS ACK the payload is moved to its receive by [`Action::Pull`]: if the receiver can read the
-//! payload at `at`, it copies it and calls [`fetched`](Admission::fetched), which sends a FIN; otherwise it grants
-//! memory ([`grant`](Admission::grant)), and the sender, which handles that CTS as [`Outcome::Place`], places the
+//! payload at `at`, it copies it and calls [`fetched`](PointToPoint::fetched), which sends a FIN; otherwise it grants
+//! memory ([`grant`](PointToPoint::grant)), and the sender, which handles that CTS as [`Outcome::Place`], places the
 //! payload there.
 
 mod disconnect;
@@ -132,8 +132,8 @@ pub enum Action {
         /// The message, by its `user` value.
         user: u32,
     },
-    /// Move the payload to its receive; report the result by [`fetched`](Admission::fetched),
-    /// [`grant`](Admission::grant) or [`abandon`](Admission::abandon).
+    /// Move the payload to its receive; report the result by [`fetched`](PointToPoint::fetched),
+    /// [`grant`](PointToPoint::grant) or [`abandon`](PointToPoint::cancel_pull).
     Pull {
         /// The receive.
         receive: ReceiveId,
@@ -238,7 +238,7 @@ pub enum ReceiveResult {
 /// A receive's match with an unexpected message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Matched {
-    /// The payload is stored: copy it, truncated to the receive's buffer, then [`release`](Admission::release) the
+    /// The payload is stored: copy it, truncated to the receive's buffer, then [`release`](PointToPoint::release) the
     /// message.
     Unexpected {
         /// The message to be released.

@@ -89,7 +89,7 @@ impl<S: Schedule> Executor<S> {
         self.id
     }
 
-    /// Returns the next step to begin. [`Turn::Pending`]: some step in progress has to complete first.
+    /// Returns the next step to begin. [`Poll::Pending`]: some step in progress has to complete first.
     pub fn poll(&mut self) -> Poll<StepOperation> {
         if let Some(failure) = self.failure {
             return Poll::Failed(failure);

@@ -90,7 +90,7 @@ impl Plan {
     /// Builds the schedule of `call.rank`.
     ///
     /// # Errors
-    /// See [`Refused`]. All ranks of a group get the same result.
+    /// See [`Unsupported`]. All ranks of a group get the same result.
     pub fn new(call: Spec) -> Result<Self, Unsupported> {
         check(&call)?;
         let mut plan = Self {

@@ -51,7 +51,7 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// Unanswered probes before this one, at most [`Time::UNANSWERED`].
+    /// Unanswered probes before this one, at most [`Time::MAX_UNANSWERED`].
     pub unanswered: u8,
 }
 
@@ -243,7 +243,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         &self.rtt
     }
 
-    /// Probes sent since the peer last answered, at most [`Time::UNANSWERED`].
+    /// Probes sent since the peer last answered, at most [`Time::MAX_UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }

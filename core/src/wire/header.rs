@@ -124,7 +124,7 @@ pub struct Header<const BITS: u32> {
     pub incarnation: Incarnation,
     /// The receiver's incarnation, as the sender knows it.
     pub expected: Incarnation,
-    /// Its sequence number; see [`Kind`] for datagrams that consume none. Not reduced to `BITS` bits.
+    /// Its sequence number; see [`DatagramKind`] for datagrams that consume none. Not reduced to `BITS` bits.
     pub psn: u32,
     /// Every PSN before this one has arrived at the sender. Not reduced to `BITS` bits.
     pub acknowledged: u32,

@@ -59,7 +59,7 @@ impl StorePolicy {
         }
     }
 
-    /// Writes these bytes at the beginning of a piece of the segment, as [`Cells::write`] does.
+    /// Writes these bytes at the beginning of a piece of the segment, as [`SharedBytes::write`] does.
     #[inline]
     pub fn write(&self, from: &[u8], to: SharedBytes<'_>) -> Option<()> {
         if from.len() > to.bytes() {

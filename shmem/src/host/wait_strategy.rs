@@ -1,4 +1,4 @@
-//! How a process waits between two polls, in the wait mode of its segment ([`Waiting`]).
+//! How a process waits between two polls, in the wait mode of its segment ([`WaitMode`]).
 //!
 //! Dedicated: it spins, and after a while also yields, in case the cores are shared after all. Oversubscribed: it
 //! yields for a while, since the other ranks are about to arrive, then sleeps on the word that it waits for (`futex`).
@@ -235,7 +235,7 @@ impl<'a> BlockingWait<'a> {
         Self { sleepers, polls: 0, spins_left: None, times: None, is_long: false }
     }
 
-    /// Whether to poll again at once instead of calling [`rest`](Self::rest): briefly, unless a rank that this one
+    /// Whether to poll again at once instead of calling [`rest`](Self::wait): briefly, unless a rank that this one
     /// waits for may need its CPU (`needs`). Always false in the dedicated mode, whose waits are short.
     #[inline]
     pub fn should_spin(&mut self, needs: impl FnOnce(CurrentCpu<'_>) -> bool) -> bool {
@@ -270,7 +270,7 @@ impl<'a> BlockingWait<'a> {
         }
     }
 
-    /// As [`rest`](Self::rest), for a wait that ends with any of these words.
+    /// As [`rest`](Self::wait), for a wait that ends with any of these words.
     pub fn wait_on_any(&mut self, words: &[(&Word, u32)]) -> PollScope {
         match self.sleepers.waiting {
             WaitMode::Dedicated => self.wait(None),

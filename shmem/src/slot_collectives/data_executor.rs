@@ -34,7 +34,7 @@ pub trait RemoteMemory {
     /// Copies `bytes` bytes at `address` of a rank's memory to `into`.
     ///
     /// # Errors
-    /// [`Refused::Unreadable`].
+    /// [`DataError::Unreadable`].
     ///
     /// # Safety
     /// `into` is writable for `bytes` bytes. The address may be anything.
@@ -129,7 +129,7 @@ impl RemoteMemory for NoRemoteMemory {
     }
 }
 
-/// Copies from the beginning of a piece of the segment, as [`Cells::read`] does, but long pieces [faster](crate::copy).
+/// Copies from the beginning of a piece of the segment, as [`SharedBytes::read`] does, but long pieces [faster](crate::copy).
 #[inline]
 pub fn read(from: SharedBytes<'_>, into: &mut [u8]) -> Option<()> {
     if into.len() > from.bytes() {

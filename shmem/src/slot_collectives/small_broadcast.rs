@@ -38,7 +38,7 @@ impl SmallBroadcast {
 
 impl<'a> SlotCollectives<'a> {
     /// Whether a broadcast of `bytes` bytes of elements of this kind from this root is like the last call. If so, its
-    /// [payload](Self::short_payload) is all that has to be moved.
+    /// [payload](Self::small_broadcast_payload) is all that has to be moved.
     #[inline]
     pub fn is_small_broadcast(&self, bytes: usize, kind: u32, root: u32) -> bool {
         let is_like_last = self
@@ -49,7 +49,7 @@ impl<'a> SlotCollectives<'a> {
     }
 
     /// The payload of a broadcast like the last call: the root writes it, the others read it, before they
-    /// [end](Self::end_short) it. `None`: not yet, or never. One poll.
+    /// [end](Self::end_small_broadcast) it. `None`: not yet, or never. One poll.
     #[inline]
     pub fn small_broadcast_payload(&mut self) -> Option<SharedBytes<'a>> {
         let last = self.small_broadcast.filter(|_| self.state == State::Final)?;

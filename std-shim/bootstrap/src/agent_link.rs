@@ -40,7 +40,7 @@ impl AgentLink {
     /// deadline.
     ///
     /// # Errors
-    /// [`LinkError`] of the last attempt.
+    /// [`ConnectionError`] of the last attempt.
     pub fn connect(
         places: &[HostPort],
         node: u32,
@@ -54,7 +54,7 @@ impl AgentLink {
     /// Waits until the server knows this agent.
     ///
     /// # Errors
-    /// [`LinkError`], also when the server sends something else first.
+    /// [`ConnectionError`], also when the server sends something else first.
     pub fn await_welcome(&mut self, deadline: Instant) -> Result<(), ConnectionError> {
         let frame = self.0.next(deadline)?;
         match ServerMessage::decode(&frame)? {
@@ -66,7 +66,7 @@ impl AgentLink {
     /// The next request, if one has arrived.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`ConnectionError`].
     pub fn poll(&mut self) -> Result<Option<AgentRequest>, ConnectionError> {
         let Some(frame) = self.0.poll()? else { return Ok(None) };
         match ServerMessage::decode(&frame)? {
@@ -79,7 +79,7 @@ impl AgentLink {
     /// Reports that a rank of the node runs as process `pid`.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`ConnectionError`].
     pub fn started(&mut self, rank: Rank, pid: u32) -> Result<(), ConnectionError> {
         self.0.send(&ClientMessage::Started { rank, pid }.encode())
     }
@@ -87,7 +87,7 @@ impl AgentLink {
     /// Reports how a rank of the node ended, and why it did not start, if it did not.
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`ConnectionError`].
     pub fn ended(&mut self, rank: Rank, ending: Ending, reason: String) -> Result<(), ConnectionError> {
         self.0.send(&ClientMessage::Ended { rank, ending, reason }.encode())
     }
@@ -95,7 +95,7 @@ impl AgentLink {
     /// Answers [`AgentRequest::Ask`].
     ///
     /// # Errors
-    /// [`LinkError`].
+    /// [`ConnectionError`].
     pub fn liveness(&mut self, rank: Rank, asker: Rank, alive: bool) -> Result<(), ConnectionError> {
         self.0.send(&ClientMessage::Liveness { rank, asker, alive }.encode())
     }

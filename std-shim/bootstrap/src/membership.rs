@@ -38,7 +38,7 @@ pub enum AwaitError {
     /// The server's store is full.
     #[error("the key-value store of the rendezvous server is full")]
     NoRoom,
-    /// A rank aborted the job meanwhile; [`Notice::Aborted`] is queued.
+    /// A rank aborted the job meanwhile; [`MembershipEvent::Aborted`] is queued.
     #[error("another rank aborted the job")]
     Aborted,
 }
@@ -152,7 +152,7 @@ impl Membership {
         Some(())
     }
 
-    /// Queries whether a rank's process is alive. The answer is a [`Notice::Liveness`], at the latest after
+    /// Queries whether a rank's process is alive. The answer is a [`MembershipEvent::Liveness`], at the latest after
     /// [`AGENT_SILENCE`]. Does nothing while a query about the rank is unanswered.
     pub fn query_liveness(&mut self, rank: Rank) {
         self.query_liveness_within(rank, AGENT_SILENCE);
@@ -166,7 +166,7 @@ impl Membership {
         self.send(&ClientMessage::QueryLiveness(rank));
     }
 
-    /// Votes in an agreement. The decision is returned by [`verdict`](Self::verdict).
+    /// Votes in an agreement. The decision is returned by [`verdict`](Self::agreement_outcome).
     pub fn vote(&mut self, ballot: Vote) {
         if self.connection.is_none() && self.position.size == 1 {
             let Vote { id: name, failed, maximum: most, words, .. } = ballot;

@@ -11,7 +11,7 @@ const HERE: &str = "localhost";
 pub struct RankPlacement {
     /// The rank.
     pub rank: Rank,
-    /// Index of its host in [`Layout::hosts`].
+    /// Index of its host in [`JobPlacement::hosts`].
     pub host: usize,
     /// Number of its node.
     pub node: u32,

@@ -98,7 +98,7 @@ impl BareMetalRanks {
     }
 
     /// Starts the emulator with this segment and this command line of the image; its serial line is written to
-    /// `output`. The emulator is killed when the calling thread ends. Its exit code is [`DONE`] if the image succeeded.
+    /// `output`. The emulator is killed when the calling thread ends. Its exit code is [`EXIT_SUCCESS`] if the image succeeded.
     ///
     /// # Errors
     /// The errors of the system calls.
@@ -209,7 +209,7 @@ pub enum ProxyError {
 /// that identify its rank.
 ///
 /// # Errors
-/// [`StandInError`]: then this process must exit, by which the other ranks detect the failure.
+/// [`ProxyError`]: then this process must exit, by which the other ranks detect the failure.
 pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), ProxyError> {
     let settings = Settings::from_environment()?;
     let (Some(seat), Some(InheritedSegment::Descriptor { number, holder })) =

@@ -218,7 +218,7 @@ impl Tuning {
     /// Reads the user's table, which selects where there is no override.
     ///
     /// # Errors
-    /// [`TableError`].
+    /// [`TuningTableError`].
     pub fn load_table(&mut self, path: &str) -> Result<(), TuningTableError> {
         // Ranks may run in another directory.
         let whole = std::path::absolute(path).ok();

@@ -203,7 +203,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(Request::new(&self.loans, loan))
     }
 
-    /// As [`immediate_receive_into`](Self::immediate_receive_into); [`Loan::wait`] returns the buffer.
+    /// As [`immediate_receive_into`](Self::immediate_receive_into); [`RecvRequest::wait`] returns the buffer.
     ///
     /// # Errors
     /// [`Failure`] when the receive was not posted.

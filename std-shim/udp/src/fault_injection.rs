@@ -1,7 +1,7 @@
 //! The fault injector: loses, reorders, duplicates and corrupts frames of an unreliable link, reproducibly from a seed.
 //!
-//! [`Injector`] decides the outcome of each frame and [`Delayed`] orders the reordered frames; the device carries out
-//! the [`Fate`] and counts it. Frames are whole: header, payload and checksum trailer.
+//! [`FaultInjector`] decides the outcome of each frame and [`ReorderQueue`] orders the reordered frames; the device carries out
+//! the [`FaultOutcome`] and counts it. Frames are whole: header, payload and checksum trailer.
 
 use core::{error::Error, fmt, str::FromStr};
 
@@ -69,7 +69,7 @@ impl Error for ProbabilityError {}
 pub struct Faults {
     /// The frame is lost.
     pub loss: Probability,
-    /// 1 to [`OVERTAKEN_MAX`] later frames leave before it.
+    /// 1 to [`REORDER_MAX`] later frames leave before it.
     pub reorder: Probability,
     /// The frame is sent twice. Each copy is reordered and corrupted on its own.
     pub duplicate: Probability,
@@ -107,7 +107,7 @@ impl BitFlip {
 /// The outcome for one copy of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CopyOutcome {
-    /// Later frames that leave before it: 0, or 1 to [`OVERTAKEN_MAX`].
+    /// Later frames that leave before it: 0, or 1 to [`REORDER_MAX`].
     pub overtaken_by: u8,
     /// Its bit error, if any.
     pub flip: Option<BitFlip>,

@@ -148,7 +148,7 @@ struct SocketQueue {
 /// A [`Device`] over UDP.
 ///
 /// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
-/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::region::Regions::register) says.
+/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::memory_regions::Regions::register) says.
 pub struct Udp {
     polled: SocketQueue,
     interrupt: SocketQueue,
@@ -218,7 +218,7 @@ impl Udp {
     }
 
     /// Sets a peer's address. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum included; the
-    /// smaller of it and the device's own applies, and [`Fact::Path`] reports it when the path is requested.
+    /// smaller of it and the device's own applies, and [`DeviceEvent::Path`] reports it when the path is requested.
     pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         self.table.set(peer, path, mtu)
     }

@@ -148,7 +148,7 @@ pub fn check_run(child: Child, limit: Duration) -> Outcome<()> {
     Ok(())
 }
 
-/// As [`judge`], but returns the report.
+/// As [`check_run`], but returns the report.
 ///
 /// # Errors
 /// As there.

@@ -109,7 +109,7 @@ impl<'w> Rounds<'w> {
     /// One round.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`RoundError`].
     pub fn round(&mut self, collective: Collective, number: u32) -> Result<(), RoundError> {
         let (world, rank, root) = (self.world, self.world.rank().0, number % self.world.size());
         let (size, is_varying) = (world.size() as usize, collective.form == Form::Varying);

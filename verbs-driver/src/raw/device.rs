@@ -30,7 +30,7 @@ const BUDGET: u32 = 64;
 /// Memory that the adapter reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Slabs {
-    /// [`HEAD`] bytes for each posting that can be outstanding, in equal parts for the lanes; aligned to 8.
+    /// [`HEADER_ROOM`] bytes for each posting that can be outstanding, in equal parts for the lanes; aligned to 8.
     pub heads: Slab,
     /// For each buffer 40 bytes and the longest datagram, rounded up to 64.
     pub buffers: Slab,

@@ -70,7 +70,7 @@ impl Events {
                     let Some(report) = report else { continue };
                     told.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
                     told.any.store(true, Ordering::Release);
-                    bells.iter().for_each(ArrivalWaiter::wake);
+                    bells.iter().for_each(ArrivalWaiter::notify);
                 }
             }
         };

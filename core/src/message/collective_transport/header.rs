@@ -34,7 +34,7 @@ pub enum TransportKind {
     Eager = Self::FIRST,
     /// RTS: the payload stays with the sender.
     Rts,
-    /// The repeated RTS of [`Announce`](Self::Announce), in reply to a [`Want`](Self::Want).
+    /// The repeated RTS, in reply to an [`RtsRequest`](Self::RtsRequest).
     Reannounce,
     /// CTS: the payload may be placed.
     Cts,
@@ -107,7 +107,7 @@ impl StepHeader {
     /// Bytes of the longest header, a CTS. All others have at most 20.
     pub const LONGEST: usize = 28;
 
-    /// A CTS, in reply to [`Action::Grant`](super::Action::Grant).
+    /// A CTS, in reply to [`Action::Grant`](super::TransportAction::Grant).
     pub fn cts(key: StepKey, placement: PlacementId, under: ids::RemoteKey) -> Self {
         Self::of(TransportKind::Cts, 0, key, placement.0, under.0)
     }

@@ -31,10 +31,10 @@ pub enum StepSendError {
 /// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Posted {
-    /// [`Arrival::Into`] or [`Action::Grant`] follows, or [`Arrival::Disagrees`].
+    /// [`Arrival::Into`] or [`TransportAction::Grant`] follows, or [`Arrival::Disagrees`].
     Waits,
     /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
-    /// call [`Steps::taken`](super::Steps::taken).
+    /// call [`Steps::taken`](super::CollectiveTransport::release_slot).
     Early {
         /// The slot.
         slot: u32,
@@ -104,7 +104,7 @@ pub enum Arrival {
 /// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportAction {
-    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`Head::grant`]; the receive
+    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`Head::cts`]; the receive
     /// is complete when the endpoint reports delivery. The machine forgets it.
     Grant {
         /// The peer.

@@ -100,7 +100,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
     }
 
-    /// Handles a new incarnation of a [failed](Self::lose) peer. Stored messages of the earlier one can still be
+    /// Handles a new incarnation of a [failed](Self::disconnect) peer. Stored messages of the earlier one can still be
     /// received, if there are records beyond headers × peers. O(messages).
     pub fn reconnect(&mut self, peer: PeerId) {
         if self.peer(peer).is_none_or(|peer| !peer.is_failed) {

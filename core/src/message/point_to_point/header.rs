@@ -106,7 +106,7 @@ impl MessageHeader {
     /// Bytes before an eager message's payload.
     pub const EAGER: usize = 20;
 
-    /// The header of a message that was sent [inline](super::Admission::send_short).
+    /// The header of a message that was sent [inline](super::PointToPoint::send_inline).
     #[inline]
     pub fn inline(context: Context, tag: Tag, credit: HeaderCredit) -> Self {
         Self::new(MessageKind::Eager, Flags::empty(), credit).word(context.0).word(tag.0).word(NONE)

@@ -7,7 +7,7 @@ use crate::list::NONE;
 use crate::message::envelope::{Context, Envelope, Tag};
 
 /// A peer whose next message would match a receive that is posted now with the right pattern: see
-/// [`Admission::at_once`].
+/// [`PointToPoint::inline_receive`].
 #[derive(Debug)]
 pub struct InlineReceive<'a> {
     peer: &'a mut MessagePeer,
@@ -17,7 +17,7 @@ pub struct InlineReceive<'a> {
 
 impl InlineReceive<'_> {
     /// Counts its short message, with this credit, as received. False: nothing was done; call
-    /// [`Admission::take_short`].
+    /// [`PointToPoint::take_inline`].
     #[must_use]
     #[inline(always)]
     pub const fn take(self, credit: HeaderCredit) -> bool {
@@ -49,8 +49,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(peer.take_credit())
     }
 
-    /// Handles a message from [`send_short`](Self::send_short) with a payload of `bytes` bytes. Its [`Outcome`] counts
-    /// the [`Head::EAGER`] bytes before the payload.
+    /// Handles a message from [`send_short`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`] counts
+    /// the [`MessageHeader::EAGER`] bytes before the payload.
     #[inline]
     pub fn handle_inline(
         &mut self,
@@ -71,9 +71,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.handle_parsed(from, &read, bytes.saturating_add(MessageHeader::EAGER as u32))
     }
 
-    /// As [`handle`](Self::handle) for a message from [`send_short`](Self::send_short), if it matches a receive in the
+    /// As [`handle`](Self::handle) for a message from [`send_short`](Self::send_inline), if it matches a receive in the
     /// simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
-    /// [`Head::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would be read
+    /// [`MessageHeader::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would be read
     /// as a whole right after its parts were written, and stall the processor.
     #[inline(always)]
     pub fn handle_expected(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<(u32, Tag, u32)> {
@@ -110,8 +110,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(InlineReceive { peer, is_quiet })
     }
 
-    /// Counts a message from [`send_short`](Self::send_short) whose receive was never posted: see
-    /// [`at_once`](Self::at_once). Returns whether a credit header to its sender is due. `None`: a protocol violation.
+    /// Counts a message from [`send_short`](Self::send_inline) whose receive was never posted: see
+    /// [`at_once`](Self::inline_receive). Returns whether a credit header to its sender is due. `None`: a protocol violation.
     #[inline(always)]
     pub fn take_inline(&mut self, from: PeerId, credit: HeaderCredit) -> Option<bool> {
         let said = self.peers.as_ref().get(from.0 as usize)?.credit_delta(credit.freed, credit.settled)?;
@@ -138,7 +138,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.replies.is_empty() && self.controls.is_empty() && self.active.is_empty()
     }
 
-    /// As [`take_short`](Self::take_short), for an eager message of any length.
+    /// As [`take_short`](Self::take_inline), for an eager message of any length.
     #[inline]
     pub fn take_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<bool> {
         let Header { flags, freed, settled, body: Body::Eager(_) } = Header::parse(head)? else { return None };

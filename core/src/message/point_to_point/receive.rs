@@ -136,7 +136,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
     }
 
-    /// As [`receive`](Self::receive), if [no unexpected message](Self::receive_kept) matches.
+    /// As [`receive`](Self::receive), if [no unexpected message](Self::receive_unexpected) matches.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).

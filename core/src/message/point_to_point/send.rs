@@ -172,7 +172,7 @@ pub(super) fn key(class: u8, peer: PeerId, context: Context, tag: Option<Tag>) -
 }
 
 impl MessageHeader {
-    /// The header of a message that was [sent](super::Admission::send_behind) eagerly and may be requested.
+    /// The header of a message that was [sent](super::PointToPoint::send_eager) eagerly and may be requested.
     #[inline]
     pub fn for_eager(context: Context, tag: Tag, left: EagerSend) -> Self {
         let flags = if left.is_urgent { Flags::PROMPT } else { Flags::empty() };
@@ -225,7 +225,7 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// As [`send`](Self::send) of a message in standard mode that fits the eager limit and is longer than
     /// [`Config::short`](super::Config::short), if it can be sent at once. The result, the context and the tag make up
-    /// its [header](Head::behind); the send is not complete by that. `None`: nothing was sent.
+    /// its [header](Head::for_eager); the send is not complete by that. `None`: nothing was sent.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send_eager(&mut self, message: &Outgoing) -> Option<EagerSend> {
         let Outgoing { to, bytes, .. } = *message;

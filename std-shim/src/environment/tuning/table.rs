@@ -139,7 +139,7 @@ impl TuningTable {
     /// Parses a table.
     ///
     /// # Errors
-    /// [`TableError`].
+    /// [`TuningTableError`].
     pub fn parse(text: &str) -> Result<Self, TuningTableError> {
         let mut lines = Vec::new();
         let mut begun = false;
@@ -164,7 +164,7 @@ impl TuningTable {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`TableError`].
+    /// [`TuningTableError`].
     pub fn load(path: &Path) -> Result<Self, TuningTableError> {
         let unread = |error: io::Error| TuningTableError::Unreadable { reason: error.to_string() };
         let mut text = String::new();

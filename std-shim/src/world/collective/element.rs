@@ -12,7 +12,7 @@ mod sealed {
 }
 
 /// A type that system operations combine: integers of 8 to 64 bits, floats of 16 (`half::f16`, `half::bf16`), 32 and 64
-/// bits, [`Complex`] numbers of the latter two, and values with an index ([`Located`]) of all but the 16-bit floats.
+/// bits, [`Complex`] numbers of the latter two, and values with an index ([`ValueIndex`]) of all but the 16-bit floats.
 pub trait Element: sealed::Sealed + Copy + IntoBytes + FromBytes + Immutable {
     #[doc(hidden)]
     const ELEMENT: reduction_ops::Element;
