@@ -458,7 +458,7 @@ fn send_no_segment(
 }
 
 /// The number of processors of all ranks of the node together; the launcher may have pinned each rank to some. Ranks
-/// that do not connect within [`GATHERING`] are left out.
+/// that do not connect within [`GATHER_TIMEOUT`] are left out.
 fn node_processors(giver: &mut SegmentSender, ranks: &[Rank], membership: &mut Membership) -> Result<u32, NodeError> {
     let mut patience = AttachDeadline::new(membership, Instant::now() + GATHER_TIMEOUT);
     while giver.accept() + 1 < ranks.len() && patience.wait_step(ranks[0])? == WaitStep::Continue {}

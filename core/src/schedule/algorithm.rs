@@ -1,4 +1,4 @@
-//! The algorithms, each a [`Part`](super::Part) of a plan: its steps at one rank, as a function of the step's number.
+//! The algorithms, each a [`Phase`](super::Phase) of a plan: its steps at one rank, as a function of the step's number.
 
 pub(super) mod alltoall_exchange;
 pub(super) mod bruck;

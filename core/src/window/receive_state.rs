@@ -96,7 +96,7 @@ impl<T: Time, const BITS: u32> ReceiveState<T, BITS> {
     }
 
     /// Records the next `count` in-order datagrams, the last of which arrived at `arrived`: equals `count` calls of
-    /// [`note`](Self::note) with originals, each followed by [`advance`](Self::advance) without a window.
+    /// [`note`](Self::record) with originals, each followed by [`advance`](Self::advance) without a window.
     #[inline]
     pub(crate) fn record_burst(&mut self, arrived: T::Stamp, count: u32) {
         self.next = self.next.add(count);

@@ -14,7 +14,7 @@ use crate::segment::{LINE, SharedBytes};
 
 /// Bytes from which a copy is timed and may use streaming stores.
 const LONG: usize = 4096;
-/// One copy in [`TIMED`] is timed; one in [`TRIED`] tries the other kind of store if lines come from a remote cache.
+/// One copy in [`TIMED_EVERY`] is timed; one in [`RETRY_EVERY`] tries the other kind of store if lines come from a remote cache.
 const TIMED_EVERY: u32 = 4;
 const RETRY_EVERY: u32 = 64;
 /// Copies before the first that is timed: these fault pages in.
@@ -117,7 +117,7 @@ impl StorePolicy {
 /// visible only after these bytes.
 ///
 /// # Safety
-/// As of [`Storing::copy`].
+/// As of [`StorePolicy::copy`].
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 unsafe fn stream(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};

@@ -38,15 +38,15 @@ pub(crate) enum ClientMessage {
         #[serde(serialize_with = "cut")]
         host: String,
     },
-    /// Is it alive? Answered by [`Tell::Liveness`].
+    /// Is it alive? Answered by [`ServerMessage::Liveness`].
     QueryLiveness(Rank),
-    /// The rank has entered the next fence. Answered by [`Tell::Fenced`] once all have.
+    /// The rank has entered the next fence. Answered by [`ServerMessage::Fenced`] once all have.
     Fence,
     /// Aborts the job with this exit code.
     Abort(i32),
-    /// Stores a value. Answered by [`Tell::Stored`].
+    /// Stores a value. Answered by [`ServerMessage::Stored`].
     Put { key: Vec<u8>, value: Vec<u8> },
-    /// Looks up a value. Answered by [`Tell::Value`].
+    /// Looks up a value. Answered by [`ServerMessage::Value`].
     Get { key: Vec<u8> },
     /// The rank has finished: its end is not a failure.
     Finish,
@@ -59,9 +59,9 @@ pub(crate) enum ClientMessage {
         #[serde(serialize_with = "cut")]
         reason: String,
     },
-    /// Agent: the answer to [`Tell::Ask`].
+    /// Agent: the answer to [`ServerMessage::QueryLiveness`].
     Liveness { rank: Rank, asker: Rank, alive: bool },
-    /// The rank's vote in an agreement. Answered by [`Tell::Agreed`] once all members have voted or failed.
+    /// The rank's vote in an agreement. Answered by [`ServerMessage::Agreed`] once all members have voted or failed.
     Vote(Vote),
 }
 
@@ -81,17 +81,17 @@ pub(crate) enum ServerMessage {
     },
     /// A member has a new life.
     Joined { rank: Rank, entry: PeerRecord },
-    /// The answer to [`Say::Ask`].
+    /// The answer to [`ClientMessage::QueryLiveness`].
     Liveness { rank: Rank, alive: bool },
     /// All ranks have entered the fence.
     Fenced,
-    /// Whether [`Say::Put`] stored its value; the store may be full.
+    /// Whether [`ClientMessage::Put`] stored its value; the store may be full.
     Stored(bool),
-    /// The answer to [`Say::Get`].
+    /// The answer to [`ClientMessage::Get`].
     Value(Option<Vec<u8>>),
     /// A rank aborted the job.
     Aborted { rank: Rank, code: i32 },
-    /// Acknowledges [`Say::Leave`].
+    /// Acknowledges [`ClientMessage::Finish`].
     FinishAck,
     /// To an agent: it is registered.
     Welcome,
@@ -99,7 +99,7 @@ pub(crate) enum ServerMessage {
     Signal { rank: Option<Rank>, signal: i32 },
     /// To an agent: queries whether a rank of its node is alive.
     QueryLiveness { rank: Rank, asker: Rank },
-    /// The answer to [`Say::Vote`].
+    /// The answer to [`ClientMessage::Vote`].
     Agreed(AgreementOutcome),
 }
 

@@ -7,7 +7,7 @@
 //! want the lock, and have the kernel execute a barrier on every processor that runs this process (`membarrier(2)`).
 //! From then on the owner queues, too, until they are done.
 //!
-//! Where threads take turns, the barriers would cost more than they save: after [`OTHERS`] frequent acquisitions by
+//! Where threads take turns, the barriers would cost more than they save: after [`OTHERS_MAX`] frequent acquisitions by
 //! other threads, or where the kernel has no such barrier, the queue decides for all threads.
 
 use core::cell::UnsafeCell;

@@ -224,7 +224,7 @@ impl MatchingStore {
         }
     }
 
-    /// As [`put`](Self::put), beyond the end of the table.
+    /// As [`put`](Self::insert), beyond the end of the table.
     #[cold]
     fn insert_at_end(&mut self, request: u32, receiving: ReceiveRecord) {
         self.receives.resize(request as usize, None);
@@ -248,7 +248,7 @@ impl MatchingStore {
         Some(receiving)
     }
 
-    /// As [`take`](Self::take), returning only its buffer.
+    /// As [`remove`](Self::remove), returning only its buffer.
     #[inline(always)]
     fn remove_range(&mut self, request: u32) -> Option<RegionRange> {
         let place = self.receives.get_mut(request as usize)?;

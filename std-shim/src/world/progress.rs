@@ -116,7 +116,7 @@ impl SharedProcess {
     /// Access to a cell that the same lock guards, for the holder of the lock.
     ///
     /// # Safety
-    /// As of [`Lock::beside`].
+    /// As of [`BiasedLock::locked_cell`].
     #[inline]
     pub(super) unsafe fn locked_cell<'a, T>(&self, process: &'a mut Process, beside: &'a LockedCell<T>) -> &'a mut T {
         // SAFETY: the caller promises that the value is always reached by this, and beside this World's lock.
@@ -146,7 +146,7 @@ impl SharedProcess {
         result
     }
 
-    /// As [`until`](Self::until), and records meanwhile that a thread waits for this, for hang reports.
+    /// As [`until`](Self::wait_until), and records meanwhile that a thread waits for this, for hang reports.
     pub(super) fn wait_until_recorded<R>(
         &self,
         awaits: WaitFor,
@@ -246,7 +246,7 @@ impl SharedProcess {
         self.with_wakeup(&mut self.lock(), what)
     }
 
-    /// As [`change`](Self::change), for the holder of the lock.
+    /// As [`change`](Self::with_process), for the holder of the lock.
     #[inline(always)]
     pub(super) fn with_wakeup<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();

@@ -192,7 +192,7 @@ impl ShmPeer {
     }
 
     /// Room for the next short message, and the state that its note is encoded against. The caller calls
-    /// [`woke`](Self::woke) afterwards.
+    /// [`woke`](Self::wake_peer) afterwards.
     #[inline(always)]
     pub(super) fn room(&mut self) -> Option<(Reservation<'_, 'static>, &mut AckState)> {
         if !self.queue.is_empty() {
@@ -239,7 +239,7 @@ impl ShmPeer {
         Ok(())
     }
 
-    /// As [`tell`](Self::tell), for a header without payload.
+    /// As [`send_note`](Self::send_note), for a header without payload.
     pub(super) fn send_header(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
         self.ack_state.record_sent(head);
         self.send_note([HEADER, checksum(head.as_ref())], head.as_ref())
@@ -547,12 +547,12 @@ impl ShmTransport {
         self.peers.get_mut(local as usize)?.as_mut()
     }
 
-    /// As [`of`](Self::of), if it takes part.
+    /// As [`peer_mut`](Self::peer_mut), if it takes part.
     pub(super) fn live_peer(&mut self, peer: PeerId) -> Option<&mut ShmPeer> {
         self.peer_mut(peer).filter(|shm_peer| shm_peer.failure.is_none())
     }
 
-    /// As [`of`](Self::of), shared.
+    /// As [`peer_mut`](Self::peer_mut), shared.
     pub(super) fn peer(&self, peer: PeerId) -> Option<&ShmPeer> {
         let local = self.node.local_of(peer.into())?;
         self.peers.get(local as usize)?.as_ref()

@@ -1,6 +1,6 @@
 //! The core's [`Device`] over unreliable datagrams of queue pairs whose work queues the driver writes itself.
 //!
-//! A datagram of up to [`Options::inline`] bytes is copied to its entry; a longer one is gathered: its header from the
+//! A datagram of up to [`RawOptions::inline`] bytes is copied to its entry; a longer one is gathered: its header from the
 //! token's registered memory, its payload from the user's. The last entry of a flush is signalled, and its completion
 //! completes all before it. Datagrams arrive in receive buffers; a held one keeps its buffer, and a spare is posted in
 //! its place.

@@ -17,7 +17,7 @@ use crate::wire::{DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHe
 const BEFORE: usize = 16;
 
 /// A batch of consecutive datagrams of one peer. Their effects on the records are applied together
-/// ([`note_course`](Endpoint::note_course)), before any other call of the endpoint.
+/// ([`note_course`](Endpoint::commit_batch)), before any other call of the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PredictedBatch<const BITS: u32> {
     /// The header before the PSN, and the acknowledgement after it.
@@ -122,7 +122,7 @@ impl<const BITS: u32> PredictedBatch<BITS> {
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// As [`handle_datagram`](Self::handle_datagram), where between two calls with one batch the host only carries out
-    /// verdicts, and [commits](Self::note_course) the batch after the last one. `true`: no held datagram has become
+    /// verdicts, and [commits](Self::commit_batch) the batch after the last one. `true`: no held datagram has become
     /// deliverable.
     #[inline(always)]
     pub(crate) fn handle_next(
@@ -251,7 +251,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
-    /// [`note_course`](Self::note_course).
+    /// [`note_course`](Self::commit_batch).
     fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let is_plain =

@@ -118,7 +118,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.count_inline(from, credit.freed, said)
     }
 
-    /// Counts a matched short message with its header's credit. Returns as [`take_short`](Self::take_short).
+    /// Counts a matched short message with its header's credit. Returns as [`take_short`](Self::take_inline).
     #[inline(always)]
     fn count_inline(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
@@ -169,7 +169,7 @@ impl<S: MessageStorage> PointToPoint<S> {
 }
 
 impl MessageHeader {
-    /// Parses a [short](Self::short) header. `None`: another header.
+    /// Parses a [short](Self::inline) header. `None`: another header.
     #[inline(always)]
     pub(super) fn parse_inline(head: &[u8]) -> Option<(Context, Tag, HeaderCredit)> {
         let words: &[[u8; 4]; Self::EAGER / 4] = head.as_chunks().0.first_chunk()?;

@@ -225,7 +225,7 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// As [`send`](Self::send) of a message in standard mode that fits the eager limit and is longer than
     /// [`Config::short`](super::Config::short), if it can be sent at once. The result, the context and the tag make up
-    /// its [header](Head::for_eager); the send is not complete by that. `None`: nothing was sent.
+    /// its [header](MessageHeader::for_eager); the send is not complete by that. `None`: nothing was sent.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn send_eager(&mut self, message: &Outgoing) -> Option<EagerSend> {
         let Outgoing { to, bytes, .. } = *message;

@@ -1,5 +1,5 @@
 //! The event loop of the rendezvous server: accepts connections, authenticates them and carries out the effects that
-//! [`Roll`] decides.
+//! [`MembershipState`] decides.
 
 mod connection;
 
@@ -73,7 +73,7 @@ impl ServerLoop {
         })
     }
 
-    /// Serves until [`Command::Stop`].
+    /// Serves until [`ServerCommand::Stop`].
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(256);
         let mut turn_again: Vec<ConnectionId> = Vec::new();

@@ -19,13 +19,13 @@ use super::intra_node::CLOSED;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
-/// Number of contexts of a process: all that 16 bits distinguish, except [`EVERY`].
+/// Number of contexts of a process: all that 16 bits distinguish, except [`ALL_CONTEXTS`].
 pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
 /// The context of the World.
 pub(in crate::world) const WORLD: u32 = 0;
 /// Stands for all contexts.
 pub(in crate::world) const ALL_CONTEXTS: u32 = u16::MAX as u32;
-/// In status requests: stands for the end of receiving, which a rank that asks about [`EVERY`] is notified of as well.
+/// In status requests: stands for the end of receiving, which a rank that asks about [`ALL_CONTEXTS`] is notified of as well.
 pub(in crate::world) const RECEIVE_STATUS: u32 = ALL_CONTEXTS + 1;
 /// Number of contexts that are offered at a time.
 pub(in crate::world) const WINDOW: u32 = 1024;
@@ -141,7 +141,7 @@ impl Contexts {
 
     /// Whether a rank's revocation concerns the communicator that has this context here: it does if the rank is a
     /// member, since it never reuses a context that it has revoked. A revocation of a communicator that this rank has
-    /// not opened yet is [remembered](Self::take_early).
+    /// not opened yet is [remembered](Self::take_early_revocation).
     pub(in crate::world) fn handle_revoked(&mut self, from: Rank, context: u32) -> bool {
         match self.get(context) {
             Some(used) => used.members.number(from).is_some(),

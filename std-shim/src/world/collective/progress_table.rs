@@ -88,7 +88,7 @@ pub(in crate::world) enum SendOwner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct PeerFault {
     pub(in crate::world) peer: PeerId,
-    /// The context; [`EVERY`]: the message names none.
+    /// The context; [`ALL_CONTEXTS`]: the message names none.
     pub(in crate::world) context: u32,
     pub(in crate::world) cause: FailureCause,
 }
@@ -120,7 +120,7 @@ pub(in crate::world) const fn context_of(key: StepKey) -> u32 {
 /// A change of a peer's status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum StatusEvent {
-    /// It takes no more part in the collectives of a context, or of [`EVERY`].
+    /// It takes no more part in the collectives of a context, or of [`ALL_CONTEXTS`].
     Retired { gone: RetiredPeer, context: u32 },
     /// It has failed: its messages are discarded.
     Failed(PeerId),

@@ -41,7 +41,7 @@ impl ScratchPool {
         self.reuse_or(bytes, |bytes| regions.allocate(bytes))
     }
 
-    /// As [`take`](Self::take), but returns `None` also where the system has no memory, instead of aborting the
+    /// As [`allocate`](Self::allocate), but returns `None` also where the system has no memory, instead of aborting the
     /// process.
     pub(in crate::world) fn try_allocate(&mut self, bytes: usize, regions: &mut Regions) -> Option<ScratchBlock> {
         self.reuse_or(bytes, |bytes| regions.try_allocate(bytes))

@@ -5,7 +5,7 @@
 //! finished, or one of its collectives of that communicator has failed: at once, or when that happens. Its earlier
 //! messages arrive before the answer. A failure is sent to all members without a request, since the rank may make no
 //! progress afterwards. Where not even that arrives, and a member is known to be dead, the collective fails after
-//! [`HOPELESS`].
+//! [`FAIL_AFTER`].
 //!
 //! Point-to-point messages end likewise. A rank that finishes stops receiving, and once the messages that it has
 //! matched are complete, notifies each rank that has asked, after all acknowledgements to that rank: a send that is not
@@ -43,7 +43,7 @@ const ROUNDS: u32 = 8;
 /// A status message about a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StatusMessage {
-    /// Asks to be notified when the receiver takes no more part there; for [`EVERY`]: when it receives no more
+    /// Asks to be notified when the receiver takes no more part there; for [`ALL_CONTEXTS`]: when it receives no more
     /// messages, and when it sends none.
     Ask,
     /// The sender takes no more part there, because of the rank.
