@@ -81,7 +81,7 @@ impl Collective {
     /// There is no such schedule.
     pub fn new(call: Spec, limits: MessageLimits) -> Self {
         let plan = |rank| Plan::new(Spec { rank: Rank(rank), ..call }).expect("a schedule that exists");
-        Self { plans: (0..call.size).map(plan).collect(), limits: limits }
+        Self { plans: (0..call.size).map(plan).collect(), limits }
     }
 
     fn call(&self) -> &Spec {

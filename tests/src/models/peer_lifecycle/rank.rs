@@ -111,7 +111,7 @@ impl RankState {
             endpoint: Endpoint::new((), config, pools),
             rank,
             incarnation,
-            announced: announced,
+            announced,
             left: false,
             sent: [0; 2],
             delivered: [0; 2],
