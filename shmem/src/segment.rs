@@ -362,14 +362,14 @@ mod seam {
         }
 
         /// As shipped, for multiples of 4.
-        pub fn cells(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
+        pub fn shared_bytes(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
             Some(SharedBytes { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
         }
     }
 
     /// A piece of payload.
     #[derive(Clone, Copy)]
-    pub struct Cells<'a> {
+    pub struct SharedBytes<'a> {
         cells: &'a [UnsafeCell<u32>],
         bytes: usize,
     }

@@ -244,7 +244,7 @@ impl<'a> SlotCollectives<'a> {
     /// The collective areas of the group.
     #[cfg(all(test, loom))]
     pub(crate) const fn boards(&self) -> &CollectiveAreas {
-        &self.boards
+        &self.areas
     }
 
     /// Ranks of the group.
@@ -446,7 +446,7 @@ impl<'a> SlotCollectives<'a> {
         #[cfg(feature = "std")]
         let oldest = self.choose_chunk(step);
         #[cfg(not(feature = "std"))]
-        let oldest = step.wrapping_sub(self.boards.slots).wrapping_add(1);
+        let oldest = step.wrapping_sub(self.areas.slots).wrapping_add(1);
         oldest
     }
 

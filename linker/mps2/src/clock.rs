@@ -58,7 +58,7 @@ impl exchange::Clock for Clock {
 
     /// The processor sleeps until SysTick rings. Its exception is masked meanwhile, which keeps no processor asleep (B1.5.19), and
     /// forgotten afterwards: no handler runs. The clock loses less than a microsecond.
-    fn rest(&mut self, micros: u32) {
+    fn sleep(&mut self, micros: u32) {
         let ticks = micros.saturating_mul(TICKS_PER_MICROSECOND).min(COUNTER);
         if ticks < SHORTEST {
             return;

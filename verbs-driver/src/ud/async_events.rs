@@ -104,6 +104,7 @@ fn next(context: &Context) -> Option<Option<Report>> {
         return None;
     }
     // Not read as the binding's enumeration: the kernel may know more events.
+    // SAFETY: within the event.
     let kind = unsafe { &raw const (*event.as_ptr()).event_type }.cast::<u32>();
     // SAFETY: the enumeration is a C one, of 32 bits, and was written above.
     let kind = unsafe { kind.read() };
