@@ -235,7 +235,7 @@ impl Node {
             match event {
                 Event::Completed(_, Ok(())) => self.completed = self.completed.wrapping_add(1),
                 Event::Completed(_, Err(_)) | Event::PeerFailed(_) => self.failed = self.failed.wrapping_add(1),
-                Event::Delivered(..) | Event::Parted(_) | Event::Silent(_) => {}
+                Event::Delivered(..) | Event::PeerFinished(_) | Event::PeerSilent(_) => {}
             }
         }
     }
