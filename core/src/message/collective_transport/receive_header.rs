@@ -93,7 +93,7 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
             #[cfg(not(mutant = "again_kept"))]
             _ => Arrival::Nothing,
             #[cfg(mutant = "again_kept")]
-            _ => self.handle_announced(from, key, bytes),
+            _ => self.handle_rts(from, key, bytes),
         }
     }
 
