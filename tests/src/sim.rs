@@ -10,22 +10,25 @@
 //!
 //! # Example
 //! ```
-//! use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
+//! use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
+//! use unisono_core::ids::PeerId;
 //! use unisono_tests::sim::{Config, Network};
 //!
 //! let network = Network::new(7, Config::default());
 //! let (here, there) = (network.add_node(), network.add_node());
 //! let mut device = network.device(here);
+//! let queue = DeviceQueue::Polled;
+//! let reason = TxReason::First;
 //! let transmit =
-//!     Transmit { to: PeerId(there.0), at: Lane::Polled, head: 3, payload: None, solicited: false, cause: Cause::First };
-//! let mut token = device.token(Lane::Polled).unwrap();
-//! token.head()[..3].copy_from_slice(b"one");
+//!     Transmit { to: PeerId(there.0), queue, header_bytes: 3, payload: None, solicited: false, reason };
+//! let mut token = device.token(queue).unwrap();
+//! token.header_room()[..3].copy_from_slice(b"one");
 //! token.post(&transmit, None);
-//! device.flush(Lane::Polled);
+//! device.flush(queue);
 //!
 //! let step = network.step().unwrap();
 //! assert_eq!((step.at, step.node), (5_000, there));
-//! assert_eq!(network.device(there).receive(Lane::Polled).unwrap().head(), b"one");
+//! assert_eq!(network.device(there).receive(queue).unwrap().prefix(), b"one");
 //! ```
 
 mod config;

@@ -39,7 +39,7 @@ impl fmt::Display for OnDeath {
 
 /// A text that is no policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("one of end, tell, silent is expected")]
+#[error("expected one of end, tell, silent")]
 pub struct OnDeathError;
 
 #[cfg(test)]
