@@ -244,7 +244,7 @@ fn without_record_locks_nothing_is_shared() {
     let info: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
     let devices = info["devices"].as_array().expect("a list");
     assert!(info["shared_memory"].is_null() && !devices.contains(&"shm".into()), "{info}");
-    assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("record lock: ")), "{info}");
+    assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("taking a record lock: ")), "{info}");
 }
 
 fn failure_is_detected_through_the_system() {
