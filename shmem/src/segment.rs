@@ -251,7 +251,7 @@ mod seam {
             if from.len() > self.bytes {
                 return None;
             }
-            // SAFETY: the piece is valid for `from.len()` bytes, as checked. Whoever made the segment promised that nobody has a
+            // SAFETY: the piece is valid for `from.len()` bytes, as checked. The creator of the segment promised that nobody has a
             // reference to them, so `from` lies elsewhere, and that nobody else in this process uses them during this side's turn.
             unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
             Some(())
@@ -263,7 +263,7 @@ mod seam {
             if to.len() > self.bytes {
                 return None;
             }
-            // SAFETY: the piece is valid for `to.len()` bytes, as checked. Whoever made the segment promised that nobody has a
+            // SAFETY: the piece is valid for `to.len()` bytes, as checked. The creator of the segment promised that nobody has a
             // reference to them, so `to` lies elsewhere, and that nobody else in this process writes them during this side's turn.
             unsafe { self.start.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
             Some(())

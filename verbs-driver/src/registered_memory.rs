@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 /// of this for as long as any copy of it is used.
 ///
 /// # Safety
-/// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that the adapter has
+/// The creator of one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that the adapter has
 /// them registered under its key meanwhile, that nobody has a reference to them which a copy would break, and that of two uses of the same
 /// bytes, one of them a write, one ends before the other begins, on whichever threads.
 pub unsafe trait RegisteredMemory: Copy {
@@ -28,7 +28,7 @@ pub struct Slab {
     key: u32,
 }
 
-// SAFETY: a slab is a number with a length; whoever made it promised that uses of it and its copies follow each other, on all threads.
+// SAFETY: a slab is a number with a length; its creator promised that uses of it and its copies follow each other, on all threads.
 unsafe impl Send for Slab {}
 
 impl Slab {
@@ -57,7 +57,7 @@ impl Slab {
     }
 }
 
-// SAFETY: whoever called `Slab::new` promised all that the trait demands, and parts lie within the slab.
+// SAFETY: the caller of `Slab::new` promised all that the trait demands, and parts lie within the slab.
 unsafe impl RegisteredMemory for Slab {
     fn start(self) -> NonNull<u8> {
         self.start
@@ -76,7 +76,7 @@ unsafe impl RegisteredMemory for Slab {
 #[inline]
 pub fn read(from: impl RegisteredMemory, to: &mut [u8]) -> usize {
     let bytes = from.bytes().min(to.len());
-    // SAFETY: both have so many bytes; by the trait's contract the registered ones are valid and nobody writes them now; a private buffer is
+    // SAFETY: both have the same length; by the trait's contract the registered ones are valid and nobody writes them now; a private buffer is
     // exclusive, so that it is not among them.
     unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
     bytes
@@ -86,6 +86,6 @@ pub fn read(from: impl RegisteredMemory, to: &mut [u8]) -> usize {
 #[inline]
 pub fn copy(from: impl RegisteredMemory, to: impl RegisteredMemory) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: both have so many bytes; by the trait's contract they are valid and not in use. They may be one memory.
+    // SAFETY: both have the same length; by the trait's contract they are valid and not in use. They may be one memory.
     unsafe { to.start().copy_from(from.start(), bytes) };
 }

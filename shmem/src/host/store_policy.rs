@@ -45,7 +45,7 @@ impl StorePolicy {
     /// Copies `bytes` bytes into shared memory. Later stores become visible only after these bytes.
     ///
     /// # Safety
-    /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
+    /// `from` is valid for reads and `into` for writes of `bytes` bytes, and they are disjoint.
     #[inline]
     pub unsafe fn copy(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if HAS_STREAMING_STORES && bytes >= LONG {
@@ -65,7 +65,7 @@ impl StorePolicy {
         if from.len() > to.bytes() {
             return None;
         }
-        // SAFETY: the piece is valid for `from.len()` bytes, as checked; whoever made the segment promised that nobody
+        // SAFETY: the piece is valid for `from.len()` bytes, as checked; the creator of the segment promised that nobody
         // has a reference to them, so `from` lies elsewhere, and that it is this side's turn.
         unsafe { self.copy(NonNull::from(from).cast(), to.start(), from.len()) };
         Some(())

@@ -43,7 +43,7 @@ pub trait RemoteMemory {
     /// Copies `bytes` bytes into the segment, where other ranks read them.
     ///
     /// # Safety
-    /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
+    /// `from` is valid for reads and `into` for writes of `bytes` bytes, and they are disjoint.
     unsafe fn copy_to_shared(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller promises that `from` is readable and `into` writable for `bytes` bytes, and that they are disjoint.
         unsafe { into.copy_from_nonoverlapping(from, bytes) };
@@ -78,8 +78,8 @@ impl core::error::Error for DataError {}
 ///
 /// Kernel and element size belong together, so nobody can state them apart:
 /// ```compile_fail,E0451
-/// use unisono_shmem::reduction_ops::{Element, Operation, kernel};
-/// let kernel = kernel(Operation::Sum, Element::F64).unwrap();
+/// use unisono_shmem::reduction_ops::{Element, ReduceOperation, kernel};
+/// let kernel = kernel(ReduceOperation::Sum, Element::F64).unwrap();
 /// let wrong = unisono_shmem::slot_collectives::data_executor::Builtin { kernel, grain: 1 };
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ pub fn read(from: SharedBytes<'_>, into: &mut [u8]) -> Option<()> {
     if into.len() > from.bytes() {
         return None;
     }
-    // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `into` lies elsewhere.
+    // SAFETY: the piece is valid for that length; nobody has a reference to shared bytes, so `into` lies elsewhere.
     unsafe { copy_out(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
     Some(())
 }

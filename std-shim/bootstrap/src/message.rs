@@ -1,4 +1,4 @@
-//! What members and agents say to the rendezvous server, and what it tells them, in postcard's wire format.
+//! The messages between clients (ranks and agents) and the rendezvous server, in postcard's wire format.
 
 use super::{
     agreement::{AgreementOutcome, RANGES_MAX, Vote, WORDS_MAX},

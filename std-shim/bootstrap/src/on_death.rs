@@ -8,7 +8,7 @@ pub enum OnDeath {
     /// Ends the other ranks.
     #[default]
     End,
-    /// Tells the other ranks, which go on.
+    /// Reports the failure to the other ranks, which continue.
     Tell,
     /// Nothing: the other ranks notice by themselves.
     Silent,

@@ -278,7 +278,7 @@ fn descriptor_of_another_file_is_refused() {
         command.env("UNISONO_RANK", "0").env("UNISONO_SIZE", "1");
         command.env("UNISONO_DEVICE", "shm").env("UNISONO_SEGMENT", number);
         let output = command.output().expect("starts");
-        expect(&output, 1, &["the shared-memory segment cannot be used: the descriptor is not that of a segment"]);
+        expect(&output, 1, &["the shared-memory segment cannot be used: the descriptor does not refer to a segment of unisono"]);
     }
 }
 

@@ -14,7 +14,7 @@ use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
 /// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
 ///
-/// Whoever made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
+/// The code that made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
 /// that nobody makes a reference to these bytes while a device may read or write them ([`Regions::new`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
@@ -52,7 +52,7 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 }
 
-// SAFETY: an address is a number with a length. Whoever made its table promised that uses of it follow each other, on all threads.
+// SAFETY: an address is a number with a length. The creator of its table promised that uses of it follow each other, on all threads.
 unsafe impl Send for Address {}
 // SAFETY: sharing the number touches no memory, and a use of it is that of a copy, which may be sent.
 unsafe impl Sync for Address {}
@@ -170,14 +170,15 @@ struct RegionEntry {
 /// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at once, or to one
 /// whose memory is gone.
 /// ```compile_fail,E0133
-/// use unisono::region::Regions;
 /// use unisono_core::{device::Memory, span::Span};
+/// use unisono_memory::memory_regions::Regions;
+/// use unisono_shmem::user_memory::copy_from_private;
 ///
 /// let mut regions = Regions::new();
 /// let region = regions.allocate(8).unwrap();
 /// let address = regions.address(Span { region, offset: 0, bytes: 8 }).unwrap();
-/// std::thread::spawn(move || unisono_shmem::lent::from_private(&[1; 8], address));
-/// unisono_shmem::lent::from_private(&[2; 8], address);
+/// std::thread::spawn(move || copy_from_private(&[1; 8], address));
+/// copy_from_private(&[2; 8], address);
 /// ```
 #[derive(Debug)]
 pub struct Regions {
@@ -186,7 +187,7 @@ pub struct Regions {
     adapter: Adapter,
 }
 
-// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; whoever made it promised that uses of both follow
+// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; its creator promised that uses of both follow
 // each other, on all threads.
 unsafe impl Send for Regions {}
 // SAFETY: shared use only looks numbers up, and reads and writes no region.
@@ -196,7 +197,7 @@ impl Regions {
     /// An empty table.
     ///
     /// # Safety
-    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. Whoever makes the table promises that it
+    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. The creator of the table promises that it
     /// and its addresses come to those alone who keep to this: of two uses of the same bytes, one of them a write, one ends before the
     /// other begins, on whichever threads, where a posting reads until its ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
     /// again ([`register`](Self::register)); and nobody has a reference to bytes of a region when they are copied.
@@ -301,7 +302,7 @@ impl Regions {
         let Some((to, registration)) = copied.map(|entry| (entry.start, mem::take(&mut entry.registration))) else {
             return false;
         };
-        // SAFETY: both have so many bytes, and live; the copy is nobody else's.
+        // SAFETY: both have the same length, and live; the copy is nobody else's.
         unsafe { to.copy_from_nonoverlapping(start, bytes) };
         if let Some(entry) = self.entries.get_mut(place) {
             (entry.start, entry.owner, entry.registration) = (to, Owner::Leaked, registration);

@@ -333,7 +333,7 @@ impl Communicator {
                 continue;
             }
             let sent = self.shared.with_wakeup(&mut process, |process| {
-                // SAFETY: whoever asked, `send` or a `Scope`, waits for the request before its borrow of these bytes
+                // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
                 unsafe { process.send(posting, start, bytes.len()) }
             });
@@ -367,7 +367,7 @@ impl Communicator {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
         let received = self.shared.with_wakeup(&mut process, |process| {
-            // SAFETY: whoever asked, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
+            // SAFETY: the caller, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
             // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });

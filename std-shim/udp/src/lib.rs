@@ -316,11 +316,11 @@ impl Device for Udp {
         }
         let leaving = match &mut queue.link {
             None => posted,
-            // SAFETY: heads lie in the ring; of payload, whoever made its table promised that it stays unchanged until the posting ends
+            // SAFETY: heads lie in the ring; of payload, the creator of its table promised that it stays unchanged until the posting ends
             // (`Regions::new`), which it does below.
             Some(link) => unsafe { link.inject(posted, &self.counters) },
         };
-        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, whoever made its table
+        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, the creator of its table
         // promised that it stays until the posting ends (`Regions::new`), which it does below.
         let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
         queue.ring.finish();

@@ -348,7 +348,7 @@ impl ReceivePool {
             return;
         }
         if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
-            // SAFETY: whoever made the address's table promised that its region lives and that nobody uses these bytes now
+            // SAFETY: the creator of the address's table promised that its region lives and that nobody uses these bytes now
             // (`Regions::new`); the buffers are no region.
             unsafe { to.write(piece) };
         }

@@ -38,7 +38,7 @@ impl Mapped {
     /// The queue at these addresses. `None`: its size is not a power of two, or too small.
     ///
     /// # Safety
-    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. Whoever gets it, or a queue made
+    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. The code that gets it, or a queue made
     /// of it, names no memory in entries but such as the device may read or write: entries are written in safe code.
     pub unsafe fn new(place: QueueAddresses) -> Option<Self> {
         (place.bytes.is_power_of_two() && place.bytes >= BLOCK).then_some(Self { addresses: place })

@@ -114,7 +114,7 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let element = unsafe { element.read() };
     // An odd number is a mapped queue pair's, or a port's: no object of libibverbs, which counts acknowledgements.
     if element.is_multiple_of(2) {
-        // SAFETY: got above. What it names lives: whoever destroys it waits for this.
+        // SAFETY: got above. What it names lives: the code that destroys it waits for this.
         unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
     }
     use sys::ibv_event_type as is;

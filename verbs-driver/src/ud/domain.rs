@@ -133,7 +133,7 @@ fn with_list<T>(use_it: impl FnOnce(&[*mut sys::ibv_device]) -> Result<T, OpenEr
             _ => OpenError::Refused { what: "ibv_get_device_list", error },
         });
     }
-    // SAFETY: the list has so many entries, and is freed below.
+    // SAFETY: the list has `count` entries, and is freed below.
     let devices = unsafe { slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
     let used = use_it(devices);
     // SAFETY: made above.
@@ -323,7 +323,7 @@ fn gids(context: NonNull<sys::ibv_context>, port: u8) -> Vec<Candidate> {
         ndev_ifindex: 0,
     };
     let mut entries = alloc::vec![none; GIDS_MAX];
-    // SAFETY: an open context and room for so many entries.
+    // SAFETY: an open context and room for all entries.
     let count = unsafe { sys::ibv_query_gid_table(context.as_ptr(), entries.as_mut_ptr(), GIDS_MAX, 0) };
     entries.truncate(usize::try_from(count).unwrap_or(0));
     let candidate = |entry: &sys::ibv_gid_entry| {

@@ -106,7 +106,7 @@ impl PolledCompletions {
                 return None;
             }
             let room = self.completions.as_mut_ptr().cast();
-            // SAFETY: a live completion queue and room for so many.
+            // SAFETY: a live completion queue and room for all of them.
             let count = unsafe { sys::ibv_poll_cq(self.queue.as_ptr(), POLLED as c_int, room) };
             self.count = usize::try_from(count).unwrap_or(0).min(POLLED);
         }
@@ -136,7 +136,7 @@ pub(super) struct VerbsQueuePair {
 }
 
 // SAFETY: used by its owner only; rdma-core locks what its queues share. The pointers in requests lead to the chains' own arrays, and
-// to memory that whoever posts promised for.
+// to memory that the poster promised for.
 unsafe impl Send for VerbsQueuePair {}
 
 impl VerbsQueuePair {

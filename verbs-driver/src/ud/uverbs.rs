@@ -223,9 +223,9 @@ impl UverbsQueuePair {
     ///
     /// Entries name memory by numbers, which any code may make up, so that safe code cannot make queues:
     /// ```compile_fail,E0133
-    /// # use unisono_verbs::{ud::uverbs::{Depth, Pair}, ud::Domain};
-    /// fn make(domain: &alloc::sync::Arc<Domain>, depth: Depth) {
-    ///     let made = Pair::new(domain, depth, 0, 1);
+    /// # use unisono_verbs::{ud::uverbs::{UverbsDepth, UverbsQueuePair}, ud::Domain};
+    /// fn make(domain: &alloc::sync::Arc<Domain>, depth: UverbsDepth) {
+    ///     let made = UverbsQueuePair::new(domain, depth, 0, 1);
     /// }
     /// # extern crate alloc;
     /// ```
@@ -457,7 +457,7 @@ fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Res
 #[inline]
 fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
     let bytes = size_of_val(whole);
-    // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
+    // SAFETY: the stated length is that of the buffer; where the answer goes is exclusively borrowed by the caller.
     let written = unsafe { call(file, whole.as_ptr().cast(), bytes) };
     match usize::try_from(written) {
         Ok(written) if written == bytes => Ok(()),

@@ -161,7 +161,7 @@ impl ActiveCollective {
         let combine = AssertUnwindSafe(&mut self.reducer);
         let operated = std::panic::catch_unwind(move || {
             let AssertUnwindSafe(combine) = { combine };
-            // SAFETY: both are valid for so many bytes, and lent to this collective; a schedule combines blocks that are the same
+            // SAFETY: both are valid for the combined length, and lent to this collective; a schedule combines blocks that are the same
             // or apart.
             unsafe { combine.combine(left, right, into, bytes) }
         });

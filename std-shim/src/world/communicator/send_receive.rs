@@ -130,7 +130,7 @@ impl<'c> SendCopy<'c> {
     fn of(communicator: &'c Communicator, data: &[u8]) -> Result<Self, Failure> {
         let copy = communicator.shared.lock().allocate_copy(data.len());
         let (kept, start) = copy.ok_or(Failure::ResourceExhausted)?;
-        // SAFETY: so many bytes were taken, and nobody else knows where they lie.
+        // SAFETY: these bytes were allocated, and nobody else knows where they lie.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(Self { communicator, block: kept, start, bytes: data.len() })
     }

@@ -163,7 +163,7 @@ impl Process {
             && let Some(to) = self.regions.get_mut().address(from)
         {
             // The receiver's wait is over by now. From here on the copy is sent.
-            // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
+            // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
         if send.uses == 0 {
@@ -328,7 +328,7 @@ impl Process {
     /// Copies the payload of a message to this rank itself.
     ///
     /// # Safety
-    /// What is sent has so many bytes behind `start`.
+    /// What is sent has `bytes` bytes behind `start`.
     unsafe fn deliver_to_self(&mut self, arrival: &PayloadAction, start: NonNull<u8>) {
         if let PayloadAction::Place { to, .. } = arrival
             && let Some(to) = self.regions.get_mut().address(*to)
