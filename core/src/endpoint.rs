@@ -10,7 +10,7 @@
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
 //! - [`poll_event`](Endpoint::poll_event) frees the record of the event that it returns.
 //!
-//! [`drive`](crate::progress::make_progress) does all of this for any device. Every call does a bounded amount of work; the
+//! [`make_progress`](crate::progress::make_progress) does all of this for any device. Every call does a bounded amount of work; the
 //! work per round is proportional to the active peers, never to the known ones.
 //!
 //! # A peer that contradicts itself

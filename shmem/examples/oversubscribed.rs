@@ -1,4 +1,4 @@
-//! Measures waiting in the dedicated and oversubscribed modes: a bare flat barrier over [`Rest`], processes pinned to
+//! Measures waiting in the dedicated and oversubscribed modes: a bare flat barrier over [`BlockingWait`], processes pinned to
 //! the cores in turn.
 //!
 //! `cargo run --release -p unisono-shmem --example oversubscribed`

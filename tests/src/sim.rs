@@ -109,7 +109,7 @@ pub struct DatagramTrace<'a> {
     pub to: NodeId,
     /// Why it was sent; `None` when it was forged.
     pub cause: Option<TxReason>,
-    /// Its first bytes, as [`Received::head`](unisono_core::device::Received::prefix) shows them.
+    /// Its first bytes, as [`Received::prefix`](unisono_core::device::Received::prefix) shows them.
     pub head: &'a [u8],
     /// Its length, checksum excluded.
     pub bytes: u32,

@@ -288,7 +288,7 @@ impl Communicator {
         self.request_result_if(started, ended, || self.is_revoked())
     }
 
-    /// As [`ended`](Self::request_result), for the holder of the lock.
+    /// As [`request_result`](Self::request_result), for the holder of the lock.
     pub(super) fn request_result_locked(
         &self,
         process: &Process,

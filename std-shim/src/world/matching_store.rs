@@ -224,7 +224,7 @@ impl MatchingStore {
         }
     }
 
-    /// As [`put`](Self::insert), beyond the end of the table.
+    /// As [`insert`](Self::insert), beyond the end of the table.
     #[cold]
     fn insert_at_end(&mut self, request: u32, receiving: ReceiveRecord) {
         self.receives.resize(request as usize, None);

@@ -163,7 +163,7 @@ impl Queue {
         let depth = uverbs::UverbsDepth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
-        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_lent`, whose callers promise it of the memory that
+        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_receives`, whose callers promise it of the memory that
         // they name.
         let made = unsafe { UverbsQueuePair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;

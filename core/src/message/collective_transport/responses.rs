@@ -34,7 +34,7 @@ pub enum Posted {
     /// [`Arrival::Into`] or [`TransportAction::Grant`] follows, or [`Arrival::Disagrees`].
     Waits,
     /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
-    /// call [`Steps::taken`](super::CollectiveTransport::release_slot).
+    /// call [`CollectiveTransport::release_slot`](super::CollectiveTransport::release_slot).
     Early {
         /// The slot.
         slot: u32,

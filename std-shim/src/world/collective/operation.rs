@@ -59,7 +59,7 @@ operations! {
     bitwise_or BitwiseOr;
     /// left ^ right.
     bitwise_xor BitwiseXor;
-    /// The lesser value with its index ([`Located`](super::ValueIndex)); of equal values the one with the least index.
+    /// The lesser value with its index ([`ValueIndex`](super::ValueIndex)); of equal values the one with the least index.
     min_location MinLocation;
     /// The greater value with its index; of equal values the one with the least index.
     max_location MaxLocation;

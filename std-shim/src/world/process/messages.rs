@@ -65,7 +65,7 @@ impl Process {
     /// make progress and retry.
     ///
     /// # Safety
-    /// The bytes stay valid and unchanged until the request has ended and its region is [`revoke`](Self::release_request)d.
+    /// The bytes stay valid and unchanged until the request has ended and its region is [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
         posting: &SendArgs,
@@ -418,7 +418,7 @@ impl Process {
         moved
     }
 
-    /// The payload of a send is being read until [`leave_parcel`](Self::release_send).
+    /// The payload of a send is being read until [`release_send`](Self::release_send).
     pub(super) fn retain_send(&mut self, parcel: u32) {
         if let Some(parcel) = self.matching.sends.get(parcel) {
             parcel.uses += 1;
@@ -467,7 +467,7 @@ impl Process {
     ///
     /// # Safety
     /// The bytes stay valid, and nobody else uses them, until the request has ended and its region is
-    /// [`revoke`](Self::release_request)d.
+    /// [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn receive(
         &mut self,
         what: ReceiveTarget,
@@ -583,7 +583,7 @@ impl Process {
         }
     }
 
-    /// As [`ask_for_word`](Self::request_ack), on every few tests, as long as the request has not ended.
+    /// As [`request_ack`](Self::request_ack), on every few tests, as long as the request has not ended.
     pub(in crate::world) fn request_ack_sometimes(&mut self, request: u32, what: BlockedOn) {
         if self.is_ack_request_due() && self.requests.result(request).is_none() {
             self.request_ack(what);

@@ -104,7 +104,7 @@ impl Process {
         self.finish_inline_receive(peer, bytes, accepted)
     }
 
-    /// As [`receive_at_once`](Self::receive_inline), for a message that carries its context or a full header.
+    /// As [`receive_inline`](Self::receive_inline), for a message that carries its context or a full header.
     #[inline(never)]
     fn receive_inline_in_context(
         &mut self,
