@@ -190,8 +190,8 @@ pub trait Device {
     /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that the
     /// datagram has at least `start + bytes` bytes.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
-    /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its value.
-    /// The caller holds at most [`Limits::holdable`] at a time.
+    /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its
+    /// value. The caller holds at most [`Limits::holdable`] at a time.
     fn hold(&mut self, slot: Slot);
     /// A datagram that was set aside.
     fn held(&self, slot: Slot) -> Self::Received<'_>;

@@ -198,9 +198,10 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let life = LivenessLocks::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
-        // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone, or to those who
-        // keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup` and `ShmTransport` take this rank's ends and parts, once each,
-        // under the lock of the World; its pool, which `Buffer`s refer to, no cells are made of.
+        // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone,
+        // or to those who keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup` and `ShmTransport`
+        // take this rank's ends and parts, once each, under the lock of the World; its pool, which `Buffer`s refer to,
+        // no cells are made of.
         let segment = unsafe { mapping.segment() };
         let seats = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
@@ -247,8 +248,8 @@ impl Node {
     /// ```
     ///
     /// # Safety
-    /// No bytes of a `Buffer` of this process are used through it. Whatever else is written comes when another process could have
-    /// written it: the World and its progress thread use the same words and cells.
+    /// No bytes of a `Buffer` of this process are used through it. Whatever else is written comes when another process
+    /// could have written it: the World and its progress thread use the same words and cells.
     pub const unsafe fn raw_segment(&self) -> Segment<'static> {
         self.segment
     }

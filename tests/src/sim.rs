@@ -5,8 +5,8 @@
 //! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links that are
-//! down) → propagation → queue → ingress link → checksum → slot.
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links
+//! that are down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example
 //! ```

@@ -260,7 +260,8 @@ fn flood(world: &World, seed: u64) {
     let started = Instant::now();
     if rank == wild {
         let mut random = fastrand::Rng::with_seed(seed);
-        // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at any time.
+        // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write
+        // at any time.
         let segment = unsafe { node.raw_segment() };
         let words = segment.words(0, node.layout().bytes() / 4).expect("all of it");
         // First the rings, then the rank slots, so that there is time to read the garbage.

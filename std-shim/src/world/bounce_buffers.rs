@@ -45,7 +45,8 @@ impl BounceBuffers {
         self.allocate_from(0, bytes)
     }
 
-    /// As [`allocate_short`](Self::allocate_short), for up to [`EAGER_MAX`] bytes: lets a blocking send return without waiting.
+    /// As [`allocate_short`](Self::allocate_short), for up to [`EAGER_MAX`] bytes: lets a blocking send return without
+    /// waiting.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
         self.allocate_from(0, bytes).or_else(|| self.allocate_from(1, bytes))
     }

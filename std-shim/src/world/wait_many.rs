@@ -1,8 +1,8 @@
 //! Completion of several requests: wait or test until any, some or all have ended (MPI's multiple completions).
 //!
-//! Each function takes [`Request`]s and [`RecvRequest`](super::RecvRequest)s of one World, by reference. It reports the end of each
-//! request once, and skips requests that were reported before, also one that is listed twice. Pending requests stay
-//! pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
+//! Each function takes [`Request`]s and [`RecvRequest`](super::RecvRequest)s of one World, by reference. It reports the
+//! end of each request once, and skips requests that were reported before, also one that is listed twice. Pending
+//! requests stay pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
 
 use alloc::sync::Arc;
 

@@ -80,8 +80,8 @@ struct OpenDomain {
     free: Vec<usize>,
 }
 
-// SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one device
-// that keeps the domain open.
+// SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one
+// device that keeps the domain open.
 unsafe impl Send for OpenDomain {}
 
 /// Registered memory, until it is dropped or the domain closed.
@@ -234,7 +234,8 @@ impl Domain {
         let mut open = self.lock();
         let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
         let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
-        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is dropped.
+        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is
+        // dropped.
         let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access) };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: just made.

@@ -235,8 +235,8 @@ impl UverbsQueuePair {
     ///
     /// # Safety
     /// Every entry that safe code posts to the queues names registered memory only. Nobody changes that memory until a
-    /// send from it is complete, and nobody uses it until a datagram has arrived there, or until the queue pair is reset
-    /// or dropped.
+    /// send from it is complete, and nobody uses it until a datagram has arrived there, or until the queue pair is
+    /// reset or dropped.
     pub unsafe fn new(
         domain: &Arc<Domain>,
         depth: UverbsDepth,
@@ -414,8 +414,8 @@ fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: UverbsDoorbell) ->
         registers: NonNull::dangling(),
         register_bytes: 0,
     };
-    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the memory that entries name
-    // the caller of `Pair::new` answers.
+    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the
+    // memory that entries name the caller of `Pair::new` answers.
     let mapped = unsafe { Mapped::new(place) };
     Ok(SyscallDoorbell::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
 }

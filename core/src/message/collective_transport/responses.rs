@@ -104,8 +104,8 @@ pub enum Arrival {
 /// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportAction {
-    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`StepHeader::cts`]; the receive
-    /// is complete when the endpoint reports delivery. The machine forgets it.
+    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`StepHeader::cts`]; the
+    /// receive is complete when the endpoint reports delivery. The machine forgets it.
     Grant {
         /// The peer.
         to: PeerId,

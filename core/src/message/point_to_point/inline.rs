@@ -49,8 +49,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(peer.take_credit())
     }
 
-    /// Handles a message from [`send_inline`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`] counts
-    /// the [`MessageHeader::EAGER`] bytes before the payload.
+    /// Handles a message from [`send_inline`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`]
+    /// counts the [`MessageHeader::EAGER`] bytes before the payload.
     #[inline]
     pub fn handle_inline(
         &mut self,
@@ -71,10 +71,10 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.handle_parsed(from, &read, bytes.saturating_add(MessageHeader::EAGER as u32))
     }
 
-    /// As [`handle`](Self::handle) for a message from [`send_inline`](Self::send_inline), if it matches a receive in the
-    /// simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
-    /// [`MessageHeader::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would be read
-    /// as a whole right after its parts were written, and stall the processor.
+    /// As [`handle`](Self::handle) for a message from [`send_inline`](Self::send_inline), if it matches a receive in
+    /// the simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
+    /// [`MessageHeader::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would
+    /// be read as a whole right after its parts were written, and stall the processor.
     #[inline(always)]
     pub fn handle_expected(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<(u32, Tag, u32)> {
         let (context, tag, credit) = MessageHeader::parse_inline(head)?;
@@ -111,7 +111,8 @@ impl<S: MessageStorage> PointToPoint<S> {
     }
 
     /// Counts a message from [`send_inline`](Self::send_inline) whose receive was never posted: see
-    /// [`inline_receive`](Self::inline_receive). Returns whether a credit header to its sender is due. `None`: a protocol violation.
+    /// [`inline_receive`](Self::inline_receive). Returns whether a credit header to its sender is due. `None`: a
+    /// protocol violation.
     #[inline(always)]
     pub fn take_inline(&mut self, from: PeerId, credit: HeaderCredit) -> Option<bool> {
         let said = self.peers.as_ref().get(from.0 as usize)?.credit_delta(credit.freed, credit.settled)?;

@@ -62,8 +62,8 @@ impl Communicator {
     /// copied to memory that is reused (up to 64 MiB in all).
     ///
     /// # Errors
-    /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no memory
-    /// for the copy: then nothing was sent.
+    /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no
+    /// memory for the copy: then nothing was sent.
     pub fn send_receive_replace_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],

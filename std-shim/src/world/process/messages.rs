@@ -65,7 +65,8 @@ impl Process {
     /// make progress and retry.
     ///
     /// # Safety
-    /// The bytes stay valid and unchanged until the request has ended and its region is [`release_request`](Self::release_request)d.
+    /// The bytes stay valid and unchanged until the request has ended and its region is
+    /// [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
         posting: &SendArgs,
@@ -163,7 +164,8 @@ impl Process {
             && let Some(to) = self.regions.get_mut().address(from)
         {
             // The receiver's wait is over by now. From here on the copy is sent.
-            // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are another object.
+            // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are
+            // another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
         if send.uses == 0 {
@@ -276,7 +278,8 @@ impl Process {
                     self.post_message(peer, whole.get(..length).unwrap_or_default(), None, SendOwner::Nothing);
                 } else if let Some((cell, span)) = self.bounce_buffers.allocate_short(bytes) {
                     if let Some(address) = self.regions.get_mut().address(span) {
-                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
+                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another
+                        // object.
                         unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
                     }
                     self.post_message(peer, head.as_ref(), Some(span), SendOwner::Cell(cell));

@@ -60,8 +60,8 @@ pub struct AdapterAddress {
     key: u32,
 }
 
-// SAFETY: addresses are of live regions, which `AdapterMemory` registers before it gives one out, and to whose bytes nobody makes a
-// reference.
+// SAFETY: addresses are of live regions, which `AdapterMemory` registers before it gives one out, and to whose bytes
+// nobody makes a reference.
 unsafe impl RegisteredMemory for AdapterAddress {
     fn start(self) -> NonNull<u8> {
         self.address.start()
