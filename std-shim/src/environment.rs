@@ -37,7 +37,7 @@ fn fnv(before: u32, text: &str) -> u32 {
 
 /// The prefix of every variable.
 pub const PREFIX: &str = "UNISONO_";
-/// Where this process stands on its node. Known when the launcher started it.
+/// The position of this process on its node, if the launcher provides it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Locality {
     /// Number of the node: equal for processes that share memory.
@@ -256,7 +256,7 @@ impl Settings {
         })
     }
 
-    /// Of what must be equal on all ranks.
+    /// Digests of the settings that must be equal on all ranks.
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
         let TransportSettings { device, progress, silence, grant, .. } = &self.transport;
@@ -344,7 +344,7 @@ pub enum SettingsError {
     /// Two settings that exclude each other.
     #[error("{PREFIX}{name} and {PREFIX}{other} cannot both be set")]
     Conflict {
-        /// One.
+        /// The later line.
         name: &'static str,
         /// The other.
         other: &'static str,

@@ -232,7 +232,7 @@ impl Node {
         })
     }
 
-    /// The segment. Useful as long as the node is held; kept longer, it is memory of this process alone.
+    /// The segment. Shared only while the node is held; afterwards it is private memory of this process.
     pub(crate) const fn segment(&self) -> Segment<'static> {
         self.segment
     }

@@ -325,7 +325,7 @@ fn revocation_fails_requests_in_progress() {
                 team.send(&[5_u32], other, Tag(1)).expect("sent");
                 world.receive_into(&mut [0_u8], other, GO).expect("arrives");
                 team.revoke();
-                world.finish().expect("everybody finishes");
+                world.finish().expect("all ranks finish");
                 return;
             }
             let (mut matched, mut never, mut apart) = ([0_u32], [0_u32], [0_u32]);
@@ -347,7 +347,7 @@ fn revocation_fails_requests_in_progress() {
                 assert!(apart.cancel());
                 assert_eq!(wait_all(all), Ok(vec![None; 4]));
             });
-            world.finish().expect("everybody finishes");
+            world.finish().expect("all ranks finish");
         });
     });
 }

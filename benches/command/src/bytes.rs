@@ -36,9 +36,9 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// No number of bytes.
+/// The text is not a number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a number of bytes is expected, such as 8, 64K or 1G")]
+#[error("expected a number of bytes, such as 8, 64K or 1G")]
 pub struct BytesError;
 
 #[cfg(test)]

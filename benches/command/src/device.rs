@@ -3,7 +3,7 @@
 use unisono::environment::DeviceChoice;
 use unisono::{Rank, World};
 
-/// How this rank reaches the others; alone, itself.
+/// The device by which this rank reaches the others (or, alone, itself), or `mixed`.
 pub(super) fn device(world: &World) -> String {
     let others = (0..world.size()).map(Rank).filter(|rank| *rank != world.rank());
     let mut devices = others.map(|rank| world.device_to(rank));

@@ -27,7 +27,7 @@ use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write as _;
 
-/// What is measured.
+/// The measurement.
 #[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     /// Send position-dependent data from rank 0 to rank 1, and compare hashes of both sides

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use unisono::{Failure, Rank, RecvRequest, Request, Scope, Tag, World};
 
-/// Where the sender's data lies.
+/// Where the sender's data is stored.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffers {
     Private,

@@ -43,7 +43,7 @@ impl RankRanges {
         self.0.len() <= RANGES_MAX
     }
 
-    /// Those below `size`.
+    /// The ranks below `size`.
     pub fn below(&self, size: u32) -> impl Iterator<Item = Rank> {
         let ranges = self.0.iter();
         ranges.flat_map(move |(first, count)| *first..first.saturating_add(*count).min(size)).map(Rank)

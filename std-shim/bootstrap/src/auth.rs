@@ -64,7 +64,7 @@ impl Secret {
         self.for_job(job).prove(purpose, context)
     }
 
-    /// The key of one job: secrets may be shared by jobs of different names.
+    /// The key of one job: jobs of different names may share a secret.
     pub(crate) fn for_job(&self, job: &str) -> JobKey {
         JobKey(JobKey::from_bytes(self.0.as_bytes()).digest(&[b"unisono job", job.as_bytes()]))
     }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  0       4                    4 + n            20 + n
-//!  | n u32 | payload of n bytes | seal, 16 bytes |
+//!  | n u32 | payload of n bytes | MAC, 16 bytes  |
 //! ```
-//! The number is little-endian. The seal covers header and payload and the frame's number in its direction.
+//! The length is little-endian. The MAC covers header, payload and the frame's number in its direction.
 
 use super::auth::{MAC_BYTES, MacKey};
 
@@ -19,8 +19,8 @@ pub enum FrameError {
     /// A frame announces more than [`PAYLOAD_MAX`] bytes.
     #[error("a frame announces {0} bytes, more than {PAYLOAD_MAX}")]
     TooLong(u32),
-    /// The seal does not fit: forged, changed, repeated, lost or moved.
-    #[error("a frame's seal is broken")]
+    /// The MAC does not match: the frame was forged, changed, repeated, lost or reordered.
+    #[error("a frame's authentication code is wrong")]
     Mac,
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Which of its sender's messages it holds, by number, for error messages.
+    /// The number of the message's kind, for error messages.
     pub(crate) fn kind(&self) -> u8 {
         kind_of(&self.payload)
     }
 }
 
-/// A message begins with its number, which is below 128. An empty payload holds none.
+/// The first byte of a message is the number of its kind, below 128. An empty payload has none: 255.
 pub(crate) fn kind_of(payload: &[u8]) -> u8 {
     payload.first().copied().unwrap_or(u8::MAX)
 }
 
-/// Appends a sealed frame. `None`, and nothing appended, when the payload is longer than [`PAYLOAD_MAX`].
+/// Appends a frame with its MAC. Returns `None`, with nothing appended, if the payload is longer than [`PAYLOAD_MAX`].
 pub(crate) fn append(to: &mut Vec<u8>, payload: &[u8], seal: &mut MacKey) -> Option<()> {
     let bytes = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= PAYLOAD_MAX)?;
     let header = bytes.to_le_bytes();

@@ -1,4 +1,4 @@
-//! Which job a process joins, and why it could not.
+//! The job that a process joins, and the errors of joining.
 
 use crate::auth::Secret;
 use crate::host_port::HostPort;
@@ -9,31 +9,31 @@ use crate::stream::ConnectionError;
 use core::time::Duration;
 use std::io;
 
-/// Which job a process joins, and as which of its ranks.
+/// The job that a process joins, and the process's rank.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// Which process this is.
+    /// The rank of this process and the size of its job.
     pub seat: JobPosition,
     /// The number of its node, if a launcher numbers the nodes.
     pub node: Option<u32>,
     /// The rendezvous server. `None`: a job of this process alone.
     pub rendezvous: Option<Rendezvous>,
-    /// Time that the job has to assemble.
+    /// Join timeout: time from the first rank to the last.
     pub assembly: Duration,
 }
 
 /// The rendezvous server of a job.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    /// Where it listens.
+    /// The address it listens at.
     pub place: HostPort,
-    /// The job's key.
+    /// The job's secret.
     pub secret: Secret,
     /// The job's name, empty if it has none.
     pub job: String,
     /// Whether rank 0 runs the server, since no launcher does.
     pub serve: bool,
-    /// What rank 0 then does when a rank dies.
+    /// The policy when a rank fails, if rank 0 runs the server.
     pub on_death: OnDeath,
 }
 
@@ -41,43 +41,43 @@ pub struct Rendezvous {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JoinError {
     /// The rendezvous server's name cannot be resolved.
-    #[error("{place} cannot be resolved: {reason}")]
+    #[error("the rendezvous server's address {place} cannot be resolved ({reason}): check UNISONO_BOOTSTRAP")]
     Resolve {
-        /// Its name.
+        /// The address.
         place: HostPort,
         /// Why.
         reason: io::ErrorKind,
     },
-    /// Rank 0 cannot serve there.
-    #[error("rank 0 cannot listen at {place}: {reason}")]
+    /// Rank 0 cannot listen at the address.
+    #[error("rank 0 cannot listen at {place} for the rendezvous ({reason}): check UNISONO_BOOTSTRAP")]
     Listen {
-        /// Where.
+        /// The address.
         place: HostPort,
         /// Why.
         reason: io::ErrorKind,
     },
-    /// The rendezvous server could not be reached, or is not ours.
-    #[error("the rendezvous server at {place}: {reason}")]
+    /// The rendezvous server could not be reached, or is of another job.
+    #[error("cannot join through the rendezvous server at {place}: {reason}")]
     Connect {
-        /// Where.
+        /// The address.
         place: HostPort,
-        /// Why, at the last attempt.
+        /// The error of the last attempt.
         reason: ConnectionError,
     },
     /// The server refused this process.
-    #[error("the rendezvous server refuses rank {rank}: {refusal}")]
+    #[error("rank {rank} may not join the job: {refusal}")]
     Refused {
         /// This process.
         rank: Rank,
         /// Why.
         refusal: Refusal,
     },
-    /// Another rank asked for the end of the job meanwhile.
-    #[error("rank {rank} ended the job with code {code}")]
+    /// Another rank aborted the job meanwhile.
+    #[error("rank {rank} aborted the job with exit code {code}")]
     Aborted {
-        /// Who.
+        /// The rank that aborted.
         rank: Rank,
-        /// With which exit code.
+        /// The exit code of the job.
         code: i32,
     },
 }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 pub const KEY_MAX: usize = 256;
 /// Longest stored value, in bytes.
 pub const VALUE_MAX: usize = 4096;
-/// Longest host identity and longest reason, in bytes.
+/// Longest host identity and longest error text, in bytes.
 const TEXT_MAX: usize = 512;
-/// Most table lines in one frame.
+/// Most table records per frame.
 pub(crate) const RECORDS_MAX: usize = 256;
 // A number of 32 bits takes five bytes at most, one of 64 bits ten.
 const _: () = assert!(64 + 2 * 10 * RANGES_MAX + 10 * WORDS_MAX <= PAYLOAD_MAX);
@@ -30,7 +30,7 @@ pub struct Malformed {
 /// A message from a rank or an agent to the server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum ClientMessage {
-    /// First words of a member.
+    /// The first message of a rank.
     Join {
         offer: LocalRecord,
         pid: u32,
@@ -38,7 +38,7 @@ pub(crate) enum ClientMessage {
         #[serde(serialize_with = "cut")]
         host: String,
     },
-    /// Is it alive? Answered by [`ServerMessage::Liveness`].
+    /// Queries whether a rank is alive. Answered by [`ServerMessage::Liveness`].
     QueryLiveness(Rank),
     /// The rank has entered the next fence. Answered by [`ServerMessage::Fenced`] once all have.
     Fence,
@@ -52,14 +52,14 @@ pub(crate) enum ClientMessage {
     Finish,
     /// From an agent: a rank of its node was started.
     Started { rank: Rank, pid: u32 },
-    /// Agent: a rank of its node has ended.
+    /// From an agent: a rank of its node has ended.
     Ended {
         rank: Rank,
         ending: Ending,
         #[serde(serialize_with = "cut")]
         reason: String,
     },
-    /// Agent: the answer to [`ServerMessage::QueryLiveness`].
+    /// From an agent: the answer to [`ServerMessage::QueryLiveness`].
     Liveness { rank: Rank, asker: Rank, alive: bool },
     /// The rank's vote in an agreement. Answered by [`ServerMessage::Agreed`] once all members have voted or failed.
     Vote(Vote),
@@ -72,14 +72,14 @@ pub(crate) enum ServerMessage {
     Refused(Refusal),
     /// Records of the table from rank `first` on.
     Table { first: u32, lines: Vec<PeerRecord> },
-    /// A member is dead.
+    /// A rank has failed.
     Failed {
         rank: Rank,
         #[serde(with = "IncarnationOnWire")]
         incarnation: Incarnation,
         ending: Ending,
     },
-    /// A member has a new life.
+    /// A rank has joined with a new incarnation.
     Joined { rank: Rank, entry: PeerRecord },
     /// The answer to [`ClientMessage::QueryLiveness`].
     Liveness { rank: Rank, alive: bool },
@@ -141,7 +141,7 @@ impl ClientMessage {
     }
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, Malformed> {
-        decode(frame, |said| match said {
+        decode(frame, |message| match message {
             Self::Join { host: text, .. } | Self::Ended { reason: text, .. } => text.len() <= TEXT_MAX,
             Self::Put { key, value } => key.len() <= KEY_MAX && value.len() <= VALUE_MAX,
             Self::Get { key } => key.len() <= KEY_MAX,
@@ -160,7 +160,7 @@ impl ServerMessage {
     }
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, Malformed> {
-        decode(frame, |told| match told {
+        decode(frame, |message| match message {
             Self::Table { lines, .. } => lines.len() <= RECORDS_MAX,
             Self::Value(Some(value)) => value.len() <= VALUE_MAX,
             Self::Agreed(AgreementOutcome { failed, words, .. }) => failed.is_bounded() && words.len() <= WORDS_MAX,
@@ -169,13 +169,13 @@ impl ServerMessage {
     }
 }
 
-/// Allocating is all that could fail, and that ends the process.
+/// Encodes a message. Only an allocation could fail, which aborts the process.
 fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_allocvec(message).unwrap_or_default()
 }
 
-/// The whole payload is one message, whose parts are no longer than they may be. A frame bounds the payload, and serde
-/// reserves at most 1 MiB for a list whose announced length is not true.
+/// Decodes a payload that is exactly one message, with all parts within their limits. The frame bounds the payload;
+/// serde reserves at most 1 MiB for a list with a false length.
 fn decode<M: DeserializeOwned>(frame: &Frame, is_bounded: impl FnOnce(&M) -> bool) -> Result<M, Malformed> {
     match postcard::take_from_bytes(&frame.payload) {
         Ok((message, [])) if is_bounded(&message) => Ok(message),
@@ -183,7 +183,7 @@ fn decode<M: DeserializeOwned>(frame: &Frame, is_bounded: impl FnOnce(&M) -> boo
     }
 }
 
-/// Texts are cut to [`TEXT_MAX`] bytes.
+/// Truncates texts to [`TEXT_MAX`] bytes.
 fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(text.get(..text.floor_char_boundary(TEXT_MAX)).unwrap_or_default())
 }

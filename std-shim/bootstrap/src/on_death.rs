@@ -1,16 +1,16 @@
-//! What happens to a job when one of its ranks dies.
+//! The policy of a job when one of its ranks fails.
 
 use core::{fmt, str::FromStr};
 
-/// What the launcher does when a rank dies.
+/// The policy when a rank fails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnDeath {
-    /// Ends the other ranks.
+    /// End the other ranks.
     #[default]
     End,
-    /// Reports the failure to the other ranks, which continue.
+    /// Report the failure to the other ranks, which continue.
     Tell,
-    /// Nothing: the other ranks notice by themselves.
+    /// Do nothing: the other ranks detect the failure themselves.
     Silent,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for OnDeath {
     }
 }
 
-/// A text that is no policy.
+/// The text is not a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected one of end, tell, silent")]
 pub struct OnDeathError;

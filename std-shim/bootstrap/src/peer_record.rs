@@ -13,7 +13,7 @@ pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
 /// The data that a process submits when it joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LocalRecord {
-    /// Its life.
+    /// The process's incarnation.
     #[serde(with = "IncarnationOnWire")]
     pub incarnation: Incarnation,
     /// The addresses of its polled and its interrupt queue. An unspecified host is replaced by the peer address that
@@ -37,7 +37,7 @@ pub struct Digests {
 /// The record of one rank in the table that all ranks receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct PeerRecord {
-    /// Its life.
+    /// The process's incarnation.
     #[serde(with = "IncarnationOnWire")]
     pub incarnation: Incarnation,
     /// The number of its node: equal for processes that share memory.

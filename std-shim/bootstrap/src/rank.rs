@@ -28,13 +28,13 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Most ranks that a job can have.
+/// Largest number of ranks of a job.
 pub const SIZE_MAX: u32 = 1 << 24;
 
-/// Which process this is.
+/// The rank of this process and the size of its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobPosition {
-    /// Below `size`.
+    /// The rank, below `size`.
     pub rank: Rank,
     /// Ranks of the job, 1 to [`SIZE_MAX`].
     pub size: u32,

@@ -203,7 +203,7 @@ impl Agent {
         Ok((None, None))
     }
 
-    /// Until all ranks have ended, or the launcher is lost.
+    /// Serves until all ranks have ended, or the launcher is lost.
     fn serve(&mut self) -> Result<(), AgentError> {
         loop {
             for (rank, pid, ending) in self.processes.ended() {

@@ -28,9 +28,9 @@ use tracing::{debug, info};
 use unisono::environment::{BoundedDuration, DeviceChoice, Settings, Switch};
 use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport};
 
-/// Time between SIGTERM and SIGKILL unless said otherwise.
+/// Default time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// Signals that go on to the ranks.
+/// Signals that are forwarded to the ranks.
 const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 /// Time limit for agents to end after their ranks were killed.
 const AGENTS_TIMEOUT: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ pub struct Job {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Which rank runs where.
+    /// The placement of all ranks of a job.
     pub placement: JobPlacement,
     /// The settings of the ranks and of the launcher.
     pub settings: Settings,

@@ -1,9 +1,10 @@
-//! The launcher: starts the processes of a job here and on other hosts, and sees them to their end.
+//! The launcher: starts the processes of a job on this host and on others, forwards signals and output, and collects
+//! their exit codes.
 //!
-//! The launching process runs the rendezvous server and is the agent of its own host. On every other host the remote
-//! shell starts an agent (`unisono agent`), which gets its order with the job's secret on its standard input and
-//! connects back. Whatever dies, its children do not survive it: processes are bound to who started them, agents to
-//! their connection.
+//! The launching process runs the rendezvous server and acts as the agent of its own host. On every other host the
+//! remote shell starts an agent (`unisono agent`), which reads its launch specification, with the job's secret, from
+//! its standard input and connects back. No child outlives its parent: processes are killed with the process that
+//! started them, and agents end with their connection.
 
 extern crate alloc;
 

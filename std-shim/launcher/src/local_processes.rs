@@ -238,7 +238,7 @@ pub(crate) fn kill_with_parent(command: &mut Command, prepare: impl Fn() -> io::
     }
 }
 
-/// The settings that one process gets, with their whole names.
+/// The variables of one process's settings, with their whole names.
 pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
     settings.variables().into_iter().map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
 }

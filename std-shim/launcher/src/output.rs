@@ -206,7 +206,7 @@ impl LineSplitter {
     }
 }
 
-/// What begins every line of a rank.
+/// The prefix of every line of a rank's output.
 pub(crate) fn mark(rank: Rank) -> String {
     format!("[{rank}] ")
 }

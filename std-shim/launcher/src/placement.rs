@@ -6,7 +6,7 @@ use unisono_bootstrap::Rank;
 /// The name of this host, which needs no remote shell.
 const HERE: &str = "localhost";
 
-/// Where one rank runs.
+/// The placement of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankPlacement {
     /// The rank.

@@ -317,7 +317,7 @@ fn play() -> ExitCode {
         ("scribble", Some(node)) => scribble(&world, &node),
         (part, node) => panic!("{part} with {node:?}"),
     }
-    world.finish().expect("the living finish");
+    world.finish().expect("the live ranks finish");
     ExitCode::SUCCESS
 }
 

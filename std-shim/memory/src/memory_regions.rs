@@ -209,7 +209,7 @@ impl Regions {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
     }
 
-    /// An empty table whose regions the adapter knows: its own, and the callers' from 32 KiB on.
+    /// An empty table that registers its regions with an adapter: the table's own, and the callers' from 32 KiB on.
     ///
     /// # Safety
     /// As of [`new`](Self::new).

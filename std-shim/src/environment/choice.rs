@@ -98,7 +98,7 @@ words! {
 }
 
 words! {
-    /// A feature that is used or not.
+    /// Whether a feature is used.
     Switch, Off {
         /// Used.
         On = "on",

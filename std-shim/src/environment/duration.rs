@@ -46,7 +46,7 @@ impl<const LIMIT: u64> fmt::Display for BoundedDuration<LIMIT> {
 /// Why a text is not a valid duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DurationError {
-    /// It does not parse.
+    /// It is not a number.
     #[error("expected a duration such as 3s or 500ms")]
     Malformed,
     /// It is too short or too long.

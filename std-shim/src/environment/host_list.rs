@@ -3,7 +3,7 @@
 use core::{fmt, str::FromStr};
 use unisono_bootstrap::SIZE_MAX;
 
-/// Hosts with the number of ranks each takes: `a:4,b:4`. A host without a number takes one.
+/// Hosts with the number of ranks that each takes: `a:4,b:4`. A host without a number takes one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostList(Vec<(String, u32)>);
 
@@ -22,18 +22,20 @@ impl FromStr for HostList {
         let mut total = 0_u32;
         for part in text.split(',') {
             let (name, slots) = match part.rsplit_once(':') {
-                // An IPv6 address stands in brackets.
+                // An IPv6 address is written in brackets.
                 Some((name, slots)) if !slots.ends_with(']') => {
                     (name, slots.parse().ok().filter(|slots| *slots > 0).ok_or(HostListError::Slots)?)
                 }
                 _ => (part, 1),
             };
             let bracketed = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            let allowed = |letter: char| {
-                letter.is_ascii_alphanumeric() || "-._@%".contains(letter) || (letter == ':' && bracketed.is_some())
+            let allowed = |character: char| {
+                character.is_ascii_alphanumeric()
+                    || "-._@%".contains(character)
+                    || (character == ':' && bracketed.is_some())
             };
             let name = bracketed.unwrap_or(name);
-            // A name is an argument of the remote shell: it must not look like an option.
+            // The name becomes an argument of the remote shell: it must not look like an option.
             if name.is_empty() || name.starts_with('-') || name.len() > 255 || !name.chars().all(allowed) {
                 return Err(HostListError::Name);
             }
@@ -47,17 +49,17 @@ impl FromStr for HostList {
     }
 }
 
-/// Why a text is no list of hosts.
+/// Why a text is not a list of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostListError {
     /// A name is missing or has characters that no name has.
-    #[error("hosts with their ranks are expected, such as a:4,b:4")]
+    #[error("expected hosts with their numbers of ranks, such as a:4,b:4")]
     Name,
-    /// A number of ranks is zero, too large or no number.
-    #[error("a host takes 1 or more ranks, {SIZE_MAX} in all at most")]
+    /// A number of ranks is zero, too large or not a number.
+    #[error("a host must take at least 1 rank, and all hosts together at most {SIZE_MAX}")]
     Slots,
-    /// A host stands there twice.
-    #[error("a host is named twice")]
+    /// A host is listed twice.
+    #[error("a host is listed twice")]
     Duplicate,
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for arrivals outside the device's lock.
+//! Blocking wait for arrivals on a queue, without holding the device's lock.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -10,17 +10,17 @@ use super::socket::Socket;
 /// The reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WakeReason {
-    /// Something arrived on the lane, or its socket has an error to report.
+    /// A datagram arrived on the queue, or its socket reports an error.
     Arrived,
     /// [`ArrivalWaiter::notify`] was called.
     Notified,
-    /// Neither within the time.
+    /// The timeout expired, or a signal interrupted the wait.
     TimedOut,
 }
 
-/// Waits for the arrivals of one lane. Clones share it; the device need not be held meanwhile.
+/// Waits for the arrivals of one queue. Clones share its state; the device need not be held during the wait.
 ///
-/// Arrivals that the device already took from the kernel are not seen here: ask
+/// Datagrams that the device has already taken from the kernel do not end a wait: call
 /// [`Device::arm`](unisono_core::device::Device::arm) first.
 #[derive(Clone, Debug)]
 pub struct ArrivalWaiter {
@@ -30,15 +30,15 @@ pub struct ArrivalWaiter {
 
 impl ArrivalWaiter {
     pub(super) fn new(socket: Arc<Socket>) -> io::Result<Self> {
-        let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { socket, event: Arc::new(rung) })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { socket, event: Arc::new(event) })
     }
 
     /// Blocks until something arrives, [`notify`](Self::notify) is called or the timeout expires; `None` waits for
     /// ever. A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
         let mut entries = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.event, PollFlags::IN)];
-        // A time too long to be written is for ever.
+        // A timeout that `Timespec` cannot represent means no timeout.
         let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         if poll(&mut entries, time.as_ref()).is_err() {
             return WakeReason::TimedOut;
@@ -55,7 +55,7 @@ impl ArrivalWaiter {
         }
     }
 
-    /// Ends the present wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub fn notify(&self) {
         // It fails only when 2⁶⁴ − 2 rings wait already.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());

@@ -147,9 +147,9 @@ struct SocketQueue {
 
 /// A [`Device`] over UDP.
 ///
-/// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
-/// Posted payload must outlive [`flush`](Device::flush), as
-/// [`Regions::register`](unisono_memory::memory_regions::Regions::register) says.
+/// It never blocks except in [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer. Posted
+/// payload must stay valid until after [`flush`](Device::flush), as
+/// [`Regions::register`](unisono_memory::memory_regions::Regions::register) requires.
 pub struct Udp {
     polled: SocketQueue,
     interrupt: SocketQueue,

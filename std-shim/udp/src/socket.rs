@@ -99,7 +99,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Waits until the socket can be written to, at most this long.
+/// Waits until the socket is writable, at most this long.
 pub(super) fn wait_writable(socket: &Socket, longest: Duration) {
     let time = Timespec::try_from(longest).ok();
     // The result does not matter: the caller tries again anyway.

@@ -18,8 +18,8 @@ use core::{
 use std::time::Instant;
 
 impl Membership {
-    /// Joins the job that the options name and waits until all its ranks have. Blocks, at most for
-    /// [`JoinOptions::assembly`] once a rank has come.
+    /// Joins the job of the options and waits until all its ranks have joined. Blocks, at most for
+    /// [`JoinOptions::assembly`] after the first rank has joined.
     pub fn join(options: &JoinOptions, offer: LocalRecord) -> Result<Self, JoinError> {
         let deadline = Instant::now() + options.assembly;
         let JoinOptions { seat, node, .. } = *options;

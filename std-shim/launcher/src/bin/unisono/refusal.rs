@@ -2,7 +2,7 @@
 
 use unisono_launcher::{LaunchError, PlacementError};
 
-/// Why nothing was run.
+/// Why a command was not carried out.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
@@ -10,12 +10,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// What was asked for makes no sense.
+    /// The options or settings are not valid.
     pub(crate) fn usage(reason: impl core::fmt::Display) -> Self {
         Self { reason: reason.to_string(), code: 2 }
     }
 
-    /// It could not be done.
+    /// The command failed.
     pub(crate) fn failed(reason: impl core::fmt::Display) -> Self {
         Self { reason: reason.to_string(), code: 1 }
     }
