@@ -19,26 +19,14 @@
 //! started it: one lock guards the process state and is held while a call makes progress. Only collectives must be
 //! started by one thread at a time, since all ranks start them in the same order.
 
-mod biased_lock;
-mod bounce_buffers;
 pub mod collective;
 mod communicator;
 mod datagram_transport;
-mod dispatch;
-mod group;
-mod matching_store;
-mod probe;
 mod process;
 mod progress;
-mod random_keys;
 mod request;
-mod scheduler_slice;
-mod scope;
-mod scope_loans;
-mod send_request;
 mod shm_transport;
 mod singleton_guard;
-mod wait_many;
 mod watchdog;
 
 use alloc::sync::Arc;
@@ -56,17 +44,17 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+pub use communicator::group::{Group, GroupError};
+pub use communicator::probe::Message;
 pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
-pub use group::{Group, GroupError};
-pub use probe::Message;
+pub use request::scope::{RecvRequest, Request, Scope};
+pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
-pub use scope::{RecvRequest, Request, Scope};
 pub use shm_transport::{AllocateError, Buffer};
-pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
-use collective::context::WORLD;
+use collective::engine::context::WORLD;
 use datagram_transport::DatagramTransport;
 use process::{Process, SilencePolicy, message_context};
 use progress::{SharedProcess, WaitFor};
@@ -187,7 +175,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
-        let pool = transport.eager_pool.map_or(matching_store::POOL_BYTES, EagerPool::bytes);
+        let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
         process.collectives.wait_registry.set_threshold(transport.watchdog);

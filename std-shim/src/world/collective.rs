@@ -5,13 +5,10 @@
 //! data there; otherwise a schedule (`unisono_core::schedule`) is executed by messages, through rings between ranks of
 //! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
-pub(super) mod active_collective;
 mod arguments;
-mod cma_collectives;
-pub(super) mod communicator_slots;
 mod complex;
-pub(super) mod context;
 mod element;
+pub(super) mod engine;
 mod error;
 mod immediate;
 mod in_place;
@@ -21,11 +18,7 @@ mod operation;
 mod pack;
 pub(super) mod partition;
 mod persistent;
-pub(super) mod progress_table;
 mod request;
-pub(super) mod schedule;
-pub(super) mod scratch_pool;
-pub(super) mod transfer;
 mod vector_collectives;
 mod view;
 

@@ -1,6 +1,8 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
 mod create;
+pub(super) mod group;
+pub(super) mod probe;
 mod recover;
 mod send_receive;
 
@@ -16,16 +18,16 @@ use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::collective::{CollectiveError, IntraNodeGroup};
-use super::group::Group;
-use super::matching_store::ReceiveTarget;
+use super::process::matching_store::ReceiveTarget;
 use super::process::{Process, SendArgs, SendFailure};
 use super::progress::{Flush, RequestHandle, SharedProcess, WaitFor};
+use super::request::scope::{Scope, run};
 use super::request::{Failure, Status, Tag};
-use super::scope::{Scope, run};
 use super::shm_transport::{AllocateError, Buffer, ShmTransport};
 use super::watchdog::BlockedOn;
 pub(super) use create::AgreedContext;
 pub use create::CreateError;
+use group::Group;
 pub use recover::{AgreeError, Agreement};
 
 use super::{PANIC_EXIT_CODE, SHUTDOWN_TIMEOUT};

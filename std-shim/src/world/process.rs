@@ -1,13 +1,18 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+pub(super) mod bounce_buffers;
 mod collective_messages;
 mod collectives;
 mod contexts;
 mod deferred_work;
+pub(super) mod dispatch;
 mod failure_detection;
 mod hang_reports;
+pub(super) mod matching_store;
 mod messages;
+pub(super) mod random_keys;
+pub(super) mod send_request;
 mod shm_messages;
 mod shutdown;
 
@@ -34,21 +39,21 @@ pub(super) use messages::{SendArgs, SendFailure};
 pub(super) use shutdown::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 
 use self::shm_messages::RendezvousReceive;
-use super::bounce_buffers::{BounceBuffer, BounceBuffers};
-use super::collective::communicator_slots::CommunicatorSlots;
-use super::collective::context::WORLD;
-use super::collective::progress_table::{CollectiveTable, QueuedMessage};
-use super::collective::schedule::ScheduleCache;
+use super::collective::engine::context::WORLD;
+use super::collective::engine::progress_table::{CollectiveTable, QueuedMessage};
+use super::collective::engine::schedule::ScheduleCache;
+use super::collective::intra_node::communicator_slots::CommunicatorSlots;
+use super::communicator::group::Group;
 use super::datagram_transport::DatagramTransport;
-use super::dispatch::Dispatcher;
-use super::group::Group;
-use super::matching_store::{MatchingStore, SharedRegions};
 use super::progress::Flush;
-use super::random_keys::RandomKeys;
 use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id};
 use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
+use bounce_buffers::{BounceBuffer, BounceBuffers};
+use dispatch::Dispatcher;
+use matching_store::{MatchingStore, SharedRegions};
+use random_keys::RandomKeys;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
 use unisono_memory::memory_regions::Regions;

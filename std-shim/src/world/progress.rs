@@ -1,6 +1,9 @@
 //! Progress and blocking waits: who makes progress, and how a thread spins, sleeps and is woken (Koop et al. 2007,
 //! §4.2.2).
 
+pub(super) mod biased_lock;
+mod scheduler_slice;
+
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -12,14 +15,13 @@ use unisono_core::span::Region;
 use unisono_shmem::host::wait_strategy::PollScope;
 use unisono_shmem::layout::WaitMode;
 
-use super::biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use super::datagram_transport::TransportWaiter;
 use super::process::Process;
 use super::request::{Failure, Status};
-use super::scheduler_slice;
 use super::watchdog::BlockedOn;
 use crate::environment::Progress;
 use crate::node::Node;
+use biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use unisono_bootstrap::Rank;
 
 /// How often the progress thread of the thread mode wakes.

@@ -1,5 +1,9 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
+pub(super) mod scope;
+pub(super) mod scope_loans;
+pub(super) mod wait_many;
+
 use alloc::collections::VecDeque;
 use core::fmt;
 

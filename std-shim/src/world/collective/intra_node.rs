@@ -2,6 +2,8 @@
 //! their barrier, their slot collectives, and how a rank waits for the others.
 
 mod cache_placement;
+mod cma_collectives;
+pub(in crate::world) mod communicator_slots;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -27,14 +29,14 @@ use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, fits_communicato
 use unisono_shmem::slot_collectives::{CallRecord, SlotCollectives};
 
 use super::CollectiveError;
-use super::cma_collectives::CmaReader;
-use super::communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
-use super::context::WORLD;
-use super::schedule::hash;
+use super::engine::context::WORLD;
+use super::engine::schedule::hash;
 use crate::node::{Node, NodeRankState};
 use crate::world::Communicator;
-use crate::world::biased_lock::BiasedLock;
+use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
+use cma_collectives::CmaReader;
+use communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
 use unisono_bootstrap::Rank;
 
 /// Polls before a wait checks anything else, where every rank has a core.

@@ -7,13 +7,13 @@ use core::ptr::NonNull;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::CollectiveError;
-use super::active_collective::Reducer;
 use super::arguments::CollectiveArgs;
+use super::engine::active_collective::Reducer;
 use super::intra_node::CallMemory;
 use crate::world::Communicator;
 use crate::world::process::{Outcome, Process};
 use crate::world::progress::WaitFor;
-use crate::world::scope_loans::ScopeLoans;
+use crate::world::request::scope_loans::ScopeLoans;
 
 /// A nonblocking collective. When it is dropped, the collective continues until the scope ends.
 #[must_use = "without `wait`, the failure of the collective goes unreported"]

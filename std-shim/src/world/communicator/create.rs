@@ -9,11 +9,11 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::communicator_slots::CommunicatorSlot;
-use crate::world::collective::context::{CONTEXTS, WINDOW};
-use crate::world::collective::schedule::mix;
+use super::group::Group;
+use crate::world::collective::engine::context::{CONTEXTS, WINDOW};
+use crate::world::collective::engine::schedule::mix;
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
 use crate::world::collective::{CollectiveError, UserOperation};
-use crate::world::group::Group;
 use crate::world::process::message_context;
 use unisono_bootstrap::Rank;
 

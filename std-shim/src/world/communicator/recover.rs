@@ -8,9 +8,9 @@
 use core::sync::atomic::Ordering;
 
 use super::create::{AgreedContext, first_slot};
+use super::group::Group;
 use super::{Communicator, Failure};
-use crate::world::collective::context::{CONTEXTS, WINDOW};
-use crate::world::group::Group;
+use crate::world::collective::engine::context::{CONTEXTS, WINDOW};
 use crate::world::progress::WaitFor;
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::{AgreementId, AgreementOutcome, Rank, RankRanges, Vote, WORDS_MAX};

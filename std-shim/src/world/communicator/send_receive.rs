@@ -6,9 +6,9 @@ use unisono_core::message::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::scratch_pool::ScratchBlock;
-use crate::world::matching_store::ReceiveTarget;
+use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::process::SendArgs;
+use crate::world::process::matching_store::ReceiveTarget;
 use crate::world::progress::{Flush, RequestHandle};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;

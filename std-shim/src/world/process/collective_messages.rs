@@ -15,11 +15,11 @@ use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{self, MessageLocation};
 use unisono_shmem::ring::PutError;
 
+use super::matching_store::{Deferred, FetchTarget};
 use super::messages::failure;
 use super::{AnnouncedSend, GrantedPlacement, OperationOwner, Process, put};
-use crate::world::collective::progress_table::{EAGER_MAX, QueuedMessage, SendOwner, context_of};
-use crate::world::collective::transfer::{Transfer, TransferHolder};
-use crate::world::matching_store::{Deferred, FetchTarget};
+use crate::world::collective::engine::progress_table::{EAGER_MAX, QueuedMessage, SendOwner, context_of};
+use crate::world::collective::engine::transfer::{Transfer, TransferHolder};
 use crate::world::request::{Failure, id_of_transfer};
 use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport};
 use unisono_bootstrap::Rank;

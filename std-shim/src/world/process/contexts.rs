@@ -5,11 +5,11 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
+use super::matching_store::ReceiveTarget;
 use crate::world::collective::IntraNodeGroup;
-use crate::world::collective::communicator_slots::CommunicatorSlot;
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
 use crate::world::communicator::AgreedContext;
-use crate::world::group::Group;
-use crate::world::matching_store::ReceiveTarget;
+use crate::world::communicator::group::Group;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::RegionRange;

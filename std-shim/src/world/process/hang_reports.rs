@@ -7,7 +7,7 @@ use unisono_shmem::am_header;
 use super::Process;
 use super::collective_messages::live_peer;
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::progress_table::QueuedMessage;
+use crate::world::collective::engine::progress_table::QueuedMessage;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
 };

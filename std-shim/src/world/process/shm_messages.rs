@@ -20,13 +20,13 @@ use unisono_shmem::am_header::{
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
+use super::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use super::send_request::{PayloadOwner, SendOp};
 use super::{AnnouncedSend, POLL_BUDGET, Process, SendArgs, put};
 use crate::node::NodeRankState;
-use crate::world::collective::progress_table::CollectiveTable;
-use crate::world::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::progress::Flush;
 use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
-use crate::world::send_request::{PayloadOwner, SendOp};
 use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out};
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{RegionRange, Regions};

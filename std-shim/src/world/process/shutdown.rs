@@ -17,8 +17,8 @@ use unisono_shmem::am_header;
 
 use super::Process;
 use super::collective_messages::live_peer;
-use crate::world::collective::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
-use crate::world::collective::progress_table::{AwaitedRank, QueuedMessage};
+use crate::world::collective::engine::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
+use crate::world::collective::engine::progress_table::{AwaitedRank, QueuedMessage};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 

@@ -12,10 +12,10 @@ use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
-use super::CollectiveError;
-use super::partition::BlockTables;
 use super::schedule::CachedSchedule;
 use super::scratch_pool::ScratchBlock;
+use crate::world::collective::CollectiveError;
+use crate::world::collective::partition::BlockTables;
 use unisono_memory::memory_regions::{Address, Regions};
 
 /// The reduction function, called wherever progress is made.

@@ -12,11 +12,11 @@ use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 
 use unisono_shmem::collective_area::CollectiveAreas;
 
-use super::CollectiveError;
 use super::active_collective::CollectiveName;
-use super::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
-use super::intra_node::CLOSED;
-use crate::world::group::Group;
+use crate::world::collective::CollectiveError;
+use crate::world::collective::intra_node::CLOSED;
+use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
+use crate::world::communicator::group::Group;
 use unisono_bootstrap::Rank;
 
 /// Number of contexts of a process: all that 16 bits distinguish, except [`ALL_CONTEXTS`].

@@ -15,12 +15,12 @@ use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
-use super::communicator_slots::CommunicatorSlots;
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
 use super::schedule::ScheduleCache;
 use super::scratch_pool::{ScratchBlock, ScratchPool};
 use super::transfer::{TransferHolder, Transfers};
-use crate::world::group::Group;
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
+use crate::world::communicator::group::Group;
 use crate::world::process::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use crate::world::request::{Requests, Status, Tag, id_of_transfer};
 use crate::world::shm_transport::Announcement;
@@ -75,7 +75,7 @@ impl QueuedMessage {
 pub(in crate::world) enum SendOwner {
     Nothing,
     /// The use of a bounce buffer.
-    Cell(crate::world::bounce_buffers::BounceBuffer),
+    Cell(crate::world::process::bounce_buffers::BounceBuffer),
     /// A transfer.
     Transfer(u32),
     /// A use of a send's payload.

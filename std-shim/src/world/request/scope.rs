@@ -12,11 +12,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::point_to_point::Mode;
 
-use super::process::Process;
-use super::progress::{Flush, RequestHandle, SharedProcess};
-use super::request::{Failure, Status, Tag};
 use super::scope_loans::{LoanId, ScopeLoans};
-use super::{Communicator, Invariant};
+use super::{Failure, Status, Tag};
+use crate::world::process::Process;
+use crate::world::progress::{Flush, RequestHandle, SharedProcess};
+use crate::world::{Communicator, Invariant};
 use unisono_bootstrap::Rank;
 
 /// Where nonblocking operations are started. When [`Communicator::scope`] returns, all of them have ended.
@@ -69,7 +69,7 @@ pub struct Request<'scope> {
 }
 
 /// The state of a request.
-pub(super) enum RequestStage {
+pub(in crate::world) enum RequestStage {
     Pending(RequestHandle),
     /// It has ended, and its result was not reported yet.
     Ended(Result<Option<Status>, Failure>),
@@ -87,7 +87,7 @@ pub struct RecvRequest<'scope, T> {
 // SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
 unsafe impl<T: Send> Send for RecvRequest<'_, T> {}
 
-pub(super) fn run<'env, R>(
+pub(in crate::world) fn run<'env, R>(
     communicator: &'env Communicator,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
@@ -233,12 +233,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// The communicator of this scope.
-    pub(super) const fn communicator(&self) -> &'env Communicator {
+    pub(in crate::world) const fn communicator(&self) -> &'env Communicator {
         self.loans.communicator
     }
 
     /// The requests of this scope on its communicator.
-    pub(super) const fn loans(&self) -> &ScopeLoans<'env> {
+    pub(in crate::world) const fn loans(&self) -> &ScopeLoans<'env> {
         &self.loans
     }
 }
@@ -299,7 +299,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// The state of the request, for the holder of the lock.
-    pub(super) fn stage(&self, process: &mut Process) -> RequestStage {
+    pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
         let Some(loan) = self.id.get() else { return RequestStage::Reported };
         if loan.is_completed() {
             RequestStage::Ended(Ok(None))
@@ -311,7 +311,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// As [`stage`](Self::stage). A request that has ended counts as reported, and is released.
-    pub(super) fn report(&self, process: &mut Process) -> RequestStage {
+    pub(in crate::world) fn report(&self, process: &mut Process) -> RequestStage {
         let stage = self.stage(process);
         if matches!(stage, RequestStage::Ended(_))
             && self.id.get().is_some_and(|loan| self.loans.release_if_ended(process, &loan))
@@ -322,7 +322,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// The process that the request belongs to.
-    pub(super) const fn shared(&self) -> &'scope Arc<SharedProcess> {
+    pub(in crate::world) const fn shared(&self) -> &'scope Arc<SharedProcess> {
         &self.loans.communicator.shared
     }
 }
