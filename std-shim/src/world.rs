@@ -44,9 +44,11 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+pub use communicator::Communicator;
+pub use communicator::create::CreateError;
 pub use communicator::group::{Group, GroupError};
 pub use communicator::probe::Message;
-pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
+pub use communicator::recover::{AgreeError, Agreement};
 pub use request::scope::{RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
@@ -55,8 +57,10 @@ pub use shm_transport::{AllocateError, Buffer};
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use collective::engine::context::WORLD;
+use collective::intra_node::IntraNodeGroup;
 use datagram_transport::DatagramTransport;
-use process::{Process, SilencePolicy, message_context};
+use process::contexts::message_context;
+use process::{Process, SilencePolicy};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{AwaitError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation};
@@ -187,10 +191,10 @@ impl World {
             },
         };
         // Set before any message can arrive: the end of the World closes the barriers of these areas.
-        let on_node = node.as_ref().and_then(|node| collective::IntraNodeGroup::new(node, size));
+        let on_node = node.as_ref().and_then(|node| IntraNodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
-            world.barrier_mode = on_node.as_ref().map(collective::IntraNodeGroup::barrier_mode);
-            world.areas = on_node.as_ref().map(collective::IntraNodeGroup::areas);
+            world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
+            world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
         let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
         let thread = progress::start(&shared, progress)?;

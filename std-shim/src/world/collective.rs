@@ -9,16 +9,16 @@ mod arguments;
 mod complex;
 mod element;
 pub(super) mod engine;
-mod error;
+pub(super) mod error;
 mod immediate;
 mod in_place;
 pub(super) mod intra_node;
 mod minloc;
-mod operation;
+pub(super) mod operation;
 mod pack;
 pub(super) mod partition;
 mod persistent;
-mod request;
+pub(super) mod request;
 mod vector_collectives;
 mod view;
 
@@ -32,14 +32,11 @@ pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
-pub(super) use intra_node::IntraNodeGroup;
-pub(super) use request::ScopeCollectives;
-
 use unisono_core::collective::CollectiveKind;
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Communicator;
+use super::communicator::Communicator;
 use super::process::Process;
 use arguments::CollectiveArgs;
 use unisono_bootstrap::Rank;

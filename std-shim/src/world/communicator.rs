@@ -1,9 +1,9 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
-mod create;
+pub(super) mod create;
 pub(super) mod group;
 pub(super) mod probe;
-mod recover;
+pub(super) mod recover;
 mod send_receive;
 
 use alloc::sync::Arc;
@@ -17,18 +17,17 @@ use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::{CollectiveError, IntraNodeGroup};
+use super::collective::error::CollectiveError;
+use super::collective::intra_node::IntraNodeGroup;
+use super::process::Process;
 use super::process::matching_store::ReceiveTarget;
-use super::process::{Process, SendArgs, SendFailure};
+use super::process::messages::{SendArgs, SendFailure};
 use super::progress::{Flush, RequestHandle, SharedProcess, WaitFor};
 use super::request::scope::{Scope, run};
 use super::request::{Failure, Status, Tag};
 use super::shm_transport::{AllocateError, Buffer, ShmTransport};
 use super::watchdog::BlockedOn;
-pub(super) use create::AgreedContext;
-pub use create::CreateError;
 use group::Group;
-pub use recover::{AgreeError, Agreement};
 
 use super::{PANIC_EXIT_CODE, SHUTDOWN_TIMEOUT};
 use crate::node::Node;

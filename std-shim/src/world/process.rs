@@ -3,18 +3,18 @@
 
 pub(super) mod bounce_buffers;
 mod collective_messages;
-mod collectives;
-mod contexts;
+pub(super) mod collectives;
+pub(super) mod contexts;
 mod deferred_work;
 pub(super) mod dispatch;
 mod failure_detection;
 mod hang_reports;
 pub(super) mod matching_store;
-mod messages;
+pub(super) mod messages;
 pub(super) mod random_keys;
 pub(super) mod send_request;
 mod shm_messages;
-mod shutdown;
+pub(super) mod shutdown;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -32,11 +32,6 @@ use unisono_core::progress::{make_progress, receive, transmit};
 use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
-
-pub(super) use collectives::Outcome;
-pub(super) use contexts::message_context;
-pub(super) use messages::{SendArgs, SendFailure};
-pub(super) use shutdown::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 
 use self::shm_messages::RendezvousReceive;
 use super::collective::engine::context::WORLD;

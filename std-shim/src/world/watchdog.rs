@@ -199,7 +199,7 @@ pub(super) fn report(rank: Rank, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Tag;
+    use crate::world::request::Tag;
 
     #[test]
     fn of_several_requests_only_pending_ones_are_reported() {

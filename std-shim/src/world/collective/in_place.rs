@@ -6,8 +6,12 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::{CallBuffers, Checked, CollectiveArgs};
-use super::{AsViewMut, CollectiveError, CollectiveRequest, Operation, ViewMut};
-use crate::world::{Communicator, Scope};
+use super::error::CollectiveError;
+use super::operation::Operation;
+use super::request::CollectiveRequest;
+use super::view::{AsViewMut, ViewMut};
+use crate::world::communicator::Communicator;
+use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
 
 /// A started collective, or why it was not started.

@@ -28,11 +28,11 @@ use unisono_shmem::slot_collectives::data_executor::{
 use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, fits_communicator_slot, grain_max};
 use unisono_shmem::slot_collectives::{CallRecord, SlotCollectives};
 
-use super::CollectiveError;
 use super::engine::context::WORLD;
 use super::engine::schedule::hash;
+use super::error::CollectiveError;
 use crate::node::{Node, NodeRankState};
-use crate::world::Communicator;
+use crate::world::communicator::Communicator;
 use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
 use cma_collectives::CmaReader;

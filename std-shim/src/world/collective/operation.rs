@@ -9,7 +9,7 @@ use unisono_shmem::reduction_ops;
 use unisono_shmem::slot_collectives::data_executor::{Builtin, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Element;
+use super::element::Element;
 
 /// A reduction operation on elements of type `T`. It must be associative.
 pub trait Operation<T> {

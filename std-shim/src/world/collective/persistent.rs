@@ -13,11 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::CollectiveArgs;
 use super::engine::active_collective::Reducer;
+use super::error::CollectiveError;
 use super::intra_node::CallMemory;
+use super::operation::Operation;
 use super::pack::Gaps;
 use super::partition::Shape;
-use super::{AsView as _, AsViewMut, CollectiveError, Operation};
-use crate::world::Scope;
+use super::view::{AsView as _, AsViewMut};
+use crate::world::request::scope::Scope;
 use crate::world::request::scope_loans::ScopeLoans;
 use unisono_bootstrap::Rank;
 

@@ -6,12 +6,13 @@ use core::ptr::NonNull;
 
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
-use super::CollectiveError;
 use super::arguments::CollectiveArgs;
 use super::engine::active_collective::Reducer;
+use super::error::CollectiveError;
 use super::intra_node::CallMemory;
-use crate::world::Communicator;
-use crate::world::process::{Outcome, Process};
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::process::collectives::Outcome;
 use crate::world::progress::WaitFor;
 use crate::world::request::scope_loans::ScopeLoans;
 

@@ -12,9 +12,10 @@ use super::Communicator;
 use super::group::Group;
 use crate::world::collective::engine::context::{CONTEXTS, WINDOW};
 use crate::world::collective::engine::schedule::mix;
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
-use crate::world::collective::{CollectiveError, UserOperation};
-use crate::world::process::message_context;
+use crate::world::collective::operation::UserOperation;
+use crate::world::process::contexts::message_context;
 use unisono_bootstrap::Rank;
 
 /// No rank.

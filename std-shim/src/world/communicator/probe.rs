@@ -6,7 +6,7 @@ use unisono_core::ids::MessageId;
 use unisono_core::message::Pattern;
 use unisono_core::message::point_to_point::Status as MessageStatus;
 
-use crate::world::Communicator;
+use super::Communicator;
 use crate::world::process::Process;
 use crate::world::process::matching_store::{ReceiveTarget, to_status};
 use crate::world::progress::WaitFor;

@@ -7,11 +7,12 @@
 
 use core::sync::atomic::Ordering;
 
+use super::Communicator;
 use super::create::{AgreedContext, first_slot};
 use super::group::Group;
-use super::{Communicator, Failure};
 use crate::world::collective::engine::context::{CONTEXTS, WINDOW};
 use crate::world::progress::WaitFor;
+use crate::world::request::Failure;
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::{AgreementId, AgreementOutcome, Rank, RankRanges, Vote, WORDS_MAX};
 

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
-use crate::world::process::SendArgs;
 use crate::world::process::matching_store::ReceiveTarget;
+use crate::world::process::messages::SendArgs;
 use crate::world::progress::{Flush, RequestHandle};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;

@@ -10,11 +10,11 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
 use super::shutdown::{ASK_AFTER, StatusMessage};
-use crate::world::collective::CollectiveError;
 use crate::world::collective::engine::active_collective::{ActiveCollective, Reducer};
 use crate::world::collective::engine::context::ALL_CONTEXTS;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
 use crate::world::collective::engine::schedule::{layout, mix};
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::Shape;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;

@@ -6,9 +6,9 @@ use unisono_core::span::Region;
 
 use super::Process;
 use super::matching_store::ReceiveTarget;
-use crate::world::collective::IntraNodeGroup;
+use crate::world::collective::intra_node::IntraNodeGroup;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
-use crate::world::communicator::AgreedContext;
+use crate::world::communicator::create::AgreedContext;
 use crate::world::communicator::group::Group;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;

@@ -21,8 +21,9 @@ use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
 use super::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use super::messages::SendArgs;
 use super::send_request::{PayloadOwner, SendOp};
-use super::{AnnouncedSend, POLL_BUDGET, Process, SendArgs, put};
+use super::{AnnouncedSend, POLL_BUDGET, Process, put};
 use crate::node::NodeRankState;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::progress::Flush;

@@ -14,9 +14,10 @@ use unisono_core::message::point_to_point::Mode;
 
 use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Failure, Status, Tag};
+use crate::world::Invariant;
+use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::progress::{Flush, RequestHandle, SharedProcess};
-use crate::world::{Communicator, Invariant};
 use unisono_bootstrap::Rank;
 
 /// Where nonblocking operations are started. When [`Communicator::scope`] returns, all of them have ended.

@@ -7,9 +7,10 @@
 use core::num::NonZeroUsize;
 
 use super::{Failure, Status};
-use crate::world::Communicator;
-use crate::world::collective::ScopeCollectives;
-use crate::world::process::{Outcome, Process};
+use crate::world::collective::request::ScopeCollectives;
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::process::collectives::Outcome;
 use crate::world::progress::biased_lock::LockedCell;
 use crate::world::progress::{RequestHandle, WaitFor};
 

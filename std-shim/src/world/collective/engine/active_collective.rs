@@ -14,7 +14,7 @@ use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::schedule::CachedSchedule;
 use super::scratch_pool::ScratchBlock;
-use crate::world::collective::CollectiveError;
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::BlockTables;
 use unisono_memory::memory_regions::{Address, Regions};
 

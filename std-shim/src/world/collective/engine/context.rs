@@ -13,7 +13,7 @@ use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::active_collective::CollectiveName;
-use crate::world::collective::CollectiveError;
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
 use crate::world::communicator::group::Group;

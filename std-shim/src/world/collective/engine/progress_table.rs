@@ -21,7 +21,7 @@ use super::scratch_pool::{ScratchBlock, ScratchPool};
 use super::transfer::{TransferHolder, Transfers};
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
 use crate::world::communicator::group::Group;
-use crate::world::process::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use crate::world::process::shutdown::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use crate::world::request::{Requests, Status, Tag, id_of_transfer};
 use crate::world::shm_transport::Announcement;
 use crate::world::watchdog::{

@@ -8,7 +8,7 @@ use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
 
 use crate::environment::tuning::{Carrier, Tuning};
-use crate::world::collective::CollectiveError;
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::pack::StridedBytes;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
