@@ -30,7 +30,6 @@ mod singleton_guard;
 mod watchdog;
 
 use alloc::sync::Arc;
-use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ops::Deref;
 use core::sync::atomic::AtomicU32;
@@ -56,10 +55,10 @@ pub use shm_transport::{AllocateError, Buffer};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
-use collective::engine::context::WORLD;
+use collective::engine::context::{WORLD, message_context};
 use collective::intra_node::IntraNodeGroup;
-use datagram_transport::DatagramTransport;
-use process::contexts::message_context;
+use communicator::SHUTDOWN_TIMEOUT;
+use datagram_transport::{DatagramTransport, OpenError};
 use process::{Process, SilencePolicy};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
@@ -69,10 +68,6 @@ use unisono_udp::{BindError, UdpCounters};
 
 /// How long `finish` waits for the other ranks before it gives up: effectively without limit.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
-/// Longest time that the shutdown messages to the other ranks take.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Exit code of a Rust program that panicked.
-const PANIC_EXIT_CODE: i32 = 101;
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +108,18 @@ pub enum WorldError {
     /// The node's shared memory cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
+}
+
+impl From<OpenError> for WorldError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Bind(error) => Self::Bind(error),
+            #[cfg(feature = "verbs")]
+            OpenError::Adapter(error) => Self::Adapter(error),
+            #[cfg(feature = "verbs")]
+            OpenError::Faults => Self::Faults,
+        }
+    }
 }
 
 /// A job that this process is a rank of. Dropping it finishes the job as [`finish`](Self::finish) does; when it is
@@ -366,6 +373,3 @@ fn source_address(there: SocketAddr) -> Option<IpAddr> {
     socket.connect(there).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
 }
-
-/// Makes the lifetime of a scope invariant.
-type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;

@@ -5,4 +5,5 @@ pub(in crate::world) mod context;
 pub(in crate::world) mod progress_table;
 pub(in crate::world) mod schedule;
 pub(in crate::world) mod scratch_pool;
+pub(in crate::world) mod status;
 pub(in crate::world) mod transfer;

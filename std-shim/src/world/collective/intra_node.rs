@@ -1,6 +1,7 @@
 //! Intra-node collectives: the ranks of a node as a group, all of the job or the members of a communicator with a slot;
 //! their barrier, their slot collectives, and how a rank waits for the others.
 
+pub(in crate::world) mod barrier_mode;
 mod cache_placement;
 mod cma_collectives;
 pub(in crate::world) mod communicator_slots;
@@ -33,8 +34,10 @@ use super::engine::schedule::hash;
 use super::error::CollectiveError;
 use crate::node::{Node, NodeRankState};
 use crate::world::communicator::Communicator;
+use crate::world::process::Process;
 use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
+use barrier_mode::{CLOSED, SPINNING, UNPLACED, YIELDING};
 use cma_collectives::CmaReader;
 use communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
 use unisono_bootstrap::Rank;
@@ -43,14 +46,6 @@ use unisono_bootstrap::Rank;
 const SPIN_POLLS: u32 = 512;
 /// Longest time between the end of a dying process's memory and the release of its locks.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Barrier modes: spin, since every rank has a core; yield to others; or spin, once the placement of the words is
-/// decided.
-const SPINNING: u32 = 0;
-const YIELDING: u32 = 1;
-/// Barriers fail, like everything that is started.
-pub(in crate::world) const CLOSED: u32 = 2;
-const UNPLACED: u32 = 3;
 
 /// The memory of a call.
 pub(super) enum CallMemory<'a> {
@@ -743,5 +738,28 @@ impl Communicator {
             return Err(Failure { rank: Member(rank.0), cause: FailureCause::Disagrees, id, collective: verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
+    }
+}
+
+impl Process {
+    /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
+    /// there is only one.
+    pub(in crate::world) fn open_slot(
+        &mut self,
+        context: u32,
+        room: CommunicatorSlot,
+        rank: Rank,
+    ) -> Option<IntraNodeGroup> {
+        let of = self.collectives.contexts.get_mut(context)?;
+        let (is_near, size, members) = (of.is_intra_node, of.members.size(), &of.members);
+        let areas = self.collectives.communicator_slots.areas(room, members).filter(|_| is_near && size > 1);
+        let group = areas.and_then(|(node, boards)| IntraNodeGroup::in_slot(node, boards, (context, room), rank));
+        match &group {
+            Some(group) => {
+                (of.slot, of.barrier_mode, of.areas) = (Some(room), Some(group.barrier_mode()), Some(group.areas()))
+            }
+            None => self.collectives.communicator_slots.release(room),
+        }
+        group
     }
 }

@@ -9,7 +9,8 @@ use super::Communicator;
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::process::matching_store::ReceiveTarget;
 use crate::world::process::messages::SendArgs;
-use crate::world::progress::{Flush, RequestHandle};
+use crate::world::process::send_request::Flush;
+use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
 

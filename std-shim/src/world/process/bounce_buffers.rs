@@ -2,8 +2,10 @@
 
 use unisono_core::span::{Region, Span};
 
-use crate::world::collective::engine::progress_table::EAGER_MAX;
 use unisono_memory::memory_regions::Regions;
+
+/// Bytes of the longest eager message.
+pub(in crate::world) const EAGER_MAX: usize = 1 << 14;
 
 /// A bounce buffer in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,15 @@ use super::bounce_buffers::BounceBuffer;
 use crate::world::request::Failure;
 use unisono_memory::memory_regions::RegionRange;
 
+/// When a send is transmitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum Flush {
+    /// Before the call returns, or when the window has room.
+    Now,
+    /// Together with other sends.
+    Batched,
+}
+
 /// A send whose payload may be asked for, or is being read.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct SendOp {

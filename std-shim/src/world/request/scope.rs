@@ -12,13 +12,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::point_to_point::Mode;
 
+use super::handle::RequestHandle;
 use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Failure, Status, Tag};
-use crate::world::Invariant;
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
-use crate::world::progress::{Flush, RequestHandle, SharedProcess};
+use crate::world::process::send_request::Flush;
+use crate::world::progress::SharedProcess;
 use unisono_bootstrap::Rank;
+
+/// Makes the lifetime of a scope invariant.
+type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;
 
 /// Where nonblocking operations are started. When [`Communicator::scope`] returns, all of them have ended.
 ///
@@ -88,7 +92,7 @@ pub struct RecvRequest<'scope, T> {
 // SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
 unsafe impl<T: Send> Send for RecvRequest<'_, T> {}
 
-pub(in crate::world) fn run<'env, R>(
+fn run<'env, R>(
     communicator: &'env Communicator,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
@@ -120,6 +124,17 @@ pub(in crate::world) fn run<'env, R>(
     let scope = Scope::new(communicator);
     let _guard = Guard(&scope);
     body(&scope)
+}
+
+impl Communicator {
+    /// Runs `body` with a [`Scope`] for nonblocking operations, all of which have ended when this returns. If `body`
+    /// panics while some are pending, this process aborts: they end, and the other ranks are notified of its failure.
+    ///
+    /// Sends are batched: they are transmitted when 64 sends or 256 KiB are queued, by the next call that waits or
+    /// tests, or by [`Scope::flush`].
+    pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        run(self, body)
+    }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {

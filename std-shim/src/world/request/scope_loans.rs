@@ -6,13 +6,37 @@
 
 use core::num::NonZeroUsize;
 
+use super::handle::RequestHandle;
 use super::{Failure, Status};
-use crate::world::collective::request::ScopeCollectives;
+use crate::world::collective::engine::active_collective::Outcome;
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
-use crate::world::process::collectives::Outcome;
+use crate::world::progress::WaitFor;
 use crate::world::progress::biased_lock::LockedCell;
-use crate::world::progress::{RequestHandle, WaitFor};
+
+/// The collectives of a scope.
+#[derive(Debug, Default)]
+pub(in crate::world) struct ScopeCollectives {
+    /// Those whose end was not waited for.
+    pub(in crate::world) under_way: Vec<u32>,
+    /// Persistent ones.
+    pub(in crate::world) persistent: Vec<u32>,
+}
+
+impl ScopeCollectives {
+    /// Whether none is under way.
+    pub(in crate::world) const fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Removes a collective that was waited for, and a persistent one only if it failed.
+    pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
+        self.under_way.retain(|other| *other != begun);
+        if has_failed {
+            self.persistent.retain(|other| *other != begun);
+        }
+    }
+}
 
 /// All requests of one scope on one communicator.
 pub(in crate::world) struct ScopeLoans<'env> {

@@ -6,10 +6,11 @@
 
 use alloc::sync::Arc;
 
+use super::handle::RequestHandle;
 use super::scope::{Request, RequestStage};
 use super::{Failure, RequestFailed, Status};
 use crate::world::process::Process;
-use crate::world::progress::{RequestHandle, SharedProcess};
+use crate::world::progress::SharedProcess;
 
 /// The index of a request that ended well, and the value that its `wait` would return.
 type CompletedRequest = (usize, Option<Status>);
