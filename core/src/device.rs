@@ -190,8 +190,8 @@ pub trait Device {
     /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that the
     /// datagram has at least `start + bytes` bytes.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
-    /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its value.
-    /// The caller holds at most [`Limits::holdable`] at a time.
+    /// Sets an early datagram aside, out of the ring, so that it occupies no receive slot. Its [`Slot`] keeps its
+    /// value. The caller holds at most [`Limits::holdable`] at a time.
     fn hold(&mut self, slot: Slot);
     /// A datagram that was set aside.
     fn held(&self, slot: Slot) -> Self::Received<'_>;
@@ -199,7 +199,7 @@ pub trait Device {
     fn release(&mut self, slot: Slot);
     /// Requests an event for the next datagram on the queue.
     fn arm(&mut self, lane: DeviceQueue) -> Armed;
-    /// Carries out a request; [`poll_fact`](Self::poll_event) returns the reply, if any.
+    /// Carries out a request; [`poll_event`](Self::poll_event) returns the reply, if any.
     fn request_path(&mut self, wish: PathRequest);
     /// The next event of the link or a path.
     fn poll_event(&mut self) -> Option<DeviceEvent>;

@@ -10,8 +10,8 @@
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
 //! - [`poll_event`](Endpoint::poll_event) frees the record of the event that it returns.
 //!
-//! [`drive`](crate::progress::make_progress) does all of this for any device. Every call does a bounded amount of work; the
-//! work per round is proportional to the active peers, never to the known ones.
+//! [`make_progress`](crate::progress::make_progress) does all of this for any device. Every call does a bounded amount
+//! of work; the work per round is proportional to the active peers, never to the known ones.
 //!
 //! # A peer that contradicts itself
 //! A peer is authenticated, but not trusted to be correct: memory errors and bugs exist. If it acknowledges a segment
@@ -122,7 +122,8 @@ pub struct Config {
     pub holdable: u32,
     /// Floor of the timeout's margin, in units of 64 ns.
     pub granularity: u32,
-    /// Silence, in units of 64 ns, after which [`Event::PeerSilent`] is reported. Probes are at most a quarter of this apart.
+    /// Silence, in units of 64 ns, after which [`Event::PeerSilent`] is reported. Probes are at most a quarter of this
+    /// apart.
     pub silence: u32,
     /// How long a window without work is kept, in units of 64 ns.
     pub idle: u32,

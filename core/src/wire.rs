@@ -43,5 +43,6 @@ pub const VERSION: u8 = 1;
 pub const HEADER: usize = 24;
 /// Bytes of the header of a placement segment.
 pub const SEGMENT_HEADER: usize = 32;
-/// Bytes of an eager message's own header that fit after the header: [`HEAD`](crate::device::HEADER_ROOM) − [`HEADER`].
+/// Bytes of an eager message's own header that fit after the header: [`HEADER_ROOM`](crate::device::HEADER_ROOM) −
+/// [`HEADER`].
 pub const MESSAGE_HEADER_ROOM: usize = 40;

@@ -1,5 +1,5 @@
-//! Measures waiting in the dedicated and oversubscribed modes: a bare flat barrier over [`Rest`], processes pinned to
-//! the cores in turn.
+//! Measures waiting in the dedicated and oversubscribed modes: a bare flat barrier over [`BlockingWait`], processes
+//! pinned to the cores in turn.
 //!
 //! `cargo run --release -p unisono-shmem --example oversubscribed`
 

@@ -247,7 +247,7 @@ impl CollectiveAreas {
         (0..self.ranks).try_for_each(|rank| self.initialize_rank(segment, rank, step))
     }
 
-    /// As [`write_first`](Self::initialize), for one rank.
+    /// As [`initialize`](Self::initialize), for one rank.
     pub fn initialize_rank(&self, segment: Segment<'_>, rank: u32, step: u32) -> Option<()> {
         // An earlier group of this communicator slot may have had more ranks.
         let taken = (0..self.pull_words()).map(|of| self.pulled_step(rank, of));

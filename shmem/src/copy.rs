@@ -19,8 +19,8 @@ const LONG: usize = 4 * BLOCK;
 /// Copies `bytes` bytes.
 ///
 /// # Safety
-/// They are valid for reads at `from` and for writes at `into`, and the pieces are disjoint. `from` may be shared memory, which others
-/// write meanwhile.
+/// They are valid for reads at `from` and for writes at `into`, and the pieces are disjoint. `from` may be shared
+/// memory, which others write meanwhile.
 #[inline]
 pub unsafe fn copy(from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
     if bytes < LONG {

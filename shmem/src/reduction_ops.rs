@@ -16,8 +16,8 @@ pub use element::Element;
 /// Combines `count` elements of two operands: into = left · right.
 ///
 /// # Safety
-/// Both operands are readable and `into` is writable for `count` elements; none has to be aligned. `into` is disjoint from each operand
-/// or the same.
+/// Both operands are readable and `into` is writable for `count` elements; none has to be aligned. `into` is disjoint
+/// from each operand or the same.
 pub type Kernel = unsafe fn(left: *const u8, right: *const u8, into: *mut u8, count: usize);
 
 /// A reduction operation on two elements.

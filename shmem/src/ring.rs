@@ -424,7 +424,7 @@ impl<'a> Consumer<'a> {
         (word, if self.fresh > 0 { self.start } else { before })
     }
 
-    /// The next message, if there is one; it stays until [`take`](Self::consume). Constant time.
+    /// The next message, if there is one; it stays until [`consume`](Self::consume). Constant time.
     ///
     /// # Errors
     /// [`Corrupted`]: the entry holds values that no producer writes.
@@ -441,7 +441,7 @@ impl<'a> Consumer<'a> {
         Some(Peek { word, before, count: self.next, entry: self.parts.cells(self.next, 4, LINE - 4)? })
     }
 
-    /// As [`look`](Self::poll), with a result of [`ahead`](Self::peek) since the last message was consumed.
+    /// As [`poll`](Self::poll), with a result of [`peek`](Self::peek) since the last message was consumed.
     ///
     /// # Errors
     /// As there; also if that message has been consumed already.

@@ -142,8 +142,8 @@ mod seam {
         lifetime: PhantomData<&'a [AtomicU32]>,
     }
 
-    // SAFETY: an address and a length; what is reached through them are atomic words, and cells, which are read and written through
-    // raw pointers by the side whose turn the words say it is, on any thread.
+    // SAFETY: an address and a length; what is reached through them are atomic words, and cells, which are read and
+    // written through raw pointers by the side whose turn the words say it is, on any thread.
     unsafe impl Send for Segment<'_> {}
     // SAFETY: a shared `Segment` does what a copy of it does, and copies may be sent.
     unsafe impl Sync for Segment<'_> {}
@@ -153,10 +153,10 @@ mod seam {
         ///
         /// # Safety
         /// `base` is aligned to 4 and valid for reads and writes of `bytes` bytes for `'a`. Meanwhile, in this process:
-        /// - references to these bytes are made by segments alone. Only the pool of this rank may be referred to, by its owner, where
-        ///   no words or cells are used that were made of a segment at these addresses.
-        /// - each end of a ring, each rank slot and each rank's part of a collective area has one user, on one thread at a time: cells
-        ///   are copied without synchronisation, by the side whose turn the words say it is.
+        /// - references to these bytes are made by segments alone. Only the pool of this rank may be referred to, by
+        ///   its owner, where no words or cells are used that were made of a segment at these addresses.
+        /// - each end of a ring, each rank slot and each rank's part of a collective area has one user, on one thread
+        ///   at a time: cells are copied without synchronisation, by the side whose turn the words say it is.
         ///
         /// Other processes may write anything anywhere.
         pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
@@ -173,7 +173,8 @@ mod seam {
             if !at.is_multiple_of(4) || at.checked_add(bytes)? > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was
+            // promised, or its end.
             Some(Self { base: unsafe { self.base.add(at) }, bytes, lifetime: PhantomData })
         }
 
@@ -190,10 +191,12 @@ mod seam {
             if !at.is_multiple_of(4) || end > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was
+            // promised, or its end.
             let first = unsafe { self.base.add(at) };
-            // SAFETY: `count` words from there are within the promised memory, as checked, and aligned, as `base` and `at` are; they
-            // are initialised, as all memory of a mapping, and atomic, so that others may write them at any time.
+            // SAFETY: `count` words from there are within the promised memory, as checked, and aligned, as `base` and
+            // `at` are; they are initialised, as all memory of a mapping, and atomic, so that others may write them at
+            // any time.
             Some(unsafe { NonNull::slice_from_raw_parts(first.cast::<Word>(), count).as_ref() })
         }
 
@@ -203,7 +206,8 @@ mod seam {
             if at.checked_add(bytes)? > self.bytes {
                 return None;
             }
-            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was promised, or its end.
+            // SAFETY: `at` is at most `self.bytes`, so the address is within the memory that `Segment::new` was
+            // promised, or its end.
             Some(SharedBytes { start: unsafe { self.base.add(at) }, bytes, lifetime: PhantomData })
         }
     }
@@ -216,8 +220,8 @@ mod seam {
         lifetime: PhantomData<&'a [AtomicU32]>,
     }
 
-    // SAFETY: an address and a length; the bytes are read and written through raw pointers by the side whose turn it is, on any
-    // thread.
+    // SAFETY: an address and a length; the bytes are read and written through raw pointers by the side whose turn it
+    // is, on any thread.
     unsafe impl Send for SharedBytes<'_> {}
     // SAFETY: shared cells do what a copy of them does, and copies may be sent.
     unsafe impl Sync for SharedBytes<'_> {}
@@ -251,8 +255,9 @@ mod seam {
             if from.len() > self.bytes {
                 return None;
             }
-            // SAFETY: the piece is valid for `from.len()` bytes, as checked. Whoever made the segment promised that nobody has a
-            // reference to them, so `from` lies elsewhere, and that nobody else in this process uses them during this side's turn.
+            // SAFETY: the piece is valid for `from.len()` bytes, as checked. The creator of the segment promised that
+            // nobody has a reference to them, so `from` lies elsewhere, and that nobody else in this process uses them
+            // during this side's turn.
             unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
             Some(())
         }
@@ -263,8 +268,9 @@ mod seam {
             if to.len() > self.bytes {
                 return None;
             }
-            // SAFETY: the piece is valid for `to.len()` bytes, as checked. Whoever made the segment promised that nobody has a
-            // reference to them, so `to` lies elsewhere, and that nobody else in this process writes them during this side's turn.
+            // SAFETY: the piece is valid for `to.len()` bytes, as checked. The creator of the segment promised that
+            // nobody has a reference to them, so `to` lies elsewhere, and that nobody else in this process writes them
+            // during this side's turn.
             unsafe { self.start.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
             Some(())
         }
@@ -362,14 +368,14 @@ mod seam {
         }
 
         /// As shipped, for multiples of 4.
-        pub fn cells(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
+        pub fn shared_bytes(self, at: usize, bytes: usize) -> Option<SharedBytes<'a>> {
             Some(SharedBytes { cells: self.cells.get(at / 4..(at + bytes).div_ceil(4))?, bytes })
         }
     }
 
     /// A piece of payload.
     #[derive(Clone, Copy)]
-    pub struct Cells<'a> {
+    pub struct SharedBytes<'a> {
         cells: &'a [UnsafeCell<u32>],
         bytes: usize,
     }

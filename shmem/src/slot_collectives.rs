@@ -1,4 +1,5 @@
-//! Collectives through slots, over one collective area per rank: the shared-memory implementation of [`CollectiveMachine`].
+//! Collectives through slots, over one collective area per rank: the shared-memory implementation of
+//! [`CollectiveMachine`].
 //!
 //! # Steps
 //! All collectives of a group are one sequence of steps, numbered alike on all ranks; the number wraps. In a step a
@@ -201,8 +202,8 @@ impl<'a> SlotCollectives<'a> {
         }
     }
 
-    /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`selection`] selects. All
-    /// ranks pass the same, except for [`SlotAlgorithm::External`].
+    /// Forces this algorithm for collectives that support it, whatever their size; `None`: as [`selection`] selects.
+    /// All ranks pass the same, except for [`SlotAlgorithm::External`].
     pub const fn force_algorithm(&mut self, way: Option<SlotAlgorithm>) {
         self.forced_algorithm = way;
         #[cfg(feature = "std")]
@@ -244,7 +245,7 @@ impl<'a> SlotCollectives<'a> {
     /// The collective areas of the group.
     #[cfg(all(test, loom))]
     pub(crate) const fn boards(&self) -> &CollectiveAreas {
-        &self.boards
+        &self.areas
     }
 
     /// Ranks of the group.
@@ -446,7 +447,7 @@ impl<'a> SlotCollectives<'a> {
         #[cfg(feature = "std")]
         let oldest = self.choose_chunk(step);
         #[cfg(not(feature = "std"))]
-        let oldest = step.wrapping_sub(self.boards.slots).wrapping_add(1);
+        let oldest = step.wrapping_sub(self.areas.slots).wrapping_add(1);
         oldest
     }
 

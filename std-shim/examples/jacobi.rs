@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut error = [part.error()];
     world.all_reduce_in_place(&mut error, SystemOperation::max())?;
-    // A sweep reduces the slowest error by the factor cos(π / (N + 1)): the remaining error is the change divided by 1 minus it.
+    // A sweep reduces the slowest error by the factor cos(π / (N + 1)): the remaining error is the change divided by 1
+    // minus it.
     let bound = AT_REST / (1.0 - (PI / (N + 1) as f64).cos());
     if error[0].is_nan() || error[0] > bound {
         return Err(format!("after {sweeps} sweeps, a point is off by {:e}", error[0]).into());

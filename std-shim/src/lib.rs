@@ -1,8 +1,8 @@
 //! Messaging and collective communication on clusters.
 //!
 //! A program joins its job with [`World::join`] and talks to the other ranks: messages by rank and tag, collectives
-//! ([`collective`]), groups that shrink when a rank has died ([`Communicator`]). [`environment`] says which job that is:
-//! `unisono run` sets it, or any other starter.
+//! ([`collective`]), groups that shrink when a rank has died ([`Communicator`]). [`environment`] says which job that
+//! is: `unisono run` sets it, or any other starter.
 //!
 //! What it stands on:
 //! - [`unisono_udp`]: datagrams of the operating system; [`unisono_memory`]: regions and the records of an endpoint.

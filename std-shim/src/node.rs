@@ -198,9 +198,10 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let life = LivenessLocks::new(file);
         let (mapping, layout) = Mapping::open(life.file())?;
-        // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone, or to those who
-        // keep the same promise (`raw_segment`). Of this crate, `NodeGroup` and `Near` take this rank's ends and parts, once each,
-        // under the lock of the World; its pool, which `Buffer`s refer to, no cells are made of.
+        // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone,
+        // or to those who keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup` and `ShmTransport`
+        // take this rank's ends and parts, once each, under the lock of the World; its pool, which `Buffer`s refer to,
+        // no cells are made of.
         let segment = unsafe { mapping.segment() };
         let seats = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
@@ -240,15 +241,15 @@ impl Node {
     ///
     /// Safe code cannot get it, for it could write below a [`Buffer`](crate::world::Buffer) that is borrowed:
     /// ```compile_fail,E0133
-    /// fn write(world: &unisono::world::World) {
+    /// fn write(world: &unisono::World) {
     ///     let node = world.node().unwrap();
-    ///     node.raw_segment().cells(node.layout().pool(node.local()).unwrap().at, 8).unwrap().write(&[0; 8]);
+    ///     node.raw_segment().shared_bytes(node.layout().pool(node.local()).unwrap().offset, 8).unwrap().write(&[0; 8]);
     /// }
     /// ```
     ///
     /// # Safety
-    /// No bytes of a `Buffer` of this process are used through it. Whatever else is written comes when another process could have
-    /// written it: the World and its progress thread use the same words and cells.
+    /// No bytes of a `Buffer` of this process are used through it. Whatever else is written comes when another process
+    /// could have written it: the World and its progress thread use the same words and cells.
     pub const unsafe fn raw_segment(&self) -> Segment<'static> {
         self.segment
     }

@@ -384,7 +384,8 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             let settings = settings(1);
             let offer =
                 LocalRecord { incarnation: Incarnation(77), addresses: lanes, mtu: 1472, digests: settings.digests() };
-            let mut membership = Membership::join(&settings.join_options().expect("a secret"), offer).expect("a seat");
+            let mut membership =
+                Membership::join(&settings.join_options().expect("a secret"), offer).expect("a rank slot");
             thread::sleep(Duration::from_millis(200));
             membership.abort(3);
             thread::sleep(Duration::from_millis(200));

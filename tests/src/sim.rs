@@ -5,27 +5,30 @@
 //! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links that are
-//! down) → propagation → queue → ingress link → checksum → slot.
+//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links
+//! that are down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example
 //! ```
-//! use unisono_core::device::{Cause, Device, Lane, PeerId, Received, Token, Transmit};
+//! use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
+//! use unisono_core::ids::PeerId;
 //! use unisono_tests::sim::{Config, Network};
 //!
 //! let network = Network::new(7, Config::default());
 //! let (here, there) = (network.add_node(), network.add_node());
 //! let mut device = network.device(here);
+//! let queue = DeviceQueue::Polled;
+//! let reason = TxReason::First;
 //! let transmit =
-//!     Transmit { to: PeerId(there.0), at: Lane::Polled, head: 3, payload: None, solicited: false, cause: Cause::First };
-//! let mut token = device.token(Lane::Polled).unwrap();
-//! token.head()[..3].copy_from_slice(b"one");
+//!     Transmit { to: PeerId(there.0), queue, header_bytes: 3, payload: None, solicited: false, reason };
+//! let mut token = device.token(queue).unwrap();
+//! token.header_room()[..3].copy_from_slice(b"one");
 //! token.post(&transmit, None);
-//! device.flush(Lane::Polled);
+//! device.flush(queue);
 //!
 //! let step = network.step().unwrap();
 //! assert_eq!((step.at, step.node), (5_000, there));
-//! assert_eq!(network.device(there).receive(Lane::Polled).unwrap().head(), b"one");
+//! assert_eq!(network.device(there).receive(queue).unwrap().prefix(), b"one");
 //! ```
 
 mod config;
@@ -106,7 +109,7 @@ pub struct DatagramTrace<'a> {
     pub to: NodeId,
     /// Why it was sent; `None` when it was forged.
     pub cause: Option<TxReason>,
-    /// Its first bytes, as [`Received::head`](unisono_core::device::Received::prefix) shows them.
+    /// Its first bytes, as [`Received::prefix`](unisono_core::device::Received::prefix) shows them.
     pub head: &'a [u8],
     /// Its length, checksum excluded.
     pub bytes: u32,

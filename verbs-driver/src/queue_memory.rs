@@ -1,7 +1,7 @@
 //! The memory that a work queue shares with its adapter: every store, load and barrier goes through [`QueueAccess`].
 //!
-//! On hardware a [`QueueAccess`] is [`Mapped`]: volatile stores and loads, and fences. In tests it is plain memory that a
-//! software adapter reads, and a [`Checker`] receives each [`QueueEvent`] and requires the order
+//! On hardware a [`QueueAccess`] is [`Mapped`]: volatile stores and loads, and fences. In tests it is plain memory that
+//! a software adapter reads, and a [`Checker`] receives each [`QueueEvent`] and requires the order
 //!
 //! ```text
 //! sending     entry … │ ToDevice │ record │ ToRegister │ doorbell or BlueFlame │ Flush

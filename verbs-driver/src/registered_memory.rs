@@ -4,13 +4,14 @@ use core::ptr::NonNull;
 
 /// A piece of registered memory.
 ///
-/// It can be copied and kept, and devices copy to and from it in safe code. So safe code must not come by one unless somebody promised all
-/// of this for as long as any copy of it is used.
+/// It can be copied and kept, and devices copy to and from it in safe code. So safe code must not come by one unless
+/// somebody promised all of this for as long as any copy of it is used.
 ///
 /// # Safety
-/// Whoever makes one promises that its bytes are valid for reads and writes as long as it or a copy of it is used, that the adapter has
-/// them registered under its key meanwhile, that nobody has a reference to them which a copy would break, and that of two uses of the same
-/// bytes, one of them a write, one ends before the other begins, on whichever threads.
+/// The creator of one promises that its bytes are valid for reads and writes as long as it or a copy of it is used,
+/// that the adapter has them registered under its key meanwhile, that nobody has a reference to them which a copy would
+/// break, and that of two uses of the same bytes, one of them a write, one ends before the other begins, on whichever
+/// threads.
 pub unsafe trait RegisteredMemory: Copy {
     /// Its first byte.
     fn start(self) -> NonNull<u8>;
@@ -28,15 +29,16 @@ pub struct Slab {
     key: u32,
 }
 
-// SAFETY: a slab is a number with a length; whoever made it promised that uses of it and its copies follow each other, on all threads.
+// SAFETY: a slab is a number with a length; its creator promised that uses of it and its copies follow each other, on
+// all threads.
 unsafe impl Send for Slab {}
 
 impl Slab {
     /// `bytes` bytes from `start` on, registered under `key`.
     ///
     /// # Safety
-    /// As long as the slab or a copy of it is used, the bytes are valid for reads and writes and registered under the key, and nobody else
-    /// but the adapter touches them, nor two copies of it at a time.
+    /// As long as the slab or a copy of it is used, the bytes are valid for reads and writes and registered under the
+    /// key, and nobody else but the adapter touches them, nor two copies of it at a time.
     pub const unsafe fn new(start: NonNull<u8>, bytes: usize, key: u32) -> Self {
         Self { start, bytes, key }
     }
@@ -57,7 +59,7 @@ impl Slab {
     }
 }
 
-// SAFETY: whoever called `Slab::new` promised all that the trait demands, and parts lie within the slab.
+// SAFETY: the caller of `Slab::new` promised all that the trait demands, and parts lie within the slab.
 unsafe impl RegisteredMemory for Slab {
     fn start(self) -> NonNull<u8> {
         self.start
@@ -76,8 +78,8 @@ unsafe impl RegisteredMemory for Slab {
 #[inline]
 pub fn read(from: impl RegisteredMemory, to: &mut [u8]) -> usize {
     let bytes = from.bytes().min(to.len());
-    // SAFETY: both have so many bytes; by the trait's contract the registered ones are valid and nobody writes them now; a private buffer is
-    // exclusive, so that it is not among them.
+    // SAFETY: both have the same length; by the trait's contract the registered ones are valid and nobody writes them
+    // now; a private buffer is exclusive, so that it is not among them.
     unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
     bytes
 }
@@ -86,6 +88,6 @@ pub fn read(from: impl RegisteredMemory, to: &mut [u8]) -> usize {
 #[inline]
 pub fn copy(from: impl RegisteredMemory, to: impl RegisteredMemory) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: both have so many bytes; by the trait's contract they are valid and not in use. They may be one memory.
+    // SAFETY: both have the same length; by the trait's contract they are valid and not in use. They may be one memory.
     unsafe { to.start().copy_from(from.start(), bytes) };
 }

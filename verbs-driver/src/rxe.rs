@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The producer of a queue stores the producer index after its entries, the consumer the consumer index; one entry
-//! stays empty. [`ring`] implements both ends, [`RxeQueues`] are those of a queue pair, for [`raw`](crate::raw)'s device.
-//! The doorbell of a send queue is a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`: [`SyscallDoorbell`]
-//! turns doorbells into system calls. Receive queues have none.
+//! stays empty. [`ring`] implements both ends, [`RxeQueues`] are those of a queue pair, for [`raw`](crate::raw)'s
+//! device. The doorbell of a send queue is a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`:
+//! [`SyscallDoorbell`] turns doorbells into system calls. Receive queues have none.
 //!
 //! All fields are in native byte order, except those that travel on the wire.
 //!

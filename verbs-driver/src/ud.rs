@@ -598,8 +598,8 @@ impl<A: Lent> Device for Ud<A> {
         if half.pool.has_waiting() || half.ring.has_parked() { Armed::Pending } else { Armed::Armed }
     }
 
-    /// The resolver's thread creates address handles, for [`Wish::Resolve`] or the first posting. A short first posting
-    /// waits for it, at most 2 ms; otherwise it is lost.
+    /// The resolver's thread creates address handles, for [`PathRequest::Resolve`] or the first posting. A short first
+    /// posting waits for it, at most 2 ms; otherwise it is lost.
     fn request_path(&mut self, wish: PathRequest) {
         match wish {
             PathRequest::Resolve(peer) => {

@@ -1,8 +1,9 @@
 //! The UDP device against the bare loop, without a protocol: delivered rate and spinning ping-pong on loopback, in
-//! interleaved pairs; and the cost of a datagram with sender and receiver in turns on one thread, which other load disturbs less.
+//! interleaved pairs; and the cost of a datagram with sender and receiver in turns on one thread, which other load
+//! disturbs less.
 //!
-//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `64`, `64-gso`, `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or one of
-//! these followed by `-bare` or `-device` to run (and profile) one side only.
+//! `udp [PAIRS [MILLISECONDS [CASE]]]`; a case is `64`, `64-gso`, `1024`, `1024-gso`, `8192`, `8192-gso`, `ping`, or
+//! one of these followed by `-bare` or `-device` to run (and profile) one side only.
 
 use core::{error::Error, time::Duration};
 use std::{env, io, time::Instant};

@@ -184,7 +184,7 @@ impl Library {
     }
 
     /// Nanoseconds of a collective (`barrier` or one of `unisono bench collective`) among `ranks` ranks, of each of the
-    /// sizes until it fails or is given up; and why that was. `crowded`: there are more ranks than processors.
+    /// sizes until it fails or is given up; and why that was. `oversubscribed`: there are more ranks than processors.
     pub fn collective(
         &self,
         place: &Path,

@@ -34,7 +34,7 @@ pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -
 }
 
 /// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless
-/// they are `crowded`.
+/// they are oversubscribed.
 pub fn within_node(binary: &Path, ranks: u32, oversubscribed: bool, benchmark: &[&str], key: &str) -> io::Result<f64> {
     among(binary, "shm", ranks, oversubscribed, benchmark, key)
 }

@@ -102,7 +102,7 @@ struct Side<const W: usize> {
     short: [usize; 2],
     /// Datagrams that were the last of a queue.
     lasts: usize,
-    /// All frames received so far, by slot.
+    /// All frames received, by slot.
     frames: Vec<Frame>,
 }
 

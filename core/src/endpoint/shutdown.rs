@@ -45,7 +45,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         )
     }
 
-    /// Whether [`leave`](Self::shutdown) or [`abort`](Self::abort) has finished.
+    /// Whether [`shutdown`](Self::shutdown) or [`abort`](Self::abort) has finished.
     pub fn is_closed(&self) -> bool {
         self.shutdown == Shutdown::Closed
     }

@@ -128,8 +128,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.free_senders.is_empty() || self.free_receivers.is_empty()
     }
 
-    /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait for
-    /// a window get one.
+    /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait
+    /// for a window get one.
     pub fn add_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
         let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
         lend(&mut self.senders, &mut self.receivers);

@@ -9,14 +9,15 @@
 //!   for it, so that one is always free.
 //! - By **rendezvous** otherwise: an RTS is sent. Its receive grants memory (CTS), and the sender places the payload
 //!   there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
-//!   an RTS of that peer was dropped, requests it ([`TransportKind::RtsRequest`](header::TransportKind)), and the sender repeats the RTS.
+//!   an RTS of that peer was dropped, requests it ([`TransportKind::RtsRequest`](header::TransportKind)), and the
+//!   sender repeats the RTS.
 //!
 //! Credit returns after a receive has consumed the payload: in the next header to the peer, or by itself when half of
 //! it is due.
 //!
 //! # Calling contract
-//! - The headers of one rank's [`CollectiveTransport`] are [handled](CollectiveTransport::handle) by the peer's in order, each once: an endpoint
-//!   ensures that.
+//! - The headers of one rank's [`CollectiveTransport`] are [handled](CollectiveTransport::handle) by the peer's in
+//!   order, each once: an endpoint ensures that.
 //! - Every returned [`StepHeader`] is sent, in the order of return.
 //! - A payload stays unchanged until its send is complete: of an eager one when the endpoint reports completion,
 //!   otherwise after [`Arrival::Place`] when the endpoint reports completion.
@@ -24,8 +25,8 @@
 //! - [`poll_action`](CollectiveTransport::poll_action) is called after all other calls, until it returns `None`.
 //!
 //! Every call takes constant time if keys hash to different buckets, except [`cancel`](CollectiveTransport::cancel),
-//! [`discard`](CollectiveTransport::discard) and [`disconnect`](CollectiveTransport::disconnect), which visit all records. The memory is provided by the host:
-//! 16 bytes per peer, 40 per record, and the slots.
+//! [`discard`](CollectiveTransport::discard) and [`disconnect`](CollectiveTransport::disconnect), which visit all
+//! records. The memory is provided by the host: 16 bytes per peer, 40 per record, and the slots.
 
 mod cancel;
 pub mod header;

@@ -133,7 +133,7 @@ pub enum Action {
         user: u32,
     },
     /// Move the payload to its receive; report the result by [`fetched`](PointToPoint::fetched),
-    /// [`grant`](PointToPoint::grant) or [`abandon`](PointToPoint::cancel_pull).
+    /// [`grant`](PointToPoint::grant) or [`cancel_pull`](PointToPoint::cancel_pull).
     Pull {
         /// The receive.
         receive: ReceiveId,

@@ -96,7 +96,7 @@ impl<T: Time, const BITS: u32> ReceiveState<T, BITS> {
     }
 
     /// Records the next `count` in-order datagrams, the last of which arrived at `arrived`: equals `count` calls of
-    /// [`note`](Self::record) with originals, each followed by [`advance`](Self::advance) without a window.
+    /// [`record`](Self::record) with originals, each followed by [`advance`](Self::advance) without a window.
     #[inline]
     pub(crate) fn record_burst(&mut self, arrived: T::Stamp, count: u32) {
         self.next = self.next.add(count);

@@ -7,7 +7,7 @@ pub struct Rtt {
     smoothed: u32,
     /// Four times the smoothed deviation.
     variation: u32,
-    /// The minimum sample so far, at least 1 (zero: no sample).
+    /// The minimum of all samples, at least 1 (zero: no sample).
     minimum: u32,
 }
 

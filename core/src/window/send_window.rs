@@ -315,7 +315,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Some(Segment { psn, reference: piece, count: 0, reason: TxReason::First })
     }
 
-    /// As [`push`](Self::push), where [`room`](Self::burst_room) is known to suffice.
+    /// As [`push`](Self::push), where [`burst_room`](Self::burst_room) is known to suffice.
     #[inline]
     pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, ticket: Ticket) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));

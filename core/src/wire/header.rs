@@ -41,7 +41,7 @@ pub enum DatagramKind {
 impl DatagramKind {
     /// Their names, by value.
     pub const NAMES: [&str; 11] =
-        ["eager", "open", "segment", "acknowledge", "probe", "bye", "reset", "abort", "obituary", "refuse", "void"];
+        ["eager", "open", "segment", "acknowledge", "probe", "bye", "reset", "abort", "peer_down", "refuse", "nop"];
 
     const fn from_nibble(nibble: u8) -> Option<Self> {
         Some(match nibble {

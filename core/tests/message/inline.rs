@@ -20,8 +20,8 @@ enum Carried {
 struct Pair {
     machines: [PointToPoint<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
-    /// Messages counted by [`AtOnce::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and by
-    /// [`Admission::take_short`].
+    /// Messages counted by [`InlineReceive::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and by
+    /// [`PointToPoint::take_inline`].
     ways: [u32; 2],
 }
 

@@ -5,8 +5,8 @@
 //!
 //! A datagram posted to a peer whose adapter is not resolved yet is dropped and counted, and an ARP request is sent
 //! instead. The same holds for every fourth probe, because a silent peer may have moved to another adapter. The
-//! endpoint retransmits. A caller that wants to wait issues [`Wish::Resolve`], and repeats it where no answer came.
-//! There is one queue.
+//! endpoint retransmits. A caller that wants to wait issues [`PathRequest::Resolve`], and repeats it where no answer
+//! came. There is one queue.
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -56,9 +56,9 @@ impl exchange::Clock for Clock {
         Self::now(self)
     }
 
-    /// The processor sleeps until SysTick rings. Its exception is masked meanwhile, which keeps no processor asleep (B1.5.19), and
-    /// forgotten afterwards: no handler runs. The clock loses less than a microsecond.
-    fn rest(&mut self, micros: u32) {
+    /// The processor sleeps until SysTick rings. Its exception is masked meanwhile, which keeps no processor asleep
+    /// (B1.5.19), and forgotten afterwards: no handler runs. The clock loses less than a microsecond.
+    fn sleep(&mut self, micros: u32) {
         let ticks = micros.saturating_mul(TICKS_PER_MICROSECOND).min(COUNTER);
         if ticks < SHORTEST {
             return;
@@ -91,7 +91,7 @@ fn count_down(from: u32, control: u32) {
 /// A register of SysTick, at one of the addresses above.
 fn register(address: usize) -> VolatilePtr<'static, u32> {
     let pointer = NonNull::new(core::ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling());
-    // SAFETY: every Armv7-M processor has a word-wide register there for all time, aligned; the addresses are not zero. One
-    // thread runs and no interrupt handler, so nobody else accesses it.
+    // SAFETY: every Armv7-M processor has a word-wide register there for all time, aligned; the addresses are not zero.
+    // One thread runs and no interrupt handler, so nobody else accesses it.
     unsafe { VolatilePtr::new(pointer) }
 }

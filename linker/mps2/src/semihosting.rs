@@ -18,8 +18,9 @@ const APPLICATION_EXIT: u32 = 0x2_0026;
 
 /// Asks the debugger. The answer is not looked at.
 fn call(operation: u32, argument: *const u32) {
-    // SAFETY: the breakpoint's immediate 0xAB makes the debugger carry out `operation` on what `argument` points to, which
-    // both callers keep valid for reading during the call. It changes r0, named as clobbered, and no memory of ours.
+    // SAFETY: the breakpoint's immediate 0xAB makes the debugger carry out `operation` on what `argument` points to,
+    // which both callers keep valid for reading during the call. It changes r0, named as clobbered, and no memory of
+    // ours.
     unsafe { asm!("bkpt #0xAB", inout("r0") operation => _, in("r1") argument, options(nostack)) }
 }
 

@@ -1,4 +1,5 @@
-//! The board's PSRAM, which the emulator takes from a file that processes have mapped (`-M mps2-an386,memory-backend=…`).
+//! The board's PSRAM, which the emulator takes from a file that processes have mapped (`-M
+//! mps2-an386,memory-backend=…`).
 
 use core::ptr::NonNull;
 
@@ -14,7 +15,7 @@ unsafe extern "C" {
 pub fn segment() -> Segment<'static> {
     let (start, end) = (&raw const unisono_shared_start, &raw const unisono_shared_end);
     let base = NonNull::new(start.cast_mut()).unwrap_or(NonNull::dangling());
-    // SAFETY: the linker script keeps these addresses for nothing else; the board has memory there for all time, uncached, and a
-    // segment is the only thing made of it.
+    // SAFETY: the linker script keeps these addresses for nothing else; the board has memory there for all time,
+    // uncached, and a segment is the only thing made of it.
     unsafe { Segment::new(base, end.addr().wrapping_sub(start.addr())) }
 }

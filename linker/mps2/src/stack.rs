@@ -17,8 +17,8 @@ pub fn depth() -> (u32, u32) {
     let mut untouched = 0_usize;
     while untouched < bytes {
         let word = bottom.wrapping_byte_add(untouched);
-        // SAFETY: the linker script keeps the words from `stack_bottom` to `stack_top` for the stack, all of RAM and aligned;
-        // `untouched` is less than their bytes. Volatile, because the compiler knows of no object there.
+        // SAFETY: the linker script keeps the words from `stack_bottom` to `stack_top` for the stack, all of RAM and
+        // aligned; `untouched` is less than their bytes. Volatile, because the compiler knows of no object there.
         if unsafe { word.read_volatile() } != PAINT {
             break;
         }

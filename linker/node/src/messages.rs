@@ -4,15 +4,17 @@
 //! Ranks are local ranks of the node; messages belong to the context of the World communicator. Either a call waits
 //! until its message is complete ([`send`](Messages::send), [`receive`](Messages::receive)), or it starts a request
 //! ([`start_send`](Messages::start_send), [`start_receive`](Messages::start_receive)), which ends while anything else
-//! waits or [`poll`](Messages::poll) is called, and whose buffer comes back with its result ([`take`](Messages::take)).
+//! waits or [`poll`](Messages::poll) is called, and whose buffer comes back with its result
+//! ([`take_completed`](Messages::take_completed)).
 //!
 //! No other rank reads a node's memory, and a node reads no memory of processes: a message that is too long for a ring
 //! is sent in fragments into granted memory. A message in its sender's part of the segment (`World::allocate`) is
 //! copied from there.
 //!
 //! # Bounds
-//! [`Store`] bounds requests and queued headers. The unexpected messages of one peer are bounded as in every job of the
-//! same size ([`headers`](am_header::headers)). One call of `poll` consumes at most 64 entries of each ring.
+//! [`MessageStorage`] bounds requests and queued headers. The unexpected messages of one peer are bounded as in every
+//! job of the same size ([`unexpected_per_peer`](am_header::unexpected_per_peer)). One call of `poll` consumes at most
+//! 64 entries of each ring.
 //!
 //! # Deaths
 //! A peer has left or failed when its ring or its rank slot states so. When a process ends otherwise, the proxy process

@@ -43,7 +43,8 @@ pub(crate) fn calibrate() {
     let before = unsafe { gate.read() };
     // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     unsafe { gate.write(before & !0b10 | 1) };
-    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off. Channel 2, both bytes, mode 0.
+    // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off. Channel 2, both
+    // bytes, mode 0.
     unsafe { control.write(0b1011_0000) };
     // SAFETY: a PC has this register there; nobody else uses channel 2, and the speaker stays off.
     unsafe { channel.write(low) };

@@ -57,8 +57,8 @@ unsafe extern "C" {
 fn register(offset: usize) -> VolatilePtr<'static, u32> {
     let address = core::ptr::with_exposed_provenance_mut(APIC.wrapping_add(offset));
     let pointer = NonNull::new(address).unwrap_or(NonNull::dangling());
-    // SAFETY: the local APIC has registers of 32 bits at these offsets, mapped for all time; nobody else accesses them but boot.s,
-    // which ends interrupts there.
+    // SAFETY: the local APIC has registers of 32 bits at these offsets, mapped for all time; nobody else accesses them
+    // but boot.s, which ends interrupts there.
     unsafe { VolatilePtr::new(pointer) }
 }
 

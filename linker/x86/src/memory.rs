@@ -43,8 +43,8 @@ pub(crate) fn address_of(physical: u64, bytes: u64) -> Option<NonNull<u8>> {
         }
         // Tables lie below 4 GiB, where addresses are physical.
         pointer.store((&raw const DIRECTORY).addr() as u64 | TABLE, Relaxed);
-        // SAFETY: boot.s defines it, page-sized and aligned, and it is the map that the processor walks. Its entries are words that
-        // this code alone writes; the one that is written maps addresses that nobody has used.
+        // SAFETY: boot.s defines it, page-sized and aligned, and it is the map that the processor walks. Its entries
+        // are words that this code alone writes; the one that is written maps addresses that nobody has used.
         let map = unsafe { &page_map };
         let [_, second, ..] = &map.0;
         second.store((&raw const POINTERS).addr() as u64 | TABLE, Relaxed);
@@ -64,7 +64,8 @@ pub(crate) fn address_of(physical: u64, bytes: u64) -> Option<NonNull<u8>> {
 /// C's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
-    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`, which do not overlap; the direction flag is clear, as the ABI has it.
+    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`, which do not overlap; the
+    // direction flag is clear, as the ABI has it.
     unsafe {
         asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) bytes & 7, inout("rcx") bytes >> 3 => _,
             inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
@@ -79,11 +80,13 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
     if to.addr().wrapping_sub(from.addr()) >= bytes {
-        // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; copied forward, each is read before it is written.
+        // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; copied forward, each is read
+        // before it is written.
         return unsafe { memcpy(to, from, bytes) };
     }
     let (last_to, last_from) = (to.wrapping_add(bytes).wrapping_sub(1), from.wrapping_add(bytes).wrapping_sub(1));
-    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; backwards each is read before it is written, and the direction flag is clear again.
+    // SAFETY: the caller promises readable bytes at `from` and writable ones at `to`; backwards each is read before it
+    // is written, and the direction flag is clear again.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") bytes => _, inout("rdi") last_to => _, inout("rsi") last_from => _,
             options(nostack));
@@ -112,8 +115,8 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, bytes: usize) -> i32 {
     let (mut l, mut r): (u32, u32) = (0, 0);
-    // SAFETY: the caller promises readable bytes on both sides. Of no bytes the flags are those of the comparison of `bytes` with itself: equal. The pointers are
-    // behind the bytes that decided.
+    // SAFETY: the caller promises readable bytes on both sides. Of no bytes the flags are those of the comparison of
+    // `bytes` with itself: equal. The pointers are behind the bytes that decided.
     unsafe {
         asm!("cmp rcx, rcx", "repe cmpsb", "je 2f", "movzx {l:e}, byte ptr [rsi - 1]", "movzx {r:e}, byte ptr [rdi - 1]", "2:",
             l = inout(reg) l, r = inout(reg) r, inout("rcx") bytes => _, inout("rsi") left => _, inout("rdi") right => _,
@@ -139,7 +142,8 @@ unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, bytes: usize) -> i3
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let left: usize;
-    // SAFETY: the caller promises readable bytes up to the zero that ends them; the direction flag is clear, as the ABI has it.
+    // SAFETY: the caller promises readable bytes up to the zero that ends them; the direction flag is clear, as the ABI
+    // has it.
     unsafe {
         asm!("repne scasb", inout("rcx") usize::MAX => left, inout("rdi") text => _, in("al") 0_u8,
             options(nostack, readonly));

@@ -59,8 +59,8 @@ static TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
 #[derive(Debug)]
 enum Pages {}
 
-// SAFETY: `dma_alloc` gives out zeroed pages of a static, each once and none back; all memory is mapped at its own address, where the
-// adapter finds it, and registers are where `address_of` says, mapped as long as the image runs.
+// SAFETY: `dma_alloc` gives out zeroed pages of a static, each once and none back; all memory is mapped at its own
+// address, where the adapter finds it, and registers are where `address_of` says, mapped as long as the image runs.
 unsafe impl Hal for Pages {
     /// No page is allocated twice; all are zero, as boot.s left them. Without a free page: address 0, which the driver
     /// treats as a failure.

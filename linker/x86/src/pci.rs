@@ -19,15 +19,15 @@ fn select(function: DeviceFunction, register: u8) {
 impl ConfigurationAccess for Ports {
     fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
         select(function, register);
-        // SAFETY: a PC has this register there; one processor runs, and no handler uses it. Reading configuration has no effects that
-        // matter here.
+        // SAFETY: a PC has this register there; one processor runs, and no handler uses it. Reading configuration has
+        // no effects that matter here.
         unsafe { Port::new(0xcfc).read() }
     }
 
     fn write_word(&mut self, function: DeviceFunction, register: u8, value: u32) {
         select(function, register);
-        // SAFETY: a PC has this register there; one processor runs, and no handler uses it. What is written enables a device and places its
-        // registers, as the driver of that device does.
+        // SAFETY: a PC has this register there; one processor runs, and no handler uses it. What is written enables a
+        // device and places its registers, as the driver of that device does.
         unsafe { Port::new(0xcfc).write(value) }
     }
 

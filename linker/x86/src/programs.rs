@@ -53,7 +53,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
             say!("{rounds} rounds, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
-        Some("letters") => {
+        Some("messages") => {
             let (began, bursts) = (clock::ticks(), arguments.number("bursts").unwrap_or(100));
             let come = messages::exchange(member, bursts, || {})?;
             say!("{come} messages, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
@@ -72,7 +72,7 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
                 }
             };
             match arguments.value("amid") {
-                Some("letters") => messages::exchange(member, u32::MAX, strike).map(drop),
+                Some("messages") => messages::exchange(member, u32::MAX, strike).map(drop),
                 _ => collectives(member, u32::MAX, strike),
             }
         }

@@ -13,6 +13,7 @@ pub fn find() -> Option<Segment<'static>> {
     let function = pci::find(|info| (info.vendor_id, info.device_id) == (VENDOR, DEVICE))?;
     let (physical, bytes) = pci::memory(function, BAR)?;
     let base = memory::address_of(physical, bytes)?;
-    // SAFETY: the device's memory, aligned to its size and mapped for as long as the image runs; nothing else is made of it here.
+    // SAFETY: the device's memory, aligned to its size and mapped for as long as the image runs; nothing else is made
+    // of it here.
     Some(unsafe { Segment::new(base, usize::try_from(bytes).ok()?) })
 }

@@ -55,8 +55,8 @@ pub struct RegionBytes {
     bytes: usize,
 }
 
-// SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody; neither is `Send`, so that its uses
-// follow each other on the one thread of the image.
+// SAFETY: only `Pieces` makes one, of memory that is static, initialised and referred to by nobody; neither is `Send`,
+// so that its uses follow each other on the one thread of the image.
 unsafe impl UserMemory for RegionBytes {
     fn start(self) -> NonNull<u8> {
         self.start

@@ -222,8 +222,8 @@ impl Mapping {
     /// The segment: the right to use the memory, which does not come with the mapping.
     ///
     /// ```compile_fail,E0133
-    /// fn words(mapping: &unisono_shmem::file::Mapping) {
-    ///     mapping.segment().cells(0, 64);
+    /// fn words(mapping: &unisono_shmem::host::file::Mapping) {
+    ///     mapping.segment().shared_bytes(0, 64);
     /// }
     /// ```
     ///

@@ -14,7 +14,8 @@ use crate::segment::{LINE, SharedBytes};
 
 /// Bytes from which a copy is timed and may use streaming stores.
 const LONG: usize = 4096;
-/// One copy in [`TIMED_EVERY`] is timed; one in [`RETRY_EVERY`] tries the other kind of store if lines come from a remote cache.
+/// One copy in [`TIMED_EVERY`] is timed; one in [`RETRY_EVERY`] tries the other kind of store if lines come from a
+/// remote cache.
 const TIMED_EVERY: u32 = 4;
 const RETRY_EVERY: u32 = 64;
 /// Copies before the first that is timed: these fault pages in.
@@ -45,7 +46,7 @@ impl StorePolicy {
     /// Copies `bytes` bytes into shared memory. Later stores become visible only after these bytes.
     ///
     /// # Safety
-    /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
+    /// `from` is valid for reads and `into` for writes of `bytes` bytes, and they are disjoint.
     #[inline]
     pub unsafe fn copy(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if HAS_STREAMING_STORES && bytes >= LONG {
@@ -65,8 +66,8 @@ impl StorePolicy {
         if from.len() > to.bytes() {
             return None;
         }
-        // SAFETY: the piece is valid for `from.len()` bytes, as checked; whoever made the segment promised that nobody
-        // has a reference to them, so `from` lies elsewhere, and that it is this side's turn.
+        // SAFETY: the piece is valid for `from.len()` bytes, as checked; the creator of the segment promised that
+        // nobody has a reference to them, so `from` lies elsewhere, and that it is this side's turn.
         unsafe { self.copy(NonNull::from(from).cast(), to.start(), from.len()) };
         Some(())
     }

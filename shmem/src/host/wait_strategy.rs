@@ -235,7 +235,7 @@ impl<'a> BlockingWait<'a> {
         Self { sleepers, polls: 0, spins_left: None, times: None, is_long: false }
     }
 
-    /// Whether to poll again at once instead of calling [`rest`](Self::wait): briefly, unless a rank that this one
+    /// Whether to poll again at once instead of calling [`wait`](Self::wait): briefly, unless a rank that this one
     /// waits for may need its CPU (`needs`). Always false in the dedicated mode, whose waits are short.
     #[inline]
     pub fn should_spin(&mut self, needs: impl FnOnce(CurrentCpu<'_>) -> bool) -> bool {
@@ -270,7 +270,7 @@ impl<'a> BlockingWait<'a> {
         }
     }
 
-    /// As [`rest`](Self::wait), for a wait that ends with any of these words.
+    /// As [`wait`](Self::wait), for a wait that ends with any of these words.
     pub fn wait_on_any(&mut self, words: &[(&Word, u32)]) -> PollScope {
         match self.sleepers.waiting {
             WaitMode::Dedicated => self.wait(None),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use loom::model::Builder;
 
 use super::assert_ranks_need;
-use crate::barrier::{Arrival, Barrier, FlatBarrier, Shape};
-use crate::collective_area::{Boards, Seats};
+use crate::barrier::{Barrier, BarrierStatus, FlatBarrier, Shape};
+use crate::collective_area::{CollectiveAreas, Members};
 use crate::segment::{Memory, STRIDE, Segment, Site};
 
 /// Polls of a barrier before a rank stops for good, as if it were killed. A poll that fails only adds order, so one
@@ -20,29 +20,35 @@ const fn looks(preemptions: Option<usize>) -> u32 {
 const FIRST: u32 = u32::MAX - 1;
 
 /// Areas of one word, followed by two cells for each rank.
-fn boards(ranks: u32) -> Boards {
-    Boards {
+fn boards(ranks: u32) -> CollectiveAreas {
+    CollectiveAreas {
         ranks,
-        seats: Seats::ALL,
-        at: 0,
+        members: Members::ALL,
+        offset: 0,
         stride: 4,
         line: 0,
         slots: 1,
         inline: 16,
         bulk: 0,
         chunk: 0,
-        crowded: false,
+        oversubscribed: false,
     }
 }
 
 /// The same areas with two lines each.
-fn lines(ranks: u32) -> Boards {
-    Boards { stride: 12, inline: 0, bulk: 8 + STRIDE, ..boards(ranks) }
+fn lines(ranks: u32) -> CollectiveAreas {
+    CollectiveAreas { stride: 12, inline: 0, bulk: 8 + STRIDE, ..boards(ranks) }
 }
 
 /// Checks after each barrier the value that every rank wrote before it, in the cell of two barriers ago.
-fn run(segment: Segment<'_>, boards: &Boards, rank: u32, epochs: u32, mut wait: impl FnMut(u32) -> bool) -> bool {
-    let cell = |of: u32, epoch: u32| segment.cells(boards.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
+fn run(
+    segment: Segment<'_>,
+    boards: &CollectiveAreas,
+    rank: u32,
+    epochs: u32,
+    mut wait: impl FnMut(u32) -> bool,
+) -> bool {
+    let cell = |of: u32, epoch: u32| segment.shared_bytes(boards.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
     for epoch in 1..=epochs {
         cell(rank, epoch).write(&(epoch * 10 + rank).to_le_bytes()).unwrap();
         if !wait(FIRST.wrapping_add(epoch)) {
@@ -97,7 +103,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
             }
             Kind::Moving => run(segment, &boards, rank, epochs, |epoch| {
                 let on = |epoch: u32| {
-                    FlatBarrier::on(segment, &boards, rank, [epoch % 2, epoch / 2 % 2])
+                    FlatBarrier::on_lines(segment, &boards, rank, [epoch % 2, epoch / 2 % 2])
                         .and_then(|flat| flat.pair())
                         .unwrap()
                 };
@@ -112,14 +118,14 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                 run(segment, &boards, rank, epochs, |_| {
                     barrier.start();
                     look(&mut || match barrier.poll() {
-                        Arrival::Complete => true,
-                        Arrival::Awaits(_) => {
+                        BarrierStatus::Complete => true,
+                        BarrierStatus::WaitsFor(_) => {
                             if preemptions.is_some() {
                                 loom::thread::yield_now();
                             }
                             false
                         }
-                        Arrival::Corrupt(rank) => panic!("rank {rank} has a corrupt phase"),
+                        BarrierStatus::Corrupt(rank) => panic!("rank {rank} has a corrupt phase"),
                     })
                 })
             }
@@ -132,7 +138,7 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
         Kind::Flat => &[Site::Arrive, Site::Arrived],
         Kind::Led => &[Site::Arrive, Site::Arrived, Site::OthersArrived],
         Kind::Moving => &[Site::PairArrive, Site::PairArrived],
-        Kind::Of(_) => &[Site::PhaseShow, Site::PhaseLook],
+        Kind::Of(_) => &[Site::PhasePublish, Site::PhasePoll],
     };
     assert_ranks_need(name, &builder, sites, (ranks, of_kind.end() + ranks as usize * 8, FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");

@@ -22,7 +22,7 @@ fn exchange(lines: usize, has_piece: fn(u32) -> bool) {
     let bulk = (lines * LINE) as u32;
     let bytes = STRIDE + ENTRIES as usize * LINE + bulk as usize;
     let memory = Arc::new(Memory::new(bytes, START));
-    let area = Area { at: 0, bytes };
+    let area = Area { offset: 0, bytes };
     let theirs = Arc::clone(&memory);
     let sender = thread::spawn(move || {
         let mut producer = Producer::new(theirs.segment(), area, ENTRIES, bulk, START).expect("a ring");
@@ -45,24 +45,24 @@ fn exchange(lines: usize, has_piece: fn(u32) -> bool) {
     let mut consumer = Consumer::new(memory.segment(), area, ENTRIES, bulk, START).expect("a ring");
     for i in 0..MESSAGES {
         let entry = loop {
-            match consumer.look().expect("nobody writes garbage") {
+            match consumer.poll().expect("nobody writes garbage") {
                 Some(entry) => break entry,
                 None => thread::yield_now(),
             }
         };
-        assert_eq!(entry.note, [i, !i]);
+        assert_eq!(entry.header, [i, !i]);
         let mut found = [0; 4];
         assert_eq!(entry.payload.bytes(), 4);
         entry.payload.read(&mut found).expect("four bytes");
         assert_eq!(found, [i as u8 + 1; 4]);
-        consumer.take();
+        consumer.consume();
     }
-    assert!(consumer.look().expect("nobody writes garbage").is_none());
+    assert!(consumer.poll().expect("nobody writes garbage").is_none());
     sender.join().expect("the sender ends");
 }
 
 #[cfg(not(mutant = "overfill"))]
-const SITES: [Site; 4] = [Site::RingRoom, Site::RingShow, Site::RingLook, Site::RingTake];
+const SITES: [Site; 4] = [Site::RingSpace, Site::RingPublish, Site::RingPoll, Site::RingConsume];
 
 #[cfg(not(mutant = "overfill"))]
 #[test]
@@ -74,14 +74,16 @@ fn short_messages_need_every_ordering() {
 #[cfg(not(mutant = "overfill"))]
 #[test]
 fn pieces_that_fill_entries_and_bulk_need_to_be_shown() {
-    assert_needs("ring of 2, 3 pieces", &Builder::new(), &[Site::RingShow, Site::RingLook], || exchange(2, |_| true));
+    assert_needs("ring of 2, 3 pieces", &Builder::new(), &[Site::RingPublish, Site::RingPoll], || {
+        exchange(2, |_| true)
+    });
 }
 
 /// The second piece lies where the first did, while there is an entry for it.
 #[cfg(not(mutant = "overfill"))]
 #[test]
 fn pieces_one_by_one_need_every_ordering() {
-    let sites = [Site::BulkRoom, Site::BulkGive, Site::RingShow, Site::RingLook];
+    let sites = [Site::BulkSpace, Site::BulkReturn, Site::RingPublish, Site::RingPoll];
     assert_needs("ring of 2, 3 pieces in one line", &Builder::new(), &sites, || exchange(1, |_| true));
 }
 

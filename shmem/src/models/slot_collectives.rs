@@ -4,17 +4,19 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use loom::model::Builder;
-use unisono_core::collective::{Basic as _, Order, Payload, Piece, Place, Plan, Turn, Verb};
+use unisono_core::collective::{
+    CollectiveKind, CollectiveMachine as _, CollectiveSpec, DataExecutor, Order, Piece, Place, Poll,
+};
 use unisono_core::ids::{CollectiveId, Rank};
 
 use super::assert_ranks_need;
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
 use super::in_ranks;
-use crate::collective_area::{Boards, Seats};
+use crate::collective_area::{CollectiveAreas, Members};
 use crate::segment::{Memory, Segment, Site};
-use crate::slot_collectives::Flags;
-use crate::slot_collectives::data_op::Wish;
-use crate::slot_collectives::selection::Way;
+use crate::slot_collectives::SlotCollectives;
+use crate::slot_collectives::data_op::DataOp;
+use crate::slot_collectives::selection::SlotAlgorithm;
 
 /// Polls of a word before a rank stops for good, as if it were killed.
 const LOOKS: u32 = 2;
@@ -22,24 +24,24 @@ const LOOKS: u32 = 2;
 const FIRST: u32 = u32::MAX;
 
 /// One slot: every step uses it again.
-fn boards(ranks: u32) -> Boards {
-    Boards {
+fn boards(ranks: u32) -> CollectiveAreas {
+    CollectiveAreas {
         ranks,
-        seats: Seats::ALL,
-        at: 0,
+        members: Members::ALL,
+        offset: 0,
         stride: 32,
         line: 4,
         slots: 1,
         inline: 16,
         bulk: 32,
         chunk: 0,
-        crowded: false,
+        oversubscribed: false,
     }
 }
 
 /// Two slots, whose payload lies in chunks.
-fn boards_with_chunks(ranks: u32) -> Boards {
-    Boards { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..boards(ranks) }
+fn boards_with_chunks(ranks: u32) -> CollectiveAreas {
+    CollectiveAreas { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..boards(ranks) }
 }
 
 /// One number in, one out; they are combined by adding.
@@ -56,29 +58,29 @@ impl Number<'_> {
         match piece.place {
             Place::Input => return self.input,
             Place::Output => return self.output,
-            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().read(&mut bytes).unwrap(),
+            Place::Shared => self.segment.shared_bytes(piece.offset, 4).unwrap().read(&mut bytes).unwrap(),
         }
         u32::from_le_bytes(bytes)
     }
 
     fn write(&mut self, piece: Piece, value: u32) {
         match piece.place {
-            Place::Shared => self.segment.cells(piece.offset, 4).unwrap().write(&value.to_le_bytes()).unwrap(),
+            Place::Shared => self.segment.shared_bytes(piece.offset, 4).unwrap().write(&value.to_le_bytes()).unwrap(),
             Place::Input | Place::Output => self.output = value,
         }
     }
 }
 
-impl Payload<Wish> for Number<'_> {
-    type Error = Wish;
+impl DataExecutor<DataOp> for Number<'_> {
+    type Error = DataOp;
 
-    fn carry_out(&mut self, wish: Wish) -> Result<(), Wish> {
+    fn execute(&mut self, wish: DataOp) -> Result<(), DataOp> {
         match wish {
-            Wish::Copy { from, into } => self.write(into, self.read(from)),
-            Wish::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
-            Wish::Lend { .. } => {}
+            DataOp::Copy { from, into } => self.write(into, self.read(from)),
+            DataOp::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
+            DataOp::Expose { .. } => {}
             // The exposed buffers follow the areas.
-            Wish::Pull { of, into, .. } => {
+            DataOp::Pull { of, into, .. } => {
                 let lent = Piece::new(Place::Shared, self.lent + 4 * of.0 as usize, 4);
                 self.write(into, self.read(lent));
             }
@@ -89,8 +91,8 @@ impl Payload<Wish> for Number<'_> {
 
 /// Runs a collective; `None`: the others did not arrive in time.
 fn complete(
-    flags: &mut Flags<'_>,
-    (verb, bytes): (Verb, usize),
+    flags: &mut SlotCollectives<'_>,
+    (verb, bytes): (CollectiveKind, usize),
     root: u32,
     input: u32,
     segment: Segment<'_>,
@@ -98,27 +100,37 @@ fn complete(
 ) -> Option<u32> {
     let (size, mut number) = (flags.size(), Number { segment, input, output: 0, lent: flags.boards().end() });
     let (rank, root) = (Rank(rank), Rank(root));
-    let plan = Plan { verb, rank, size, root, bytes, grain: 4, order: Order::Any, in_place: false, kind: 0 };
-    let may_be_short = flags.is_short(bytes, 0, root.0);
-    if may_be_short && let Some(cells) = flags.short_payload() {
+    let plan = CollectiveSpec {
+        collective: verb,
+        rank,
+        size,
+        root,
+        bytes,
+        grain: 4,
+        order: Order::Any,
+        in_place: false,
+        reduction_id: 0,
+    };
+    let may_be_short = flags.is_small_broadcast(bytes, 0, root.0);
+    if may_be_short && let Some(cells) = flags.small_broadcast_payload() {
         let mut number = input.to_le_bytes();
         if rank == root { cells.write(&number) } else { cells.read(&mut number) }.unwrap();
-        flags.end_short();
+        flags.end_small_broadcast();
         return Some(u32::from_le_bytes(number));
     }
     flags.start(CollectiveId::default(), &plan);
     let mut looks = u32::from(may_be_short);
     loop {
         match flags.poll() {
-            Turn::Do(step, wish) => {
-                number.carry_out(wish).unwrap();
+            Poll::Request(step, wish) => {
+                number.execute(wish).unwrap();
                 flags.handle_done(step);
                 looks = 0;
             }
-            Turn::Pending if looks < LOOKS => looks += 1,
-            Turn::Pending => return None,
-            Turn::Final => return Some(number.output),
-            Turn::Failed(failure) => panic!("{failure}"),
+            Poll::Pending if looks < LOOKS => looks += 1,
+            Poll::Pending => return None,
+            Poll::Complete => return Some(number.output),
+            Poll::Failed(failure) => panic!("{failure}"),
         }
     }
 }
@@ -129,21 +141,21 @@ type Model = (Builder, Arc<AtomicBool>);
 fn model(
     preemptions: Option<usize>,
     epochs: u32,
-    verb: Verb,
-    boards: Boards,
+    verb: CollectiveKind,
+    boards: CollectiveAreas,
 ) -> (Model, impl Fn(&Memory, u32) + Clone + Sync + Send + 'static) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let segment = memory.segment();
-        let mut flags = Flags::new(segment, boards, rank, false, FIRST).unwrap();
+        let mut flags = SlotCollectives::new(segment, boards, rank, false, FIRST).unwrap();
         let (ranks, bytes) = (boards.ranks, if boards.chunk > 0 { boards.chunk } else { 4 });
         for epoch in 1..=epochs {
             let input = epoch * 10 + rank;
             let Some(output) = complete(&mut flags, (verb, bytes), 0, input, segment, rank) else { return };
             match verb {
-                Verb::Broadcast if rank == 0 => {}
-                Verb::Broadcast => assert_eq!(output, epoch * 10),
+                CollectiveKind::Broadcast if rank == 0 => {}
+                CollectiveKind::Broadcast => assert_eq!(output, epoch * 10),
                 _ => assert_eq!(output, (0..ranks).map(|rank| epoch * 10 + rank).sum()),
             }
         }
@@ -156,16 +168,16 @@ fn model(
     ((builder, seen), body)
 }
 
-fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Verb, boards: Boards) {
+fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: CollectiveKind, boards: CollectiveAreas) {
     let ((builder, seen), body) = model(preemptions, epochs, verb, boards);
-    let mut sites = vec![Site::SlotShow, Site::SlotLook, Site::SlotDone, Site::SlotFree];
+    let mut sites = vec![Site::SlotPublish, Site::SlotPoll, Site::SlotDone, Site::SlotFree];
     // The first one does not take the fast path.
-    if verb == Verb::Broadcast && epochs > 1 {
-        sites.extend([Site::ShortShow, Site::ShortLook]);
+    if verb == CollectiveKind::Broadcast && epochs > 1 {
+        sites.extend([Site::SmallBroadcastPublish, Site::SmallBroadcastPoll]);
     }
     // The next one waits until all have finished it.
-    if verb == Verb::Broadcast && epochs > 2 {
-        sites.push(Site::ShortDone);
+    if verb == CollectiveKind::Broadcast && epochs > 2 {
+        sites.push(Site::SmallBroadcastDone);
     }
     assert_ranks_need(name, &builder, &sites, (boards.ranks, boards.end(), FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");
@@ -173,18 +185,18 @@ fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Verb, boar
 
 #[test]
 fn broadcast_slot_of_two() {
-    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards(2));
+    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, CollectiveKind::Broadcast, boards(2));
 }
 
 #[test]
 fn broadcast_slot_of_three() {
-    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, Verb::Broadcast, boards(3));
+    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, CollectiveKind::Broadcast, boards(3));
 }
 
 #[cfg(not(any(mutant = "chunk_untimely", mutant = "chunk_retaken")))]
 #[test]
 fn broadcast_chunks_of_two() {
-    explore("broadcast chunks, 2 ranks, 3 epochs", None, 3, Verb::Broadcast, boards_with_chunks(2));
+    explore("broadcast chunks, 2 ranks, 3 epochs", None, 3, CollectiveKind::Broadcast, boards_with_chunks(2));
 }
 
 /// The mutants: the first chunk is used before all have read it, or in turn while it is used out of turn.
@@ -192,14 +204,14 @@ fn broadcast_chunks_of_two() {
 #[test]
 fn chunks_written_too_early_are_noticed() {
     let boards = boards_with_chunks(2);
-    let ((builder, _), body) = model(None, 3, Verb::Broadcast, boards);
+    let ((builder, _), body) = model(None, 3, CollectiveKind::Broadcast, boards);
     assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
 }
 
 /// Slots of addresses, and words for pulled steps.
-fn boards_with_taken(ranks: u32) -> Boards {
+fn boards_with_taken(ranks: u32) -> CollectiveAreas {
     let bulk = 2 * 4 + 4 * 24 + 4 * ranks as usize;
-    Boards { stride: bulk, slots: 4, bulk, crowded: true, ..boards(ranks) }
+    CollectiveAreas { stride: bulk, slots: 4, bulk, oversubscribed: true, ..boards(ranks) }
 }
 
 /// A rank's exposed buffer is its own again as soon as every other rank has pulled from it.
@@ -210,23 +222,23 @@ fn lent_blocks_of_two() {
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let segment = memory.segment();
-        let mut flags = Flags::new(segment, boards, rank, true, FIRST).unwrap();
-        flags.force(Some(Way::Pull));
-        let lent = segment.cells(boards.end() + 4 * rank as usize, 4).unwrap();
+        let mut flags = SlotCollectives::new(segment, boards, rank, true, FIRST).unwrap();
+        flags.force_algorithm(Some(SlotAlgorithm::Pull));
+        let lent = segment.shared_bytes(boards.end() + 4 * rank as usize, 4).unwrap();
         let input = 10 + rank;
         lent.write(&input.to_le_bytes()).unwrap();
-        let Some(output) = complete(&mut flags, (Verb::Alltoall, 4), 0, input, segment, rank) else { return };
+        let Some(output) = complete(&mut flags, (CollectiveKind::Alltoall, 4), 0, input, segment, rank) else { return };
         assert!([10, 11].contains(&output));
         lent.write(&[0; 4]).unwrap();
         through.store(true, Ordering::Relaxed);
     };
     builder.preemption_bound = Some(3);
-    let sites = [Site::SlotShow, Site::SlotLook, Site::LentDone, Site::LentFree];
+    let sites = [Site::SlotPublish, Site::SlotPoll, Site::PullDone, Site::PullPoll];
     assert_ranks_need("exposed blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "no rank completes");
 }
 
 #[test]
 fn contributions_of_two() {
-    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, Verb::Allreduce, boards(2));
+    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, CollectiveKind::Allreduce, boards(2));
 }

@@ -97,13 +97,13 @@ pub(super) unsafe fn widened<T: Copy + Default>(
         let (mut l, mut r) = ([0.0; WIDE], [0.0; WIDE]);
         // SAFETY: `at` is less than `count`, the elements of the left operand, which the caller answers for.
         let from = unsafe { left.cast::<T>().add(at) };
-        // SAFETY: the `bytes` bytes of the next elements are readable, by the caller's promise, and the array on the stack
-        // is as long.
+        // SAFETY: the `bytes` bytes of the next elements are readable, by the caller's promise, and the array on the
+        // stack is as long.
         unsafe { from.cast::<u8>().copy_to_nonoverlapping(narrow_left.as_mut_ptr().cast(), bytes) };
         // SAFETY: `at` is less than `count`, the elements of the right operand, which the caller answers for.
         let from = unsafe { right.cast::<T>().add(at) };
-        // SAFETY: the `bytes` bytes of the next elements are readable, by the caller's promise, and the array on the stack
-        // is as long.
+        // SAFETY: the `bytes` bytes of the next elements are readable, by the caller's promise, and the array on the
+        // stack is as long.
         unsafe { from.cast::<u8>().copy_to_nonoverlapping(narrow_right.as_mut_ptr().cast(), bytes) };
         widen(&narrow_left, &mut l);
         widen(&narrow_right, &mut r);
@@ -113,8 +113,8 @@ pub(super) unsafe fn widened<T: Copy + Default>(
         narrow(&l, &mut narrow_left);
         // SAFETY: `at` is less than `count`, the elements of the result, which the caller answers for.
         let to = unsafe { into.cast::<T>().add(at) };
-        // SAFETY: the `bytes` bytes of the next elements are writable, by the caller's promise, and the array on the stack
-        // is as long.
+        // SAFETY: the `bytes` bytes of the next elements are writable, by the caller's promise, and the array on the
+        // stack is as long.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(narrow_left.as_ptr().cast(), bytes) };
         at += WIDE;
     }

@@ -17,8 +17,8 @@ pub trait ReductionOp {
     /// into = left · right, over `bytes` bytes.
     ///
     /// # Safety
-    /// Operands are readable and `into` is writable for `bytes` bytes, aligned or not; `into` is disjoint from each operand or the same.
-    /// Operands may be shared memory, which others write meanwhile.
+    /// Operands are readable and `into` is writable for `bytes` bytes, aligned or not; `into` is disjoint from each
+    /// operand or the same. Operands may be shared memory, which others write meanwhile.
     unsafe fn combine(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize);
 }
 
@@ -43,9 +43,10 @@ pub trait RemoteMemory {
     /// Copies `bytes` bytes into the segment, where other ranks read them.
     ///
     /// # Safety
-    /// `from` is valid for reads and `into` for writes of so many bytes, and they are disjoint.
+    /// `from` is valid for reads and `into` for writes of `bytes` bytes, and they are disjoint.
     unsafe fn copy_to_shared(&mut self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller promises that `from` is readable and `into` writable for `bytes` bytes, and that they are disjoint.
+        // SAFETY: the caller promises that `from` is readable and `into` writable for `bytes` bytes, and that they are
+        // disjoint.
         unsafe { into.copy_from_nonoverlapping(from, bytes) };
     }
 }
@@ -78,8 +79,8 @@ impl core::error::Error for DataError {}
 ///
 /// Kernel and element size belong together, so nobody can state them apart:
 /// ```compile_fail,E0451
-/// use unisono_shmem::reduction_ops::{Element, Operation, kernel};
-/// let kernel = kernel(Operation::Sum, Element::F64).unwrap();
+/// use unisono_shmem::reduction_ops::{Element, ReduceOperation, kernel};
+/// let kernel = kernel(ReduceOperation::Sum, Element::F64).unwrap();
 /// let wrong = unisono_shmem::slot_collectives::data_executor::Builtin { kernel, grain: 1 };
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -105,8 +106,8 @@ impl Builtin {
 impl ReductionOp for Builtin {
     #[inline]
     unsafe fn combine(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller answers for `bytes` bytes of all three, in which that many whole elements of this kernel's type fit,
-        // and for their overlap.
+        // SAFETY: the caller answers for `bytes` bytes of all three, in which that many whole elements of this kernel's
+        // type fit, and for their overlap.
         unsafe { (self.kernel)(left.as_ptr(), right.as_ptr(), into.as_ptr(), bytes / self.grain.max(1)) }
     }
 }
@@ -129,13 +130,14 @@ impl RemoteMemory for NoRemoteMemory {
     }
 }
 
-/// Copies from the beginning of a piece of the segment, as [`SharedBytes::read`] does, but long pieces [faster](crate::copy).
+/// Copies from the beginning of a piece of the segment, as [`SharedBytes::read`] does, but long pieces
+/// [faster](crate::copy).
 #[inline]
 pub fn read(from: SharedBytes<'_>, into: &mut [u8]) -> Option<()> {
     if into.len() > from.bytes() {
         return None;
     }
-    // SAFETY: the piece is valid for so many bytes; nobody has a reference to shared bytes, so `into` lies elsewhere.
+    // SAFETY: the piece is valid for that length; nobody has a reference to shared bytes, so `into` lies elsewhere.
     unsafe { copy_out(from.start(), NonNull::from(&mut *into).cast(), into.len()) };
     Some(())
 }
@@ -217,11 +219,14 @@ impl<O: ReductionOp, R: RemoteMemory> DataExecutor<DataOp> for CollectiveBuffers
                     return Err(DataError::Bounds);
                 }
                 match into.place {
-                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them
+                    // disjoint.
                     Place::Shared => unsafe { self.remote.copy_to_shared(source, target, from.bytes) },
-                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them
+                    // disjoint.
                     _ if from.place == Place::Shared => unsafe { copy_out(source, target, from.bytes) },
-                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them disjoint.
+                    // SAFETY: `of` and `target` found both valid for `from.bytes` bytes; `are_apart` found them
+                    // disjoint.
                     Place::Input | Place::Output => unsafe { copy(source, target, from.bytes) },
                 }
                 Ok(())
@@ -234,8 +239,8 @@ impl<O: ReductionOp, R: RemoteMemory> DataExecutor<DataOp> for CollectiveBuffers
                 if [l, r].into_iter().any(|operand| operand != to && !are_apart(operand, to, into.bytes)) {
                     return Err(DataError::Bounds);
                 }
-                // SAFETY: `of` and `target` found all three valid for `into.bytes` bytes; the result is each operand, or was found
-                // disjoint from it.
+                // SAFETY: `of` and `target` found all three valid for `into.bytes` bytes; the result is each operand,
+                // or was found disjoint from it.
                 unsafe { self.reduction.combine(l, r, to, into.bytes) };
                 Ok(())
             }

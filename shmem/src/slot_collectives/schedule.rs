@@ -1,6 +1,6 @@
 //! The collectives as schedules: for every rank and round, the items to write before it publishes its slot, and the
-//! items to read afterwards. Pure functions of the plan, in any order; [`Flags`](crate::slot_collectives::SlotCollectives)
-//! executes them.
+//! items to read afterwards. Pure functions of the plan, in any order;
+//! [`SlotCollectives`](crate::slot_collectives::SlotCollectives) executes them.
 
 mod allgather;
 mod allreduce;

@@ -36,8 +36,8 @@ pub enum AgentRequest {
 pub struct AgentLink(AuthenticatedStream);
 
 impl AgentLink {
-    /// Connects the agent of a node at the first of several places that answers, and returns where that was. Tries until the
-    /// deadline.
+    /// Connects the agent of a node at the first of several places that answers, and returns where that was. Tries
+    /// until the deadline.
     ///
     /// # Errors
     /// [`ConnectionError`] of the last attempt.

@@ -166,7 +166,7 @@ impl Membership {
         self.send(&ClientMessage::QueryLiveness(rank));
     }
 
-    /// Votes in an agreement. The decision is returned by [`verdict`](Self::agreement_outcome).
+    /// Votes in an agreement. The decision is returned by [`agreement_outcome`](Self::agreement_outcome).
     pub fn vote(&mut self, ballot: Vote) {
         if self.connection.is_none() && self.position.size == 1 {
             let Vote { id: name, failed, maximum: most, words, .. } = ballot;

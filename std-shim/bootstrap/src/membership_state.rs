@@ -1,7 +1,8 @@
 //! The rendezvous server's state of the job: which ranks have joined, finished or failed; fences, the key-value store
 //! and agreements. No I/O.
 //!
-//! `handle_*` takes an event from a connection or the launcher; [`MembershipState::poll`] returns the resulting effects, in order.
+//! `handle_*` takes an event from a connection or the launcher; [`MembershipState::poll`] returns the resulting
+//! effects, in order.
 
 mod agreements;
 mod failures;

@@ -1,4 +1,4 @@
-//! What members and agents say to the rendezvous server, and what it tells them, in postcard's wire format.
+//! The messages between clients (ranks and agents) and the rendezvous server, in postcard's wire format.
 
 use super::{
     agreement::{AgreementOutcome, RANGES_MAX, Vote, WORDS_MAX},
@@ -174,8 +174,8 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_allocvec(message).unwrap_or_default()
 }
 
-/// The whole payload is one message, whose parts are no longer than they may be. A frame bounds the payload, and serde reserves at
-/// most 1 MiB for a list whose announced length is not true.
+/// The whole payload is one message, whose parts are no longer than they may be. A frame bounds the payload, and serde
+/// reserves at most 1 MiB for a list whose announced length is not true.
 fn decode<M: DeserializeOwned>(frame: &Frame, is_bounded: impl FnOnce(&M) -> bool) -> Result<M, Malformed> {
     match postcard::take_from_bytes(&frame.payload) {
         Ok((message, [])) if is_bounded(&message) => Ok(message),

@@ -8,7 +8,7 @@ pub enum OnDeath {
     /// Ends the other ranks.
     #[default]
     End,
-    /// Tells the other ranks, which go on.
+    /// Reports the failure to the other ranks, which continue.
     Tell,
     /// Nothing: the other ranks notice by themselves.
     Silent,
@@ -39,7 +39,7 @@ impl fmt::Display for OnDeath {
 
 /// A text that is no policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("one of end, tell, silent is expected")]
+#[error("expected one of end, tell, silent")]
 pub struct OnDeathError;
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub struct ServerConfig {
     pub job: String,
     /// What to do when a rank fails.
     pub on_death: OnDeath,
-    /// Whether the owner reports how processes end, with [`Server::report_end`]. Otherwise a broken connection counts as a
-    /// failure.
+    /// Whether the owner reports how processes end, with [`Server::report_end`]. Otherwise a broken connection counts
+    /// as a failure.
     pub reports_ends: bool,
     /// Join timeout: from the first rank to the last.
     pub join_timeout: Duration,

@@ -118,7 +118,8 @@ impl LocalProcesses {
             let segment = segment.map(|segment| segment.as_raw_fd());
             kill_with_parent(&mut command, move || {
                 if let Some(segment) = segment {
-                    // SAFETY: the descriptors of the child are those of this process, where this one is borrowed meanwhile.
+                    // SAFETY: the descriptors of the child are those of this process, where this one is borrowed
+                    // meanwhile.
                     let segment = unsafe { BorrowedFd::borrow_raw(segment) };
                     rustix::io::fcntl_setfd(segment, rustix::io::FdFlags::empty())?;
                 }

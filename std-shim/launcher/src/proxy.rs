@@ -98,7 +98,8 @@ impl BareMetalRanks {
     }
 
     /// Starts the emulator with this segment and this command line of the image; its serial line is written to
-    /// `output`. The emulator is killed when the calling thread ends. Its exit code is [`EXIT_SUCCESS`] if the image succeeded.
+    /// `output`. The emulator is killed when the calling thread ends. Its exit code is [`EXIT_SUCCESS`] if the image
+    /// succeeded.
     ///
     /// # Errors
     /// The errors of the system calls.

@@ -260,10 +260,11 @@ fn flood(world: &World, seed: u64) {
     let started = Instant::now();
     if rank == wild {
         let mut random = fastrand::Rng::with_seed(seed);
-        // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at any time.
+        // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write
+        // at any time.
         let segment = unsafe { node.raw_segment() };
         let words = segment.words(0, node.layout().bytes() / 4).expect("all of it");
-        // First what carries messages, then the seats, so that there is time to meet the garbage.
+        // First the rings, then the rank slots, so that there is time to read the garbage.
         let used = node.layout().pool(0).map_or(words.len(), |pool| pool.offset / 4);
         while started.elapsed() < Duration::from_millis(60) {
             let from = if started.elapsed() < Duration::from_millis(30) { 2048 } else { 0 };

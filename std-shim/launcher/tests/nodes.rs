@@ -231,9 +231,13 @@ fn without_record_locks_nothing_is_shared() {
     };
     let output = launch("-n 2");
     expect(&output, 0, &["0 alone", "1 alone"]);
-    assert_eq!(text(&output.stderr).matches("no shared memory on this node: record locks: ").count(), 1, "{output:?}");
+    assert_eq!(
+        text(&output.stderr).matches("no shared memory on this node: taking a record lock: ").count(),
+        1,
+        "{output:?}"
+    );
     let refused = launch("-n 2 --device shm");
-    assert!(!refused.status.success() && text(&refused.stderr).contains("record locks"), "{refused:?}");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("record lock"), "{refused:?}");
     for output in foreign(|_, command| {
         without_record_locks(command.arg("attach"));
     }) {
@@ -244,7 +248,10 @@ fn without_record_locks_nothing_is_shared() {
     let info: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
     let devices = info["devices"].as_array().expect("a list");
     assert!(info["shared_memory"].is_null() && !devices.contains(&"shm".into()), "{info}");
-    assert!(info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("record locks: ")), "{info}");
+    assert!(
+        info["shared_memory_refused"].as_str().is_some_and(|why| why.starts_with("taking a record lock: ")),
+        "{info}"
+    );
 }
 
 fn failure_is_detected_through_the_system() {
@@ -278,7 +285,11 @@ fn descriptor_of_another_file_is_refused() {
         command.env("UNISONO_RANK", "0").env("UNISONO_SIZE", "1");
         command.env("UNISONO_DEVICE", "shm").env("UNISONO_SEGMENT", number);
         let output = command.output().expect("starts");
-        expect(&output, 1, &["the shared-memory segment cannot be used: the descriptor is not that of a segment"]);
+        expect(
+            &output,
+            1,
+            &["the shared-memory segment cannot be used: the descriptor does not refer to a segment of unisono"],
+        );
     }
 }
 

@@ -52,8 +52,8 @@ impl EndpointSizes {
         Self { peers, windows: peers.clamp(1, 256), operations: 4096, placements: 1024, control_messages: 64 }
     }
 
-    /// As [`of_job`](Self::of_job), with windows for the first few active peers only; [`grow_windows`] adds windows as more
-    /// peers become active.
+    /// As [`of_job`](Self::of_job), with windows for the first few active peers only; [`grow_windows`] adds windows as
+    /// more peers become active.
     pub fn growing(peers: usize) -> Self {
         Self { windows: FIRST_WINDOWS, ..Self::of_job(peers) }
     }

@@ -1,4 +1,5 @@
-//! The memory of an endpoint in a process: the table of registered regions, and the boxed records of the endpoint itself.
+//! The memory of an endpoint in a process: the table of registered regions, and the boxed records of the endpoint
+//! itself.
 
 extern crate alloc;
 

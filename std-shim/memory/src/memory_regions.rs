@@ -14,8 +14,9 @@ use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
 /// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
 ///
-/// Whoever made the table and registered the memory promised that it outlives every address in use, that uses of it follow each other, and
-/// that nobody makes a reference to these bytes while a device may read or write them ([`Regions::new`]).
+/// The code that made the table and registered the memory promised that it outlives every address in use, that uses of
+/// it follow each other, and that nobody makes a reference to these bytes while a device may read or write them
+/// ([`Regions::new`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     start: NonNull<u8>,
@@ -23,8 +24,8 @@ pub struct Address {
     key: AdapterKey,
 }
 
-// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are memory of users
-// and of the table, and rings are neither.
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are
+// memory of users and of the table, and rings are neither.
 unsafe impl unisono_shmem::user_memory::UserMemory for Address {
     fn start(self) -> NonNull<u8> {
         self.start
@@ -35,8 +36,8 @@ unsafe impl unisono_shmem::user_memory::UserMemory for Address {
     }
 }
 
-// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); a region with a key is
-// registered under it until the region is revoked.
+// SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); a region
+// with a key is registered under it until the region is revoked.
 #[cfg(feature = "verbs")]
 unsafe impl unisono_verbs::ud::Lent for Address {
     fn start(self) -> NonNull<u8> {
@@ -52,7 +53,8 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 }
 
-// SAFETY: an address is a number with a length. Whoever made its table promised that uses of it follow each other, on all threads.
+// SAFETY: an address is a number with a length. The creator of its table promised that uses of it follow each other, on
+// all threads.
 unsafe impl Send for Address {}
 // SAFETY: sharing the number touches no memory, and a use of it is that of a copy, which may be sent.
 unsafe impl Sync for Address {}
@@ -73,8 +75,8 @@ impl Address {
     /// # Safety
     /// The region is still live, and no thread, process or posting uses these bytes meanwhile.
     pub unsafe fn write(self, from: &[u8]) {
-        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object, since
-        // no reference is made to bytes of a region.
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object,
+        // since no reference is made to bytes of a region.
         unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
     }
 
@@ -84,7 +86,8 @@ impl Address {
     /// The region is still live, and no thread, process or device writes these bytes meanwhile.
     pub unsafe fn read(self, to: &mut [u8]) {
         let bytes = to.len().min(self.bytes);
-        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and another object.
+        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and
+        // another object.
         unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
     }
 }
@@ -167,17 +170,18 @@ struct RegionEntry {
 ///
 /// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
 ///
-/// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at once, or to one
-/// whose memory is gone.
+/// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at
+/// once, or to one whose memory is gone.
 /// ```compile_fail,E0133
-/// use unisono::region::Regions;
 /// use unisono_core::{device::Memory, span::Span};
+/// use unisono_memory::memory_regions::Regions;
+/// use unisono_shmem::user_memory::copy_from_private;
 ///
 /// let mut regions = Regions::new();
 /// let region = regions.allocate(8).unwrap();
 /// let address = regions.address(Span { region, offset: 0, bytes: 8 }).unwrap();
-/// std::thread::spawn(move || unisono_shmem::lent::from_private(&[1; 8], address));
-/// unisono_shmem::lent::from_private(&[2; 8], address);
+/// std::thread::spawn(move || copy_from_private(&[1; 8], address));
+/// copy_from_private(&[2; 8], address);
 /// ```
 #[derive(Debug)]
 pub struct Regions {
@@ -186,8 +190,8 @@ pub struct Regions {
     adapter: Adapter,
 }
 
-// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; whoever made it promised that uses of both follow
-// each other, on all threads.
+// SAFETY: the table owns what it allocated, and of the memory of callers it has numbers; its creator promised that uses
+// of both follow each other, on all threads.
 unsafe impl Send for Regions {}
 // SAFETY: shared use only looks numbers up, and reads and writes no region.
 unsafe impl Sync for Regions {}
@@ -196,9 +200,10 @@ impl Regions {
     /// An empty table.
     ///
     /// # Safety
-    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. Whoever makes the table promises that it
-    /// and its addresses come to those alone who keep to this: of two uses of the same bytes, one of them a write, one ends before the
-    /// other begins, on whichever threads, where a posting reads until its ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
+    /// Devices copy to and from addresses of this table in safe code, as anyone may who has one. The creator of the
+    /// table promises that it and its addresses come to those alone who keep to this: of two uses of the same bytes,
+    /// one of them a write, one ends before the other begins, on whichever threads, where a posting reads until its
+    /// ticket is completed; an address is not used once its region is [freed](Self::free), or its memory is its owner's
     /// again ([`register`](Self::register)); and nobody has a reference to bytes of a region when they are copied.
     pub const unsafe fn new() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter::NONE }
@@ -216,8 +221,8 @@ impl Regions {
     /// Registers memory of the caller.
     ///
     /// # Safety
-    /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and copy
-    /// with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
+    /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and
+    /// copy with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
     pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
         self.insert(start, bytes, Owner::Caller)
     }
@@ -301,7 +306,7 @@ impl Regions {
         let Some((to, registration)) = copied.map(|entry| (entry.start, mem::take(&mut entry.registration))) else {
             return false;
         };
-        // SAFETY: both have so many bytes, and live; the copy is nobody else's.
+        // SAFETY: both have the same length, and live; the copy is nobody else's.
         unsafe { to.copy_from_nonoverlapping(start, bytes) };
         if let Some(entry) = self.entries.get_mut(place) {
             (entry.start, entry.owner, entry.registration) = (to, Owner::Leaked, registration);
@@ -321,8 +326,8 @@ impl Regions {
             return false;
         }
         entry.registration = AdapterRegistration::NONE;
-        // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises that
-        // no address is in use.
+        // SAFETY: allocated by `allocate` with this layout and freed once, since the owner changes; the caller promises
+        // that no address is in use.
         unsafe { dealloc(entry.start.as_ptr(), layout) };
         (entry.owner, entry.alive) = (Owner::Leaked, false);
         if let Some(life) = entry.generation.checked_add(1) {

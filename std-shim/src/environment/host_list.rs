@@ -50,7 +50,7 @@ impl FromStr for HostList {
 /// Why a text is no list of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostListError {
-    /// A name is missing or has letters that no name has.
+    /// A name is missing or has characters that no name has.
     #[error("hosts with their ranks are expected, such as a:4,b:4")]
     Name,
     /// A number of ranks is zero, too large or no number.

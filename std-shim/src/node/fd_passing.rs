@@ -97,8 +97,8 @@ impl SegmentReceiver {
         Self { address, stream: None }
     }
 
-    /// Connects, or continues to wait for the answer. Returns at once when nobody listens, and within [`ANSWER_TIMEOUT`] when
-    /// nobody answers.
+    /// Connects, or continues to wait for the answer. Returns at once when nobody listens, and within
+    /// [`ANSWER_TIMEOUT`] when nobody answers.
     pub(super) fn poll(&mut self) -> io::Result<SegmentReply> {
         let stream = match self.stream.take() {
             Some(stream) => stream,

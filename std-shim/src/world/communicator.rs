@@ -286,7 +286,7 @@ impl Communicator {
         self.request_result_if(started, ended, || self.is_revoked())
     }
 
-    /// As [`ended`](Self::request_result), for the holder of the lock.
+    /// As [`request_result`](Self::request_result), for the holder of the lock.
     pub(super) fn request_result_locked(
         &self,
         process: &Process,
@@ -331,7 +331,7 @@ impl Communicator {
                 continue;
             }
             let sent = self.shared.with_wakeup(&mut process, |process| {
-                // SAFETY: whoever asked, `send` or a `Scope`, waits for the request before its borrow of these bytes
+                // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
                 unsafe { process.send(posting, start, bytes.len()) }
             });
@@ -365,7 +365,7 @@ impl Communicator {
         let (count, mut process) = (bytes.len(), self.shared.lock());
         process.expect_open(self.context)?;
         let received = self.shared.with_wakeup(&mut process, |process| {
-            // SAFETY: whoever asked, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
+            // SAFETY: the caller, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
             // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });

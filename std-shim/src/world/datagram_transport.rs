@@ -164,12 +164,12 @@ impl DatagramTransport {
     /// An empty table of regions that the device can send from.
     pub(super) fn regions(&self) -> Regions {
         match self {
-            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of users is revoked
-            // before their borrow ends, and memory of the table freed when no posting names it.
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of
+            // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
             Self::Udp(_) => unsafe { Regions::new() },
             #[cfg(feature = "verbs")]
-            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of users is revoked
-            // before their borrow ends, and memory of the table freed when no posting names it.
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of
+            // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
             Self::Verbs(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
         }
     }

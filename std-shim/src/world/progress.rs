@@ -128,7 +128,7 @@ impl SharedProcess {
         result
     }
 
-    /// As [`until`](Self::wait_until), and records meanwhile that a thread waits for this, for hang reports.
+    /// As [`wait_until`](Self::wait_until), and records meanwhile that a thread waits for this, for hang reports.
     pub(super) fn wait_until_recorded<R>(
         &self,
         awaits: WaitFor,
@@ -228,7 +228,7 @@ impl SharedProcess {
         self.with_wakeup(&mut self.lock(), what)
     }
 
-    /// As [`change`](Self::with_process), for the holder of the lock.
+    /// As [`with_process`](Self::with_process), for the holder of the lock.
     #[inline(always)]
     pub(super) fn with_wakeup<R>(&self, process: &mut Process, what: impl FnOnce(&mut Process) -> R) -> R {
         let finished = process.requests.finished();

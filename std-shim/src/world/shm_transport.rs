@@ -192,7 +192,7 @@ impl ShmPeer {
     }
 
     /// Room for the next short message, and the state that its note is encoded against. The caller calls
-    /// [`woke`](Self::wake_peer) afterwards.
+    /// [`wake_peer`](Self::wake_peer) afterwards.
     #[inline(always)]
     pub(super) fn room(&mut self) -> Option<(Reservation<'_, 'static>, &mut AckState)> {
         if !self.queue.is_empty() {

@@ -34,8 +34,8 @@ impl ArrivalWaiter {
         Ok(Self { socket, event: Arc::new(rung) })
     }
 
-    /// Blocks until something arrives, [`notify`](Self::notify) is called or the timeout expires; `None` waits for ever. A
-    /// signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
+    /// Blocks until something arrives, [`notify`](Self::notify) is called or the timeout expires; `None` waits for
+    /// ever. A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
         let mut entries = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.event, PollFlags::IN)];
         // A time too long to be written is for ever.

@@ -1,7 +1,7 @@
 //! The fault injector: loses, reorders, duplicates and corrupts frames of an unreliable link, reproducibly from a seed.
 //!
-//! [`FaultInjector`] decides the outcome of each frame and [`ReorderQueue`] orders the reordered frames; the device carries out
-//! the [`FaultOutcome`] and counts it. Frames are whole: header, payload and checksum trailer.
+//! [`FaultInjector`] decides the outcome of each frame and [`ReorderQueue`] orders the reordered frames; the device
+//! carries out the [`FaultOutcome`] and counts it. Frames are whole: header, payload and checksum trailer.
 
 use core::{error::Error, fmt, str::FromStr};
 

@@ -62,7 +62,8 @@ impl FaultyLink {
             tally.injected_duplicates.add(u64::from(fate.second.is_some()));
             for passage in fate.copies() {
                 let mut bytes = self.spare.pop().unwrap_or_default();
-                // SAFETY: the caller promises that the pieces of each datagram can be read, and that nobody changes them now.
+                // SAFETY: the caller promises that the pieces of each datagram can be read, and that nobody changes
+                // them now.
                 unsafe { collect(datagram, &mut bytes) };
                 if let Some(flip) = passage.flip {
                     flip.apply(&mut bytes);

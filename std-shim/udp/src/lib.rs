@@ -148,7 +148,8 @@ struct SocketQueue {
 /// A [`Device`] over UDP.
 ///
 /// It never blocks but for [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer.
-/// Posted payload must outlive [`flush`](Device::flush), as [`Regions::register`](unisono_memory::memory_regions::Regions::register) says.
+/// Posted payload must outlive [`flush`](Device::flush), as
+/// [`Regions::register`](unisono_memory::memory_regions::Regions::register) says.
 pub struct Udp {
     polled: SocketQueue,
     interrupt: SocketQueue,
@@ -316,12 +317,12 @@ impl Device for Udp {
         }
         let leaving = match &mut queue.link {
             None => posted,
-            // SAFETY: heads lie in the ring; of payload, whoever made its table promised that it stays unchanged until the posting ends
-            // (`Regions::new`), which it does below.
+            // SAFETY: heads lie in the ring; of payload, the creator of its table promised that it stays unchanged
+            // until the posting ends (`Regions::new`), which it does below.
             Some(link) => unsafe { link.inject(posted, &self.counters) },
         };
-        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, whoever made its table
-        // promised that it stays until the posting ends (`Regions::new`), which it does below.
+        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, the
+        // creator of its table promised that it stays until the posting ends (`Regions::new`), which it does below.
         let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
         queue.ring.finish();
         self.handle_link_state(answer);

@@ -260,7 +260,8 @@ impl ReceivePool {
             // SAFETY: free buffers have indices below the length of `fillings`: `new` made as many of both.
             let filling = unsafe { fillings.add(buffer.into()) };
             let header = &mut message.msg_hdr;
-            // SAFETY: within the filling whose address was just taken; no reference is made, only the address of a field.
+            // SAFETY: within the filling whose address was just taken; no reference is made, only the address of a
+            // field.
             header.msg_name = unsafe { &raw mut (*filling).from }.cast();
             header.msg_namelen = SocketName::BYTES;
             header.msg_iov = piece;
@@ -270,9 +271,10 @@ impl ReceivePool {
                 if self.gro { (control.as_mut_ptr(), Control::BYTES as _) } else { (ptr::null_mut(), 0) };
         }
         let messages = lane.messages.as_mut_ptr();
-        // SAFETY: the first `ask` messages were filled above. Each names a free buffer of the slab, one entry of `fillings`, `pieces` and
-        // `controls`, by pointers that were made of exclusive borrows or of the allocation itself, so that the kernel may write through
-        // them; the exclusive borrows of this pool and of the lane keep all of it to this call.
+        // SAFETY: the first `ask` messages were filled above. Each names a free buffer of the slab, one entry of
+        // `fillings`, `pieces` and `controls`, by pointers that were made of exclusive borrows or of the allocation
+        // itself, so that the kernel may write through them; the exclusive borrows of this pool and of the lane keep
+        // all of it to this call.
         let got = unsafe { libc::recvmmsg(socket.fd(), messages, ask as _, libc::MSG_DONTWAIT, ptr::null_mut()) };
         let Ok(got @ 1..) = usize::try_from(got) else {
             return lane.handle_receive_error(tally);
@@ -312,15 +314,15 @@ impl ReceivePool {
             (message.msg_name, message.msg_namelen) = (from, SocketName::BYTES);
             (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
             (message.msg_control, message.msg_controllen) = (control.as_mut_ptr(), Control::BYTES as _);
-            // SAFETY: the message names a free buffer of the slab, its filling's name and room for a control message on the stack, all
-            // writable; the exclusive borrow of this pool keeps them to this call.
+            // SAFETY: the message names a free buffer of the slab, its filling's name and room for a control message on
+            // the stack, all writable; the exclusive borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvmsg(socket.fd(), &raw mut message, libc::MSG_DONTWAIT) };
             truncated = message.msg_flags & libc::MSG_TRUNC != 0;
             segment = control.received_segment_size(message.msg_controllen as _);
         } else {
             let (flags, mut named) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, SocketName::BYTES);
-            // SAFETY: a free buffer of the slab of `self.bytes` bytes, and its filling's name of `Name::BYTES`, both writable; the exclusive
-            // borrow of this pool keeps them to this call.
+            // SAFETY: a free buffer of the slab of `self.bytes` bytes, and its filling's name of `Name::BYTES`, both
+            // writable; the exclusive borrow of this pool keeps them to this call.
             bytes = unsafe { libc::recvfrom(socket.fd(), start, self.bytes, flags, from.cast(), &raw mut named) };
             (truncated, segment) = (usize::try_from(bytes).is_ok_and(|bytes| bytes > self.bytes), None);
         }
@@ -348,8 +350,8 @@ impl ReceivePool {
             return;
         }
         if let Some(piece) = self.slab.get(buffer, at + start, bytes) {
-            // SAFETY: whoever made the address's table promised that its region lives and that nobody uses these bytes now
-            // (`Regions::new`); the buffers are no region.
+            // SAFETY: the creator of the address's table promised that its region lives and that nobody uses these
+            // bytes now (`Regions::new`); the buffers are no region.
             unsafe { to.write(piece) };
         }
     }

@@ -39,8 +39,8 @@ pub(super) struct SendRing {
     run: (usize, usize),
 }
 
-// SAFETY: the pieces posted point into the ring's own slab, and to lent payload: whoever made its table promised that it may be read until
-// the posting ends, on whichever thread (`Regions::new`).
+// SAFETY: the pieces posted point into the ring's own slab, and to lent payload: the creator of its table promised that
+// it may be read until the posting ends, on whichever thread (`Regions::new`).
 unsafe impl Send for SendRing {}
 
 impl SendRing {
@@ -92,8 +92,8 @@ impl SendRing {
                     }
                 }
                 Some([payload, trailer]) => {
-                    // SAFETY: lent memory: whoever made its table promised that it stays and that nobody changes it until the posting ends
-                    // (`Regions::new`), which it does in `finish`.
+                    // SAFETY: lent memory: the creator of its table promised that it stays and that nobody changes it
+                    // until the posting ends (`Regions::new`), which it does in `finish`.
                     let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
                     let sum = checksum::of_parts(first, payload);
                     // SAFETY: the trailer behind the head in the slab.
@@ -138,8 +138,8 @@ impl Token for UdpToken<'_> {
         let head = usize::from(transmit.header_bytes).min(HEADER_ROOM);
         let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
         let lent = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
-        // SAFETY: whoever made the address's table promised that its region lives and that nobody changes these bytes until the posting
-        // ends (`Regions::new`).
+        // SAFETY: the creator of the address's table promised that its region lives and that nobody changes these bytes
+        // until the posting ends (`Regions::new`).
         let payload = unsafe { payload_bytes(payload, lent) };
         let copied = if lent <= COPY_MAX { lent } else { 0 };
         let end = head + copied;
@@ -174,7 +174,8 @@ impl Token for UdpToken<'_> {
 /// The address lies in a live region of at least `bytes` bytes, which do not change meanwhile.
 unsafe fn payload_bytes<'a>(payload: Option<Address>, bytes: usize) -> &'a [u8] {
     match payload {
-        // SAFETY: the caller promises that so many bytes lie at the address, in a live region, and that nobody changes them now.
+        // SAFETY: the caller promises that `bytes` bytes lie at the address, in a live region, and that nobody changes
+        // them now.
         Some(address) => unsafe { slice::from_raw_parts(address.start().as_ptr(), bytes) },
         None => &[],
     }

@@ -186,7 +186,7 @@ pub(super) struct Control {
 impl Control {
     /// Size of the buffer.
     pub(super) const BYTES: usize = size_of::<Self>();
-    /// Bytes filled in by [`cut_into`](Self::segment_size).
+    /// Bytes filled in by [`segment_size`](Self::segment_size).
     pub(super) const SEGMENT_BYTES: usize = CONTROL_HEAD + size_of::<u16>();
     /// An empty buffer.
     pub(super) const NONE: Self = Self { raw: [0; CONTROL_HEAD + 8] };

@@ -228,8 +228,8 @@ impl Transmitter {
         let (mut done, mut attempts, mut answer) = (0, 0, LinkState::Unknown);
         while let Some(left @ [run, ..]) = self.runs.get(done..) {
             let messages = self.messages.as_mut_ptr().wrapping_add(done);
-            // SAFETY: as many messages as runs left were filled above with live names, pieces and controls; the caller of
-            // `send` says that the pieces can be read.
+            // SAFETY: as many messages as runs left were filled above with live names, pieces and controls; the caller
+            // of `send` says that the pieces can be read.
             let sent = unsafe { libc::sendmmsg(socket.fd(), messages, left.len() as _, FLAGS) };
             tally.send_calls.add(1);
             if let Ok(sent @ 1..) = usize::try_from(sent) {

@@ -37,7 +37,7 @@ struct Options {
     garbage: usize,
     /// Jobs with collectives of both kinds for each job that exchanges messages.
     #[arg(long, default_value_t = 2)]
-    per_letters: usize,
+    per_messages: usize,
     #[arg(long, default_value_t = 7)]
     seed: u64,
     /// One JSON object per line.
@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, hide = true)]
     member: bool,
     #[arg(long, hide = true)]
-    letters: bool,
+    messages: bool,
     #[arg(long, hide = true)]
     mark: Option<String>,
     /// Words of the image.
@@ -93,7 +93,7 @@ const GARBAGE: [(&str, InjectedFailure); 2] = [
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.member {
-        return member(options.letters);
+        return member(options.messages);
     }
     match build(1) {
         Ok(machine) => judge(&options, &machine),
@@ -132,7 +132,7 @@ fn judge(options: &Options, machine: &BareMetalRanks) -> ExitCode {
                 }
             }
         };
-    let per = options.per_letters.max(1);
+    let per = options.per_messages.max(1);
     figures("killed", Traffic::Collectives, &mut KILLS.into_iter().cycle().take(options.kills));
     figures("killed amid messages", Traffic::Messages, &mut KILLS.into_iter().cycle().take(options.kills / per));
     let processes = core::iter::repeat_n(("process killed", InjectedFailure::Process), options.garbage);
@@ -166,7 +166,7 @@ fn carry_out(
     let common = ["--member", "program=trouble", kind, delays, seed];
     let mut job = match amid {
         Traffic::Collectives => Job::start(&mark, &options, &common)?,
-        Traffic::Messages => Job::start(&mark, &options, &[&common[..], &["--letters", "amid=letters"]].concat())?,
+        Traffic::Messages => Job::start(&mark, &options, &[&common[..], &["--messages", "amid=messages"]].concat())?,
     };
     let until = Instant::now() + Duration::from_secs(20);
     let (mut ready, mut ended, mut struck, mut first) = (0, Vec::new(), None, None);
@@ -234,7 +234,7 @@ fn emulator_processes(mark: &str) -> Result<(Pid, Pid), String> {
 
 /// A process: goes on until something is wrong with a rank. Wrong data are to be expected; what comes then is of
 /// interest.
-fn member(letters: bool) -> ExitCode {
+fn member(messages: bool) -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
@@ -245,7 +245,7 @@ fn member(letters: bool) -> ExitCode {
         }
     };
     let own = world.rank();
-    let mut desk = if letters { ExchangeBuffers::new(&world).ok() } else { None };
+    let mut desk = if messages { ExchangeBuffers::new(&world).ok() } else { None };
     for round in 0.. {
         if round == 2 {
             println!("ready {own} {}", std::process::id());

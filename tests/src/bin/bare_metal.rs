@@ -88,11 +88,11 @@ fn together(machine: &BareMetalRanks, rounds: u32, report: &mut Report) -> Resul
 /// Two processes and a node, each of which sends messages to the others.
 fn run_message_exchange(machine: &BareMetalRanks, bursts: u32, report: &mut Report) -> Result<(), String> {
     let began = Instant::now();
-    let Outcome { right, came, microseconds } = run(machine, "letters", "bursts", bursts)?;
+    let Outcome { right, came, microseconds } = run(machine, "messages", "bursts", bursts)?;
     let (of, each) = ("2 processes, 1 node", f64::from(bursts * 2 * BURST));
-    report.figure("letters_right", "2 processes", right, "messages", Limit::Least(2.0 * each));
-    report.figure("letters_right", "1 node", came, "messages", Limit::Least(each));
-    report.figure("letter", of, microseconds / (3.0 * each), "us", Limit::None);
+    report.figure("messages_right", "2 processes", right, "messages", Limit::Least(2.0 * each));
+    report.figure("messages_right", "1 node", came, "messages", Limit::Least(each));
+    report.figure("message", of, microseconds / (3.0 * each), "us", Limit::None);
     report.figure("time", "2 processes, 1 node, messages", began.elapsed().as_secs_f64(), "s", Limit::None);
     Ok(())
 }
@@ -133,10 +133,10 @@ fn run(machine: &BareMetalRanks, program: &str, unit: &str, count: u32) -> Resul
 
 /// A rank that has an operating system.
 fn member(options: &Options) -> ExitCode {
-    let of_letters = options.words.iter().any(|word| word == "program=letters");
+    let of_messages = options.words.iter().any(|word| word == "program=messages");
     match World::join().map_err(|error| error.to_string()).and_then(|world| {
         let right =
-            if of_letters { exchange_messages(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
+            if of_messages { exchange_messages(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
         println!("right {right}");
         world.finish().map_err(|error| error.to_string())
     }) {

@@ -319,7 +319,8 @@ fn write_early(seed: u64) {
 fn write_garbage(world: &World, kind: Kind, random: &mut fastrand::Rng) {
     let Some(node) = world.node() else { return };
     let (layout, own) = (node.layout(), node.local());
-    // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at any time.
+    // SAFETY: no `Buffer` of this process is borrowed now, and what is written is what a broken process might write at
+    // any time.
     let segment = unsafe { node.raw_segment() };
     let used = layout.communicator_slot(COMMUNICATOR_SLOTS - 1).map_or(0, |area| area.offset + area.bytes);
     match kind {

@@ -211,9 +211,9 @@ fn judge(options: &Options) -> ExitCode {
             }
             times.sort_by(f64::total_cmp);
             let of = format!("{name}, {}", if bound == BOUND { "notified" } else { "by silence" });
-            report.figure("told_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
-            report.figure("told_p99", &of, quantile(&times, 0.99), "ms", Limit::None);
-            report.figure("told_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound.as_secs_f64() * 1e3));
+            report.figure("notified_p50", &of, quantile(&times, 0.5), "ms", Limit::None);
+            report.figure("notified_p99", &of, quantile(&times, 0.99), "ms", Limit::None);
+            report.figure("notified_most", &of, quantile(&times, 1.0), "ms", Limit::Most(bound.as_secs_f64() * 1e3));
         }
     }
     let (files, shared) = before.left();

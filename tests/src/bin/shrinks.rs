@@ -68,7 +68,7 @@ fn judge(options: &Options) -> ExitCode {
     for (((i, (name, _)), well), times) in MEANS.iter().enumerate().zip(well).zip(&mut times) {
         let planned = (options.runs + MEANS.len() - 1 - i) / MEANS.len();
         report.figure("as_it_should", name, f64::from(well), "jobs", Limit::Least(planned as f64));
-        for ((what, times), bound) in ["told", "went_on"].into_iter().zip(times).zip([NOTIFIED, RECOVERED]) {
+        for ((what, times), bound) in ["notified", "went_on"].into_iter().zip(times).zip([NOTIFIED, RECOVERED]) {
             times.sort_by(f64::total_cmp);
             report.figure(&format!("{what}_p50"), name, quantile(times, 0.5), "ms", Limit::None);
             let most = Limit::Most(bound.as_secs_f64() * 1e3);

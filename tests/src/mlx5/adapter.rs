@@ -3,8 +3,8 @@
 //!
 //! It learns of send entries by doorbell record and doorbell only, reads them from what is visible at that moment, and
 //! delivers datagrams with a global route header into the receive queues of other queue pairs. Stores become visible at
-//! barriers; stores that a doorbell overtakes are not seen. A [`Checker`](unisono_verbs::queue_memory::Checker) watches every
-//! queue besides.
+//! barriers; stores that a doorbell overtakes are not seen. A [`Checker`](unisono_verbs::queue_memory::Checker) watches
+//! every queue besides.
 //!
 //! It reads and writes the formats on its own, by offsets of the Programmer's Reference Manual, and shares no code with
 //! the driver.

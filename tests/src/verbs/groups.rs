@@ -14,8 +14,8 @@ use super::{Adapter, Outcome, connect_devices, device, within};
 const COUNT: u8 = 16;
 const BOUND: Duration = Duration::from_secs(2);
 
-/// Sends to a group that all adapters joined; each member gets every datagram, from the first adapter. Then the last one
-/// leaves, and gets none. Returns how many were received.
+/// Sends to a group that all adapters joined; each member gets every datagram, from the first adapter. Then the last
+/// one leaves, and gets none. Returns how many were received.
 ///
 /// # Errors
 /// Something did not come, or came that should not.

@@ -1,4 +1,5 @@
-//! The archive that the kernel unpacks as its first file system: cpio's "newc" (kernel, Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The archive that the kernel unpacks as its first file system: cpio's "newc" (kernel,
+//! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use alloc::collections::BTreeSet;
 

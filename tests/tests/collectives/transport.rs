@@ -96,7 +96,7 @@ impl SimWorld {
             to_receive: VecDeque::new(),
         };
         Self {
-            messages: messages,
+            messages,
             sizes,
             ranks: (0..sizes.ranks).map(|_| rank()).collect(),
             channels: vec![VecDeque::new(); sizes.ranks * sizes.ranks],

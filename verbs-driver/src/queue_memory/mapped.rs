@@ -38,8 +38,9 @@ impl Mapped {
     /// The queue at these addresses. `None`: its size is not a power of two, or too small.
     ///
     /// # Safety
-    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. Whoever gets it, or a queue made
-    /// of it, names no memory in entries but such as the device may read or write: entries are written in safe code.
+    /// As long as it is used, all of the place is mapped, aligned and used by nobody else but the device. The code that
+    /// gets it, or a queue made of it, names no memory in entries but such as the device may read or write: entries are
+    /// written in safe code.
     pub unsafe fn new(place: QueueAddresses) -> Option<Self> {
         (place.bytes.is_power_of_two() && place.bytes >= BLOCK).then_some(Self { addresses: place })
     }
@@ -108,16 +109,19 @@ impl QueueAccess for Mapped {
         let (fours, rest) = words.as_chunks::<4>();
         for four in fours {
             for word in four {
-                // SAFETY: `words` found room for all words within the entries, from an aligned one on; this is the next.
+                // SAFETY: `words` found room for all words within the entries, from an aligned one on; this is the
+                // next.
                 unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
-                // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the last.
+                // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the
+                // last.
                 to = unsafe { to.add(1) };
             }
         }
         for word in rest {
             // SAFETY: `words` found room for all words within the entries, from an aligned one on; this is the next.
             unsafe { to.write_volatile(u64::from_ne_bytes(*word)) };
-            // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the last.
+            // SAFETY: `words` found room for all words within the entries; this is the next one, or just behind the
+            // last.
             to = unsafe { to.add(1) };
         }
     }
@@ -143,7 +147,8 @@ impl QueueAccess for Mapped {
             for place in block.as_chunks_mut().0 {
                 // SAFETY: `words` found a whole block within the entries, from an aligned word on; this is its next.
                 *place = unsafe { from.read_volatile() }.to_ne_bytes();
-                // SAFETY: `words` found a whole block within the entries; this is its next word, or just behind the last.
+                // SAFETY: `words` found a whole block within the entries; this is its next word, or just behind the
+                // last.
                 from = unsafe { from.add(1) };
             }
             return block;

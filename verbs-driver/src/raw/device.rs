@@ -1,9 +1,9 @@
 //! The core's [`Device`] over unreliable datagrams of queue pairs whose work queues the driver writes itself.
 //!
-//! A datagram of up to [`RawOptions::inline`] bytes is copied to its entry; a longer one is gathered: its header from the
-//! token's registered memory, its payload from the user's. The last entry of a flush is signalled, and its completion
-//! completes all before it. Datagrams arrive in receive buffers; a held one keeps its buffer, and a spare is posted in
-//! its place.
+//! A datagram of up to [`RawOptions::inline`] bytes is copied to its entry; a longer one is gathered: its header from
+//! the token's registered memory, its payload from the user's. The last entry of a flush is signalled, and its
+//! completion completes all before it. Datagrams arrive in receive buffers; a held one keeps its buffer, and a spare is
+//! posted in its place.
 //!
 //! The owner of the queue pair creates, connects and rebuilds it, and calls [`Raw::reset`] after a reset.
 
@@ -364,8 +364,8 @@ impl<Q: QueuePair, A: RegisteredMemory> Token for RawToken<'_, '_, Q, A> {
 
     fn header_room(&mut self) -> &mut [u8; HEADER_ROOM] {
         let mut head: NonNull<[u8; HEADER_ROOM]> = self.head.start().cast();
-        // SAFETY: a part of the slab of heads, as long; no posting that uses it is outstanding, and its owner promised that
-        // nobody else does.
+        // SAFETY: a part of the slab of heads, as long; no posting that uses it is outstanding, and its owner promised
+        // that nobody else does.
         unsafe { head.as_mut() }
     }
 

@@ -34,8 +34,8 @@ impl ArrivalWaiter {
         Ok(Self { channel: Arc::new(channel), rung: Arc::new(counter()?) })
     }
 
-    /// Blocks until the event is raised, [`notify`](Self::notify) is called or the timeout expires; `None` waits for ever.
-    /// A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
+    /// Blocks until the event is raised, [`notify`](Self::notify) is called or the timeout expires; `None` waits for
+    /// ever. A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
         match wait([self.channel.as_raw_fd(), self.rung.as_raw_fd()], timeout) {
             [_, true] => {

@@ -104,6 +104,7 @@ fn next(context: &Context) -> Option<Option<Report>> {
         return None;
     }
     // Not read as the binding's enumeration: the kernel may know more events.
+    // SAFETY: within the event.
     let kind = unsafe { &raw const (*event.as_ptr()).event_type }.cast::<u32>();
     // SAFETY: the enumeration is a C one, of 32 bits, and was written above.
     let kind = unsafe { kind.read() };
@@ -113,7 +114,7 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let element = unsafe { element.read() };
     // An odd number is a mapped queue pair's, or a port's: no object of libibverbs, which counts acknowledgements.
     if element.is_multiple_of(2) {
-        // SAFETY: got above. What it names lives: whoever destroys it waits for this.
+        // SAFETY: got above. What it names lives: the code that destroys it waits for this.
         unsafe { sys::ibv_ack_async_event(event.as_mut_ptr()) };
     }
     use sys::ibv_event_type as is;

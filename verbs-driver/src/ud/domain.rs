@@ -80,8 +80,8 @@ struct OpenDomain {
     free: Vec<usize>,
 }
 
-// SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one device
-// that keeps the domain open.
+// SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one
+// device that keeps the domain open.
 unsafe impl Send for OpenDomain {}
 
 /// Registered memory, until it is dropped or the domain closed.
@@ -133,7 +133,7 @@ fn with_list<T>(use_it: impl FnOnce(&[*mut sys::ibv_device]) -> Result<T, OpenEr
             _ => OpenError::Refused { what: "ibv_get_device_list", error },
         });
     }
-    // SAFETY: the list has so many entries, and is freed below.
+    // SAFETY: the list has `count` entries, and is freed below.
     let devices = unsafe { slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
     let used = use_it(devices);
     // SAFETY: made above.
@@ -234,7 +234,8 @@ impl Domain {
         let mut open = self.lock();
         let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
         let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
-        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is dropped.
+        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is
+        // dropped.
         let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access) };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: just made.
@@ -323,7 +324,7 @@ fn gids(context: NonNull<sys::ibv_context>, port: u8) -> Vec<Candidate> {
         ndev_ifindex: 0,
     };
     let mut entries = alloc::vec![none; GIDS_MAX];
-    // SAFETY: an open context and room for so many entries.
+    // SAFETY: an open context and room for all entries.
     let count = unsafe { sys::ibv_query_gid_table(context.as_ptr(), entries.as_mut_ptr(), GIDS_MAX, 0) };
     entries.truncate(usize::try_from(count).unwrap_or(0));
     let candidate = |entry: &sys::ibv_gid_entry| {

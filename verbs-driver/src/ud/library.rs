@@ -106,13 +106,14 @@ impl PolledCompletions {
                 return None;
             }
             let room = self.completions.as_mut_ptr().cast();
-            // SAFETY: a live completion queue and room for so many.
+            // SAFETY: a live completion queue and room for all of them.
             let count = unsafe { sys::ibv_poll_cq(self.queue.as_ptr(), POLLED as c_int, room) };
             self.count = usize::try_from(count).unwrap_or(0).min(POLLED);
         }
         let completion = self.completions.get(..self.count)?.get(self.next)?;
         self.next += 1;
-        // SAFETY: numbers, all zeros at first: what the library leaves out of the first `count` that it wrote is initialised, too.
+        // SAFETY: numbers, all zeros at first: what the library leaves out of the first `count` that it wrote is
+        // initialised, too.
         Some(unsafe { completion.assume_init_ref() })
     }
 
@@ -135,8 +136,8 @@ pub(super) struct VerbsQueuePair {
     receives: Chain<sys::ibv_recv_wr, 1>,
 }
 
-// SAFETY: used by its owner only; rdma-core locks what its queues share. The pointers in requests lead to the chains' own arrays, and
-// to memory that whoever posts promised for.
+// SAFETY: used by its owner only; rdma-core locks what its queues share. The pointers in requests lead to the chains'
+// own arrays, and to memory that the poster promised for.
 unsafe impl Send for VerbsQueuePair {}
 
 impl VerbsQueuePair {
@@ -248,8 +249,8 @@ impl VerbsQueuePair {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair and a linked chain; the caller promises that its pieces, keys and handles are live and stay so until
-        // their completion.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its pieces, keys and handles are live
+        // and stay so until their completion.
         unsafe { sys::ibv_post_send(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 
@@ -270,8 +271,8 @@ impl VerbsQueuePair {
         if chain.is_empty() {
             return true;
         }
-        // SAFETY: a live queue pair and a linked chain; the caller promises that its memory is live, and nobody else's until a datagram has
-        // come there.
+        // SAFETY: a live queue pair and a linked chain; the caller promises that its memory is live, and nobody else's
+        // until a datagram has come there.
         unsafe { sys::ibv_post_recv(pair.as_ptr(), chain.as_mut_ptr(), &mut bad) == 0 }
     }
 

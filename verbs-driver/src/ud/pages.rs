@@ -60,8 +60,8 @@ impl AnonymousMemory {
     /// No posted entry names these bytes, as long as the slice is used.
     pub(super) unsafe fn get(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         let start = self.part(at, bytes)?;
-        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted entry names them, and
-        // other writers need an exclusive borrow.
+        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted
+        // entry names them, and other writers need an exclusive borrow.
         Some(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
@@ -71,8 +71,8 @@ impl AnonymousMemory {
     /// As there.
     pub(super) unsafe fn get_mut(&mut self, at: usize, bytes: usize) -> Option<&mut [u8]> {
         let start = self.part(at, bytes)?;
-        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted entry names them, and
-        // the borrow is exclusive.
+        // SAFETY: `part` found the bytes within the mapping, which is initialised; the caller promises that no posted
+        // entry names them, and the borrow is exclusive.
         Some(unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
 }

@@ -163,8 +163,8 @@ impl Queue {
         let depth = uverbs::UverbsDepth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
-        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_lent`, whose callers promise it of the memory that
-        // they name.
+        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_receives`, whose callers
+        // promise it of the memory that they name.
         let made = unsafe { UverbsQueuePair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
             Ok(Self::Rxe(Box::new(MappedQueuePair { pair, queues })))
@@ -207,8 +207,8 @@ impl Queue {
     /// Posts a datagram, which the next flush hands to the adapter. Returns whether there was room.
     ///
     /// # Safety
-    /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed, and nobody writes to them. The way lives
-    /// as long.
+    /// Its pieces are live until it is complete; if they travel in the entry, until it is flushed, and nobody writes to
+    /// them. The way lives as long.
     #[inline(always)]
     pub(super) unsafe fn post(&mut self, to: LaneAddress<'_>, posting: &Posting) -> bool {
         match (self, to.handle) {
@@ -216,7 +216,8 @@ impl Queue {
             (Self::Rxe(mapped), AddressHandle::Rxe(path)) => {
                 let to = (&**path, to.lane);
                 if posting.inline {
-                    // SAFETY: the caller promises that the pieces of an inline posting are live and not written to until it is flushed.
+                    // SAFETY: the caller promises that the pieces of an inline posting are live and not written to
+                    // until it is flushed.
                     let bytes = |piece: SgEntry| unsafe { piece.get() };
                     let pieces = [bytes(posting.head), posting.payload.map_or(&[], bytes)];
                     return mapped.queues.post_inline(to, pieces, posting.solicited, posting.tag);

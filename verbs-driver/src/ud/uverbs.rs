@@ -223,9 +223,9 @@ impl UverbsQueuePair {
     ///
     /// Entries name memory by numbers, which any code may make up, so that safe code cannot make queues:
     /// ```compile_fail,E0133
-    /// # use unisono_verbs::{ud::uverbs::{Depth, Pair}, ud::Domain};
-    /// fn make(domain: &alloc::sync::Arc<Domain>, depth: Depth) {
-    ///     let made = Pair::new(domain, depth, 0, 1);
+    /// # use unisono_verbs::{ud::uverbs::{UverbsDepth, UverbsQueuePair}, ud::Domain};
+    /// fn make(domain: &alloc::sync::Arc<Domain>, depth: UverbsDepth) {
+    ///     let made = UverbsQueuePair::new(domain, depth, 0, 1);
     /// }
     /// # extern crate alloc;
     /// ```
@@ -235,8 +235,8 @@ impl UverbsQueuePair {
     ///
     /// # Safety
     /// Every entry that safe code posts to the queues names registered memory only. Nobody changes that memory until a
-    /// send from it is complete, and nobody uses it until a datagram has arrived there, or until the queue pair is reset
-    /// or dropped.
+    /// send from it is complete, and nobody uses it until a datagram has arrived there, or until the queue pair is
+    /// reset or dropped.
     pub unsafe fn new(
         domain: &Arc<Domain>,
         depth: UverbsDepth,
@@ -414,8 +414,8 @@ fn mapped(map: &Map, shape: Shape, indices: [usize; 2], bell: UverbsDoorbell) ->
         registers: NonNull::dangling(),
         register_bytes: 0,
     };
-    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the memory that entries name
-    // the caller of `Pair::new` answers.
+    // SAFETY: mapped as long as the queue pair, which the bell keeps; nobody else uses it but the kernel. For the
+    // memory that entries name the caller of `Pair::new` answers.
     let mapped = unsafe { Mapped::new(place) };
     Ok(SyscallDoorbell::new(mapped.ok_or(io::ErrorKind::InvalidData)?, bell))
 }
@@ -457,7 +457,7 @@ fn send(file: RawFd, command: u32, parts: [&[u32]; 2], answer: usize) -> io::Res
 #[inline]
 fn write(file: RawFd, whole: &[u32]) -> io::Result<()> {
     let bytes = size_of_val(whole);
-    // SAFETY: so many bytes; where the answer goes is exclusively borrowed by the caller.
+    // SAFETY: the stated length is that of the buffer; where the answer goes is exclusively borrowed by the caller.
     let written = unsafe { call(file, whole.as_ptr().cast(), bytes) };
     match usize::try_from(written) {
         Ok(written) if written == bytes => Ok(()),

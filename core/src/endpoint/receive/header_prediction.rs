@@ -17,7 +17,7 @@ use crate::wire::{DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHe
 const BEFORE: usize = 16;
 
 /// A batch of consecutive datagrams of one peer. Their effects on the records are applied together
-/// ([`note_course`](Endpoint::commit_batch)), before any other call of the endpoint.
+/// ([`commit_batch`](Endpoint::commit_batch)), before any other call of the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PredictedBatch<const BITS: u32> {
     /// The header before the PSN, and the acknowledgement after it.
@@ -251,7 +251,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
-    /// [`note_course`](Self::commit_batch).
+    /// [`commit_batch`](Self::commit_batch).
     fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
         let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let is_plain =

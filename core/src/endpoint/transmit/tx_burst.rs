@@ -27,7 +27,7 @@ pub(crate) struct TxBurst<const BITS: u32> {
     /// The latest datagram was new data, and its window has no more to send.
     is_end: bool,
     /// Consecutive segments of one placement among them. Their effects on the records are applied together
-    /// ([`settle_run`](Endpoint::commit_burst)), before any other call of the endpoint.
+    /// ([`commit_burst`](Endpoint::commit_burst)), before any other call of the endpoint.
     parts: u32,
     /// Their peer and operation, the header of each without PSN and index, and the next segment's header and payload.
     to: PeerId,

@@ -7,8 +7,8 @@ use crate::ids::PeerId;
 use crate::pool::Records;
 
 impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
-    /// Handles a message whose first byte is at least [`TransportKind::FIRST`](header::TransportKind::FIRST): `head` are its first bytes,
-    /// at least 28 unless it is shorter, and `bytes` is its length.
+    /// Handles a message whose first byte is at least [`TransportKind::FIRST`](header::TransportKind::FIRST): `head`
+    /// are its first bytes, at least 28 unless it is shorter, and `bytes` is its length.
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Arrival {
         let credit = self.credit;
         let Some((said, parsed)) = header::parse(head, bytes) else { return Arrival::ProtocolViolation };
@@ -93,7 +93,7 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
             #[cfg(not(mutant = "again_kept"))]
             _ => Arrival::Nothing,
             #[cfg(mutant = "again_kept")]
-            _ => self.handle_announced(from, key, bytes),
+            _ => self.handle_rts(from, key, bytes),
         }
     }
 

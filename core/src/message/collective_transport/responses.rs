@@ -34,7 +34,7 @@ pub enum Posted {
     /// [`Arrival::Into`] or [`TransportAction::Grant`] follows, or [`Arrival::Disagrees`].
     Waits,
     /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
-    /// call [`Steps::taken`](super::CollectiveTransport::release_slot).
+    /// call [`CollectiveTransport::release_slot`](super::CollectiveTransport::release_slot).
     Early {
         /// The slot.
         slot: u32,
@@ -104,8 +104,8 @@ pub enum Arrival {
 /// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportAction {
-    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`StepHeader::cts`]; the receive
-    /// is complete when the endpoint reports delivery. The machine forgets it.
+    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`StepHeader::cts`]; the
+    /// receive is complete when the endpoint reports delivery. The machine forgets it.
     Grant {
         /// The peer.
         to: PeerId,

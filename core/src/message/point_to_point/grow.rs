@@ -22,7 +22,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         true
     }
 
-    /// As [`lend_sends`](Self::grow_sends), for receives.
+    /// As [`grow_sends`](Self::grow_sends), for receives.
     pub fn grow_receives(&mut self, receives: S::Receives, buckets: S::Buckets) -> bool {
         self.matching.grow_receives(receives, buckets)
     }

@@ -49,8 +49,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(peer.take_credit())
     }
 
-    /// Handles a message from [`send_short`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`] counts
-    /// the [`MessageHeader::EAGER`] bytes before the payload.
+    /// Handles a message from [`send_inline`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`]
+    /// counts the [`MessageHeader::EAGER`] bytes before the payload.
     #[inline]
     pub fn handle_inline(
         &mut self,
@@ -71,10 +71,10 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.handle_parsed(from, &read, bytes.saturating_add(MessageHeader::EAGER as u32))
     }
 
-    /// As [`handle`](Self::handle) for a message from [`send_short`](Self::send_inline), if it matches a receive in the
-    /// simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
-    /// [`MessageHeader::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would be read
-    /// as a whole right after its parts were written, and stall the processor.
+    /// As [`handle`](Self::handle) for a message from [`send_inline`](Self::send_inline), if it matches a receive in
+    /// the simplest case: returns the receive's `user` value, the tag, and the length of the payload, which follows
+    /// [`MessageHeader::EAGER`] bytes. `None`: nothing was done. Returns values instead of an [`Outcome`], which would
+    /// be read as a whole right after its parts were written, and stall the processor.
     #[inline(always)]
     pub fn handle_expected(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<(u32, Tag, u32)> {
         let (context, tag, credit) = MessageHeader::parse_inline(head)?;
@@ -110,15 +110,16 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(InlineReceive { peer, is_quiet })
     }
 
-    /// Counts a message from [`send_short`](Self::send_inline) whose receive was never posted: see
-    /// [`at_once`](Self::inline_receive). Returns whether a credit header to its sender is due. `None`: a protocol violation.
+    /// Counts a message from [`send_inline`](Self::send_inline) whose receive was never posted: see
+    /// [`inline_receive`](Self::inline_receive). Returns whether a credit header to its sender is due. `None`: a
+    /// protocol violation.
     #[inline(always)]
     pub fn take_inline(&mut self, from: PeerId, credit: HeaderCredit) -> Option<bool> {
         let said = self.peers.as_ref().get(from.0 as usize)?.credit_delta(credit.freed, credit.settled)?;
         self.count_inline(from, credit.freed, said)
     }
 
-    /// Counts a matched short message with its header's credit. Returns as [`take_short`](Self::take_inline).
+    /// Counts a matched short message with its header's credit. Returns as [`take_inline`](Self::take_inline).
     #[inline(always)]
     fn count_inline(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
@@ -138,7 +139,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.replies.is_empty() && self.controls.is_empty() && self.active.is_empty()
     }
 
-    /// As [`take_short`](Self::take_inline), for an eager message of any length.
+    /// As [`take_inline`](Self::take_inline), for an eager message of any length.
     #[inline]
     pub fn take_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Option<bool> {
         let Header { flags, freed, settled, body: Body::Eager(_) } = Header::parse(head)? else { return None };

@@ -125,7 +125,7 @@ impl MessagePeer {
         Some(self.record_credit(freed, said))
     }
 
-    /// As [`hear`](Self::apply_credit), for the result of [`says`](Self::credit_delta).
+    /// As [`apply_credit`](Self::apply_credit), for the result of [`credit_delta`](Self::credit_delta).
     #[inline]
     pub(super) const fn record_credit(&mut self, freed: u16, (freed_now, settled_now): (u16, u64)) -> bool {
         self.outstanding = self.outstanding.wrapping_sub(freed_now);

@@ -325,7 +325,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let is_clear = peer.held_there == 0
             || if posted.pattern.source.is_some() { !posted.needs_request } else { posted.number < peer.cursor };
         #[cfg(mutant = "offer_overtakes")]
-        let is_clear = peer.held == 0 || posted.waits;
+        let is_clear = peer.held_there == 0 || posted.needs_request;
         is_clear
     }
 

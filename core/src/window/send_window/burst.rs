@@ -39,7 +39,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         Burst { i, next: self.next, before: self.last, count: 0 }
     }
 
-    /// As [`push_behind`](Self::push_unchecked), for a segment that is committed later.
+    /// As [`push_unchecked`](Self::push_unchecked), for a segment that is committed later.
     #[inline(always)]
     pub(crate) fn push_burst(
         &mut self,

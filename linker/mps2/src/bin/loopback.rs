@@ -6,7 +6,7 @@
 use core::sync::atomic::AtomicU8;
 
 use static_cell::{ConstStaticCell, StaticCell};
-use unisono_loopback::device::End;
+use unisono_loopback::device::LoopbackDevice;
 use unisono_loopback::exchange::{self, Outcome};
 use unisono_loopback::node::{BULK, Node, SOURCE, STREAM};
 use unisono_loopback::wire::{Faults, Wire};
@@ -15,7 +15,7 @@ use unisono_mps2::{clock, semihosting, stack};
 /// Of 256 datagrams, 13 are lost (5 %), 5 doubled (2 %), 13 overtaken.
 const FAULTS: Faults = Faults { dropped: 13, duplicated: 5, overtaken: 13 };
 
-static ENDS: [ConstStaticCell<End<'static>>; 2] = [const { ConstStaticCell::new(End::new()) }; 2];
+static ENDS: [ConstStaticCell<LoopbackDevice<'static>>; 2] = [const { ConstStaticCell::new(LoopbackDevice::new()) }; 2];
 static WIRES: [ConstStaticCell<Wire>; 2] =
     [ConstStaticCell::new(Wire::new(FAULTS, 7)), ConstStaticCell::new(Wire::new(FAULTS, 8001))];
 static NODES: [StaticCell<Node<'static, 'static>>; 2] = [const { StaticCell::new() }; 2];
@@ -33,8 +33,8 @@ extern "C" fn main() -> ! {
             report(&outcome);
             let (bytes, untouched) = stack::depth();
             semihosting::write_value(b"stack_used", bytes.wrapping_sub(untouched));
-            let rested = outcome.rests > 0 && outcome.rested < outcome.micros;
-            if outcome.is_proven() && rested && untouched >= bytes / 4 {
+            let idle_micros = outcome.idle_periods > 0 && outcome.idle_micros < outcome.micros;
+            if outcome.is_proven() && idle_micros && untouched >= bytes / 4 {
                 semihosting::PASSED
             } else {
                 semihosting::FAILED
@@ -49,7 +49,7 @@ extern "C" fn main() -> ! {
 fn exchange() -> Option<Outcome> {
     let mut clock = clock::Clock::start();
     let now = clock.now();
-    let node = |rank: u32, end: &'static ConstStaticCell<End<'static>>, node: &'static StaticCell<_>| {
+    let node = |rank: u32, end: &'static ConstStaticCell<LoopbackDevice<'static>>, node: &'static StaticCell<_>| {
         let [source, inbox, bulk] = match rank {
             0 => [&SOURCES[0][..], &INBOXES[0][..], &BULKS[0][..]],
             _ => [&SOURCES[1][..], &INBOXES[1][..], &BULKS[1][..]],
@@ -68,17 +68,17 @@ fn exchange() -> Option<Outcome> {
 fn report(outcome: &Outcome) {
     let figures: [(&[u8], u32); 17] = [
         (b"micros", outcome.micros),
-        (b"rested_micros", outcome.rested),
-        (b"rests", outcome.rests),
+        (b"rested_micros", outcome.idle_micros),
+        (b"rests", outcome.idle_periods),
         (b"delivered", outcome.delivered),
         (b"misordered", outcome.misordered),
         (b"placed_bytes", outcome.placed),
         (b"wrong_bytes", outcome.wrong),
         (b"failures", outcome.failures),
-        (b"datagrams", outcome.fates.taken),
-        (b"dropped", outcome.fates.dropped),
-        (b"duplicated", outcome.fates.duplicated),
-        (b"overtaken", outcome.fates.overtaken),
+        (b"datagrams", outcome.faults.taken),
+        (b"dropped", outcome.faults.dropped),
+        (b"duplicated", outcome.faults.duplicated),
+        (b"overtaken", outcome.faults.overtaken),
         (b"data_sent", outcome.data_sent),
         (b"resent_nack", outcome.resent_nack),
         (b"resent_probe", outcome.resent_probe),

@@ -4,50 +4,51 @@
 #![no_main]
 
 use static_cell::ConstStaticCell;
-use unisono_mps2::{clock::Clock, heartbeat::Heart, semihosting, shared};
+use unisono_mps2::{clock::Clock, heartbeat::Heartbeat, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::member::{JoinError, Member};
-use unisono_node::messages::{MessageError, Messages, Mode, Store};
+use unisono_node::messages::{MessageError, MessageStorage, Messages, Mode};
 use unisono_shmem::am_header;
-use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::rank_slot::Occupant;
 
 /// Ranks of the node: two processes and this board, which is the last rank.
 const RANKS: usize = 3;
 /// The occupant of this rank's slot. Static: the board's rank is fixed.
-const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d33, process: 0 };
+const OCCUPANT: Occupant = Occupant { rank: 2, incarnation: 0x4d33, process: 0 };
 /// Bytes of the longest message.
 const LONGEST: usize = 40_000;
 
 /// All but 500 KB of the board's memory.
-static STORE: ConstStaticCell<Store<'static, RANKS, { am_header::headers(3) as usize * RANKS }, 4, 4>> =
-    ConstStaticCell::new(Store::new());
+static STORE: ConstStaticCell<
+    MessageStorage<'static, RANKS, { am_header::unexpected_per_peer(3) as usize * RANKS }, 4, 4>,
+> = ConstStaticCell::new(MessageStorage::new());
 static BUFFER: ConstStaticCell<[u8; LONGEST]> = ConstStaticCell::new([0; LONGEST]);
 
 /// Why the run failed.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum RunError {
     Join(JoinError),
     Memory,
     Message(MessageError),
 }
 
-impl From<MessageError> for Trouble {
+impl From<MessageError> for RunError {
     fn from(error: MessageError) -> Self {
         Self::Message(error)
     }
 }
 
-impl Trouble {
+impl RunError {
     const fn name(self) -> &'static [u8] {
         match self {
-            Trouble::Join(JoinError::Taken) => b"the rank slot is occupied\n",
-            Trouble::Join(_) => b"no segment\n",
-            Trouble::Memory => b"too little memory for this many ranks\n",
-            Trouble::Message(MessageError::Failed(_) | MessageError::Parted(_)) => b"a rank is gone\n",
-            Trouble::Message(MessageError::Corrupted(_) | MessageError::Overwritten) => {
+            RunError::Join(JoinError::Taken) => b"the rank slot is occupied\n",
+            RunError::Join(_) => b"no segment\n",
+            RunError::Memory => b"too little memory for this many ranks\n",
+            RunError::Message(MessageError::Failed(_) | MessageError::PeerFinished(_)) => b"a rank is gone\n",
+            RunError::Message(MessageError::ProtocolViolation(_) | MessageError::Overwritten) => {
                 b"a peer violated the protocol of its ring\n"
             }
-            Trouble::Message(_) => b"a message is too long\n",
+            RunError::Message(_) => b"a message is too long\n",
         }
     }
 }
@@ -56,17 +57,17 @@ impl Trouble {
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
     let mut clock = Clock::start();
-    semihosting::end(run(&mut clock).map_err(Trouble::name))
+    semihosting::end(run(&mut clock).map_err(RunError::name))
 }
 
-fn run(clock: &mut Clock) -> Result<(), Trouble> {
-    let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
-    let mut idle = Heart::new(clock, &member);
+fn run(clock: &mut Clock) -> Result<(), RunError> {
+    let member = Member::join(shared::segment(), OCCUPANT.rank, OCCUPANT).map_err(RunError::Join)?;
+    let mut idle = Heartbeat::new(clock, &member);
     while !member.is_complete() {
         idle.idle();
     }
-    let (store, buffer) = STORE.try_take().zip(BUFFER.try_take()).ok_or(Trouble::Memory)?;
-    let mut messages = Messages::new(member, store.lend()).ok_or(Trouble::Memory)?;
+    let (store, buffer) = STORE.try_take().zip(BUFFER.try_take()).ok_or(RunError::Memory)?;
+    let mut messages = Messages::new(member, store.slices()).ok_or(RunError::Memory)?;
     let (mut come, mut ended) = (0_u32, 0);
     while ended < RANKS.wrapping_sub(1) {
         let status = messages.receive(buffer, None, None, &mut idle)?;

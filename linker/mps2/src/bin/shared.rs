@@ -2,45 +2,45 @@
 #![no_std]
 #![no_main]
 
-use unisono_mps2::{clock::Clock, heartbeat::Heart, semihosting, shared};
+use unisono_mps2::{clock::Clock, heartbeat::Heartbeat, semihosting, shared};
 use unisono_node::Idle as _;
 use unisono_node::group::{Group, GroupError};
 use unisono_node::member::{JoinError, Member};
-use unisono_node::raw_ring::{Mailbox, ReceiveError};
+use unisono_node::raw_ring::{RawRing, ReceiveError};
 use unisono_node::self_check::collectives;
-use unisono_shmem::rank_slot::Sitter;
-use unisono_shmem::reduction_ops::Operation;
+use unisono_shmem::rank_slot::Occupant;
+use unisono_shmem::reduction_ops::ReduceOperation;
 use unisono_shmem::ring::PutError;
 
 /// The occupant of this rank's slot. Static: the board's rank is fixed.
-const SITTER: Sitter = Sitter { rank: 2, incarnation: 0x4d32, process: 0 };
+const OCCUPANT: Occupant = Occupant { rank: 2, incarnation: 0x4d32, process: 0 };
 /// Bytes of the longest message.
 const LONGEST: usize = 200;
 
 /// Why the run failed.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum RunError {
     Join(JoinError),
     Ring,
     Group(GroupError),
     Wrong,
 }
 
-impl From<GroupError> for Trouble {
+impl From<GroupError> for RunError {
     fn from(error: GroupError) -> Self {
         Self::Group(error)
     }
 }
 
-impl Trouble {
+impl RunError {
     const fn name(self) -> &'static [u8] {
         match self {
-            Trouble::Join(JoinError::Taken) => b"the rank slot is occupied\n",
-            Trouble::Join(_) => b"no segment\n",
-            Trouble::Ring => b"a peer violated the protocol of its ring\n",
-            Trouble::Group(GroupError::Rank(_)) => b"a rank failed\n",
-            Trouble::Group(_) => b"the segment was overwritten\n",
-            Trouble::Wrong => b"a result is wrong\n",
+            RunError::Join(JoinError::Taken) => b"the rank slot is occupied\n",
+            RunError::Join(_) => b"no segment\n",
+            RunError::Ring => b"a peer violated the protocol of its ring\n",
+            RunError::Group(GroupError::Rank(_)) => b"a rank failed\n",
+            RunError::Group(_) => b"the segment was overwritten\n",
+            RunError::Wrong => b"a result is wrong\n",
         }
     }
 }
@@ -49,17 +49,17 @@ impl Trouble {
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
     let mut clock = Clock::start();
-    semihosting::end(run(&mut clock).map_err(Trouble::name))
+    semihosting::end(run(&mut clock).map_err(RunError::name))
 }
 
-fn run(clock: &mut Clock) -> Result<(), Trouble> {
-    let member = Member::join(shared::segment(), SITTER.rank, SITTER).map_err(Trouble::Join)?;
-    let mut idle = Heart::new(clock, &member);
+fn run(clock: &mut Clock) -> Result<(), RunError> {
+    let member = Member::join(shared::segment(), OCCUPANT.rank, OCCUPANT).map_err(RunError::Join)?;
+    let mut idle = Heartbeat::new(clock, &member);
     while !member.is_complete() {
         idle.idle();
     }
     let messages = messages(&member, &mut idle)?;
-    let (mut group, ranks) = (Group::new(member).ok_or(Trouble::Wrong)?, member.size());
+    let (mut group, ranks) = (Group::new(member).ok_or(RunError::Wrong)?, member.size());
     // Rank 0 sends the number of rounds.
     let mut count = [0_i32];
     group.broadcast(&mut count, 0, &mut idle)?;
@@ -68,12 +68,12 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
         group.barrier(&mut idle)?;
         if round % 64 == 0 {
             let mut data = collectives::contribution(round, member.local());
-            group.all_reduce(&mut data, Operation::Sum, &mut idle)?;
+            group.all_reduce(&mut data, ReduceOperation::Sum, &mut idle)?;
             let mut floats = collectives::contribution(round, member.local()).map(|number| number as f32);
-            group.all_reduce(&mut floats, Operation::Sum, &mut idle)?;
+            group.all_reduce(&mut floats, ReduceOperation::Sum, &mut idle)?;
             let sum = collectives::sum(round, ranks);
             if data != sum || floats != sum.map(|number| number as f32) {
-                return Err(Trouble::Wrong);
+                return Err(RunError::Wrong);
             }
         }
     }
@@ -84,8 +84,8 @@ fn run(clock: &mut Clock) -> Result<(), Trouble> {
 }
 
 /// Returns the messages of rank 0, every byte changed, until an empty message comes. Numbers are tags, in order.
-fn messages(member: &Member<'static>, idle: &mut Heart<'_>) -> Result<u32, Trouble> {
-    let mut mailbox = Mailbox::new(member, 0).ok_or(Trouble::Ring)?;
+fn messages(member: &Member<'static>, idle: &mut Heartbeat<'_>) -> Result<u32, RunError> {
+    let mut mailbox = RawRing::new(member, 0).ok_or(RunError::Ring)?;
     let (mut buffer, mut expected) = ([0; LONGEST], 0_u32);
     loop {
         let (tag, bytes) = match mailbox.receive(&mut buffer) {
@@ -94,10 +94,10 @@ fn messages(member: &Member<'static>, idle: &mut Heart<'_>) -> Result<u32, Troub
                 idle.idle();
                 continue;
             }
-            Err(ReceiveError::Corrupted | ReceiveError::Truncated) => return Err(Trouble::Ring),
+            Err(ReceiveError::Corrupted | ReceiveError::Truncated) => return Err(RunError::Ring),
         };
         if tag != expected {
-            return Err(Trouble::Wrong);
+            return Err(RunError::Wrong);
         }
         expected = expected.wrapping_add(1);
         let message = buffer.get_mut(..bytes).unwrap_or_default();
@@ -106,7 +106,7 @@ fn messages(member: &Member<'static>, idle: &mut Heart<'_>) -> Result<u32, Troub
             match mailbox.send(tag, message) {
                 Ok(()) => break,
                 Err(PutError::Full) => idle.idle(),
-                Err(_) => return Err(Trouble::Ring),
+                Err(_) => return Err(RunError::Ring),
             }
         }
         if bytes == 0 {

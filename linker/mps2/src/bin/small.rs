@@ -9,14 +9,14 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use static_cell::ConstStaticCell;
-use unisono_core::device::{Device as _, Lane, Memory};
-use unisono_core::endpoint::operation::{Operation, SendError};
+use unisono_core::device::{Device as _, DeviceQueue, Memory};
+use unisono_core::endpoint::operation::{EnqueueError, Operation};
 use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Storage;
-use unisono_core::endpoint::{Above, Config, Endpoint, Event, Notice, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Config, ControlMessage, Endpoint, Event, Handler, Pools, Sender, Verdict};
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::progress::drive;
+use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_core::time::Micros;
 use unisono_core::window::receive_window::ReceiveWindow;
@@ -24,11 +24,11 @@ use unisono_mps2::{clock::Clock, semihosting, shared, stack};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::self_check::collectives;
-use unisono_shmem::device::{Buffer, Pair, RingDevice, SPARE};
-use unisono_shmem::rank_slot::Sitter;
+use unisono_shmem::device::{DatagramBuffer, RingDevice, RingPair, SPARE_BUFFERS};
+use unisono_shmem::rank_slot::Occupant;
 use unisono_shmem::reduction_ops;
 use unisono_shmem::segment::Site;
-use unisono_shmem::user_memory::Lent;
+use unisono_shmem::user_memory::UserMemory;
 
 /// Of the segment: 16 peers and this one, which comes last.
 const RANKS: usize = 17;
@@ -57,7 +57,7 @@ impl Storage<WINDOW, 32> for Records {
     type Receivers = &'static mut [ReceiveWindow<WINDOW>];
     type Operations = &'static mut [Operation];
     type Placements = &'static mut [Placement];
-    type Notices = &'static mut [Notice];
+    type ControlMessages = &'static mut [ControlMessage];
 }
 
 /// The state of the node. Pools are empty in `.bss` and filled when they are taken, so that no record is stored in
@@ -70,8 +70,8 @@ struct Statics {
     receivers: heapless::Vec<ReceiveWindow<WINDOW>, 2>,
     operations: heapless::Vec<Operation, 16>,
     placements: heapless::Vec<Placement, 1>,
-    notices: heapless::Vec<Notice, 16>,
-    pairs: heapless::Vec<Pair<'static>, RANKS>,
+    control_messages: heapless::Vec<ControlMessage, 16>,
+    pairs: heapless::Vec<RingPair<'static>, RANKS>,
 }
 
 static STATICS: ConstStaticCell<Statics> = ConstStaticCell::new(Statics {
@@ -82,7 +82,7 @@ static STATICS: ConstStaticCell<Statics> = ConstStaticCell::new(Statics {
     receivers: heapless::Vec::new(),
     operations: heapless::Vec::new(),
     placements: heapless::Vec::new(),
-    notices: heapless::Vec::new(),
+    control_messages: heapless::Vec::new(),
     pairs: heapless::Vec::new(),
 });
 
@@ -95,22 +95,22 @@ fn fill<T, const N: usize>(pool: &mut heapless::Vec<T, N>, unused: impl Fn() -> 
 
 /// Receive slots: a section of their own, which nobody clears. Their first values are written when they are taken.
 #[unsafe(link_section = ".unisono.pools.slots")]
-static SLOTS: Slots = Slots(UnsafeCell::new([const { MaybeUninit::uninit() }; SPARE]));
+static SLOTS: Slots = Slots(UnsafeCell::new([const { MaybeUninit::uninit() }; SPARE_BUFFERS]));
 static SLOTS_TAKEN: ConstStaticCell<()> = ConstStaticCell::new(());
 
-struct Slots(UnsafeCell<[MaybeUninit<Buffer<MTU>>; SPARE]>);
+struct Slots(UnsafeCell<[MaybeUninit<DatagramBuffer<MTU>>; SPARE_BUFFERS]>);
 
 // SAFETY: reached by `take_slots` alone, which does so once.
 unsafe impl Sync for Slots {}
 
 /// `None`: they were taken before.
 #[inline(never)]
-fn take_slots() -> Option<&'static mut [Buffer<MTU>]> {
+fn take_slots() -> Option<&'static mut [DatagramBuffer<MTU>]> {
     SLOTS_TAKEN.try_take()?;
     // SAFETY: the first and only time, so that nobody else refers to them.
     let slots = unsafe { &mut *SLOTS.0.get() };
     for slot in slots.iter_mut() {
-        slot.write(Buffer::FREE);
+        slot.write(DatagramBuffer::FREE);
     }
     // SAFETY: all were written above.
     Some(unsafe { slots.assume_init_mut() })
@@ -121,7 +121,7 @@ fn take_slots() -> Option<&'static mut [Buffer<MTU>]> {
 enum Nowhere {}
 
 // SAFETY: there is no value of this type.
-unsafe impl Lent for Nowhere {
+unsafe impl UserMemory for Nowhere {
     fn start(self) -> NonNull<u8> {
         match self {}
     }
@@ -147,7 +147,7 @@ struct Inbox {
     wrong: u32,
 }
 
-impl Above for Inbox {
+impl Handler for Inbox {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         let count = usize::try_from(from.0).ok().and_then(|from| self.counts.get_mut(from));
         match count {
@@ -187,23 +187,23 @@ impl Node {
     #[inline(never)]
     fn start() -> Option<&'static mut Self> {
         let mut clock = Clock::start();
-        let sitter = Sitter { rank: OWN, incarnation: incarnation(OWN).0, process: 0 };
+        let sitter = Occupant { rank: OWN, incarnation: incarnation(OWN).0, process: 0 };
         let member = Member::join(shared::segment(), OWN, sitter).ok()?;
         let layout = member.layout();
         let statics = STATICS.try_take()?;
         for peer in 0..=OWN {
-            statics.pairs.push(Pair::new(member.segment(), &layout, OWN, peer)?).ok()?;
+            statics.pairs.push(RingPair::new(member.segment(), &layout, OWN, peer)?).ok()?;
         }
         let rings = RingDevice::new(&layout, &mut statics.pairs, take_slots()?);
         let now = clock.now();
         let config = Config::new(PeerId(OWN), incarnation(OWN), &rings.limits());
         let pools = Pools {
-            peers: fill(&mut statics.peers, || Peer::UNMET),
+            peers: fill(&mut statics.peers, || Peer::UNKNOWN),
             senders: fill(&mut statics.senders, || Sender::FREE),
             receivers: fill(&mut statics.receivers, || ReceiveWindow::EMPTY),
             operations: fill(&mut statics.operations, || Operation::FREE),
             placements: fill(&mut statics.placements, || Placement::FREE),
-            notices: fill(&mut statics.notices, || Notice::FREE),
+            control_messages: fill(&mut statics.control_messages, || ControlMessage::FREE),
         };
         let node = statics.node.write(Self {
             endpoint: statics.endpoint.write(Core::new(now, config, pools)),
@@ -218,7 +218,7 @@ impl Node {
             beaten: now,
         });
         for peer in 0..OWN {
-            node.endpoint.meet(now, PeerId(peer), incarnation(peer), MTU as u32);
+            node.endpoint.add_peer(now, PeerId(peer), incarnation(peer), MTU as u32);
         }
         Some(node)
     }
@@ -228,14 +228,14 @@ impl Node {
         let now = self.clock.now();
         if now.wrapping_sub(self.beaten) >= 1000 {
             (self.beats, self.beaten) = (self.beats.wrapping_add(1), now);
-            self.member.heart().publish(self.beats, Site::Plain);
+            self.member.heartbeat().publish(self.beats, Site::Plain);
         }
-        drive(now, Lane::Polled, self.endpoint, &mut self.rings, &NoMemory, &mut self.inbox, BUDGET);
+        make_progress(now, DeviceQueue::Polled, self.endpoint, &mut self.rings, &NoMemory, &mut self.inbox, BUDGET);
         while let Some(event) = self.endpoint.poll_event(now) {
             match event {
                 Event::Completed(_, Ok(())) => self.completed = self.completed.wrapping_add(1),
-                Event::Completed(_, Err(_)) | Event::Failed(_) => self.failed = self.failed.wrapping_add(1),
-                Event::Delivered(..) | Event::Parted(_) | Event::Silent(_) => {}
+                Event::Completed(_, Err(_)) | Event::PeerFailed(_) => self.failed = self.failed.wrapping_add(1),
+                Event::Delivered(..) | Event::PeerFinished(_) | Event::PeerSilent(_) => {}
             }
         }
     }
@@ -247,7 +247,7 @@ impl Node {
             if u32::from(*sent) < MESSAGES {
                 match self.endpoint.send(now, PeerId(peer), &message(OWN, (*sent).into()), None) {
                     Ok(_) => *sent = sent.wrapping_add(1),
-                    Err(SendError::Full) => {}
+                    Err(EnqueueError::Full) => {}
                     Err(_) => self.failed = self.failed.wrapping_add(1),
                 }
             }
@@ -305,9 +305,9 @@ fn collectives(node: &mut Node) -> Option<()> {
         let root = round % OWN;
         group.broadcast(&mut data, root, &mut idle).ok()?;
         let mut sums = collectives::contribution(round, OWN);
-        group.all_reduce(&mut sums, reduction_ops::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut sums, reduction_ops::ReduceOperation::Sum, &mut idle).ok()?;
         let mut floats = collectives::contribution(round, OWN).map(|number| number as f32);
-        group.all_reduce(&mut floats, reduction_ops::Operation::Sum, &mut idle).ok()?;
+        group.all_reduce(&mut floats, reduction_ops::ReduceOperation::Sum, &mut idle).ok()?;
         let right = collectives::sum(round, RANKS as u32);
         if data != collectives::contribution(round, root)
             || sums != right

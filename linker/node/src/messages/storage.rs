@@ -32,7 +32,7 @@ impl<'a> point_to_point::MessageStorage for Records<'a> {
     type Slots = &'a mut [u32];
 }
 
-/// A [`Store`]'s memory.
+/// A [`MessageStorage`]'s memory.
 #[derive(Debug)]
 pub struct StorageSlices<'a> {
     pub(super) receives: &'a mut [PostedReceive<ReceiveBody>],
@@ -49,8 +49,8 @@ pub struct StorageSlices<'a> {
 }
 
 /// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` unexpected ones, at
-/// least [`headers`](unisono_shmem::am_header::headers) for each rank, of some 1.2 KiB each; `REQUESTS` that are being sent
-/// or received; `SLOTS` longer unexpected ones.
+/// least [`unexpected_per_peer`](unisono_shmem::am_header::unexpected_per_peer) for each rank, of some 1.2 KiB each;
+/// `REQUESTS` that are being sent or received; `SLOTS` longer unexpected ones.
 ///
 /// All zeros until it is used, so that a static takes no room in the image. It stays borrowed for its whole lifetime.
 #[derive(Debug)]

@@ -200,7 +200,7 @@ impl From<MessageError> for ExchangeError {
 /// The buffers of a node's exchange.
 #[derive(Debug)]
 pub struct ExchangeBuffers<'a> {
-    /// [`QUARRY`] bytes, [`dig`]ged.
+    /// [`PATTERN_BYTES`] bytes, filled by [`fill_pattern`].
     pub pattern: &'a [u8],
     /// [`LONGEST`] bytes.
     pub into: &'a mut [u8],
@@ -213,7 +213,7 @@ pub struct ExchangeBuffers<'a> {
 /// [`POSTED`] more.
 ///
 /// # Errors
-/// [`Trouble`].
+/// [`ExchangeError`].
 pub fn exchange<'a>(
     messages: &mut Messages<'a>,
     buffers: &mut ExchangeBuffers<'a>,

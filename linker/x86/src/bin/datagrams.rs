@@ -110,8 +110,8 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
 fn report(counters: &Counters, wire: &Wire, nanoseconds: u64) {
     say!("data {} first {}", counters.data_sent(), counters.sent_for(TxReason::First));
     say!("microseconds {}", nanoseconds.wrapping_div(1000));
-    let DropCounts { unknown_peer: astray, unresolved, foreign, malformed, corrupt } = wire.drop_counts();
-    say!("unknown_peer {astray} unresolved {unresolved}");
+    let DropCounts { unknown_peer, unresolved, foreign, malformed, corrupt } = wire.drop_counts();
+    say!("unknown_peer {unknown_peer} unresolved {unresolved}");
     say!("foreign {foreign}");
     say!("malformed {malformed}");
     say!("corrupt {corrupt}");

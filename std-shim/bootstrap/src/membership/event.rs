@@ -25,7 +25,7 @@ pub enum MembershipEvent {
         /// Its new record.
         entry: PeerRecord,
     },
-    /// The answer to [`Membership::ask`](super::Membership::query_liveness).
+    /// The answer to [`Membership::query_liveness`](super::Membership::query_liveness).
     Liveness {
         /// The queried rank.
         rank: Rank,

@@ -37,7 +37,7 @@ mod present {
             let Some(domain) = self.0.as_ref().filter(|_| owner != Owner::Caller || bytes >= REGISTER_MIN) else {
                 return Ok(AdapterRegistration(None));
             };
-            // SAFETY: whoever registers a region keeps it mapped until it is revoked, when the registration ends.
+            // SAFETY: the code that registers a region keeps it mapped until it is revoked, when the registration ends.
             let registration = unsafe { domain.register(start, bytes) };
             registration
                 .map(|registration| AdapterRegistration(Some(registration)))

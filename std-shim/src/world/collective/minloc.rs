@@ -8,10 +8,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// ```
 /// use unisono::World;
-/// use unisono::collective::{Located, SystemOperation};
+/// use unisono::collective::{ValueIndex, SystemOperation};
 ///
 /// let world = World::join()?;
-/// let own = Located::new(2.5_f64, u64::from(world.rank().0));
+/// let own = ValueIndex::new(2.5_f64, u64::from(world.rank().0));
 /// let mut least = [own];
 /// world.all_reduce_into(&[own], &mut least, SystemOperation::min_location())?;
 /// let [least] = least;

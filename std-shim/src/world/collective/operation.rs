@@ -59,7 +59,8 @@ operations! {
     bitwise_or BitwiseOr;
     /// left ^ right.
     bitwise_xor BitwiseXor;
-    /// The lesser value with its index ([`Located`](super::ValueIndex)); of equal values the one with the least index.
+    /// The lesser value with its index ([`ValueIndex`](super::ValueIndex)); of equal values the one with the least
+    /// index.
     min_location MinLocation;
     /// The greater value with its index; of equal values the one with the least index.
     max_location MaxLocation;
@@ -155,11 +156,11 @@ where
             let r = unsafe { right.cast::<T>().add(at) };
             // SAFETY: element `at` begins within the `bytes` bytes of the result that the caller answers for.
             let to = unsafe { into.cast::<T>().add(at) };
-            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a `T`, which owns
-            // nothing.
+            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a
+            // `T`, which owns nothing.
             let l = unsafe { l.read_unaligned() };
-            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a `T`, which owns
-            // nothing.
+            // SAFETY: the caller says that the whole element is readable; any alignment will do, and any bytes are a
+            // `T`, which owns nothing.
             let r = unsafe { r.read_unaligned() };
             // SAFETY: the caller says that the whole element is writable; any alignment will do.
             unsafe { to.write_unaligned((self.0.function)(&l, &r)) };

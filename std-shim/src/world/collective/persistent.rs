@@ -132,8 +132,8 @@ impl<T> PersistentRequest<'_, T> {
     /// [`CollectiveError::UnderWay`].
     pub fn data(&mut self) -> Result<&mut [T], CollectiveError> {
         self.expect_idle()?;
-        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the next start, for
-        // which this is borrowed.
+        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the
+        // next start, for which this is borrowed.
         Ok(unsafe { self.data.as_mut() })
     }
 
@@ -343,13 +343,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 );
             PersistentState::SingleRank(shape.gaps, if copies { plan.bytes } else { 0 })
         } else {
-            // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is released, if not before.
+            // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is
+            // released, if not before.
             let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + 'scope>, Reducer>(operate) });
             let lies = |(at, bytes): (NonZero<usize>, usize), of: NonNull<[T]>| (of.cast::<u8>().with_addr(at), bytes);
             let (input, output) = (lies(input, data), lies(output, result));
             let place = communicator.shared.with_process(|process| {
-                // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it before;
-                // between start and end the request makes no reference to them.
+                // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective and releases it
+                // before; between start and end the request makes no reference to them.
                 let place = unsafe {
                     process.prepare_collective((communicator.context, true), &plan, shape, input, output, &mut combine)
                 }?;

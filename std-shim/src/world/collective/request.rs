@@ -48,7 +48,8 @@ impl Communicator {
                 (both, both)
             }
         };
-        // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody calls it then.
+        // SAFETY: a lifetime only; the caller says that the function lives until the collective has ended, and nobody
+        // calls it then.
         let mut combine = Some(unsafe { transmute::<Box<dyn ReductionOp + Send + '_>, Reducer>(combine) });
         self.shared.with_process(|process| {
             // SAFETY: the caller promises that what `call` and `combine` borrow stays borrowed until the collective has

@@ -1,7 +1,8 @@
 //! Making communicators from the members of another one: the members agree on a free context.
 //!
 //! Each member proposes the contexts that are free on its side, its settings, and whether it shares memory with its
-//! node. An allreduce combines the proposals. An allgather of colors, keys and groups determines the members of each new one.
+//! node. An allreduce combines the proposals. An allgather of colors, keys and groups determines the members of each
+//! new one.
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;

@@ -2,7 +2,7 @@
 //! Bouteiller, Herault, Bosilca, Dongarra 2013, "Post-failure recovery of MPI communication capability").
 //!
 //! The rendezvous server decides agreements, since it knows which ranks live and lasts as long as the job. It decides
-//! each one once, when every member has voted or is dead (`bootstrap/roll/agreements.rs`), and sends all live members
+//! each one once, when every member has voted or is dead (`unisono_bootstrap`), and sends all live members
 //! that same decision.
 
 use core::sync::atomic::Ordering;

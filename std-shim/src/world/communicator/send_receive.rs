@@ -63,8 +63,8 @@ impl Communicator {
     /// copied to memory that is reused (up to 64 MiB in all).
     ///
     /// # Errors
-    /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no memory
-    /// for the copy: then nothing was sent.
+    /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no
+    /// memory for the copy: then nothing was sent.
     pub fn send_receive_replace_into<T: IntoBytes + FromBytes>(
         &self,
         data: &mut [T],
@@ -131,7 +131,7 @@ impl<'c> SendCopy<'c> {
     fn of(communicator: &'c Communicator, data: &[u8]) -> Result<Self, Failure> {
         let copy = communicator.shared.lock().allocate_copy(data.len());
         let (kept, start) = copy.ok_or(Failure::ResourceExhausted)?;
-        // SAFETY: so many bytes were taken, and nobody else knows where they lie.
+        // SAFETY: these bytes were allocated, and nobody else knows where they lie.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(Self { communicator, block: kept, start, bytes: data.len() })
     }

@@ -47,7 +47,8 @@ impl BounceBuffers {
         self.allocate_from(0, bytes)
     }
 
-    /// As [`allocate_short`](Self::allocate_short), for up to [`EAGER_MAX`] bytes: lets a blocking send return without waiting.
+    /// As [`allocate_short`](Self::allocate_short), for up to [`EAGER_MAX`] bytes: lets a blocking send return without
+    /// waiting.
     pub(in crate::world) fn allocate(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
         self.allocate_from(0, bytes).or_else(|| self.allocate_from(1, bytes))
     }

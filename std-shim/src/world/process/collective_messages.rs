@@ -136,7 +136,7 @@ impl Process {
         if sound { self.post(now, outgoing) } else { self.report_corrupt(transfer.peer, transfer.key) }
     }
 
-    /// As [`send_eagerly`](Self::send_eager), through a ring.
+    /// As [`send_eager`](Self::send_eager), through a ring.
     fn put_eager(&mut self, message: u32, transfer: &Transfer, head: &StepHeader) {
         let Some(collective) = transfer.collective else { return };
         let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);

@@ -25,9 +25,9 @@ impl Process {
     /// table. Takes `combine` on success; on failure leaves it to the caller, which drops it outside the lock.
     ///
     /// # Safety
-    /// The buffers, which may be one, stay valid until the collective has ended, or is [released](Self::release_collective) if it
-    /// is kept; so does what `combine` borrows. While it is under way the first is not written but as the second, which nobody
-    /// else uses.
+    /// The buffers, which may be one, stay valid until the collective has ended, or is
+    /// [released](Self::release_collective) if it is kept; so does what `combine` borrows. While it is under way the
+    /// first is not written but as the second, which nobody else uses.
     pub(in crate::world) unsafe fn prepare_collective(
         &mut self,
         (context, is_kept): (u32, bool),

@@ -1,8 +1,8 @@
 //! Dispatch of the endpoint's messages by the first byte of their headers.
 //!
-//! Below 16: point-to-point messages (core, `message::admission`). From 16 on: messages of collectives (core,
-//! `message::steps`), questions of hang reports (`watchdog/words.rs`), and status messages about communicators
-//! (`process/retire.rs`).
+//! Below 16: point-to-point messages (core, `message::point_to_point`). From 16 on: messages of collectives (core,
+//! `message::collective_transport`), questions of hang reports (`watchdog/wire.rs`), and status messages about
+//! communicators (`process/shutdown.rs`).
 
 use core::cell::RefCell;
 

@@ -150,7 +150,7 @@ impl Process {
         self.collectives.wait_registry.publish(now, subject, verb, awaited);
     }
 
-    /// Withdraws what [`show_waiting`](Self::publish_wait) published.
+    /// Withdraws what [`publish_wait`](Self::publish_wait) published.
     pub(in crate::world) fn withdraw_wait(&mut self, subject: CollectiveRef) {
         self.collectives.wait_registry.withdraw(subject);
     }

@@ -1,9 +1,9 @@
 //! The memory of point-to-point matching: buffers of unexpected messages, posted receives, and sends whose payload may
 //! still be asked for.
 //!
-//! The core's matching machine ([`admission`](unisono_core::message::point_to_point)) decides what matches and what may be
-//! buffered. This module holds the memory: one slot per header for a short payload, one pool for longer ones, and the
-//! user buffer of each request.
+//! The core's matching machine ([`point_to_point`](unisono_core::message::point_to_point)) decides what matches and
+//! what may be buffered. This module holds the memory: one slot per header for a short payload, one pool for longer
+//! ones, and the user buffer of each request.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
@@ -224,7 +224,7 @@ impl MatchingStore {
         }
     }
 
-    /// As [`put`](Self::insert), beyond the end of the table.
+    /// As [`insert`](Self::insert), beyond the end of the table.
     #[cold]
     fn insert_at_end(&mut self, request: u32, receiving: ReceiveRecord) {
         self.receives.resize(request as usize, None);
@@ -335,8 +335,8 @@ impl MatchingStore {
                 let from = self.unexpected_payload(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.span(0, into.bytes))) {
                     let bytes = from.bytes().min(to.bytes());
-                    // SAFETY: both regions live; the source is memory of this table that nobody else names, the target is lent
-                    // to this request: they do not overlap.
+                    // SAFETY: both regions live; the source is memory of this table that nobody else names, the target
+                    // is lent to this request: they do not overlap.
                     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
                 }
                 self.machine.release(message);

@@ -67,7 +67,8 @@ impl Process {
     /// make progress and retry.
     ///
     /// # Safety
-    /// The bytes stay valid and unchanged until the request has ended and its region is [`revoke`](Self::release_request)d.
+    /// The bytes stay valid and unchanged until the request has ended and its region is
+    /// [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
         posting: &SendArgs,
@@ -165,7 +166,8 @@ impl Process {
             && let Some(to) = self.regions.get_mut().address(from)
         {
             // The receiver's wait is over by now. From here on the copy is sent.
-            // SAFETY: the cell, or the region, is this parcel's alone, or was until now; the caller's bytes are another object.
+            // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are
+            // another object.
             unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
         }
         if send.uses == 0 {
@@ -278,7 +280,8 @@ impl Process {
                     self.post_message(peer, whole.get(..length).unwrap_or_default(), None, SendOwner::Nothing);
                 } else if let Some((cell, span)) = self.bounce_buffers.allocate_short(bytes) {
                     if let Some(address) = self.regions.get_mut().address(span) {
-                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another object.
+                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another
+                        // object.
                         unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
                     }
                     self.post_message(peer, head.as_ref(), Some(span), SendOwner::Cell(cell));
@@ -330,7 +333,7 @@ impl Process {
     /// Copies the payload of a message to this rank itself.
     ///
     /// # Safety
-    /// What is sent has so many bytes behind `start`.
+    /// What is sent has `bytes` bytes behind `start`.
     unsafe fn deliver_to_self(&mut self, arrival: &PayloadAction, start: NonNull<u8>) {
         if let PayloadAction::Place { to, .. } = arrival
             && let Some(to) = self.regions.get_mut().address(*to)
@@ -420,7 +423,7 @@ impl Process {
         moved
     }
 
-    /// The payload of a send is being read until [`leave_parcel`](Self::release_send).
+    /// The payload of a send is being read until [`release_send`](Self::release_send).
     pub(super) fn retain_send(&mut self, parcel: u32) {
         if let Some(parcel) = self.matching.sends.get(parcel) {
             parcel.uses += 1;
@@ -467,7 +470,7 @@ impl Process {
     ///
     /// # Safety
     /// The bytes stay valid, and nobody else uses them, until the request has ended and its region is
-    /// [`revoke`](Self::release_request)d.
+    /// [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn receive(
         &mut self,
         what: ReceiveTarget,
@@ -583,7 +586,7 @@ impl Process {
         }
     }
 
-    /// As [`ask_for_word`](Self::request_ack), on every few tests, as long as the request has not ended.
+    /// As [`request_ack`](Self::request_ack), on every few tests, as long as the request has not ended.
     pub(in crate::world) fn request_ack_sometimes(&mut self, request: u32, what: BlockedOn) {
         if self.is_ack_request_due() && self.requests.result(request).is_none() {
             self.request_ack(what);

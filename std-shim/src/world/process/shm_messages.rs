@@ -97,7 +97,7 @@ impl Process {
         self.finish_inline_receive(peer, bytes, accepted)
     }
 
-    /// As [`receive_at_once`](Self::receive_inline), for a message that carries its context or a full header.
+    /// As [`receive_inline`](Self::receive_inline), for a message that carries its context or a full header.
     #[inline(never)]
     fn receive_inline_in_context(
         &mut self,
@@ -399,8 +399,8 @@ impl Process {
         failure
     }
 
-    /// The system or the launcher reports that a shared-memory peer is gone. Handles its earlier messages. Returns false
-    /// if it is no shared-memory peer.
+    /// The system or the launcher reports that a shared-memory peer is gone. Handles its earlier messages. Returns
+    /// false if it is no shared-memory peer.
     pub(super) fn mark_failed(&mut self, peer: PeerId, failure: Failure) -> bool {
         let Some(shm) = &mut self.shm else { return false };
         let Some(shm_peer) = shm.peer_mut(peer) else { return false };
@@ -537,8 +537,8 @@ impl Process {
                     let (FetchTarget::Collective { request, .. } | FetchTarget::Message { request, .. }) = ends;
                     return self.requests.finish(request, Err(failure));
                 };
-                // SAFETY: the receive's memory is lent to this request. A buffer that is being sent is not received into, but
-                // a sender that breaks the rules may name any: the regions may overlap.
+                // SAFETY: the receive's memory is lent to this request. A buffer that is being sent is not received
+                // into, but a sender that breaks the rules may name any: the regions may overlap.
                 unsafe { to.start().copy_from(cells.start(), to.bytes()) };
                 true
             }

@@ -116,8 +116,8 @@ impl<T> BiasedLock<T> {
     #[inline]
     pub(in crate::world) unsafe fn locked_cell<'a, U>(&self, value: &'a mut T, beside: &'a LockedCell<U>) -> &'a mut U {
         assert!(core::ptr::eq(value, self.value.get()), "the value of this lock");
-        // SAFETY: the one value is borrowed exclusively for as long, which only who has the lock can do; the caller says that all others
-        // need the same value.
+        // SAFETY: the one value is borrowed exclusively for as long, which only who has the lock can do; the caller
+        // says that all others need the same value.
         unsafe { &mut *beside.0.get() }
     }
 
@@ -216,8 +216,8 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: as long as the guard lives, no other thread has one (see the module's text), and no other guard of this
-        // thread exists: the owner does not enter twice.
+        // SAFETY: as long as the guard lives, no other thread has one (see the module's text), and no other guard of
+        // this thread exists: the owner does not enter twice.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -230,8 +230,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: impl Into<Option<Tag>>,
     ) -> Result<RecvRequest<'scope, T>, Failure> {
         let mut buffer = NonNull::from(data);
-        // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the pointer,
-        // not beside it, so that it stays good for giving the buffer back.
+        // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the
+        // pointer, not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
         let loan = self.start_receive(bytes, source.into(), tag.into())?;
         Ok(RecvRequest { request: Request::new(&self.loans, loan), buffer, borrow: PhantomData })
@@ -368,8 +368,8 @@ impl<'scope, T> RecvRequest<'scope, T> {
     /// was [cancelled](Request::cancel) returns it at once and unchanged.
     pub fn wait(mut self) -> (Result<Option<Status>, Failure>, &'scope mut [T]) {
         let ended = self.request.finish();
-        // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that nobody
-        // else uses it any more; `self`, which held the borrow, is consumed.
+        // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that
+        // nobody else uses it any more; `self`, which held the borrow, is consumed.
         (ended, unsafe { self.buffer.as_mut() })
     }
 }

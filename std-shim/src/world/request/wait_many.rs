@@ -25,7 +25,7 @@ type CompletedRequest = (usize, Option<Status>);
 /// let world = World::join()?;
 /// let mut buffers = [[0_u32; 4]; 3];
 /// world.scope(|scope| {
-///     let post = |buffer| scope.lend(buffer, world.rank(), None);
+///     let post = |buffer| scope.immediate_receive_returning(buffer, world.rank(), None);
 ///     let mut requests = buffers.iter_mut().map(|buffer| post(buffer)).collect::<Result<Vec<_>, _>>()?;
 ///     (0..3).try_for_each(|number| world.send(&[number; 4], world.rank(), Tag(number)))?;
 ///     while let Some((index, status)) = wait_any(&requests)? {
@@ -70,7 +70,7 @@ pub fn test_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 /// let world = World::join()?;
 /// let (sent, mut received) = ([1_u32, 2], [0_u32; 2]);
 /// world.scope(|scope| {
-///     let receive = scope.lend(&mut received, world.rank(), Tag(1))?;
+///     let receive = scope.immediate_receive_returning(&mut received, world.rank(), Tag(1))?;
 ///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
 ///     let all: [&Request<'_>; 2] = [receive.as_ref(), &send];
 ///     let mut left = all.len();

@@ -47,9 +47,11 @@ pub(in crate::world) struct ShmPool {
     _node: Arc<Node>,
 }
 
-// SAFETY: the pool has the only right to this part of the segment in this process, and may give pieces of it out on any thread.
+// SAFETY: the pool has the only right to this part of the segment in this process, and may give pieces of it out on any
+// thread.
 unsafe impl Send for ShmPool {}
-// SAFETY: shared, it gives out pieces, under a lock, each to one buffer at a time, and looks at nothing that lies there.
+// SAFETY: shared, it gives out pieces, under a lock, each to one buffer at a time, and looks at nothing that lies
+// there.
 unsafe impl Sync for ShmPool {}
 
 impl ShmPool {
@@ -129,7 +131,8 @@ impl<T: FromBytes + IntoBytes> Buffer<T> {
         let piece = pool.allocate(bytes)?;
         // SAFETY: `take` gives out pieces that lie within the pool's `bytes` bytes.
         let start = unsafe { pool.start.add(piece.start) };
-        // SAFETY: the piece has at least `bytes` bytes, and is this buffer's alone in this process until it is given back.
+        // SAFETY: the piece has at least `bytes` bytes, and is this buffer's alone in this process until it is given
+        // back.
         unsafe { start.write_bytes(0, bytes) };
         Ok(Self { start: start.cast(), count, memory: BufferMemory::Pool(Arc::clone(pool), piece) })
     }
@@ -146,18 +149,19 @@ impl<T> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`. In this process only
-        // this buffer uses them, and requests that borrow it. Other ranks, which see the pool, only read what is announced to them; one
-        // that writes there breaks the rules, and what it breaks is data of this rank.
+        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`. In
+        // this process only this buffer uses them, and requests that borrow it. Other ranks, which see the pool, only
+        // read what is announced to them; one that writes there breaks the rules, and what it breaks is data of this
+        // rank.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
 impl<T> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`. The borrow is
-        // exclusive, and requests borrow what they use until they end. Other ranks, which see the pool, only read what is announced to
-        // them.
+        // SAFETY: `new` made room for `count` elements, aligned, and wrote all their bytes, and any bytes are a `T`.
+        // The borrow is exclusive, and requests borrow what they use until they end. Other ranks, which see the pool,
+        // only read what is announced to them.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
     }
 }
@@ -185,7 +189,8 @@ impl<T: fmt::Debug> fmt::Debug for Buffer<T> {
 mod tests {
     use super::*;
 
-    /// Under AddressSanitizer (`.ci/sanitize`): the elements are used after the buffer was moved, within their memory, which is freed once.
+    /// Under AddressSanitizer (`.ci/sanitize`): the elements are used after the buffer was moved, within their memory,
+    /// which is freed once.
     #[test]
     fn elements_of_ordinary_memory_stay_when_the_buffer_is_moved() {
         for count in [0, 1, 3, 1000] {

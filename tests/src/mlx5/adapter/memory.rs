@@ -40,14 +40,14 @@ impl Registrations {
 
     pub(super) fn read(&self, key: u32, address: u64, bytes: usize) -> Option<Vec<u8>> {
         let (from, mut read) = (self.at(key, address, bytes)?, vec![0; bytes]);
-        // SAFETY: whoever registered the range promised that it is valid until it is withdrawn.
+        // SAFETY: the code that registered the range promised that it is valid until it is withdrawn.
         unsafe { from.copy_to_nonoverlapping(read.as_mut_ptr(), bytes) };
         Some(read)
     }
 
     pub(super) fn write(&self, key: u32, address: u64, bytes: &[u8]) -> Option<()> {
         let to = self.at(key, address, bytes.len())?;
-        // SAFETY: whoever registered the range promised that it is valid until it is withdrawn.
+        // SAFETY: the code that registered the range promised that it is valid until it is withdrawn.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(())
     }
@@ -60,8 +60,8 @@ pub struct AdapterAddress {
     key: u32,
 }
 
-// SAFETY: addresses are of live regions, which `AdapterMemory` registers before it gives one out, and to whose bytes nobody makes a
-// reference.
+// SAFETY: addresses are of live regions, which `AdapterMemory` registers before it gives one out, and to whose bytes
+// nobody makes a reference.
 unsafe impl RegisteredMemory for AdapterAddress {
     fn start(self) -> NonNull<u8> {
         self.address.start()

@@ -17,7 +17,7 @@ const LOG: &str = "UNISONO_LOG";
 
 /// Messaging and collective communication on clusters.
 #[derive(Parser, Debug)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "unisono", version, propagate_version = true, arg_required_else_help = true)]
 struct Command {
     #[command(subcommand)]
     what: Action,

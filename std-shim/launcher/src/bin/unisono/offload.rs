@@ -16,8 +16,8 @@ pub(crate) fn has_gro(socket: &UdpSocket) -> bool {
 fn knows(socket: &UdpSocket, option: libc::c_int) -> bool {
     let mut value: libc::c_int = 0;
     let mut bytes = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the descriptor is open while `socket` is borrowed; `value` and `bytes` are this function's, and `bytes` says
-    // how much the kernel may write.
+    // SAFETY: the descriptor is open while `socket` is borrowed; `value` and `bytes` are this function's, and `bytes`
+    // says how much the kernel may write.
     let refused = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, ptr::from_mut(&mut value).cast(), &raw mut bytes)
     };

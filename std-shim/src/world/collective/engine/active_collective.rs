@@ -126,8 +126,8 @@ impl ActiveCollective {
             let bytes = from.bytes().min(to.bytes() - at);
             // SAFETY: within `to`, as the line above says.
             let into = unsafe { to.start().add(at) };
-            // SAFETY: the buffers are lent to this collective, whose schedule lets nobody write them now; `to` is memory of the
-            // process that nobody else uses: another object.
+            // SAFETY: the buffers are lent to this collective, whose schedule lets nobody write them now; `to` is
+            // memory of the process that nobody else uses: another object.
             unsafe { into.copy_from_nonoverlapping(from.start(), bytes) };
             at += bytes;
         })
@@ -184,8 +184,8 @@ impl ActiveCollective {
         let combine = AssertUnwindSafe(&mut self.reducer);
         let operated = std::panic::catch_unwind(move || {
             let AssertUnwindSafe(combine) = { combine };
-            // SAFETY: both are valid for so many bytes, and lent to this collective; a schedule combines blocks that are the same
-            // or apart.
+            // SAFETY: both are valid for the combined length, and lent to this collective; a schedule combines blocks
+            // that are the same or apart.
             unsafe { combine.combine(left, right, into, bytes) }
         });
         if let Err(panic) = operated {

@@ -36,7 +36,8 @@ pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
 pub(in crate::world) const WORLD: u32 = 0;
 /// Stands for all contexts.
 pub(in crate::world) const ALL_CONTEXTS: u32 = u16::MAX as u32;
-/// In status requests: stands for the end of receiving, which a rank that asks about [`ALL_CONTEXTS`] is notified of as well.
+/// In status requests: stands for the end of receiving, which a rank that asks about [`ALL_CONTEXTS`] is notified of as
+/// well.
 pub(in crate::world) const RECEIVE_STATUS: u32 = ALL_CONTEXTS + 1;
 /// Number of contexts that are offered at a time.
 pub(in crate::world) const WINDOW: u32 = 1024;

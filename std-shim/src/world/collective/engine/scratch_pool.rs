@@ -78,8 +78,8 @@ impl ScratchPool {
 
     /// Frees a block that others may still name: their accesses find no region.
     pub(in crate::world) fn discard(&self, kept: ScratchBlock, regions: &mut Regions) {
-        // SAFETY: devices and rings copy while the process is locked, and so nobody copies now; the region's life is over, so
-        // that nobody gets an address of it any more.
+        // SAFETY: devices and rings copy while the process is locked, and so nobody copies now; the region's life is
+        // over, so that nobody gets an address of it any more.
         unsafe { regions.free(kept.region) };
     }
 }

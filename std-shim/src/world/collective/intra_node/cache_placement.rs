@@ -85,7 +85,8 @@ impl IntraNodeGroup {
         FlatBarrier::on_lines(self.node.segment(), &self.areas, self.own, lines).unwrap_or(self.barrier)
     }
 
-    /// As [`enter_barrier`](Self::enter_barrier), before the words move to their places in `next` or to their initial places.
+    /// As [`enter_barrier`](Self::enter_barrier), before the words move to their places in `next` or to their initial
+    /// places.
     fn enter_before_move(
         &self,
         communicator: &Communicator,
