@@ -1,9 +1,8 @@
 //! The memory of point-to-point matching: buffers of unexpected messages, posted receives, and sends whose payload may
 //! still be asked for.
 //!
-//! The core's matching machine ([`point_to_point`](unisono_core::message::point_to_point)) decides what matches and
-//! what may be buffered. This module holds the memory: one slot per header for a short payload, one pool for longer
-//! ones, and the user buffer of each request.
+//! The core's matching machine ([`point_to_point`]) decides what matches and what may be buffered. This module holds
+//! the memory: one slot per header for a short payload, one pool for longer ones, and the user buffer of each request.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;

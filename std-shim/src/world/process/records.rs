@@ -1,4 +1,4 @@
-//! Records of operations under way.
+//! Records that a process keeps of its operations under way, by index.
 
 use unisono_core::ids::{PeerId, PlacementId};
 use unisono_core::span::Span;
@@ -50,6 +50,7 @@ pub(super) struct RendezvousReceive {
     pub(super) request: u32,
 }
 
+/// Stores a value at an index, and extends the table to it.
 pub(super) fn put<T>(places: &mut Vec<Option<T>>, i: u32, value: T) {
     let i = i as usize;
     while places.len() <= i {

@@ -125,8 +125,8 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 ///
 /// # Errors
 /// [`RequestFailed`], at once: the first one that failed. The others can still be waited for; they may need the failure
-/// to be handled, as by [`revoke`](crate::world::Communicator::revoke). A send that ended well on a communicator that was
-/// revoked since is reported as `Revoked`, together with another failure or when all have ended.
+/// to be handled, as by [`revoke`](crate::world::Communicator::revoke). A send that ended well on a communicator that
+/// was revoked since is reported as `Revoked`, together with another failure or when all have ended.
 pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Option<Status>>, RequestFailed> {

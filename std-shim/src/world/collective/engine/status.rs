@@ -15,8 +15,8 @@ pub(in crate::world) const STATUS_BYTES: usize = 8;
 /// A status message about a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum StatusMessage {
-    /// Asks to be notified when the receiver takes no more part there; for [`ALL_CONTEXTS`](super::context::ALL_CONTEXTS): when it receives no more
-    /// messages, and when it sends none.
+    /// Asks to be notified when the receiver takes no more part there; for
+    /// [`ALL_CONTEXTS`](super::context::ALL_CONTEXTS): when it receives no more messages, and when it sends none.
     Ask,
     /// The sender takes no more part there, because of the rank.
     Retired,
@@ -29,6 +29,7 @@ pub(in crate::world) enum StatusMessage {
 }
 
 impl StatusMessage {
+    /// The message's bytes.
     pub(in crate::world) fn encode(self, context: u32, rank: Rank) -> [u8; STATUS_BYTES] {
         let kind = match self {
             Self::Ask => ASK_STATUS,
