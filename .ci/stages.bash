@@ -76,6 +76,11 @@ shmem_test() { # NAME: the one test of unisono-shmem with this name runs and pas
         tee -a /dev/stderr | grep -c '^test result: ok. 1 passed' >/dev/null
 }
 
+compile_fail() { # documented misuse does not compile, for the stated reason: a stable compiler does not compare error codes
+    RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target/compile-fail \
+        cargo test --doc --locked -p unisono -p unisono-memory -p unisono-shmem
+}
+
 times=() # a line per stage: seconds, result, name
 failed=0
 stop_at_failure=yes

@@ -19,30 +19,17 @@
 //! started it: one lock guards the process state and is held while a call makes progress. Only collectives must be
 //! started by one thread at a time, since all ranks start them in the same order.
 
-mod biased_lock;
-mod bounce_buffers;
 pub mod collective;
 mod communicator;
 mod datagram_transport;
-mod dispatch;
-mod group;
-mod matching_store;
-mod probe;
 mod process;
 mod progress;
-mod random_keys;
 mod request;
-mod scheduler_slice;
-mod scope;
-mod scope_loans;
-mod send_request;
 mod shm_transport;
 mod singleton_guard;
-mod wait_many;
 mod watchdog;
 
 use alloc::sync::Arc;
-use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ops::Deref;
 use core::sync::atomic::AtomicU32;
@@ -56,19 +43,23 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
-pub use communicator::{AgreeError, Agreement, Communicator, CreateError};
-pub use group::{Group, GroupError};
-pub use probe::Message;
+pub use communicator::Communicator;
+pub use communicator::create::CreateError;
+pub use communicator::group::{Group, GroupError};
+pub use communicator::probe::Message;
+pub use communicator::recover::{AgreeError, Agreement};
+pub use request::scope::{RecvRequest, Request, Scope};
+pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
-pub use scope::{RecvRequest, Request, Scope};
 pub use shm_transport::{AllocateError, Buffer};
-pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
-use collective::context::WORLD;
-use datagram_transport::DatagramTransport;
-use process::{Process, SilencePolicy, message_context};
+use collective::engine::context::{WORLD, message_context};
+use collective::intra_node::IntraNodeGroup;
+use communicator::SHUTDOWN_TIMEOUT;
+use datagram_transport::{DatagramTransport, OpenError};
+use process::{Process, SilencePolicy};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{AwaitError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation};
@@ -77,10 +68,6 @@ use unisono_udp::{BindError, UdpCounters};
 
 /// How long `finish` waits for the other ranks before it gives up: effectively without limit.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
-/// Longest time that the shutdown messages to the other ranks take.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Exit code of a Rust program that panicked.
-const PANIC_EXIT_CODE: i32 = 101;
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +108,18 @@ pub enum WorldError {
     /// The node's shared memory cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
+}
+
+impl From<OpenError> for WorldError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Bind(error) => Self::Bind(error),
+            #[cfg(feature = "verbs")]
+            OpenError::Adapter(error) => Self::Adapter(error),
+            #[cfg(feature = "verbs")]
+            OpenError::Faults => Self::Faults,
+        }
+    }
 }
 
 /// A job that this process is a rank of. Dropping it finishes the job as [`finish`](Self::finish) does; when it is
@@ -187,7 +186,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
-        let pool = transport.eager_pool.map_or(matching_store::POOL_BYTES, EagerPool::bytes);
+        let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
         process.collectives.wait_registry.set_threshold(transport.watchdog);
@@ -199,10 +198,10 @@ impl World {
             },
         };
         // Set before any message can arrive: the end of the World closes the barriers of these areas.
-        let on_node = node.as_ref().and_then(|node| collective::IntraNodeGroup::new(node, size));
+        let on_node = node.as_ref().and_then(|node| IntraNodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
-            world.barrier_mode = on_node.as_ref().map(collective::IntraNodeGroup::barrier_mode);
-            world.areas = on_node.as_ref().map(collective::IntraNodeGroup::areas);
+            world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
+            world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
         let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
         let thread = progress::start(&shared, progress)?;
@@ -374,6 +373,3 @@ fn source_address(there: SocketAddr) -> Option<IpAddr> {
     socket.connect(there).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
 }
-
-/// Makes the lifetime of a scope invariant.
-type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;

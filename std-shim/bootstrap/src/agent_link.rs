@@ -1,11 +1,11 @@
 //! The connection of a node's agent to the rendezvous server.
 
 use crate::auth::Secret;
-use crate::connect::connect;
 use crate::host_port::HostPort;
 use crate::message::{ClientMessage, ServerMessage};
 use crate::peer_record::Ending;
 use crate::rank::Rank;
+use crate::stream::connect::connect;
 use crate::stream::{AuthenticatedStream, ClientRole, ConnectionError};
 use core::net::SocketAddr;
 use std::net::Shutdown;

@@ -13,7 +13,6 @@ extern crate alloc;
 mod agent_link;
 mod agreement;
 mod auth;
-mod connect;
 mod frame;
 mod host_port;
 mod join_options;

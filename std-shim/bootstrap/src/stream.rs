@@ -7,6 +7,8 @@
 //! ```
 //! Each proof covers its purpose and all bytes exchanged before it, so it can be neither used elsewhere nor reflected.
 
+pub(crate) mod connect;
+
 use super::{
     auth::{JobKey, MacKey, PROOF_BYTES},
     frame::{Frame, FrameDecoder, FrameError, append, kind_of},

@@ -5,27 +5,20 @@
 //! data there; otherwise a schedule (`unisono_core::schedule`) is executed by messages, through rings between ranks of
 //! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
-pub(super) mod active_collective;
 mod arguments;
-mod cma_collectives;
-pub(super) mod communicator_slots;
 mod complex;
-pub(super) mod context;
 mod element;
-mod error;
+pub(super) mod engine;
+pub(super) mod error;
 mod immediate;
 mod in_place;
 pub(super) mod intra_node;
 mod minloc;
-mod operation;
+pub(super) mod operation;
 mod pack;
 pub(super) mod partition;
 mod persistent;
-pub(super) mod progress_table;
-mod request;
-pub(super) mod schedule;
-pub(super) mod scratch_pool;
-pub(super) mod transfer;
+pub(super) mod request;
 mod vector_collectives;
 mod view;
 
@@ -39,14 +32,11 @@ pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
-pub(super) use intra_node::IntraNodeGroup;
-pub(super) use request::ScopeCollectives;
-
 use unisono_core::collective::CollectiveKind;
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Communicator;
+use super::communicator::Communicator;
 use super::process::Process;
 use arguments::CollectiveArgs;
 use unisono_bootstrap::Rank;

@@ -1,12 +1,15 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
-mod create;
-mod recover;
+pub(super) mod create;
+pub(super) mod group;
+pub(super) mod probe;
+pub(super) mod recover;
 mod send_receive;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 use std::time::Instant;
 
 use unisono_core::device::Device as _;
@@ -15,22 +18,26 @@ use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::{CollectiveError, IntraNodeGroup};
-use super::group::Group;
-use super::matching_store::ReceiveTarget;
-use super::process::{Process, SendArgs, SendFailure};
-use super::progress::{Flush, RequestHandle, SharedProcess, WaitFor};
+use super::collective::error::CollectiveError;
+use super::collective::intra_node::IntraNodeGroup;
+use super::process::Process;
+use super::process::matching_store::ReceiveTarget;
+use super::process::messages::{SendArgs, SendFailure};
+use super::process::send_request::Flush;
+use super::progress::{SharedProcess, WaitFor};
+use super::request::handle::RequestHandle;
 use super::request::{Failure, Status, Tag};
-use super::scope::{Scope, run};
 use super::shm_transport::{AllocateError, Buffer, ShmTransport};
 use super::watchdog::BlockedOn;
-pub(super) use create::AgreedContext;
-pub use create::CreateError;
-pub use recover::{AgreeError, Agreement};
-
-use super::{PANIC_EXIT_CODE, SHUTDOWN_TIMEOUT};
 use crate::node::Node;
+use group::Group;
 use unisono_bootstrap::Rank;
+
+/// Exit code of a Rust program that panicked.
+const PANIC_EXIT_CODE: i32 = 101;
+
+/// Longest time that the shutdown messages to the other ranks take.
+pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Rounds of progress that a send makes while it has no header credit, before it announces the message anyway.
 const HEADER_WAIT_ROUNDS: u32 = 1024;
@@ -211,15 +218,6 @@ impl Communicator {
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
         let pool = self.shared.lock().shm.as_ref().map(|shm| Arc::clone(&shm.pool));
         Buffer::new(pool.as_ref(), count)
-    }
-
-    /// Runs `body` with a [`Scope`] for nonblocking operations, all of which have ended when this returns. If `body`
-    /// panics while some are pending, this process aborts: they end, and the other ranks are notified of its failure.
-    ///
-    /// Sends are batched: they are transmitted when 64 sends or 256 KiB are queued, by the next call that waits or
-    /// tests, or by [`Scope::flush`].
-    pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        run(self, body)
     }
 
     /// Whether a collective may start, to the knowledge of this rank.

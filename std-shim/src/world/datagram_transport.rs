@@ -12,14 +12,39 @@ use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
 use unisono_verbs::ud;
 
-use super::WorldError;
 use crate::environment::{DeviceChoice, Settings};
 use unisono_memory::memory_regions::{Address, Regions};
-use unisono_udp::{Options, Path, Udp, UdpCounters};
+use unisono_udp::{BindError, Options, Path, Udp, UdpCounters};
 
 /// Datagrams that are worth one doorbell.
 #[cfg(feature = "verbs")]
 const DOORBELL_BATCH: usize = 64;
+
+/// Why the datagram device cannot be opened.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    /// No socket could be bound.
+    Bind(BindError),
+    /// No RDMA adapter was found, or it cannot be used.
+    #[cfg(feature = "verbs")]
+    Adapter(ud::OpenError),
+    /// Fault injection is requested on a device that does not support it.
+    #[cfg(feature = "verbs")]
+    Faults,
+}
+
+impl From<BindError> for OpenError {
+    fn from(error: BindError) -> Self {
+        Self::Bind(error)
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl From<ud::OpenError> for OpenError {
+    fn from(error: ud::OpenError) -> Self {
+        Self::Adapter(error)
+    }
+}
 
 /// A datagram device.
 pub(super) enum DatagramTransport {
@@ -52,7 +77,7 @@ macro_rules! wrapped {
 
 impl DatagramTransport {
     /// Opens the device that the settings select.
-    pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, WorldError> {
+    pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, OpenError> {
         let transport = &settings.transport;
         let size = settings.position.map_or(1, |rank_slot| rank_slot.size);
         #[cfg(feature = "verbs")]
@@ -322,9 +347,9 @@ impl Device for DatagramTransport {
 
 /// Opens the adapter of this rank: the ranks of a node share its adapters evenly.
 #[cfg(feature = "verbs")]
-fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, WorldError> {
+fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, OpenError> {
     if !settings.transport.faults.is_none() {
-        return Err(WorldError::Faults);
+        return Err(OpenError::Faults);
     }
     let names = ud::adapters()?;
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);

@@ -1,15 +1,21 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+pub(super) mod bounce_buffers;
 mod collective_messages;
-mod collectives;
-mod contexts;
+pub(super) mod collectives;
+pub(super) mod contexts;
 mod deferred_work;
+pub(super) mod dispatch;
 mod failure_detection;
 mod hang_reports;
-mod messages;
+pub(super) mod matching_store;
+pub(super) mod messages;
+pub(super) mod random_keys;
+mod records;
+pub(super) mod send_request;
 mod shm_messages;
-mod shutdown;
+pub(super) mod shutdown;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -20,35 +26,29 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
-use unisono_core::ids::{MessageId, OperationId, PeerId, PlacementId};
+use unisono_core::ids::{MessageId, OperationId, PeerId};
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Envelope};
 use unisono_core::progress::{make_progress, receive, transmit};
-use unisono_core::span::Span;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
-pub(super) use collectives::Outcome;
-pub(super) use contexts::message_context;
-pub(super) use messages::{SendArgs, SendFailure};
-pub(super) use shutdown::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
-
-use self::shm_messages::RendezvousReceive;
-use super::bounce_buffers::{BounceBuffer, BounceBuffers};
-use super::collective::communicator_slots::CommunicatorSlots;
-use super::collective::context::WORLD;
-use super::collective::progress_table::{CollectiveTable, QueuedMessage};
-use super::collective::schedule::ScheduleCache;
+use super::collective::engine::context::WORLD;
+use super::collective::engine::progress_table::{CollectiveTable, QueuedMessage};
+use super::collective::engine::schedule::ScheduleCache;
+use super::collective::intra_node::communicator_slots::CommunicatorSlots;
+use super::communicator::group::Group;
 use super::datagram_transport::DatagramTransport;
-use super::dispatch::Dispatcher;
-use super::group::Group;
-use super::matching_store::{MatchingStore, SharedRegions};
-use super::progress::Flush;
-use super::random_keys::RandomKeys;
 use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id};
 use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
+use bounce_buffers::BounceBuffers;
+use dispatch::Dispatcher;
+use matching_store::{MatchingStore, SharedRegions};
+use random_keys::RandomKeys;
+use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive, SendBatch};
+use send_request::Flush;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
 use unisono_memory::memory_regions::Regions;
@@ -73,41 +73,6 @@ pub(super) enum SilencePolicy {
     Fail,
     /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
     AskAgent,
-}
-
-/// What the completion of an operation of the endpoint ends.
-#[derive(Clone, Copy, Debug)]
-enum OperationOwner {
-    Nothing,
-    /// Its payload is in a bounce buffer, which becomes free.
-    Cell(BounceBuffer),
-    /// Its payload is the user buffer of this request.
-    Request(u32, PeerId),
-}
-
-/// A collective's message that was announced to a rank of this node and waits for its receiver.
-#[derive(Clone, Copy, Debug)]
-struct AnnouncedSend {
-    to: PeerId,
-    from: Span,
-    request: u32,
-}
-
-/// Memory granted to a remote peer for a receive.
-#[derive(Clone, Copy, Debug)]
-struct GrantedPlacement {
-    placement: PlacementId,
-    to: PeerId,
-    request: u32,
-}
-
-/// Sends that wait to be flushed together.
-#[derive(Clone, Copy, Default, Debug)]
-struct SendBatch {
-    sends: usize,
-    /// Number of sends after which the batch is flushed: a whole number of GSO trains of the first one's length.
-    max_sends: usize,
-    bytes: usize,
 }
 
 pub(super) struct Process {
@@ -470,15 +435,5 @@ impl Process {
     /// Enables the queue's notification. Returns false if something already waits there.
     pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
         self.device.arm(lane) == Armed::Armed
-    }
-}
-
-fn put<T>(places: &mut Vec<Option<T>>, i: u32, value: T) {
-    let i = i as usize;
-    while places.len() <= i {
-        places.push(None);
-    }
-    if let Some(place) = places.get_mut(i) {
-        *place = Some(value);
     }
 }

@@ -1,6 +1,9 @@
 //! Progress and blocking waits: who makes progress, and how a thread spins, sleeps and is woken (Koop et al. 2007,
 //! §4.2.2).
 
+pub(super) mod biased_lock;
+mod scheduler_slice;
+
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -8,18 +11,17 @@ use std::io;
 use std::thread::JoinHandle;
 
 use unisono_core::device::DeviceQueue;
-use unisono_core::span::Region;
 use unisono_shmem::host::wait_strategy::PollScope;
 use unisono_shmem::layout::WaitMode;
 
-use super::biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use super::datagram_transport::TransportWaiter;
 use super::process::Process;
+use super::request::handle::RequestHandle;
 use super::request::{Failure, Status};
-use super::scheduler_slice;
 use super::watchdog::BlockedOn;
 use crate::environment::Progress;
 use crate::node::Node;
+use biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use unisono_bootstrap::Rank;
 
 /// How often the progress thread of the thread mode wakes.
@@ -37,26 +39,6 @@ const ARRIVAL_POLLS: u32 = 7;
 const SHM_SLEEP: Duration = Duration::from_micros(100);
 /// Nanoseconds between two checks whether the ranks of this node live.
 const LIVENESS_INTERVAL: u64 = 1_000_000;
-
-/// When a send is transmitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flush {
-    /// Before the call returns, or when the window has room.
-    Now,
-    /// Together with other sends.
-    Batched,
-}
-
-/// A request that owns a user buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestHandle {
-    pub(super) request: u32,
-    pub(super) region: Region,
-    /// The peer; `None`: any.
-    pub(super) peer: Option<Rank>,
-    /// What a thread that waits for this request is blocked on.
-    pub(super) blocked_on: BlockedOn,
-}
 
 /// Aborts the process when a panic unwinds through progress, as a panicking subscriber of `tracing` would cause: the
 /// callers' frames, whose buffers are in use, would be gone while other ranks and threads write there.

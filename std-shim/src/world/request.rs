@@ -1,11 +1,17 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
+pub(super) mod handle;
+pub(super) mod scope;
+pub(super) mod scope_loans;
+pub(super) mod wait_many;
+
 use alloc::collections::VecDeque;
 use core::fmt;
 
 use unisono_core::message::Pattern;
 
 use unisono_bootstrap::Rank;
+use unisono_core::ids::PeerId;
 
 /// Distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -20,6 +26,13 @@ pub struct Status {
     pub tag: Tag,
     /// Its length in bytes.
     pub bytes: usize,
+}
+
+impl Status {
+    /// The status of a send that ended well.
+    pub(super) fn sent(peer: PeerId) -> Self {
+        Self { source: peer.into(), tag: Tag(0), bytes: 0 }
+    }
 }
 
 /// Why a point-to-point operation failed. Ranks are those of the communicator.

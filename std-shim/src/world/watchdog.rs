@@ -8,7 +8,6 @@
 mod inquiry;
 mod wire;
 
-use core::fmt;
 use core::fmt::Write as _;
 use std::io;
 use std::io::Write as _;
@@ -17,20 +16,10 @@ use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::PeerId;
 
 use crate::environment::WatchdogTimeout;
-use inquiry::Inquiry;
+pub(super) use inquiry::StuckCollective;
+use inquiry::{Inquiry, seconds};
 use unisono_bootstrap::Rank;
 pub(super) use wire::{BlockedOn, CollectiveRef, Mechanism, Participation, WatchMessage};
-
-/// A collective that a thread waits for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct StuckCollective {
-    pub(super) subject: CollectiveRef,
-    pub(super) verb: CollectiveKind,
-    /// When the wait began, in nanoseconds.
-    pub(super) since: u64,
-    /// The ranks that it waits for.
-    pub(super) awaited: Vec<Rank>,
-}
 
 /// A thread's wait for something other than a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,11 +173,6 @@ impl WaitRegistry {
     }
 }
 
-/// Formats nanoseconds as seconds.
-fn seconds(ns: u64) -> impl fmt::Display {
-    fmt::from_fn(move |to| write!(to, "{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10))
-}
-
 /// Prints a line on standard error in one write, and ignores failure.
 pub(super) fn report(rank: Rank, what: &str) {
     let mut line = String::new();
@@ -199,7 +183,7 @@ pub(super) fn report(rank: Rank, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Tag;
+    use crate::world::request::Tag;
 
     #[test]
     fn of_several_requests_only_pending_ones_are_reported() {

@@ -3,12 +3,11 @@
 use super::Membership;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
-    connect::connect,
     message::{ClientMessage, ServerMessage},
     peer_record::{LocalRecord, PeerRecord},
     rank::JobPosition,
     rank_zero::RankZeroServer,
-    stream::{ClientRole, ConnectionError},
+    stream::{ClientRole, ConnectionError, connect::connect},
 };
 use alloc::collections::VecDeque;
 use core::{

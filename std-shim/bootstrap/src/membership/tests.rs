@@ -2,12 +2,11 @@ use super::*;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
     OnDeath, Secret, Server, ServerConfig, ServerReport,
-    connect::connect,
     host_port::HostPort,
     message::Refusal,
     peer_record::{Digests, Ending, Incarnation, LocalRecord},
     rank::JobPosition,
-    stream::ClientRole,
+    stream::{ClientRole, connect::connect},
 };
 use core::{
     net::SocketAddr,

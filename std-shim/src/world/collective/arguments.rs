@@ -6,11 +6,13 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank as Member;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::error::CollectiveError;
 use super::intra_node::CallMemory;
+use super::operation::Operation;
 use super::pack::Gaps;
 use super::partition::{BlockTables, Shape};
-use super::{CollectiveError, Operation, View, ViewMut};
-use crate::world::Communicator;
+use super::view::{View, ViewMut};
+use crate::world::communicator::Communicator;
 use unisono_bootstrap::Rank;
 
 /// The root of collectives without one.

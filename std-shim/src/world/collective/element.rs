@@ -4,7 +4,8 @@ use half::{bf16, f16};
 use unisono_shmem::reduction_ops;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Complex, ValueIndex};
+use super::complex::Complex;
+use super::minloc::ValueIndex;
 
 mod sealed {
     /// Only these types have reduction kernels.

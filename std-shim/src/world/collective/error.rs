@@ -2,7 +2,7 @@
 
 use unisono_core::collective::{Failure as BasicFailure, FailureCause};
 
-use crate::world::Failure;
+use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
 /// Why a collective did not complete on this rank. Ranks are those of the communicator.

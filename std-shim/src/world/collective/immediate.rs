@@ -6,13 +6,13 @@ use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::CollectiveArgs;
-use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation};
-use crate::world::Scope;
+use super::error::CollectiveError;
+use super::operation::Operation;
+use super::request::{CollectiveRequest, ImmediateResult};
+use super::view::{AsView, AsViewMut};
 use crate::world::process::Process;
+use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
-
-/// A started collective, or why it was not started.
-type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a [`barrier`](crate::world::Communicator::barrier) (`MPI_Ibarrier`).

@@ -6,12 +6,13 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::{CallBuffers, Checked, CollectiveArgs};
-use super::{AsViewMut, CollectiveError, CollectiveRequest, Operation, ViewMut};
-use crate::world::{Communicator, Scope};
+use super::error::CollectiveError;
+use super::operation::Operation;
+use super::request::ImmediateResult;
+use super::view::{AsViewMut, ViewMut};
+use crate::world::communicator::Communicator;
+use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
-
-/// A started collective, or why it was not started.
-type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 macro_rules! moving {
     ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {

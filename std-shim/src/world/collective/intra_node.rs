@@ -1,7 +1,10 @@
 //! Intra-node collectives: the ranks of a node as a group, all of the job or the members of a communicator with a slot;
 //! their barrier, their slot collectives, and how a rank waits for the others.
 
+pub(in crate::world) mod barrier_mode;
 mod cache_placement;
+mod cma_collectives;
+pub(in crate::world) mod communicator_slots;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -26,29 +29,23 @@ use unisono_shmem::slot_collectives::data_executor::{
 use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, fits_communicator_slot, grain_max};
 use unisono_shmem::slot_collectives::{CallRecord, SlotCollectives};
 
-use super::CollectiveError;
-use super::cma_collectives::CmaReader;
-use super::communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
-use super::context::WORLD;
-use super::schedule::hash;
+use super::engine::context::WORLD;
+use super::engine::schedule::hash;
+use super::error::CollectiveError;
 use crate::node::{Node, NodeRankState};
-use crate::world::Communicator;
-use crate::world::biased_lock::BiasedLock;
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
+use barrier_mode::{CLOSED, SPINNING, UNPLACED, YIELDING};
+use cma_collectives::CmaReader;
+use communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
 use unisono_bootstrap::Rank;
 
 /// Polls before a wait checks anything else, where every rank has a core.
 const SPIN_POLLS: u32 = 512;
 /// Longest time between the end of a dying process's memory and the release of its locks.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Barrier modes: spin, since every rank has a core; yield to others; or spin, once the placement of the words is
-/// decided.
-const SPINNING: u32 = 0;
-const YIELDING: u32 = 1;
-/// Barriers fail, like everything that is started.
-pub(in crate::world) const CLOSED: u32 = 2;
-const UNPLACED: u32 = 3;
 
 /// The memory of a call.
 pub(super) enum CallMemory<'a> {
@@ -741,5 +738,28 @@ impl Communicator {
             return Err(Failure { rank: Member(rank.0), cause: FailureCause::Disagrees, id, collective: verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))
+    }
+}
+
+impl Process {
+    /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
+    /// there is only one.
+    pub(in crate::world) fn open_slot(
+        &mut self,
+        context: u32,
+        room: CommunicatorSlot,
+        rank: Rank,
+    ) -> Option<IntraNodeGroup> {
+        let of = self.collectives.contexts.get_mut(context)?;
+        let (is_near, size, members) = (of.is_intra_node, of.members.size(), &of.members);
+        let areas = self.collectives.communicator_slots.areas(room, members).filter(|_| is_near && size > 1);
+        let group = areas.and_then(|(node, boards)| IntraNodeGroup::in_slot(node, boards, (context, room), rank));
+        match &group {
+            Some(group) => {
+                (of.slot, of.barrier_mode, of.areas) = (Some(room), Some(group.barrier_mode()), Some(group.areas()))
+            }
+            None => self.collectives.communicator_slots.release(room),
+        }
+        group
     }
 }

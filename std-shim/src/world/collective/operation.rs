@@ -9,7 +9,7 @@ use unisono_shmem::reduction_ops;
 use unisono_shmem::slot_collectives::data_executor::{Builtin, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Element;
+use super::element::Element;
 
 /// A reduction operation on elements of type `T`. It must be associative.
 pub trait Operation<T> {
@@ -121,9 +121,9 @@ where
 }
 
 /// An operation whose results have the same bits from run to run, whatever the device, the placement of ranks and the
-/// tuning: operands are combined in rank order, in brackets that depend only on the number of ranks
-/// ([`Order::Fixed`](unisono_core::collective::Order::Fixed)), by messages also between ranks that share memory. Meant
-/// for floating-point sums, which depend on the brackets; slower than the operation itself.
+/// tuning: operands are combined in rank order, in brackets that depend only on the number of ranks ([`Order::Fixed`]),
+/// by messages also between ranks that share memory. Meant for floating-point sums, which depend on the brackets;
+/// slower than the operation itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reproducible<O>(pub O);
 

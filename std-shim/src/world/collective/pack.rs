@@ -2,7 +2,7 @@
 
 use unisono_core::schedule::{BlockBuffer, BlockMap, BlockSpan, Blocks, Layout, Pairs, StridedVector};
 
-use super::CollectiveError;
+use super::error::CollectiveError;
 
 /// Bytes that are arranged in vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

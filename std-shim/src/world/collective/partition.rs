@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::CollectiveError;
+use super::error::CollectiveError;
 use super::pack::Gaps;
 
 /// Most bytes of a block: lengths on the wire have 32 bits.

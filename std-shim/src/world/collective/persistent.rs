@@ -11,14 +11,16 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::active_collective::Reducer;
 use super::arguments::CollectiveArgs;
+use super::engine::active_collective::Reducer;
+use super::error::CollectiveError;
 use super::intra_node::CallMemory;
+use super::operation::Operation;
 use super::pack::Gaps;
 use super::partition::Shape;
-use super::{AsView as _, AsViewMut, CollectiveError, Operation};
-use crate::world::Scope;
-use crate::world::scope_loans::ScopeLoans;
+use super::view::{AsView as _, AsViewMut};
+use crate::world::request::scope::Scope;
+use crate::world::request::scope_loans::ScopeLoans;
 use unisono_bootstrap::Rank;
 
 /// A collective that can be started any number of times, one after the other. Its buffers are borrowed until the scope

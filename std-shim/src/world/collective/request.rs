@@ -6,14 +6,17 @@ use core::ptr::NonNull;
 
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
-use super::CollectiveError;
-use super::active_collective::Reducer;
 use super::arguments::CollectiveArgs;
+use super::engine::active_collective::{Outcome, Reducer};
+use super::error::CollectiveError;
 use super::intra_node::CallMemory;
-use crate::world::Communicator;
-use crate::world::process::{Outcome, Process};
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
 use crate::world::progress::WaitFor;
-use crate::world::scope_loans::ScopeLoans;
+use crate::world::request::scope_loans::{ScopeCollectives, ScopeLoans};
+
+/// A started collective, or why it was not started.
+pub(super) type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 /// A nonblocking collective. When it is dropped, the collective continues until the scope ends.
 #[must_use = "without `wait`, the failure of the collective goes unreported"]
@@ -21,30 +24,6 @@ pub struct CollectiveRequest<'scope> {
     loans: &'scope ScopeLoans<'scope>,
     /// `None`: it completed at once, or its result was reported.
     collective: Cell<Option<u32>>,
-}
-
-/// The collectives of a scope.
-#[derive(Debug, Default)]
-pub(in crate::world) struct ScopeCollectives {
-    /// Those whose end was not waited for.
-    pub(super) under_way: Vec<u32>,
-    /// Persistent ones.
-    pub(super) persistent: Vec<u32>,
-}
-
-impl ScopeCollectives {
-    /// Whether none is under way.
-    pub(in crate::world) const fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
-    }
-
-    /// Removes a collective that was waited for, and a persistent one only if it failed.
-    pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
-        self.under_way.retain(|other| *other != begun);
-        if has_failed {
-            self.persistent.retain(|other| *other != begun);
-        }
-    }
 }
 
 impl Communicator {

@@ -5,13 +5,14 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::{CallBuffers, Checked, CollectiveArgs};
+use super::error::CollectiveError;
+use super::operation::Operation;
 use super::partition::{BlockTable, BlockTables, Partition, PartitionMut, Shape};
-use super::{AsView, AsViewMut, CollectiveError, CollectiveRequest, Operation, View, ViewMut};
-use crate::world::{Communicator, Scope};
+use super::request::ImmediateResult;
+use super::view::{AsView, AsViewMut, View, ViewMut};
+use crate::world::communicator::Communicator;
+use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
-
-/// A started collective, or why it was not started.
-type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, CollectiveError>;
 
 impl Communicator {
     /// Gathers every rank's `data`, of any length, in its block of the root's `into` (`MPI_Gatherv`). Other ranks'

@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::CollectiveError;
+use super::error::CollectiveError;
 use super::pack::StridedBytes;
 use super::partition::BLOCK_MAX;
-use crate::world::Buffer;
+use crate::world::shm_transport::Buffer;
 
 /// A strided layout: `rows` rows of `row` elements that begin `stride` elements apart, as `MPI_Type_vector` describes
 /// it.

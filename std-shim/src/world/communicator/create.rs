@@ -10,12 +10,12 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::communicator_slots::CommunicatorSlot;
-use crate::world::collective::context::{CONTEXTS, WINDOW};
-use crate::world::collective::schedule::mix;
-use crate::world::collective::{CollectiveError, UserOperation};
-use crate::world::group::Group;
-use crate::world::process::message_context;
+use super::group::Group;
+use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW, message_context};
+use crate::world::collective::engine::schedule::mix;
+use crate::world::collective::error::CollectiveError;
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
+use crate::world::collective::operation::UserOperation;
 use unisono_bootstrap::Rank;
 
 /// No rank.
@@ -81,16 +81,6 @@ impl Proposal {
         let words = (0..).step_by(64).zip(self.free);
         words.into_iter().find(|(_, word)| *word != 0).map(|(first, word)| first + word.trailing_zeros())
     }
-}
-
-/// The context, and what belongs to it, that all members have agreed on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct AgreedContext {
-    pub(in crate::world) context: u32,
-    pub(in crate::world) generation: u32,
-    pub(in crate::world) shares_node: bool,
-    /// A slot of the node's memory, for groups whose members share one.
-    pub(in crate::world) slot: Option<CommunicatorSlot>,
 }
 
 /// The first slot that is free everywhere.

@@ -7,11 +7,12 @@
 
 use core::sync::atomic::Ordering;
 
-use super::create::{AgreedContext, first_slot};
-use super::{Communicator, Failure};
-use crate::world::collective::context::{CONTEXTS, WINDOW};
-use crate::world::group::Group;
+use super::Communicator;
+use super::create::first_slot;
+use super::group::Group;
+use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW};
 use crate::world::progress::WaitFor;
+use crate::world::request::Failure;
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::{AgreementId, AgreementOutcome, Rank, RankRanges, Vote, WORDS_MAX};
 

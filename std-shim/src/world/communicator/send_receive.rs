@@ -6,10 +6,11 @@ use unisono_core::message::point_to_point::Mode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::scratch_pool::ScratchBlock;
-use crate::world::matching_store::ReceiveTarget;
-use crate::world::process::SendArgs;
-use crate::world::progress::{Flush, RequestHandle};
+use crate::world::collective::engine::scratch_pool::ScratchBlock;
+use crate::world::process::matching_store::ReceiveTarget;
+use crate::world::process::messages::SendArgs;
+use crate::world::process::send_request::Flush;
+use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
 

@@ -15,11 +15,13 @@ use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{self, MessageLocation};
 use unisono_shmem::ring::PutError;
 
+use super::Process;
+use super::bounce_buffers::EAGER_MAX;
+use super::matching_store::{Deferred, FetchTarget};
 use super::messages::failure;
-use super::{AnnouncedSend, GrantedPlacement, OperationOwner, Process, put};
-use crate::world::collective::progress_table::{EAGER_MAX, QueuedMessage, SendOwner, context_of};
-use crate::world::collective::transfer::{Transfer, TransferHolder};
-use crate::world::matching_store::{Deferred, FetchTarget};
+use super::records::{AnnouncedSend, GrantedPlacement, OperationOwner, put};
+use crate::world::collective::engine::progress_table::{QueuedMessage, SendOwner};
+use crate::world::collective::engine::transfer::{Transfer, TransferHolder, context_of};
 use crate::world::request::{Failure, id_of_transfer};
 use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport};
 use unisono_bootstrap::Rank;
@@ -412,7 +414,7 @@ impl Process {
 }
 
 /// A shared-memory peer that takes part.
-pub(super) fn live_peer(shm: &mut Option<ShmTransport>, peer: PeerId) -> Option<&mut ShmPeer> {
+fn live_peer(shm: &mut Option<ShmTransport>, peer: PeerId) -> Option<&mut ShmPeer> {
     shm.as_mut()?.live_peer(peer)
 }
 

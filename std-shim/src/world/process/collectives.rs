@@ -9,38 +9,16 @@ use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
-use super::shutdown::{ASK_AFTER, StatusMessage};
-use crate::world::collective::CollectiveError;
-use crate::world::collective::active_collective::{ActiveCollective, Reducer};
-use crate::world::collective::context::ALL_CONTEXTS;
+use super::shutdown::ASK_AFTER;
+use crate::world::collective::engine::active_collective::{ActiveCollective, Outcome, Reducer};
+use crate::world::collective::engine::context::ALL_CONTEXTS;
+use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
+use crate::world::collective::engine::schedule::{layout, mix};
+use crate::world::collective::engine::status::StatusMessage;
+use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::Shape;
-use crate::world::collective::progress_table::{PeerFault, StatusEvent};
-use crate::world::collective::schedule::{layout, mix};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
-
-/// How a collective ended.
-pub(in crate::world) struct Outcome {
-    pub(in crate::world) result: Result<(), CollectiveError>,
-    /// The payload of the user's reduction function's panic, if it panicked.
-    pub(in crate::world) panic: Option<Panic>,
-    /// That function, once it is no longer needed: dropping it runs user code, which must not run under the lock.
-    _combine: Option<Reducer>,
-}
-
-/// The payload of a panic.
-pub(in crate::world) type Panic = Box<dyn core::any::Any + Send>;
-
-impl Outcome {
-    /// Returns the result, or resumes the panic of the user's function.
-    pub(in crate::world) fn result(self) -> Result<(), CollectiveError> {
-        match self.panic {
-            // During another panic, resuming a second one would abort.
-            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
-            _ => self.result,
-        }
-    }
-}
 
 impl Process {
     /// Prepares a collective, to be [started](Self::start_collective) once or repeatedly, and returns its index in the

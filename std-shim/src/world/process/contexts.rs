@@ -5,11 +5,9 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
-use crate::world::collective::IntraNodeGroup;
-use crate::world::collective::communicator_slots::CommunicatorSlot;
-use crate::world::communicator::AgreedContext;
-use crate::world::group::Group;
-use crate::world::matching_store::ReceiveTarget;
+use super::matching_store::ReceiveTarget;
+use crate::world::collective::engine::context::{AgreedContext, message_context};
+use crate::world::communicator::group::Group;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::RegionRange;
@@ -64,27 +62,6 @@ impl Process {
             Some(room) => self.collectives.communicator_slots.free(room, among),
             None => {}
         }
-    }
-
-    /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
-    /// there is only one.
-    pub(in crate::world) fn open_slot(
-        &mut self,
-        context: u32,
-        room: CommunicatorSlot,
-        rank: Rank,
-    ) -> Option<IntraNodeGroup> {
-        let of = self.collectives.contexts.get_mut(context)?;
-        let (is_near, size, members) = (of.is_intra_node, of.members.size(), &of.members);
-        let areas = self.collectives.communicator_slots.areas(room, members).filter(|_| is_near && size > 1);
-        let group = areas.and_then(|(node, boards)| IntraNodeGroup::in_slot(node, boards, (context, room), rank));
-        match &group {
-            Some(group) => {
-                (of.slot, of.barrier_mode, of.areas) = (Some(room), Some(group.barrier_mode()), Some(group.areas()))
-            }
-            None => self.collectives.communicator_slots.release(room),
-        }
-        group
     }
 
     /// Whether the communicator accepts new operations.
@@ -173,10 +150,4 @@ impl Process {
         self.requests.fail_all(Failure::Finished);
         self.abort_collectives(Failure::Finished);
     }
-}
-
-/// The context that a communicator's point-to-point messages carry: it includes the generation, so that no other
-/// generation matches them.
-pub(in crate::world) const fn message_context(context: u32, generation: u32) -> Message {
-    Message(generation << 16 | context)
 }

@@ -6,9 +6,10 @@ use unisono_core::ids::{PeerId, PlacementId, ReceiveId, RemoteKey};
 use unisono_core::message::point_to_point::Action;
 use unisono_shmem::am_header::MessageLocation;
 
+use super::Process;
+use super::matching_store::{Deferred, FetchTarget, ReceiveRecord, ReceiveState, to_status};
 use super::messages::failure;
-use super::{GrantedPlacement, OperationOwner, Process, put};
-use crate::world::matching_store::{Deferred, FetchTarget, ReceiveRecord, ReceiveState, to_status};
+use super::records::{GrantedPlacement, OperationOwner, put};
 use crate::world::request::{Failure, id_of_send};
 use unisono_memory::memory_regions::RegionRange;
 

@@ -5,12 +5,12 @@ use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
 
 use super::Process;
+use super::matching_store::{ReceiveRecord, ReceiveState};
+use super::send_request::{PayloadOwner, SendOp};
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::context::ALL_CONTEXTS;
-use crate::world::collective::progress_table::StatusEvent;
-use crate::world::matching_store::{ReceiveRecord, ReceiveState};
+use crate::world::collective::engine::context::ALL_CONTEXTS;
+use crate::world::collective::engine::progress_table::StatusEvent;
 use crate::world::request::{Failure, transfer_of_id};
-use crate::world::send_request::{PayloadOwner, SendOp};
 use unisono_bootstrap::{Liveness, Membership, MembershipEvent, Rank};
 
 impl Process {

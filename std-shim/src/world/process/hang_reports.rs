@@ -5,9 +5,8 @@ use unisono_core::ids::PeerId;
 use unisono_shmem::am_header;
 
 use super::Process;
-use super::collective_messages::live_peer;
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::progress_table::QueuedMessage;
+use crate::world::collective::engine::progress_table::QueuedMessage;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
 };
@@ -86,7 +85,10 @@ impl Process {
         if !self.is_shm_peer(to) {
             return self.post(now, QueuedMessage::new(to, &words));
         }
-        if live_peer(&mut self.shm, to)
+        if self
+            .shm
+            .as_mut()
+            .and_then(|shm| shm.live_peer(to))
             .is_some_and(|shm_peer| shm_peer.send_note([am_header::STEP, 0], &words).is_err())
         {
             self.protocol_failure(to);

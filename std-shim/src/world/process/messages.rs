@@ -14,16 +14,18 @@ use unisono_core::span::{Region, Span};
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{MessageLocation, SHORT_BYTES};
 
-use super::{INLINE_MAX, OperationOwner, Process};
-use crate::world::bounce_buffers::BounceBuffer;
-use crate::world::collective::progress_table::{EAGER_MAX, QueuedMessage, SendOwner};
-use crate::world::collective::scratch_pool::ScratchBlock;
-use crate::world::matching_store::{PayloadAction, ReceiveTarget};
-use crate::world::progress::{Flush as When, RequestHandle};
+use super::bounce_buffers::{BounceBuffer, EAGER_MAX};
+use super::matching_store::{PayloadAction, ReceiveTarget};
+use super::records::OperationOwner;
+use super::send_request::{Flush, PayloadOwner, SendOp};
+use super::{INLINE_MAX, Process};
+use crate::world::collective::engine::progress_table::{QueuedMessage, SendOwner};
+use crate::world::collective::engine::scratch_pool::ScratchBlock;
+use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag, id_of_send, id_of_transfer};
-use crate::world::send_request::{PayloadOwner, SendOp};
 use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
+use Flush as When;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::RegionRange;
 
@@ -444,9 +446,7 @@ impl Process {
             return false;
         };
         match (owner, failure) {
-            (PayloadOwner::Request(request), None) => {
-                self.requests.succeed(request, super::shm_messages::send_status(to))
-            }
+            (PayloadOwner::Request(request), None) => self.requests.succeed(request, Status::sent(to)),
             (PayloadOwner::Request(request), Some(failure)) => self.requests.finish(request, Err(failure)),
             (PayloadOwner::Cell(_) | PayloadOwner::Copy, _) => self.release_payload(owner, payload),
         }

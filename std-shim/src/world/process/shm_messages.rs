@@ -20,13 +20,15 @@ use unisono_shmem::am_header::{
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
-use super::{AnnouncedSend, POLL_BUDGET, Process, SendArgs, put};
+use super::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use super::messages::SendArgs;
+use super::records::{AnnouncedSend, RendezvousReceive, put};
+use super::send_request::{Flush, PayloadOwner, SendOp};
+use super::{POLL_BUDGET, Process};
 use crate::node::NodeRankState;
-use crate::world::collective::progress_table::CollectiveTable;
-use crate::world::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
-use crate::world::progress::Flush;
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::engine::status::STATUS_BYTES;
 use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
-use crate::world::send_request::{PayloadOwner, SendOp};
 use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out};
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{RegionRange, Regions};
@@ -40,15 +42,6 @@ const CMA_MIN: usize = 1 << 15;
 /// How long a rank whose ring words were overwritten looks for a protocol violation that identifies the culprit, which
 /// may still be writing. Nanoseconds.
 const CULPRIT_TIMEOUT: u64 = 100_000_000;
-
-/// A rendezvous message that arrives in fragments.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RendezvousReceive {
-    pub(super) from: PeerId,
-    into: RegionRange,
-    placed: usize,
-    pub(super) request: u32,
-}
 
 /// A ring entry that no correct peer writes.
 struct ProtocolViolation;
@@ -387,7 +380,7 @@ impl Process {
             moved = true;
         }
         if sound && !shm_peer.is_flushed() {
-            match shm_peer.flush(regions.get_mut(), |request| requests.finish(request, Ok(send_status(peer)))) {
+            match shm_peer.flush(regions.get_mut(), |request| requests.finish(request, Ok(Status::sent(peer)))) {
                 Ok(flushed) => moved |= flushed,
                 Err(_) => sound = false,
             }
@@ -598,11 +591,6 @@ impl Process {
     }
 }
 
-/// The status of a send that ended well.
-pub(super) fn send_status(peer: PeerId) -> Status {
-    Status { source: peer.into(), tag: Tag(0), bytes: 0 }
-}
-
 /// The parts of a process that ring entries are handled with.
 struct ShmReceiver<'a> {
     matching: &'a mut MatchingStore,
@@ -634,7 +622,7 @@ impl ShmReceiver<'_> {
             STEP => return self.handle_collective(from, entry.payload),
             STEP_RTS => return self.handle_announcement(from, entry.payload),
             NOTIFICATION => {
-                let said: [u8; super::shutdown::STATUS_BYTES] = read_array(entry.payload).ok_or(ProtocolViolation)?;
+                let said: [u8; STATUS_BYTES] = read_array(entry.payload).ok_or(ProtocolViolation)?;
                 self.collectives.handle_status_message(from, &said);
             }
             STEP_CTS => {
@@ -646,7 +634,7 @@ impl ShmReceiver<'_> {
             }
             STEP_FIN => {
                 if let Some(sending) = self.take_announced_send(from, number) {
-                    self.requests.finish(sending.request, Ok(send_status(from)));
+                    self.requests.finish(sending.request, Ok(Status::sent(from)));
                 }
             }
             _ => return Err(ProtocolViolation),

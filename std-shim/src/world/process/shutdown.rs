@@ -16,21 +16,12 @@ use unisono_core::ids::PeerId;
 use unisono_shmem::am_header;
 
 use super::Process;
-use super::collective_messages::live_peer;
-use crate::world::collective::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
-use crate::world::collective::progress_table::{AwaitedRank, QueuedMessage};
+use crate::world::collective::engine::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
+use crate::world::collective::engine::progress_table::{AwaitedRank, QueuedMessage};
+use crate::world::collective::engine::status::StatusMessage;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
-/// Kinds of status messages, which belong neither to matching nor to collectives: kind, 0, context (16 bits), rank (32
-/// bits).
-pub(in crate::world) const ASK_STATUS: u8 = 240;
-pub(in crate::world) const RETIRED: u8 = 241;
-pub(in crate::world) const REVOKED: u8 = 242;
-pub(in crate::world) const SENDS_DONE: u8 = 243;
-pub(in crate::world) const RECEIVES_CLOSED: u8 = 244;
-/// Bytes of a status message.
-pub(in crate::world) const STATUS_BYTES: usize = 8;
 /// Nanoseconds after which a collective sends a status request to the rank that it waits for.
 pub(super) const ASK_AFTER: u64 = 40_000_000;
 /// Nanoseconds after which a collective with a dead member fails whichever rank it waits for: that rank may have failed
@@ -39,22 +30,6 @@ const FAIL_AFTER: u64 = 500_000_000;
 
 /// Most steps that a message to this rank itself takes from its match to its place.
 const ROUNDS: u32 = 8;
-
-/// A status message about a context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum StatusMessage {
-    /// Asks to be notified when the receiver takes no more part there; for [`ALL_CONTEXTS`]: when it receives no more
-    /// messages, and when it sends none.
-    Ask,
-    /// The sender takes no more part there, because of the rank.
-    Retired,
-    /// The context is revoked. Only members are believed, so that the generation need not be included.
-    Revoked,
-    /// The sender sends no more messages.
-    SendsDone,
-    /// The sender receives no more messages.
-    ReceivesClosed,
-}
 
 impl Process {
     /// This rank starts nothing any more: no collective, no receive, no send.
@@ -140,19 +115,14 @@ impl Process {
 
     /// Sends a status message about a context.
     pub(super) fn send_status_message(&mut self, now: u64, to: PeerId, word: StatusMessage, context: u32, rank: Rank) {
-        let kind = match word {
-            StatusMessage::Ask => ASK_STATUS,
-            StatusMessage::Retired => RETIRED,
-            StatusMessage::Revoked => REVOKED,
-            StatusMessage::SendsDone => SENDS_DONE,
-            StatusMessage::ReceivesClosed => RECEIVES_CLOSED,
-        };
-        let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
-        let said: [u8; STATUS_BYTES] = [kind, 0, low, high, a, b, c, d];
+        let said = word.encode(context, rank);
         if !self.is_shm_peer(to) {
             return self.post(now, QueuedMessage::new(to, &said));
         }
-        if live_peer(&mut self.shm, to)
+        if self
+            .shm
+            .as_mut()
+            .and_then(|shm| shm.live_peer(to))
             .is_some_and(|shm_peer| shm_peer.send_note([am_header::NOTIFICATION, 0], &said).is_err())
         {
             self.protocol_failure(to);

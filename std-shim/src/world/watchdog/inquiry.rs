@@ -1,12 +1,23 @@
 //! An inquiry about one stuck collective: follows the ranks that are waited for to those that are missing.
 
+use core::fmt;
 use core::fmt::Write as _;
 
 use unisono_core::collective::CollectiveKind;
 
 use super::wire::{BlockedOn, CollectiveRef, Participation};
-use super::{StuckCollective, seconds};
 use unisono_bootstrap::Rank;
+
+/// A collective that a thread waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::world) struct StuckCollective {
+    pub(in crate::world) subject: CollectiveRef,
+    pub(in crate::world) verb: CollectiveKind,
+    /// When the wait began, in nanoseconds.
+    pub(in crate::world) since: u64,
+    /// The ranks that it waits for.
+    pub(in crate::world) awaited: Vec<Rank>,
+}
 
 /// Most ranks that are asked.
 const ASKED_MAX: usize = 64;
@@ -142,6 +153,11 @@ impl Inquiry {
             awaited.iter().for_each(|rank| self.add_rank(*rank));
         }
     }
+}
+
+/// Formats nanoseconds as seconds.
+pub(super) fn seconds(ns: u64) -> impl fmt::Display {
+    fmt::from_fn(move |to| write!(to, "{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10))
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ use unisono_core::ids::Rank as Member;
 use unisono_shmem::barrier::FlatBarrier;
 use unisono_shmem::segment::{Site, Word};
 
-use super::{CollectiveError, Communicator, IntraNodeGroup, SPINNING, UNPLACED};
+use super::barrier_mode::{SPINNING, UNPLACED};
+use super::{CollectiveError, Communicator, IntraNodeGroup};
 
 /// Barriers that are timed together, and number of trials per line: the least time counts.
 const BATCH: u32 = 16;

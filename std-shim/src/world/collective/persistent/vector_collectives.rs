@@ -4,8 +4,10 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{CallOutline, PersistentResult};
-use crate::world::Scope;
-use crate::world::collective::{AsView as _, AsViewMut, Operation, PartitionMut};
+use crate::world::collective::operation::Operation;
+use crate::world::collective::partition::PartitionMut;
+use crate::world::collective::view::{AsView as _, AsViewMut};
+use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
 
 impl<'scope, 'env> Scope<'scope, 'env> {

@@ -18,7 +18,7 @@ struct Attributes {
 }
 
 /// Requests a short slice for the calling thread. Other and older systems are left unchanged.
-pub(super) fn shorten() {
+pub(in crate::world) fn shorten() {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         policy: libc::SCHED_OTHER as u32,

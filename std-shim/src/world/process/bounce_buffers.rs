@@ -2,12 +2,14 @@
 
 use unisono_core::span::{Region, Span};
 
-use super::collective::progress_table::EAGER_MAX;
 use unisono_memory::memory_regions::Regions;
+
+/// Bytes of the longest eager message.
+pub(in crate::world) const EAGER_MAX: usize = 1 << 14;
 
 /// A bounce buffer in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BounceBuffer {
+pub(in crate::world) struct BounceBuffer {
     slab: u8,
     index: u32,
 }
@@ -33,21 +35,21 @@ impl BufferSlab {
 
 /// Two slabs of 1 MiB each.
 #[derive(Debug)]
-pub(super) struct BounceBuffers([BufferSlab; 2]);
+pub(in crate::world) struct BounceBuffers([BufferSlab; 2]);
 
 impl BounceBuffers {
-    pub(super) fn new(regions: &mut Regions) -> Self {
+    pub(in crate::world) fn new(regions: &mut Regions) -> Self {
         Self([BufferSlab::new(1024, 1024, regions), BufferSlab::new(EAGER_MAX, 64, regions)])
     }
 
     /// A buffer for a message of `bytes` bytes, and its span.
-    pub(super) fn allocate_short(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
+    pub(in crate::world) fn allocate_short(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
         self.allocate_from(0, bytes)
     }
 
     /// As [`allocate_short`](Self::allocate_short), for up to [`EAGER_MAX`] bytes: lets a blocking send return without
     /// waiting.
-    pub(super) fn allocate(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
+    pub(in crate::world) fn allocate(&mut self, bytes: usize) -> Option<(BounceBuffer, Span)> {
         self.allocate_from(0, bytes).or_else(|| self.allocate_from(1, bytes))
     }
 
@@ -62,12 +64,12 @@ impl BounceBuffers {
     }
 
     /// Whether less than half of the buffers for `bytes` bytes are left.
-    pub(super) fn are_scarce(&self, bytes: usize) -> bool {
+    pub(in crate::world) fn are_scarce(&self, bytes: usize) -> bool {
         let slab = self.0.iter().find(|slab| bytes <= slab.bytes);
         slab.is_none_or(|slab| slab.free.len() < slab.buffers as usize / 2)
     }
 
-    pub(super) fn release(&mut self, cell: BounceBuffer) {
+    pub(in crate::world) fn release(&mut self, cell: BounceBuffer) {
         if let Some(slab) = self.0.get_mut(usize::from(cell.slab)) {
             slab.free.push(cell.index);
         }

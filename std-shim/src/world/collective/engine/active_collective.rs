@@ -12,11 +12,34 @@ use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
-use super::CollectiveError;
-use super::partition::BlockTables;
 use super::schedule::CachedSchedule;
 use super::scratch_pool::ScratchBlock;
+use crate::world::collective::error::CollectiveError;
+use crate::world::collective::partition::BlockTables;
 use unisono_memory::memory_regions::{Address, Regions};
+
+/// How a collective ended.
+pub(in crate::world) struct Outcome {
+    pub(in crate::world) result: Result<(), CollectiveError>,
+    /// The payload of the user's reduction function's panic, if it panicked.
+    pub(in crate::world) panic: Option<Panic>,
+    /// That function, once it is no longer needed: dropping it runs user code, which must not run under the lock.
+    pub(in crate::world) _combine: Option<Reducer>,
+}
+
+/// The payload of a panic.
+pub(in crate::world) type Panic = Box<dyn Any + Send>;
+
+impl Outcome {
+    /// Returns the result, or resumes the panic of the user's function.
+    pub(in crate::world) fn result(self) -> Result<(), CollectiveError> {
+        match self.panic {
+            // During another panic, resuming a second one would abort.
+            Some(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            _ => self.result,
+        }
+    }
+}
 
 /// The reduction function, called wherever progress is made.
 pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;

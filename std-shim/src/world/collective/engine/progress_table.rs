@@ -15,13 +15,14 @@ use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
-use super::communicator_slots::CommunicatorSlots;
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
 use super::schedule::ScheduleCache;
 use super::scratch_pool::{ScratchBlock, ScratchPool};
-use super::transfer::{TransferHolder, Transfers};
-use crate::world::group::Group;
-use crate::world::process::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use super::transfer::{TransferHolder, Transfers, context_of};
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
+use crate::world::communicator::group::Group;
+use crate::world::process::bounce_buffers::EAGER_MAX;
 use crate::world::request::{Requests, Status, Tag, id_of_transfer};
 use crate::world::shm_transport::Announcement;
 use crate::world::watchdog::{
@@ -30,8 +31,6 @@ use crate::world::watchdog::{
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::Regions;
 
-/// Bytes of the longest eager message.
-pub(in crate::world) const EAGER_MAX: usize = 1 << 14;
 /// Unexpected eager messages per peer (its credit); fewer in large jobs.
 const EAGER_CREDIT: u32 = 16;
 /// Slots for the unexpected messages of all peers, in large jobs.
@@ -75,7 +74,7 @@ impl QueuedMessage {
 pub(in crate::world) enum SendOwner {
     Nothing,
     /// The use of a bounce buffer.
-    Cell(crate::world::bounce_buffers::BounceBuffer),
+    Cell(crate::world::process::bounce_buffers::BounceBuffer),
     /// A transfer.
     Transfer(u32),
     /// A use of a send's payload.
@@ -110,11 +109,6 @@ pub(in crate::world) struct AwaitedRank {
     pub(in crate::world) subject: CollectiveRef,
     /// When the collective was started.
     pub(in crate::world) since: u64,
-}
-
-/// The context of a message.
-pub(in crate::world) const fn context_of(key: StepKey) -> u32 {
-    key.context >> 16
 }
 
 /// A change of a peer's status.

@@ -1,10 +1,7 @@
 //! Connecting a client to the rendezvous server: address resolution, retries and authentication.
 
-use super::{
-    auth::JobKey,
-    host_port::HostPort,
-    stream::{AuthenticatedStream, BufferedStream, ClientRole, ConnectionError},
-};
+use super::{AuthenticatedStream, BufferedStream, ClientRole, ConnectionError};
+use crate::{auth::JobKey, host_port::HostPort};
 use core::{net::SocketAddr, time::Duration};
 use std::{io, net::TcpStream, thread, time::Instant};
 

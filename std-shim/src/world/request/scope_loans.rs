@@ -6,16 +6,41 @@
 
 use core::num::NonZeroUsize;
 
-use super::Communicator;
-use super::biased_lock::LockedCell;
-use super::collective::ScopeCollectives;
-use super::process::{Outcome, Process};
-use super::progress::{RequestHandle, WaitFor};
-use super::request::{Failure, Status};
+use super::handle::RequestHandle;
+use super::{Failure, Status};
+use crate::world::collective::engine::active_collective::Outcome;
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::progress::WaitFor;
+use crate::world::progress::biased_lock::LockedCell;
+
+/// The collectives of a scope.
+#[derive(Debug, Default)]
+pub(in crate::world) struct ScopeCollectives {
+    /// Those whose end was not waited for.
+    pub(in crate::world) under_way: Vec<u32>,
+    /// Persistent ones.
+    pub(in crate::world) persistent: Vec<u32>,
+}
+
+impl ScopeCollectives {
+    /// Whether none is under way.
+    pub(in crate::world) const fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Removes a collective that was waited for, and a persistent one only if it failed.
+    pub(in crate::world) fn forget(&mut self, begun: u32, has_failed: bool) {
+        self.under_way.retain(|other| *other != begun);
+        if has_failed {
+            self.persistent.retain(|other| *other != begun);
+        }
+    }
+}
 
 /// All requests of one scope on one communicator.
-pub(super) struct ScopeLoans<'env> {
-    pub(super) communicator: &'env Communicator,
+pub(in crate::world) struct ScopeLoans<'env> {
+    pub(in crate::world) communicator: &'env Communicator,
     entries: LockedCell<LoanEntries>,
 }
 
@@ -31,19 +56,19 @@ struct LoanEntries {
 /// One word, since it is passed on with every request: a struct that is written in parts and read whole stalls the
 /// processor (store forwarding).
 #[derive(Clone, Copy)]
-pub(super) struct LoanId(NonZeroUsize);
+pub(in crate::world) struct LoanId(NonZeroUsize);
 
 impl LoanId {
     /// The request completed at once and was not recorded; its result was not reported yet.
-    pub(super) const COMPLETED: Self = Self(NonZeroUsize::MAX);
+    pub(in crate::world) const COMPLETED: Self = Self(NonZeroUsize::MAX);
 
-    pub(super) fn is_completed(&self) -> bool {
+    pub(in crate::world) fn is_completed(&self) -> bool {
         self.0 == Self::COMPLETED.0
     }
 }
 
 impl<'env> ScopeLoans<'env> {
-    pub(super) fn new(communicator: &'env Communicator) -> Self {
+    pub(in crate::world) fn new(communicator: &'env Communicator) -> Self {
         Self { communicator, entries: LockedCell::default() }
     }
 
@@ -56,7 +81,7 @@ impl<'env> ScopeLoans<'env> {
 
     /// Records a request.
     #[inline]
-    pub(super) fn record(&self, process: &mut Process, started: RequestHandle) -> LoanId {
+    pub(in crate::world) fn record(&self, process: &mut Process, started: RequestHandle) -> LoanId {
         let LoanEntries { handles: all, free, .. } = self.entries(process);
         if let Some(place) = free.pop()
             && let Some(entry) = all.get_mut(place)
@@ -71,7 +96,7 @@ impl<'env> ScopeLoans<'env> {
 
     /// The handle of a request, unless it was released.
     #[inline]
-    pub(super) fn handle(&self, process: &mut Process, LoanId(place): &LoanId) -> Option<RequestHandle> {
+    pub(in crate::world) fn handle(&self, process: &mut Process, LoanId(place): &LoanId) -> Option<RequestHandle> {
         self.entries(process).handles.get(place.get() - 1).copied().flatten()
     }
 
@@ -99,21 +124,21 @@ impl<'env> ScopeLoans<'env> {
     }
 
     /// Returns how a request has ended, if it has; it stays recorded.
-    pub(super) fn peek(&self, process: &mut Process, loan: &LoanId) -> Option<Result<Status, Failure>> {
+    pub(in crate::world) fn peek(&self, process: &mut Process, loan: &LoanId) -> Option<Result<Status, Failure>> {
         let started = self.handle(process, loan)?;
         let ended = process.requests.result(started.request)?;
         Some(self.communicator.request_result_locked(process, &started, ended))
     }
 
     /// Releases a request if it has ended. Returns whether its buffer is free: it has ended, or is not recorded.
-    pub(super) fn release_if_ended(&self, process: &mut Process, loan: &LoanId) -> bool {
+    pub(in crate::world) fn release_if_ended(&self, process: &mut Process, loan: &LoanId) -> bool {
         let started = self.handle(process, loan);
         started.is_none_or(|started| self.take_ended(process, loan, &started).is_some())
     }
 
     /// Waits for a request.
     #[inline]
-    pub(super) fn wait(&self, loan: &LoanId) -> Result<Status, Failure> {
+    pub(in crate::world) fn wait(&self, loan: &LoanId) -> Result<Status, Failure> {
         let shared = &self.communicator.shared;
         let mut process = shared.lock();
         let Some(started) = self.handle(&mut process, loan) else { return Err(Failure::Finished) };
@@ -127,7 +152,7 @@ impl<'env> ScopeLoans<'env> {
     }
 
     /// Makes progress once; returns how the request has ended, if it has, and releases it.
-    pub(super) fn test(&self, loan: &LoanId) -> Option<Result<Status, Failure>> {
+    pub(in crate::world) fn test(&self, loan: &LoanId) -> Option<Result<Status, Failure>> {
         let shared = &self.communicator.shared;
         let started = self.handle(&mut shared.lock(), loan)?;
         let ended = shared.test(&started, |process| self.take_ended(process, loan, &started))?;
@@ -135,14 +160,14 @@ impl<'env> ScopeLoans<'env> {
     }
 
     /// Makes progress once; returns whether the request has ended.
-    pub(super) fn is_done(&self, loan: &LoanId) -> bool {
+    pub(in crate::world) fn is_done(&self, loan: &LoanId) -> bool {
         let shared = &self.communicator.shared;
         let started = self.handle(&mut shared.lock(), loan);
         started.is_none_or(|started| shared.is_done(&started))
     }
 
     /// Cancels a receive that has matched no message, and releases it.
-    pub(super) fn cancel(&self, loan: &LoanId) -> bool {
+    pub(in crate::world) fn cancel(&self, loan: &LoanId) -> bool {
         let mut process = self.communicator.shared.lock();
         let started = self.handle(&mut process, loan);
         let cancelled = started.is_some_and(|started| process.cancel(started.request, started.region));
@@ -153,12 +178,12 @@ impl<'env> ScopeLoans<'env> {
     }
 
     /// The collectives of the scope.
-    pub(super) fn collectives<'a>(&'a self, process: &'a mut Process) -> &'a mut ScopeCollectives {
+    pub(in crate::world) fn collectives<'a>(&'a self, process: &'a mut Process) -> &'a mut ScopeCollectives {
         &mut self.entries(process).collectives
     }
 
     /// Waits for a collective.
-    pub(super) fn wait_for_collective(&self, begun: u32) -> Outcome {
+    pub(in crate::world) fn wait_for_collective(&self, begun: u32) -> Outcome {
         self.communicator.shared.wait_until(WaitFor::AnyRank, |process| {
             let outcome = process.outcome(begun)?;
             self.collectives(process).forget(begun, outcome.result.is_err());
@@ -167,7 +192,7 @@ impl<'env> ScopeLoans<'env> {
     }
 
     /// Removes everything that is left.
-    pub(super) fn close(&self) -> (Vec<RequestHandle>, ScopeCollectives) {
+    pub(in crate::world) fn close(&self) -> (Vec<RequestHandle>, ScopeCollectives) {
         let mut process = self.communicator.shared.lock();
         let LoanEntries { handles: started, collectives: begun, .. } = core::mem::take(self.entries(&mut process));
         (started.into_iter().flatten().collect(), begun)

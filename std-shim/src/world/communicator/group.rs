@@ -41,12 +41,12 @@ struct Listed {
 
 impl Group {
     /// All ranks of a job of this size.
-    pub(super) const fn all(size: u32) -> Self {
+    pub(in crate::world) const fn all(size: u32) -> Self {
         Self(Members::All(size))
     }
 
     /// A group of distinct ranks.
-    pub(super) fn of(ranks: Vec<Rank>) -> Self {
+    pub(in crate::world) fn of(ranks: Vec<Rank>) -> Self {
         let mut numbers: Box<[_]> = ranks.iter().copied().zip(0..).collect();
         numbers.sort_unstable();
         Self(Members::Listed(Arc::new(Listed { ranks: ranks.into(), numbers })))

@@ -3,35 +3,44 @@
 use unisono_core::ids::PeerId;
 
 use super::bounce_buffers::BounceBuffer;
-use super::request::Failure;
+use crate::world::request::Failure;
 use unisono_memory::memory_regions::RegionRange;
+
+/// When a send is transmitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum Flush {
+    /// Before the call returns, or when the window has room.
+    Now,
+    /// Together with other sends.
+    Batched,
+}
 
 /// A send whose payload may be asked for, or is being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendOp {
-    pub(super) to: PeerId,
-    pub(super) payload: RegionRange,
-    pub(super) owner: PayloadOwner,
+pub(in crate::world) struct SendOp {
+    pub(in crate::world) to: PeerId,
+    pub(in crate::world) payload: RegionRange,
+    pub(in crate::world) owner: PayloadOwner,
     /// Operations of the endpoint and entries of a ring's queue that read its payload.
-    pub(super) uses: u32,
+    pub(in crate::world) uses: u32,
     /// Whether its payload will not be asked for any more.
-    pub(super) is_final: bool,
-    pub(super) failure: Option<Failure>,
+    pub(in crate::world) is_final: bool,
+    pub(in crate::world) failure: Option<Failure>,
     /// Bytes for which the receiver has granted memory.
-    pub(super) granted: usize,
+    pub(in crate::world) granted: usize,
     /// Whether its receiver was asked to acknowledge it.
-    pub(super) is_ack_requested: bool,
+    pub(in crate::world) is_ack_requested: bool,
 }
 
 impl SendOp {
     /// A send that may be asked for, and whose payload nobody reads.
-    pub(super) const fn new(to: PeerId, payload: RegionRange, owner: PayloadOwner) -> Self {
+    pub(in crate::world) const fn new(to: PeerId, payload: RegionRange, owner: PayloadOwner) -> Self {
         Self { to, payload, owner, uses: 0, is_final: false, failure: None, granted: 0, is_ack_requested: false }
     }
 
     /// Records the first failure, which its owner gets. Writes nothing otherwise: a struct that is written in parts and
     /// read whole stalls the processor (store forwarding).
-    pub(super) fn record_failure(&mut self, failure: Option<Failure>) {
+    pub(in crate::world) fn record_failure(&mut self, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.failure.get_or_insert(failure);
         }
@@ -40,7 +49,7 @@ impl SendOp {
 
 /// The owner of a payload's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PayloadOwner {
+pub(in crate::world) enum PayloadOwner {
     /// The user buffer of this request.
     Request(u32),
     /// A copy in a bounce buffer.
@@ -65,7 +74,7 @@ const NONE: u32 = u32::MAX;
 
 /// All sends of a process, by index.
 #[derive(Debug)]
-pub(super) struct SendOps {
+pub(in crate::world) struct SendOps {
     entries: Vec<SendEntry>,
     free: u32,
     used: usize,
@@ -74,22 +83,22 @@ pub(super) struct SendOps {
 }
 
 impl SendOps {
-    pub(super) fn new(ranks: u32) -> Self {
+    pub(in crate::world) fn new(ranks: u32) -> Self {
         Self { entries: Vec::new(), free: NONE, used: 0, by_rank: vec![0; ranks as usize].into() }
     }
 
     /// Whether there are any to this rank.
-    pub(super) fn has_sends_to(&self, peer: PeerId) -> bool {
+    pub(in crate::world) fn has_sends_to(&self, peer: PeerId) -> bool {
         self.by_rank.get(peer.0 as usize).is_some_and(|count| *count > 0)
     }
 
     /// The index of the next one.
-    pub(super) const fn next(&self) -> u32 {
+    pub(in crate::world) const fn next(&self) -> u32 {
         if self.free == NONE { self.entries.len() as u32 } else { self.free }
     }
 
     /// Inserts one at [`next`](Self::next).
-    pub(super) fn insert(&mut self, send: SendOp) -> u32 {
+    pub(in crate::world) fn insert(&mut self, send: SendOp) -> u32 {
         let i = self.next();
         if let Some(count) = self.by_rank.get_mut(send.to.0 as usize) {
             *count += 1;
@@ -107,7 +116,7 @@ impl SendOps {
         i
     }
 
-    pub(super) fn get(&mut self, i: u32) -> Option<&mut SendOp> {
+    pub(in crate::world) fn get(&mut self, i: u32) -> Option<&mut SendOp> {
         match self.entries.get_mut(i as usize)? {
             SendEntry::Used(parcel) => Some(parcel),
             SendEntry::Free { .. } | SendEntry::Abandoned { .. } => None,
@@ -115,13 +124,13 @@ impl SendOps {
     }
 
     /// Those to this rank whose payload nobody reads, and that may still be asked for.
-    pub(super) fn unread_to(&self, to: PeerId) -> Vec<u32> {
+    pub(in crate::world) fn unread_to(&self, to: PeerId) -> Vec<u32> {
         let is = |send: &SendOp| send.to == to && !send.is_final && send.uses == 0 && send.granted == 0;
         self.iter().filter(|(_, parcel)| is(parcel)).map(|(i, _)| i).collect()
     }
 
     /// Removes one whose payload nobody reads, though it may still be asked for.
-    pub(super) fn abandon(&mut self, i: u32) -> Option<SendOp> {
+    pub(in crate::world) fn abandon(&mut self, i: u32) -> Option<SendOp> {
         let entry = self.entries.get_mut(i as usize)?;
         let SendEntry::Used(parcel) = *entry else { return None };
         *entry = SendEntry::Abandoned { to: parcel.to };
@@ -130,7 +139,7 @@ impl SendOps {
     }
 
     /// Frees the index of an abandoned send, which the machine has forgotten.
-    pub(super) fn free_abandoned(&mut self, i: u32) {
+    pub(in crate::world) fn free_abandoned(&mut self, i: u32) {
         if let Some(SendEntry::Abandoned { .. }) = self.entries.get(i as usize) {
             self.free_entry(i);
         }
@@ -151,7 +160,7 @@ impl SendOps {
     }
 
     /// Removes one that nobody needs any more.
-    pub(super) fn remove_if_done(&mut self, i: u32) -> Option<SendOp> {
+    pub(in crate::world) fn remove_if_done(&mut self, i: u32) -> Option<SendOp> {
         let SendEntry::Used(parcel) = *self.entries.get(i as usize)? else { return None };
         if !parcel.is_final || parcel.uses > 0 {
             return None;
@@ -162,7 +171,7 @@ impl SendOps {
     }
 
     /// Calls `ask` for each send that no acknowledgement was requested for.
-    pub(super) fn request_acks(&mut self, mut ask: impl FnMut(PeerId)) {
+    pub(in crate::world) fn request_acks(&mut self, mut ask: impl FnMut(PeerId)) {
         if self.used == 0 {
             return;
         }
@@ -176,7 +185,7 @@ impl SendOps {
     }
 
     /// Ends the sends to a peer that is gone, once their payload is not read any more.
-    pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure) {
+    pub(in crate::world) fn disconnect(&mut self, peer: PeerId, failure: Failure) {
         for i in 0..self.entries.len() as u32 {
             match self.entries.get_mut(i as usize) {
                 Some(SendEntry::Used(parcel)) if parcel.to == peer => {
@@ -190,14 +199,14 @@ impl SendOps {
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &SendOp)> {
+    pub(in crate::world) fn iter(&self) -> impl Iterator<Item = (u32, &SendOp)> {
         (0..).zip(&self.entries).filter_map(|(i, entry)| match entry {
             SendEntry::Used(parcel) => Some((i, parcel)),
             SendEntry::Free { .. } | SendEntry::Abandoned { .. } => None,
         })
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(in crate::world) const fn is_empty(&self) -> bool {
         self.used == 0
     }
 }

@@ -1,9 +1,8 @@
 //! The memory of point-to-point matching: buffers of unexpected messages, posted receives, and sends whose payload may
 //! still be asked for.
 //!
-//! The core's matching machine ([`point_to_point`](unisono_core::message::point_to_point)) decides what matches and
-//! what may be buffered. This module holds the memory: one slot per header for a short payload, one pool for longer
-//! ones, and the user buffer of each request.
+//! The core's matching machine ([`point_to_point`]) decides what matches and what may be buffered. This module holds
+//! the memory: one slot per header for a short payload, one pool for longer ones, and the user buffer of each request.
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
@@ -17,8 +16,8 @@ use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::span::{Region, Span};
 use unisono_shmem::am_header::{self, SHORT_BYTES};
 
-use super::request::{Failure, Requests, Status, Tag, transfer_of_id};
 use super::send_request::SendOps;
+use crate::world::request::{Failure, Requests, Status, Tag, transfer_of_id};
 use unisono_bootstrap::Rank;
 use unisono_memory::endpoint_storage::{ProcessMessages, buckets};
 use unisono_memory::memory_regions::{RegionRange, Regions};
@@ -26,7 +25,7 @@ use unisono_memory::memory_regions::{RegionRange, Regions};
 /// Bytes of a slot of the pool for unexpected payloads.
 const SLOT_BYTES: usize = 1 << 14;
 /// Bytes of the pool, unless the settings choose otherwise.
-pub(super) const POOL_BYTES: usize = 1 << 20;
+pub(in crate::world) const POOL_BYTES: usize = 1 << 20;
 /// Messages that matched probes may have removed, in addition to the unexpected ones.
 const MATCHED_PROBES_MAX: usize = 64;
 /// Initial number of records for requests.
@@ -35,22 +34,22 @@ const INITIAL_RECORDS: usize = 256;
 /// A receive that has not ended, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(super) struct ReceiveRecord {
-    pub(super) into: RegionRange,
-    pub(super) state: ReceiveState,
+pub(in crate::world) struct ReceiveRecord {
+    pub(in crate::world) into: RegionRange,
+    pub(in crate::world) state: ReceiveState,
     /// `None`: any source.
-    pub(super) source: Option<PeerId>,
-    pub(super) context: Context,
+    pub(in crate::world) source: Option<PeerId>,
+    pub(in crate::world) context: Context,
     /// Granted parts of its buffer that are not filled yet, and whether they are all of it.
-    pub(super) parts: u16,
-    pub(super) is_fully_granted: bool,
+    pub(in crate::world) parts: u16,
+    pub(in crate::world) is_fully_granted: bool,
 }
 
 const _: () = assert!(size_of::<Option<ReceiveRecord>>() == 64);
 
 /// The state of a posted receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ReceiveState {
+pub(in crate::world) enum ReceiveState {
     /// It has matched no message.
     Unmatched(ReceiveId),
     /// It has matched this message.
@@ -69,7 +68,7 @@ impl ReceiveRecord {
     }
 
     /// The message that it has matched, if any.
-    pub(super) const fn matched(&self) -> Option<point_to_point::Status> {
+    pub(in crate::world) const fn matched(&self) -> Option<point_to_point::Status> {
         match self.state {
             ReceiveState::Unmatched(_) => None,
             ReceiveState::Matched { envelope, bytes } => Some(point_to_point::Status { envelope, bytes }),
@@ -77,7 +76,7 @@ impl ReceiveRecord {
     }
 
     /// Its id in the matching machine, until it has matched.
-    pub(super) const fn unmatched(&self) -> Option<ReceiveId> {
+    pub(in crate::world) const fn unmatched(&self) -> Option<ReceiveId> {
         match self.state {
             ReceiveState::Unmatched(id) => Some(id),
             ReceiveState::Matched { .. } => None,
@@ -87,7 +86,7 @@ impl ReceiveRecord {
 
 /// Work to be done once the endpoint or the ring is free again.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deferred {
+pub(in crate::world) enum Deferred {
     /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
     /// Copy the message that a rank of this node announced.
@@ -102,7 +101,7 @@ pub(super) enum Deferred {
 
 /// The receive that ends when a message was fetched.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum FetchTarget {
+pub(in crate::world) enum FetchTarget {
     /// A collective's; `sending` is its index at the sender.
     Collective {
         sending: u32,
@@ -116,7 +115,7 @@ pub(super) enum FetchTarget {
 
 /// What is to be done with the payload of an arrived message.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum PayloadAction {
+pub(in crate::world) enum PayloadAction {
     Nothing,
     /// Copy it to this span, from byte `start` on.
     Place {
@@ -127,12 +126,12 @@ pub(super) enum PayloadAction {
 }
 
 /// The point-to-point messages of a process.
-pub(super) struct MatchingStore {
-    pub(super) machine: ProcessMessages,
-    pub(super) sends: SendOps,
-    pub(super) deferred: VecDeque<Deferred>,
+pub(in crate::world) struct MatchingStore {
+    pub(in crate::world) machine: ProcessMessages,
+    pub(in crate::world) sends: SendOps,
+    pub(in crate::world) deferred: VecDeque<Deferred>,
     /// Grants that found no free record in the endpoint. They are retried only when it has one: there may be thousands.
-    pub(super) late_grants: VecDeque<Deferred>,
+    pub(in crate::world) late_grants: VecDeque<Deferred>,
     /// By request.
     receives: Vec<Option<ReceiveRecord>>,
     /// Number of posted receives, and of those from each rank.
@@ -147,7 +146,7 @@ pub(super) struct MatchingStore {
 }
 
 impl MatchingStore {
-    pub(super) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
+    pub(in crate::world) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
         let headers = am_header::unexpected_per_peer(size);
         let (slot, messages) = (SLOT_BYTES.min(pool), headers as usize * size as usize + MATCHED_PROBES_MAX);
         let mut allocate = |bytes: usize| regions.allocate(bytes);
@@ -185,18 +184,18 @@ impl MatchingStore {
     }
 
     /// Most bytes that this peer's transport carries after a header.
-    pub(super) fn eager_limit(&self, peer: PeerId) -> u32 {
+    pub(in crate::world) fn eager_limit(&self, peer: PeerId) -> u32 {
         self.eager_limits.get(peer.0 as usize).copied().unwrap_or(0)
     }
 
-    pub(super) fn set_eager_limit(&mut self, peer: PeerId, bytes: u32) {
+    pub(in crate::world) fn set_eager_limit(&mut self, peer: PeerId, bytes: u32) {
         if let Some(limit) = self.eager_limits.get_mut(peer.0 as usize) {
             *limit = bytes;
         }
     }
 
     /// Adds records for receives. Returns false at the maximum.
-    pub(super) fn add_receives(&mut self) -> bool {
+    pub(in crate::world) fn add_receives(&mut self) -> bool {
         let [receives, _] = &mut self.records;
         let more = receives.saturating_mul(2);
         let added = self.machine.grow_receives(vec![PostedReceive::default(); more].into(), buckets(more));
@@ -205,7 +204,7 @@ impl MatchingStore {
     }
 
     /// As [`add_receives`](Self::add_receives), for sends.
-    pub(super) fn add_sends(&mut self) -> bool {
+    pub(in crate::world) fn add_sends(&mut self) -> bool {
         let [_, sends] = &mut self.records;
         let more = sends.saturating_mul(2);
         let added = self.machine.grow_sends(vec![point_to_point::SendRecord::FREE; more].into(), buckets(more));
@@ -215,7 +214,7 @@ impl MatchingStore {
 
     /// Adds a receive that has not ended.
     #[inline(always)]
-    pub(super) fn insert(&mut self, request: u32, receiving: ReceiveRecord) {
+    pub(in crate::world) fn insert(&mut self, request: u32, receiving: ReceiveRecord) {
         self.receive_count += 1;
         self.count_awaited(receiving.source, 1);
         match self.receives.get_mut(request as usize) {
@@ -237,11 +236,11 @@ impl MatchingStore {
         }
     }
 
-    pub(super) fn posted(&mut self, request: u32) -> Option<&mut ReceiveRecord> {
+    pub(in crate::world) fn posted(&mut self, request: u32) -> Option<&mut ReceiveRecord> {
         self.receives.get_mut(request as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, request: u32) -> Option<ReceiveRecord> {
+    pub(in crate::world) fn remove(&mut self, request: u32) -> Option<ReceiveRecord> {
         let receiving = self.receives.get_mut(request as usize)?.take()?;
         self.receive_count -= 1;
         self.count_awaited(receiving.source, -1);
@@ -260,17 +259,17 @@ impl MatchingStore {
     }
 
     /// Whether a send to this rank or a receive from it is pending.
-    pub(super) fn awaits_peer(&self, peer: PeerId) -> bool {
+    pub(in crate::world) fn awaits_peer(&self, peer: PeerId) -> bool {
         self.sends.has_sends_to(peer) || self.awaited.get(peer.0 as usize).is_some_and(|count| *count > 0)
     }
 
     /// Whether any receive has not ended.
-    pub(super) const fn has_receives(&self) -> bool {
+    pub(in crate::world) const fn has_receives(&self) -> bool {
         self.receive_count > 0
     }
 
     /// The unmatched receives that satisfy `is`, by request.
-    pub(super) fn unmatched(&self, is: impl Fn(&ReceiveRecord) -> bool) -> Vec<(u32, ReceiveId)> {
+    pub(in crate::world) fn unmatched(&self, is: impl Fn(&ReceiveRecord) -> bool) -> Vec<(u32, ReceiveId)> {
         let waits = |(request, receiving): (u32, &Option<ReceiveRecord>)| {
             let receiving = receiving.as_ref().filter(|receiving| is(receiving))?;
             Some((request, receiving.unmatched()?))
@@ -279,21 +278,21 @@ impl MatchingStore {
     }
 
     /// Asks the receivers of pending sends to acknowledge them, once each.
-    pub(super) fn request_acks(&mut self) {
+    pub(in crate::world) fn request_acks(&mut self) {
         let Self { machine, sends: parcels, .. } = self;
         parcels.request_acks(|to| machine.request_report(to));
     }
 
     /// Whether deferred work or an action of the machine waits.
     #[inline(always)]
-    pub(super) fn has_work(&self) -> bool {
+    pub(in crate::world) fn has_work(&self) -> bool {
         !self.deferred.is_empty() || !self.machine.has_no_action()
     }
 
     /// Posts a receive for a started request. Returns false if it can never complete: the probed message went with its
     /// sender, or there are no more records.
     #[inline(always)]
-    pub(super) fn receive(
+    pub(in crate::world) fn receive(
         &mut self,
         what: ReceiveTarget,
         into: RegionRange,
@@ -374,7 +373,7 @@ impl MatchingStore {
     /// As [`handle`](Self::handle), for a short message that matches a posted receive: returns where its payload goes.
     /// `None`: nothing was done.
     #[inline(always)]
-    pub(super) fn handle_expected(
+    pub(in crate::world) fn handle_expected(
         &mut self,
         from: PeerId,
         head: &[u8],
@@ -394,7 +393,7 @@ impl MatchingStore {
 
     /// Handles a header. The message has `bytes` bytes, header and payload, of which `head` are the first; `without`
     /// bytes of it do not precede the payload in memory.
-    pub(super) fn handle(
+    pub(in crate::world) fn handle(
         &mut self,
         from: PeerId,
         head: &[u8],
@@ -408,7 +407,7 @@ impl MatchingStore {
 
     /// Applies the machine's answer to a header that came with `bytes` bytes, of which the first `without` do not
     /// precede the payload in memory.
-    pub(super) fn apply_outcome(
+    pub(in crate::world) fn apply_outcome(
         &mut self,
         from: PeerId,
         outcome: Outcome,
@@ -459,7 +458,7 @@ impl MatchingStore {
     }
 
     /// A granted part of a receive's buffer, or a collective's, is filled.
-    pub(super) fn finish_part(&mut self, request: u32, requests: &mut Requests) {
+    pub(in crate::world) fn finish_part(&mut self, request: u32, requests: &mut Requests) {
         if transfer_of_id(request).is_some() {
             let nobody = Status { source: Rank(0), tag: Tag(0), bytes: 0 };
             return requests.finish(request, Ok(nobody));
@@ -472,7 +471,7 @@ impl MatchingStore {
     }
 
     /// The whole message of a receive has arrived.
-    pub(super) fn complete(&mut self, request: u32, requests: &mut Requests) {
+    pub(in crate::world) fn complete(&mut self, request: u32, requests: &mut Requests) {
         if let Some((receiving, met)) =
             self.remove(request).and_then(|receiving| Some((receiving, receiving.matched()?)))
         {
@@ -482,7 +481,7 @@ impl MatchingStore {
 
     /// A peer has failed or finished. Returns the requests that end with it, a collective's among them, and marks the
     /// sends to it.
-    pub(super) fn disconnect(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
+    pub(in crate::world) fn disconnect(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
         let mut ended = Vec::new();
         self.machine.disconnect(peer, anyone, |lost| {
             if let Cancelled::Receive(request) = lost {
@@ -520,7 +519,7 @@ impl MatchingStore {
 
 /// What a receive asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ReceiveTarget {
+pub(in crate::world) enum ReceiveTarget {
     Pattern(Pattern),
     /// A message that a matched probe has removed, and its sender.
     Matched(MessageId, PeerId),
@@ -531,19 +530,19 @@ fn address(regions: &Regions, span: Span) -> Option<unisono_memory::memory_regio
 }
 
 /// The status of a message as its receiver sees it.
-pub(super) fn to_status(status: &point_to_point::Status) -> Status {
+pub(in crate::world) fn to_status(status: &point_to_point::Status) -> Status {
     let point_to_point::Status { envelope: Envelope { source, tag, .. }, bytes } = *status;
     Status { source: source.into(), tag: Tag(tag.0), bytes: bytes as usize }
 }
 
 /// The result of a receive into a buffer of `room` bytes.
-pub(super) fn receive_result(status: &point_to_point::Status, room: usize) -> Result<Status, Failure> {
+pub(in crate::world) fn receive_result(status: &point_to_point::Status, room: usize) -> Result<Status, Failure> {
     if status.bytes > room as u64 { Err(Failure::Truncated { bytes: status.bytes }) } else { Ok(to_status(status)) }
 }
 
 /// The table of regions, shared by the endpoint's driver and the handler of its messages.
 #[derive(Debug)]
-pub(super) struct SharedRegions<'a>(pub(super) &'a RefCell<Regions>);
+pub(in crate::world) struct SharedRegions<'a>(pub(in crate::world) &'a RefCell<Regions>);
 
 impl unisono_core::device::Memory for SharedRegions<'_> {
     type Address = unisono_memory::memory_regions::Address;

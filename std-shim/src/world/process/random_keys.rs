@@ -4,17 +4,17 @@
 const BATCH: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct RandomKeys {
+pub(in crate::world) struct RandomKeys {
     unused: Vec<u64>,
 }
 
 impl RandomKeys {
-    pub(super) const fn new() -> Self {
+    pub(in crate::world) const fn new() -> Self {
         Self { unused: Vec::new() }
     }
 
     /// 64 random bits that were never returned before.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in crate::world) fn next(&mut self) -> u64 {
         loop {
             if let Some(key) = self.unused.pop() {
                 return key;

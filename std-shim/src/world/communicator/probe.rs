@@ -7,11 +7,11 @@ use unisono_core::message::Pattern;
 use unisono_core::message::point_to_point::Status as MessageStatus;
 
 use super::Communicator;
-use super::matching_store::{ReceiveTarget, to_status};
-use super::process::Process;
-use super::progress::WaitFor;
-use super::request::{Failure, Status, Tag};
-use super::watchdog::BlockedOn;
+use crate::world::process::Process;
+use crate::world::process::matching_store::{ReceiveTarget, to_status};
+use crate::world::progress::WaitFor;
+use crate::world::request::{Failure, Status, Tag};
+use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
@@ -122,7 +122,7 @@ impl Process {
 
     /// Whether a message has arrived that a thread probes for.
     #[cold]
-    pub(super) fn has_probed_message(&self) -> bool {
+    pub(in crate::world) fn has_probed_message(&self) -> bool {
         self.requests.probe_patterns.iter().any(|pattern| self.matching.machine.would_find(pattern))
     }
 

@@ -12,11 +12,11 @@ use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 use unisono_shmem::segment::Site;
 
 use crate::node::{Node, NodeRankState};
-use crate::world::group::Group;
+use crate::world::communicator::group::Group;
 use unisono_bootstrap::Rank;
 
 /// In place of a generation: all generations.
-pub(super) const ALL_GENERATIONS: u32 = u32::MAX;
+pub(in crate::world::collective) const ALL_GENERATIONS: u32 = u32::MAX;
 
 /// A slot that belongs to a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

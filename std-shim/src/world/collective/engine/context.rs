@@ -10,14 +10,25 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
 
+use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
-use super::CollectiveError;
 use super::active_collective::CollectiveName;
-use super::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
-use super::intra_node::CLOSED;
-use crate::world::group::Group;
+use crate::world::collective::error::CollectiveError;
+use crate::world::collective::intra_node::barrier_mode::CLOSED;
+use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
+use crate::world::communicator::group::Group;
 use unisono_bootstrap::Rank;
+
+/// The context, and what belongs to it, that all members have agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct AgreedContext {
+    pub(in crate::world) context: u32,
+    pub(in crate::world) generation: u32,
+    pub(in crate::world) shares_node: bool,
+    /// A slot of the node's memory, for groups whose members share one.
+    pub(in crate::world) slot: Option<CommunicatorSlot>,
+}
 
 /// Number of contexts of a process: all that 16 bits distinguish, except [`ALL_CONTEXTS`].
 pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
@@ -323,6 +334,12 @@ impl Contexts {
         let left = if has_failed { ContextEntry::Retired(used.retired_by) } else { ContextEntry::Free };
         self.set(context, left);
     }
+}
+
+/// The context that a communicator's point-to-point messages carry: it includes the generation, so that no other
+/// generation matches them.
+pub(in crate::world) const fn message_context(context: u32, generation: u32) -> Message {
+    Message(generation << 16 | context)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use unisono_core::message::collective_transport::StepKey;
 use unisono_core::schedule::BlockSpan;
 use unisono_core::span::{Region, Span as Bytes};
 
-use super::progress_table::context_of;
 use super::scratch_pool::ScratchBlock;
 
 /// The holder of a transfer's number, which will report its end.
@@ -108,4 +107,9 @@ impl Transfers {
     pub(in crate::world) fn is_orphan(&self, i: u32) -> bool {
         self.get(i).is_none_or(|transfer| transfer.collective.is_none())
     }
+}
+
+/// The context of a message.
+pub(in crate::world) const fn context_of(key: StepKey) -> u32 {
+    key.context >> 16
 }

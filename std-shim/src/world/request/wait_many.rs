@@ -1,15 +1,16 @@
 //! Completion of several requests: wait or test until any, some or all have ended (MPI's multiple completions).
 //!
-//! Each function takes [`Request`]s and [`RecvRequest`](super::RecvRequest)s of one World, by reference. It reports the
-//! end of each request once, and skips requests that were reported before, also one that is listed twice. Pending
-//! requests stay pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
+//! Each function takes [`Request`]s and [`RecvRequest`](super::scope::RecvRequest)s of one World, by reference. It
+//! reports the end of each request once, and skips requests that were reported before, also one that is listed twice.
+//! Pending requests stay pending. The iterator and its `AsRef` are evaluated once, at the start of the call.
 
 use alloc::sync::Arc;
 
-use super::process::Process;
-use super::progress::{RequestHandle, SharedProcess};
-use super::request::{Failure, RequestFailed, Status};
+use super::handle::RequestHandle;
 use super::scope::{Request, RequestStage};
+use super::{Failure, RequestFailed, Status};
+use crate::world::process::Process;
+use crate::world::progress::SharedProcess;
 
 /// The index of a request that ended well, and the value that its `wait` would return.
 type CompletedRequest = (usize, Option<Status>);
@@ -124,8 +125,8 @@ pub fn test_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
 ///
 /// # Errors
 /// [`RequestFailed`], at once: the first one that failed. The others can still be waited for; they may need the failure
-/// to be handled, as by [`revoke`](super::Communicator::revoke). A send that ended well on a communicator that was
-/// revoked since is reported as `Revoked`, together with another failure or when all have ended.
+/// to be handled, as by [`revoke`](crate::world::Communicator::revoke). A send that ended well on a communicator that
+/// was revoked since is reported as `Revoked`, together with another failure or when all have ended.
 pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<Option<Status>>, RequestFailed> {

@@ -28,7 +28,7 @@ const DISABLED: usize = usize::MAX;
 const SPINS: u32 = 64;
 
 /// A lock around a value.
-pub(super) struct BiasedLock<T> {
+pub(in crate::world) struct BiasedLock<T> {
     owner: AtomicUsize,
     /// Whether the owner is inside without having queued.
     inside: AtomicBool,
@@ -46,7 +46,7 @@ unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
 /// A value that the lock around another value guards, too.
 #[derive(Default)]
-pub(super) struct LockedCell<T>(UnsafeCell<T>);
+pub(in crate::world) struct LockedCell<T>(UnsafeCell<T>);
 
 // SAFETY: reached by one thread at a time, under the lock, whichever thread that is.
 unsafe impl<T: Send> Sync for LockedCell<T> {}
@@ -63,7 +63,7 @@ enum Entered {
 }
 
 /// Access to the value while the guard exists.
-pub(super) struct LockGuard<'a, T> {
+pub(in crate::world) struct LockGuard<'a, T> {
     lock: &'a BiasedLock<T>,
     entered: Entered,
     /// The thread that locked unlocks.
@@ -71,7 +71,7 @@ pub(super) struct LockGuard<'a, T> {
 }
 
 impl<T> BiasedLock<T> {
-    pub(super) fn new(value: T) -> Self {
+    pub(in crate::world) fn new(value: T) -> Self {
         Self::with_barrier(value, has_barrier())
     }
 
@@ -89,20 +89,20 @@ impl<T> BiasedLock<T> {
 
     /// Acquires the lock if this thread owns it and no other thread wants it.
     #[inline(always)]
-    pub(super) fn try_enter(&self) -> Option<OwnerGuard<'_, T>> {
+    pub(in crate::world) fn try_enter(&self) -> Option<OwnerGuard<'_, T>> {
         // Constructed only after entering, since dropping it leaves.
         self.enter_as_owner().then(|| OwnerGuard { lock: self, not_send: PhantomData })
     }
 
     /// Waits for the lock. Deadlocks in a thread that already holds it.
     #[inline]
-    pub(super) fn lock(&self) -> LockGuard<'_, T> {
+    pub(in crate::world) fn lock(&self) -> LockGuard<'_, T> {
         let entered = if self.enter_as_owner() { Entered::AsOwner } else { self.queue(false) };
         LockGuard { lock: self, entered, not_send: PhantomData }
     }
 
     /// For a thread that locks at most a thousand times a second: does not count against the owner.
-    pub(super) fn lock_rarely(&self) -> LockGuard<'_, T> {
+    pub(in crate::world) fn lock_rarely(&self) -> LockGuard<'_, T> {
         LockGuard { lock: self, entered: self.queue(true), not_send: PhantomData }
     }
 
@@ -114,7 +114,7 @@ impl<T> BiasedLock<T> {
     /// # Panics
     /// When `value` is another lock's.
     #[inline]
-    pub(super) unsafe fn locked_cell<'a, U>(&self, value: &'a mut T, beside: &'a LockedCell<U>) -> &'a mut U {
+    pub(in crate::world) unsafe fn locked_cell<'a, U>(&self, value: &'a mut T, beside: &'a LockedCell<U>) -> &'a mut U {
         assert!(core::ptr::eq(value, self.value.get()), "the value of this lock");
         // SAFETY: the one value is borrowed exclusively for as long, which only who has the lock can do; the caller
         // says that all others need the same value.
@@ -179,7 +179,7 @@ impl<T> BiasedLock<T> {
 }
 
 /// Access by the owner, which did not queue.
-pub(super) struct OwnerGuard<'a, T> {
+pub(in crate::world) struct OwnerGuard<'a, T> {
     lock: &'a BiasedLock<T>,
     not_send: PhantomData<*const ()>,
 }

@@ -11,18 +11,18 @@ use unisono_core::endpoint::{Handler, Verdict};
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{KINDS, MessageHeader};
 
-use super::collective::progress_table::CollectiveTable;
 use super::matching_store::{Deferred, MatchingStore, PayloadAction};
-use super::request::Requests;
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::request::Requests;
 use unisono_memory::memory_regions::Regions;
 
 /// The handler of the endpoint's messages, with the parts of the process that they concern.
-pub(super) struct Dispatcher<'a> {
-    pub(super) matching: &'a mut MatchingStore,
-    pub(super) requests: &'a mut Requests,
-    pub(super) regions: &'a RefCell<Regions>,
-    pub(super) counters: &'a mut Counters,
-    pub(super) collectives: &'a mut CollectiveTable,
+pub(in crate::world) struct Dispatcher<'a> {
+    pub(in crate::world) matching: &'a mut MatchingStore,
+    pub(in crate::world) requests: &'a mut Requests,
+    pub(in crate::world) regions: &'a RefCell<Regions>,
+    pub(in crate::world) counters: &'a mut Counters,
+    pub(in crate::world) collectives: &'a mut CollectiveTable,
 }
 
 impl Handler for Dispatcher<'_> {

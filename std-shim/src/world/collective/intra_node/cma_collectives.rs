@@ -12,11 +12,11 @@ use crate::node::Node;
 
 /// The ranks of a group on a node, whose memory is read by `process_vm_readv(2)`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CmaReader<'a> {
-    pub(super) node: &'a Node,
-    pub(super) rank_slots: &'a Members,
+pub(in crate::world::collective) struct CmaReader<'a> {
+    pub(in crate::world::collective) node: &'a Node,
+    pub(in crate::world::collective) rank_slots: &'a Members,
     /// The store policy for what this rank publishes.
-    pub(super) store_policy: &'a StorePolicy,
+    pub(in crate::world::collective) store_policy: &'a StorePolicy,
 }
 
 impl RemoteMemory for CmaReader<'_> {

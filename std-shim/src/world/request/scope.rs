@@ -12,12 +12,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::point_to_point::Mode;
 
-use super::process::Process;
-use super::progress::{Flush, RequestHandle, SharedProcess};
-use super::request::{Failure, Status, Tag};
+use super::handle::RequestHandle;
 use super::scope_loans::{LoanId, ScopeLoans};
-use super::{Communicator, Invariant};
+use super::{Failure, Status, Tag};
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::process::send_request::Flush;
+use crate::world::progress::SharedProcess;
 use unisono_bootstrap::Rank;
+
+/// Makes the lifetime of a scope invariant.
+type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;
 
 /// Where nonblocking operations are started. When [`Communicator::scope`] returns, all of them have ended.
 ///
@@ -69,7 +74,7 @@ pub struct Request<'scope> {
 }
 
 /// The state of a request.
-pub(super) enum RequestStage {
+pub(in crate::world) enum RequestStage {
     Pending(RequestHandle),
     /// It has ended, and its result was not reported yet.
     Ended(Result<Option<Status>, Failure>),
@@ -87,7 +92,7 @@ pub struct RecvRequest<'scope, T> {
 // SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
 unsafe impl<T: Send> Send for RecvRequest<'_, T> {}
 
-pub(super) fn run<'env, R>(
+fn run<'env, R>(
     communicator: &'env Communicator,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
@@ -119,6 +124,17 @@ pub(super) fn run<'env, R>(
     let scope = Scope::new(communicator);
     let _guard = Guard(&scope);
     body(&scope)
+}
+
+impl Communicator {
+    /// Runs `body` with a [`Scope`] for nonblocking operations, all of which have ended when this returns. If `body`
+    /// panics while some are pending, this process aborts: they end, and the other ranks are notified of its failure.
+    ///
+    /// Sends are batched: they are transmitted when 64 sends or 256 KiB are queued, by the next call that waits or
+    /// tests, or by [`Scope::flush`].
+    pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        run(self, body)
+    }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
@@ -233,12 +249,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// The communicator of this scope.
-    pub(super) const fn communicator(&self) -> &'env Communicator {
+    pub(in crate::world) const fn communicator(&self) -> &'env Communicator {
         self.loans.communicator
     }
 
     /// The requests of this scope on its communicator.
-    pub(super) const fn loans(&self) -> &ScopeLoans<'env> {
+    pub(in crate::world) const fn loans(&self) -> &ScopeLoans<'env> {
         &self.loans
     }
 }
@@ -299,7 +315,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// The state of the request, for the holder of the lock.
-    pub(super) fn stage(&self, process: &mut Process) -> RequestStage {
+    pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
         let Some(loan) = self.id.get() else { return RequestStage::Reported };
         if loan.is_completed() {
             RequestStage::Ended(Ok(None))
@@ -311,7 +327,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// As [`stage`](Self::stage). A request that has ended counts as reported, and is released.
-    pub(super) fn report(&self, process: &mut Process) -> RequestStage {
+    pub(in crate::world) fn report(&self, process: &mut Process) -> RequestStage {
         let stage = self.stage(process);
         if matches!(stage, RequestStage::Ended(_))
             && self.id.get().is_some_and(|loan| self.loans.release_if_ended(process, &loan))
@@ -322,7 +338,7 @@ impl<'scope> Request<'scope> {
     }
 
     /// The process that the request belongs to.
-    pub(super) const fn shared(&self) -> &'scope Arc<SharedProcess> {
+    pub(in crate::world) const fn shared(&self) -> &'scope Arc<SharedProcess> {
         &self.loans.communicator.shared
     }
 }

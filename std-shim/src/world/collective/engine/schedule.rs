@@ -7,10 +7,10 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
 
-use super::CollectiveError;
-use super::pack::StridedBytes;
-use super::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 use crate::environment::tuning::{Carrier, Tuning};
+use crate::world::collective::error::CollectiveError;
+use crate::world::collective::pack::StridedBytes;
+use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
 const MESSAGE_MAX: usize = 1 << 30;
@@ -197,7 +197,7 @@ const fn has_blocks(verb: CollectiveKind) -> bool {
 }
 
 /// A hash of everything that ranks must agree on.
-pub(super) fn hash(plan: &CollectiveSpec) -> u32 {
+pub(in crate::world::collective) fn hash(plan: &CollectiveSpec) -> u32 {
     let root = if plan.collective.is_rooted() { plan.root.0 } else { 0 };
     let flags = (plan.collective as u32) << 8 | (plan.order as u32) << 1 | u32::from(plan.in_place);
     let bytes = plan.bytes as u64;

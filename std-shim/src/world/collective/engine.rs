@@ -1,0 +1,9 @@
+//! Collectives over messages: contexts, schedules, the collectives under way and their transfers.
+
+pub(in crate::world) mod active_collective;
+pub(in crate::world) mod context;
+pub(in crate::world) mod progress_table;
+pub(in crate::world) mod schedule;
+pub(in crate::world) mod scratch_pool;
+pub(in crate::world) mod status;
+pub(in crate::world) mod transfer;

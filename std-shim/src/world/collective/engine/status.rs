@@ -1,0 +1,44 @@
+//! Status messages: what a rank reports about its part in a communicator, and their encoding.
+
+use unisono_bootstrap::Rank;
+
+/// Kinds of status messages, which belong neither to matching nor to collectives: kind, 0, context (16 bits), rank (32
+/// bits).
+pub(super) const ASK_STATUS: u8 = 240;
+pub(super) const RETIRED: u8 = 241;
+pub(super) const REVOKED: u8 = 242;
+pub(super) const SENDS_DONE: u8 = 243;
+pub(super) const RECEIVES_CLOSED: u8 = 244;
+/// Bytes of a status message.
+pub(in crate::world) const STATUS_BYTES: usize = 8;
+
+/// A status message about a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum StatusMessage {
+    /// Asks to be notified when the receiver takes no more part there; for
+    /// [`ALL_CONTEXTS`](super::context::ALL_CONTEXTS): when it receives no more messages, and when it sends none.
+    Ask,
+    /// The sender takes no more part there, because of the rank.
+    Retired,
+    /// The context is revoked. Only members are believed, so that the generation need not be included.
+    Revoked,
+    /// The sender sends no more messages.
+    SendsDone,
+    /// The sender receives no more messages.
+    ReceivesClosed,
+}
+
+impl StatusMessage {
+    /// The message's bytes.
+    pub(in crate::world) fn encode(self, context: u32, rank: Rank) -> [u8; STATUS_BYTES] {
+        let kind = match self {
+            Self::Ask => ASK_STATUS,
+            Self::Retired => RETIRED,
+            Self::Revoked => REVOKED,
+            Self::SendsDone => SENDS_DONE,
+            Self::ReceivesClosed => RECEIVES_CLOSED,
+        };
+        let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
+        [kind, 0, low, high, a, b, c, d]
+    }
+}
