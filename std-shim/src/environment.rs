@@ -344,7 +344,7 @@ pub enum SettingsError {
     /// Two settings that exclude each other.
     #[error("{PREFIX}{name} and {PREFIX}{other} cannot both be set")]
     Conflict {
-        /// The later line.
+        /// One of the two.
         name: &'static str,
         /// The other.
         other: &'static str,
