@@ -200,7 +200,7 @@ pub trait Device {
     /// Requests an event for the next datagram on the queue.
     fn arm(&mut self, lane: DeviceQueue) -> Armed;
     /// Carries out a request; [`poll_event`](Self::poll_event) returns the reply, if any.
-    fn request_path(&mut self, wish: PathRequest);
+    fn request_path(&mut self, request: PathRequest);
     /// The next event of the link or a path.
     fn poll_event(&mut self) -> Option<DeviceEvent>;
 }

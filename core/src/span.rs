@@ -7,9 +7,9 @@
 pub struct Region(u64);
 
 impl Region {
-    /// The registration number `life` of the index `index` in the host's table.
-    pub const fn new(index: u32, life: u32) -> Self {
-        Self((life as u64) << 32 | index as u64)
+    /// The registration number `generation` of the index `index` in the host's table.
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | index as u64)
     }
 
     /// The index in the host's table.

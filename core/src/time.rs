@@ -37,7 +37,7 @@ pub trait Time: Copy + Eq + Hash + Debug + 'static {
     /// The instant as a tick of the timer wheel (about 1 µs); wraps.
     fn tick(at: Self::Instant) -> u32;
     /// The instant of a tick less than 2³¹ ticks away from that instant.
-    fn at_tick(near: Self::Instant, tick: u32) -> Self::Instant;
+    fn at_tick(reference: Self::Instant, tick: u32) -> Self::Instant;
 }
 
 /// Units of 64 ns in `ns` nanoseconds.
@@ -81,9 +81,9 @@ impl Time for Nanos {
         (at >> 10) as u32
     }
     #[inline]
-    fn at_tick(near: u64, tick: u32) -> u64 {
-        let ahead = tick.wrapping_sub(Self::tick(near)) as i32;
-        (near & !1023).saturating_add_signed(i64::from(ahead) << 10)
+    fn at_tick(reference: u64, tick: u32) -> u64 {
+        let ahead = tick.wrapping_sub(Self::tick(reference)) as i32;
+        (reference & !1023).saturating_add_signed(i64::from(ahead) << 10)
     }
 }
 
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn nanos_ticks_survive_the_wrap() {
-        let near = (1_u64 << 42) - 1;
-        let later = near + 5_000_000;
-        let back = Nanos::at_tick(near, Nanos::tick(later));
+        let reference = (1_u64 << 42) - 1;
+        let later = reference + 5_000_000;
+        let back = Nanos::at_tick(reference, Nanos::tick(later));
         assert!(back <= later && later - back < 1024);
     }
 

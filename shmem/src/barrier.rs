@@ -45,10 +45,10 @@ pub enum BarrierStatus {
 impl<'a> Barrier<'a> {
     /// The barriers of a group, after `first` phases. Every rank has the same shape. `None`: the areas do not lie in
     /// the segment, or there is no such rank.
-    pub fn new(segment: Segment<'a>, boards: CollectiveAreas, rank: u32, shape: Shape<'a>, first: u32) -> Option<Self> {
-        boards.words(segment)?;
-        let at = shape.action_count(rank, boards.ranks);
-        (rank < boards.ranks).then_some(Self { segment, areas: boards, shape, rank, base: first, action: at })
+    pub fn new(segment: Segment<'a>, areas: CollectiveAreas, rank: u32, shape: Shape<'a>, first: u32) -> Option<Self> {
+        areas.words(segment)?;
+        let at = shape.action_count(rank, areas.ranks);
+        (rank < areas.ranks).then_some(Self { segment, areas, shape, rank, base: first, action: at })
     }
 
     /// Enters the next barrier. The one before is complete.

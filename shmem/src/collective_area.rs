@@ -115,9 +115,9 @@ impl CollectiveAreas {
     /// or rank.
     #[cfg(feature = "std")]
     pub fn in_communicator_slot(layout: &SegmentLayout, room: u32, ranks: &[u32]) -> Option<Self> {
-        let (area, seats) = (layout.communicator_slot(room)?, Members::of(layout.sizes().ranks, ranks)?);
+        let (area, members) = (layout.communicator_slot(room)?, Members::of(layout.sizes().ranks, ranks)?);
         let all = Self::from(layout, area.offset, layout.sizes().communicator_slot as usize);
-        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, members: seats, ..all })
+        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, members, ..all })
     }
 
     fn from(layout: &SegmentLayout, offset: usize, stride: usize) -> Self {
@@ -266,16 +266,12 @@ mod tests {
     use super::*;
     use crate::layout::{COMMUNICATOR_SLOTS, SegmentSizes};
 
-    fn assert_within(boards: &CollectiveAreas, rank: u32, end: usize) {
-        let last = boards.slots - 1;
+    fn assert_within(areas: &CollectiveAreas, rank: u32, end: usize) {
+        let last = areas.slots - 1;
+        assert!(areas.stamp(rank, last) + SLOT_HEADER + areas.inline <= areas.area(rank) + areas.bulk, "{areas:?}");
+        assert!(areas.bulk(rank, last) + areas.chunk <= end, "{areas:?}");
         assert!(
-            boards.stamp(rank, last) + SLOT_HEADER + boards.inline <= boards.area(rank) + boards.bulk,
-            "{boards:?}"
-        );
-        assert!(boards.bulk(rank, last) + boards.chunk <= end, "{boards:?}");
-        assert!(
-            boards.phase_lines() >= 8
-                && boards.phase_on_line(rank, boards.phase_lines()) <= boards.area(rank) + boards.bulk
+            areas.phase_lines() >= 8 && areas.phase_on_line(rank, areas.phase_lines()) <= areas.area(rank) + areas.bulk
         );
     }
 
@@ -283,10 +279,10 @@ mod tests {
     fn slots_and_chunks_lie_within_the_area() {
         for ranks in 1..=RANKS_MAX {
             let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Oversubscribed)).unwrap();
-            let boards = CollectiveAreas::of(&layout);
-            assert_within(&boards, 0, boards.area(1));
-            assert!(boards.chunk >= 2048 && boards.end() <= layout.bytes(), "{ranks}: {boards:?}");
-            assert_eq!(boards.area(ranks - 1), layout.collective_area(ranks - 1).unwrap().offset);
+            let areas = CollectiveAreas::of(&layout);
+            assert_within(&areas, 0, areas.area(1));
+            assert!(areas.chunk >= 2048 && areas.end() <= layout.bytes(), "{ranks}: {areas:?}");
+            assert_eq!(areas.area(ranks - 1), layout.collective_area(ranks - 1).unwrap().offset);
         }
     }
 
@@ -295,17 +291,15 @@ mod tests {
         for ranks in 3..=64 {
             let layout = SegmentLayout::new(SegmentSizes::of_node(ranks, WaitMode::Oversubscribed)).unwrap();
             let (room, some) = (layout.communicator_slot(COMMUNICATOR_SLOTS - 1).unwrap(), [ranks - 1, 0, 1]);
-            let boards = CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS - 1, &some).unwrap();
+            let areas = CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS - 1, &some).unwrap();
             let stride = room.bytes / ranks as usize;
             for (rank, local) in (0..).zip(some) {
-                assert_eq!(boards.area(rank), room.offset + local as usize * stride);
-                assert_within(&boards, rank, boards.area(rank) + stride);
+                assert_eq!(areas.area(rank), room.offset + local as usize * stride);
+                assert_within(&areas, rank, areas.area(rank) + stride);
             }
-            assert!(boards.end() == room.offset + room.bytes && boards.end() <= layout.bytes());
-            assert!(boards.chunk >= 512 && boards.members.get(3).is_none(), "{boards:?}");
-            assert!(
-                boards.pull_words() >= 64 && boards.pulled_step(0, boards.pull_words()) <= boards.area(0) + boards.bulk
-            );
+            assert!(areas.end() == room.offset + room.bytes && areas.end() <= layout.bytes());
+            assert!(areas.chunk >= 512 && areas.members.get(3).is_none(), "{areas:?}");
+            assert!(areas.pull_words() >= 64 && areas.pulled_step(0, areas.pull_words()) <= areas.area(0) + areas.bulk);
             assert_eq!(
                 CollectiveAreas::in_communicator_slot(&layout, COMMUNICATOR_SLOTS, &some),
                 None,

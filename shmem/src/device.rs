@@ -378,8 +378,8 @@ impl<'a, A: UserMemory, const BYTES: usize> Device for RingDevice<'a, A, BYTES> 
         if lane == DeviceQueue::Polled && waits { Armed::Pending } else { Armed::Armed }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        if let PathRequest::Resolve(peer) = wish {
+    fn request_path(&mut self, request: PathRequest) {
+        if let PathRequest::Resolve(peer) = request {
             let known = self.pairs.get(peer.0 as usize).is_some_and(|pair| !pair.corrupted);
             self.push_event(if known { DeviceEvent::Path { peer, mtu: self.mtu } } else { DeviceEvent::NoPath(peer) });
         }

@@ -160,7 +160,7 @@ impl SegmentLayout {
     /// [`LayoutError`].
     pub fn new(sizes: SegmentSizes) -> Result<Self, LayoutError> {
         let SegmentSizes {
-            ranks, ring_entries, ring_bulk, collective_area: board, pool, communicator_slot: room, ..
+            ranks, ring_entries, ring_bulk, collective_area: area, pool, communicator_slot: room, ..
         } = sizes;
         if !(1..=RANKS_MAX).contains(&ranks) {
             return Err(LayoutError::Ranks);
@@ -170,23 +170,23 @@ impl SegmentLayout {
         if !powers
             || ring_entries > 1 << 16
             || ring_bulk > 1 << 30
-            || board == 0
-            || !(whole(board) && whole(pool) && whole(room))
+            || area == 0
+            || !(whole(area) && whole(pool) && whole(room))
         {
             return Err(LayoutError::Size);
         }
         let n = ranks as usize;
         let areas = || {
             let asleep = after(RANK_SLOTS, STRIDE, n)?;
-            let boards = after(asleep, 4, n)?;
-            let rings = after(boards, board as usize, n)?;
+            let collective_areas = after(asleep, 4, n)?;
+            let rings = after(collective_areas, area as usize, n)?;
             let pools = after(rings, sizes.ring(), n.checked_mul(n)?)?;
             let rooms = after(pools, pool as usize, n)?;
             let used = after(rooms, room as usize, n.checked_mul(COMMUNICATOR_SLOTS as usize)?)?;
             Some(Self {
                 sizes,
                 sleep_words: asleep,
-                collective_areas: boards,
+                collective_areas,
                 rings,
                 pools,
                 communicator_slots: rooms,
@@ -281,7 +281,7 @@ impl SegmentLayout {
         for (value, word) in found.iter_mut().zip(header) {
             *value = word.acquire(Site::Plain);
         }
-        let [magic, version, _, ranks, ring_entries, ring_bulk, board, pool, room, waiting] = found;
+        let [magic, version, _, ranks, ring_entries, ring_bulk, area, pool, room, waiting] = found;
         if (magic, version) != (MAGIC, VERSION) {
             return Err(LayoutError::Header);
         }
@@ -294,7 +294,7 @@ impl SegmentLayout {
             ranks,
             ring_entries,
             ring_bulk,
-            collective_area: board,
+            collective_area: area,
             pool,
             communicator_slot: room,
             waiting,
@@ -310,16 +310,16 @@ impl SegmentLayout {
             ranks,
             ring_entries,
             ring_bulk,
-            collective_area: board,
+            collective_area: area,
             pool,
             communicator_slot: room,
             waiting,
         } = self.sizes;
-        let sizes = [ranks, ring_entries, ring_bulk, board, pool, room, u32::from(waiting == WaitMode::Oversubscribed)];
+        let sizes = [ranks, ring_entries, ring_bulk, area, pool, room, u32::from(waiting == WaitMode::Oversubscribed)];
         // FNV-1a over the words.
         let checksum = sizes.iter().fold(0x811c_9dc5_u32, |sum, word| (sum ^ word).wrapping_mul(0x0100_0193));
-        let [ranks, ring_entries, ring_bulk, board, pool, room, waiting] = sizes;
-        [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, board, pool, room, waiting]
+        let [ranks, ring_entries, ring_bulk, area, pool, room, waiting] = sizes;
+        [MAGIC, VERSION, checksum, ranks, ring_entries, ring_bulk, area, pool, room, waiting]
     }
 }
 
@@ -338,9 +338,9 @@ mod tests {
     use core::ptr::NonNull;
 
     fn sizes(ranks: u32) -> SegmentSizes {
-        let (board, room) = (PAGE as u32, PAGE as u32);
+        let (area, room) = (PAGE as u32, PAGE as u32);
         SegmentSizes {
-            collective_area: board,
+            collective_area: area,
             pool: 0,
             communicator_slot: room,
             ring_bulk: 64,

@@ -220,14 +220,14 @@ mod tests {
     #[test]
     fn slot_is_claimed_once_and_left() {
         with_segment(|segment| {
-            let seat = |local| RankSlot::of(segment, &layout(), local);
-            assert!(seat(2).is_none());
-            let one = seat(1).unwrap();
+            let slot = |local| RankSlot::of(segment, &layout(), local);
+            assert!(slot(2).is_none());
+            let one = slot(1).unwrap();
             assert_eq!(one.state(), Occupancy::Free);
             let own = one.claim(OCCUPANT).unwrap();
             assert_eq!(one.state(), Occupancy::Active(OCCUPANT));
             assert!(own.is_intact() && one.claim(OCCUPANT).is_none());
-            assert_eq!(seat(0).unwrap().state(), Occupancy::Free);
+            assert_eq!(slot(0).unwrap().state(), Occupancy::Free);
             assert!(!one.has_retired());
             own.retire();
             assert_eq!(one.state(), Occupancy::Retired(OCCUPANT));
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn failing_rank_rewrites_an_overwritten_slot() {
         with_segment(|segment| {
-            let seat = RankSlot::of(segment, &layout(), 0).unwrap();
-            let own = seat.claim(OCCUPANT).unwrap();
-            seat.words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
-            assert_eq!(seat.state(), Occupancy::Corrupt);
+            let slot = RankSlot::of(segment, &layout(), 0).unwrap();
+            let own = slot.claim(OCCUPANT).unwrap();
+            slot.words.iter().for_each(|word| word.publish(u32::MAX, Site::Plain));
+            assert_eq!(slot.state(), Occupancy::Corrupt);
             own.fail();
-            assert_eq!(seat.state(), Occupancy::Failed(OCCUPANT));
+            assert_eq!(slot.state(), Occupancy::Failed(OCCUPANT));
             assert!(!own.is_intact());
         });
     }
@@ -259,16 +259,16 @@ mod tests {
     #[test]
     fn every_changed_word_is_noticed_by_its_owner() {
         with_segment(|segment| {
-            let seat = RankSlot::of(segment, &layout(), 0).unwrap();
-            let own = seat.claim(OCCUPANT).unwrap();
+            let slot = RankSlot::of(segment, &layout(), 0).unwrap();
+            let own = slot.claim(OCCUPANT).unwrap();
             own.heartbeat_word().publish(1, Site::Plain);
-            assert!(own.is_intact() && seat.heartbeats() == 1, "the heartbeat is not an integrity word");
-            for (_, word) in seat.words.iter().enumerate().filter(|(index, _)| *index != HEARTBEAT) {
+            assert!(own.is_intact() && slot.heartbeats() == 1, "the heartbeat is not an integrity word");
+            for (_, word) in slot.words.iter().enumerate().filter(|(index, _)| *index != HEARTBEAT) {
                 let before = word.own();
                 for bit in 0..32 {
                     word.publish(before ^ 1 << bit, Site::Plain);
                     assert!(!own.is_intact(), "bit {bit}");
-                    assert_ne!(seat.state(), Occupancy::Active(OCCUPANT));
+                    assert_ne!(slot.state(), Occupancy::Active(OCCUPANT));
                 }
                 word.publish(before, Site::Plain);
             }

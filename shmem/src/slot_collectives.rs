@@ -152,14 +152,14 @@ pub struct Awaited<'a> {
 impl<'a> SlotCollectives<'a> {
     /// The collectives of a group after `first` steps. `pulls`: every rank can read every other's memory, as all ranks
     /// have agreed. `None`: the areas do not lie in the segment, or there is no such rank.
-    pub fn new(segment: Segment<'a>, boards: CollectiveAreas, rank: u32, pulls: bool, first: u32) -> Option<Self> {
-        let known = boards.slots.is_power_of_two() && boards.slots <= SLOTS;
-        if !known || rank >= boards.ranks || boards.words(segment).is_none() {
+    pub fn new(segment: Segment<'a>, areas: CollectiveAreas, rank: u32, pulls: bool, first: u32) -> Option<Self> {
+        let known = areas.slots.is_power_of_two() && areas.slots <= SLOTS;
+        if !known || rank >= areas.ranks || areas.words(segment).is_none() {
             return None;
         }
         Some(Self {
             segment,
-            areas: boards,
+            areas,
             rank,
             pulls,
             forced_algorithm: None,
@@ -244,7 +244,7 @@ impl<'a> SlotCollectives<'a> {
 
     /// The collective areas of the group.
     #[cfg(all(test, loom))]
-    pub(crate) const fn boards(&self) -> &CollectiveAreas {
+    pub(crate) const fn areas(&self) -> &CollectiveAreas {
         &self.areas
     }
 
@@ -602,9 +602,9 @@ impl CollectiveMachine for SlotCollectives<'_> {
                                 }
                             }
                             match item.op {
-                                Some(wish) => {
+                                Some(op) => {
                                     self.state = State::Executing { takes };
-                                    return Poll::Request(StepId(self.ops), wish);
+                                    return Poll::Request(StepId(self.ops), op);
                                 }
                                 None => self.end_item(),
                             }
@@ -637,9 +637,9 @@ impl CollectiveMachine for SlotCollectives<'_> {
             self.state = if takes { State::Read } else { State::Write };
             // The exposed buffer may have been withdrawn meanwhile: then what was read is void.
             if self.schedule.pulls()
-                && let Some(Item { wait_for: Some((of, lap)), op: Some(DataOp::Pull { .. }) }) = self.item_of(takes)
+                && let Some(Item { wait_for: Some((of, round)), op: Some(DataOp::Pull { .. }) }) = self.item_of(takes)
             {
-                if self.has_published(of, self.base.wrapping_add(lap)) != Ok(true) {
+                if self.has_published(of, self.base.wrapping_add(round)) != Ok(true) {
                     return;
                 }
                 if self.schedule.is_returned_per_peer() {

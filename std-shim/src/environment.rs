@@ -176,7 +176,7 @@ impl Settings {
     /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let Self {
-            position: seat,
+            position,
             bootstrap,
             serve,
             secret,
@@ -192,8 +192,8 @@ impl Settings {
         let probability = |value: f64| injected.then(|| value.to_string());
         let text = |name, value: &dyn fmt::Display| Some((name, value.to_string()));
         [
-            seat.and_then(|seat| text("RANK", &seat.rank)),
-            seat.and_then(|seat| text("SIZE", &seat.size)),
+            position.and_then(|position| text("RANK", &position.rank)),
+            position.and_then(|position| text("SIZE", &position.size)),
             bootstrap.as_ref().and_then(|place| text("BOOTSTRAP", place)),
             serve.and_then(|switch| text("SERVE", &switch)),
             secret.as_ref().and_then(|secret| text("SECRET", &secret.expose())),
@@ -249,7 +249,7 @@ impl Settings {
             })
         };
         Ok(JoinOptions {
-            seat: self.position.unwrap_or(JobPosition { rank: Rank(0), size: 1 }),
+            position: self.position.unwrap_or(JobPosition { rank: Rank(0), size: 1 }),
             node: self.locality.node,
             rendezvous: self.bootstrap.as_ref().map(rendezvous).transpose()?,
             assembly: self.join_timeout(),
@@ -525,7 +525,7 @@ impl SettingsReader {
             let read = Secret::read(Path::new(&path));
             settings.secret = Some(read.map_err(|reason| SettingsError::Secret { name: "SECRET_FILE", reason })?);
         }
-        if settings.position.is_some_and(|seat| seat.size > 1) && settings.bootstrap.is_none() {
+        if settings.position.is_some_and(|position| position.size > 1) && settings.bootstrap.is_none() {
             return Err(SettingsError::Missing { name: "SIZE", needs: "BOOTSTRAP" });
         }
         if settings.bootstrap.is_some() && settings.secret.is_none() {

@@ -58,10 +58,10 @@ pub enum NodeError {
         ranks: usize,
     },
     /// The segment was made for another number of ranks.
-    #[error("the provided shared-memory segment has {seats} rank slots, but the node has {ranks} ranks")]
+    #[error("the provided shared-memory segment has {slots} rank slots, but the node has {ranks} ranks")]
     SlotCount {
         /// Slots of the segment.
-        seats: u32,
+        slots: u32,
         /// Ranks of the node.
         ranks: usize,
     },
@@ -196,40 +196,31 @@ impl Node {
         ranks: &[Rank],
         patience: AttachDeadline<'_>,
     ) -> Result<Self, NodeError> {
-        let life = LivenessLocks::new(file);
-        let (mapping, layout) = Mapping::open(life.file())?;
+        let liveness = LivenessLocks::new(file);
+        let (mapping, layout) = Mapping::open(liveness.file())?;
         // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone,
         // or to those who keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup` and `ShmTransport`
         // take this rank's ends and parts, once each, under the lock of the World; its pool, which `Buffer`s refer to,
         // no cells are made of.
         let segment = unsafe { mapping.segment() };
-        let seats = layout.sizes().ranks;
+        let slots = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());
-        let wrong = NodeError::SlotCount { seats, ranks: ranks.len() };
-        let (Some(local), true) = (local, seats as usize == ranks.len()) else { return Err(wrong) };
-        let (Some(seat), Some(sleepers)) =
+        let wrong = NodeError::SlotCount { slots, ranks: ranks.len() };
+        let (Some(local), true) = (local, slots as usize == ranks.len()) else { return Err(wrong) };
+        let (Some(slot), Some(sleepers)) =
             (RankSlot::of(segment, &layout, local), Sleepers::new(segment, &layout, local))
         else {
             return Err(wrong);
         };
         let incarnation = patience.incarnation(rank);
         let sitter = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
-        if !life.acquire(local)? {
+        if !liveness.acquire(local)? {
             return Err(NodeError::SlotTaken(rank));
         }
-        let own = seat.claim(sitter).ok_or(NodeError::SlotOfEarlierIncarnation(rank))?;
-        let arrivals = AttachWait { segment, layout: &layout, liveness: &life, ranks, own: local, sender: giver };
+        let own = slot.claim(sitter).ok_or(NodeError::SlotOfEarlierIncarnation(rank))?;
+        let arrivals = AttachWait { segment, layout: &layout, liveness: &liveness, ranks, own: local, sender: giver };
         let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
-        Ok(Self {
-            segment,
-            layout,
-            local,
-            own_slot: own,
-            sleepers,
-            peers: neighbours,
-            liveness: life,
-            _mapping: mapping,
-        })
+        Ok(Self { segment, layout, local, own_slot: own, sleepers, peers: neighbours, liveness, _mapping: mapping })
     }
 
     /// The segment. Shared only while the node is held; afterwards it is private memory of this process.
@@ -288,7 +279,7 @@ impl Node {
     /// The state of a rank of the node, from its lock and from its slot. One system call.
     pub fn rank_state(&self, local: u32) -> NodeRankState {
         let Some(neighbour) = self.peers.get(local as usize) else { return NodeRankState::Dead };
-        let said = || RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
+        let said = || RankSlot::of(self.segment(), &self.layout, local).map(|slot| slot.state());
         let ended =
             || if matches!(said(), Some(Occupancy::Left(_))) { NodeRankState::Left } else { NodeRankState::Dead };
         match neighbour.place {
@@ -318,7 +309,7 @@ impl Node {
 
     /// Whether every rank of the node has recorded a process ID in its slot. Equal on all ranks.
     pub fn has_processes(&self) -> bool {
-        let sits = |local| RankSlot::of(self.segment(), &self.layout, local).map(|seat| seat.state());
+        let sits = |local| RankSlot::of(self.segment(), &self.layout, local).map(|slot| slot.state());
         (0..self.size()).all(|local| match sits(local) {
             Some(
                 Occupancy::Active(sitter)
@@ -360,7 +351,7 @@ impl Node {
     /// Whether a rank has left the collectives for good, since one of its collectives failed, or it finishes or fails.
     /// One load.
     pub fn has_retired(&self, local: u32) -> bool {
-        RankSlot::of(self.segment(), &self.layout, local).is_some_and(|seat| seat.has_retired())
+        RankSlot::of(self.segment(), &self.layout, local).is_some_and(|slot| slot.has_retired())
     }
 
     /// Announces to the other ranks that this rank takes part in no further collective.
@@ -383,7 +374,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // Other ranks that are threads of this process do not see the lock released.
-        let said = RankSlot::of(self.segment(), &self.layout, self.local).map(|seat| seat.state());
+        let said = RankSlot::of(self.segment(), &self.layout, self.local).map(|slot| slot.state());
         if !matches!(said, Some(Occupancy::Left(_))) {
             self.own_slot.fail();
         }

@@ -41,11 +41,11 @@ fn one_after_the_other_ends_in_the_order_of_the_messages() {
             }
             let mut buffers = vec![vec![0; words]; ORDER.len()];
             world.scope(|scope| {
-                let lend =
+                let start =
                     |(tag, buffer)| scope.immediate_receive_returning(buffer, Rank(0), Tag(tag)).expect("started");
                 let mut loans: Vec<(u32, RecvRequest<'_, u32>)> = (0..)
                     .zip(buffers.iter_mut().map(Vec::as_mut_slice))
-                    .map(|(tag, buffer)| (tag, lend((tag, buffer))))
+                    .map(|(tag, buffer)| (tag, start((tag, buffer))))
                     .collect();
                 for tag in ORDER {
                     let all = loans.iter().map(|(_, loan)| loan);

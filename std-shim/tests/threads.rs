@@ -36,9 +36,9 @@ fn message_that_one_thread_begins_is_waited_for_in_others() {
 fn begin_here_and_wait_there(world: &World, words: usize) {
     let (own, other) = (world.rank().0 as usize, Rank(1 - world.rank().0));
     let (one, two) = (data(own, words), data(own + 2, words));
-    let (mut into, mut lent, mut dropped) = (vec![0; words], vec![0; words], vec![0; words]);
+    let (mut into, mut returned, mut dropped) = (vec![0; words], vec![0; words], vec![0; words]);
     world.scope(|scope| {
-        let loan = scope.immediate_receive_returning(&mut lent, other, Tag(2)).expect("started");
+        let loan = scope.immediate_receive_returning(&mut returned, other, Tag(2)).expect("started");
         let receive = scope.immediate_receive_into(&mut into, other, Tag(1)).expect("started");
         let _ = scope.immediate_receive_into(&mut dropped, other, Tag(3)).expect("started");
         let first = scope.immediate_send(&one, other, Tag(1)).expect("started");
@@ -63,7 +63,7 @@ fn begin_here_and_wait_there(world: &World, words: usize) {
         });
     });
     assert_eq!((into, dropped), (data(1 - own, words), data(1 - own, words)));
-    assert!(lent.into_iter().all(|word| word == 7));
+    assert!(returned.into_iter().all(|word| word == 7));
 }
 
 #[test]

@@ -204,15 +204,15 @@ fn buffers_are_returned_and_posted_again() {
             let mut memory = [[0_u32; 500]; 2];
             world.scope(|scope| {
                 let [first, second] = &mut memory;
-                let lend = |buffer| scope.immediate_receive_returning(buffer, Rank(0), TAG).expect("started");
-                let mut loans = vec![lend(first.as_mut_slice()), lend(second)];
+                let start = |buffer| scope.immediate_receive_returning(buffer, Rank(0), TAG).expect("started");
+                let mut loans = vec![start(first.as_mut_slice()), start(second)];
                 for round in 0..ROUNDS {
                     let (status, buffer) = loans.remove(0).wait();
                     assert_eq!(status.expect("arrives").expect("a message").bytes, 2000);
                     assert!(buffer.iter().all(|word| *word == round), "{round}");
                     buffer.fill(u32::MAX);
                     if round + 2 < ROUNDS {
-                        loans.push(lend(buffer));
+                        loans.push(start(buffer));
                     }
                 }
             });

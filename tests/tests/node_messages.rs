@@ -109,11 +109,11 @@ fn messages_among_three_nodes_arrive_as_sent() {
     let members = [0, 1, 2].map(|local| join(segment, local));
     let ends = members.map(|member| {
         roomy(move || {
-            let (mut messages, mut desk) = (node(member), exchange_buffers(quarry));
+            let (mut messages, mut buffers) = (node(member), exchange_buffers(quarry));
             let mut group = Group::new(member).expect("a collective area");
             let come: Result<u32, _> = (0..130)
                 .map(|burst| {
-                    let come = messages::exchange(&mut messages, &mut desk, burst, &mut std::thread::yield_now);
+                    let come = messages::exchange(&mut messages, &mut buffers, burst, &mut std::thread::yield_now);
                     let serve = || {
                         if !messages.poll() {
                             std::thread::yield_now();
@@ -230,7 +230,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
     with_room(|| {
         for (leaves, expected) in [(false, MessageError::Failed(0)), (true, MessageError::PeerFinished(0))] {
             let mut pair = Pair::new();
-            let seat = {
+            let slot = {
                 let member = *pair.0[0].member();
                 RankSlot::of(member.segment(), &member.layout(), 0).expect("a rank slot")
             };
@@ -246,7 +246,7 @@ fn messages_sent_before_a_death_still_arrive_and_other_requests_fail() {
                 // Its rings have room: it sends Bye at once.
                 one.leave(&mut idle);
             } else {
-                seat.mark_failed();
+                slot.mark_failed();
             }
             let mut other = other;
             for _ in 0..5000 {
@@ -274,8 +274,8 @@ fn node_aborts_when_its_rank_slot_is_overwritten() {
         let mut pair = Pair::new();
         let receive = pair.receive(10, None, None);
         let member = *pair.0[1].member();
-        let seat = member.layout().rank_slot(1).expect("a rank slot");
-        member.segment().word(seat.offset + 40).expect("a word of it").publish(1, Site::Plain);
+        let slot = member.layout().rank_slot(1).expect("a rank slot");
+        member.segment().word(slot.offset + 40).expect("a word of it").publish(1, Site::Plain);
         for _ in 0..5000 {
             pair.0[1].poll();
         }

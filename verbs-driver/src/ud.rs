@@ -203,7 +203,7 @@ pub struct Ud<A> {
     suspect: Instant,
     limits: Limits,
     domain: Arc<Domain>,
-    lent: PhantomData<fn(A)>,
+    address: PhantomData<fn(A)>,
 }
 
 impl<A> Ud<A> {
@@ -249,7 +249,7 @@ impl<A> Ud<A> {
             suspect: Instant::now(),
             limits,
             domain: Arc::clone(domain),
-            lent: PhantomData,
+            address: PhantomData,
         })
     }
 
@@ -440,11 +440,11 @@ impl<A> Ud<A> {
         }
         let Self { table, counters: tally, device_events: facts, polled, interrupt, .. } = self;
         let mut failed = Vec::new();
-        for Resolved { peer, made, requested: wished } in table.answers(tally) {
+        for Resolved { peer, made, requested } in table.answers(tally) {
             if !made {
                 failed.push(peer);
             }
-            if wished {
+            if requested {
                 facts.push_back(table.fact(peer, made));
             }
         }
@@ -600,8 +600,8 @@ impl<A: Lent> Device for Ud<A> {
 
     /// The resolver's thread creates address handles, for [`PathRequest::Resolve`] or the first posting. A short first
     /// posting waits for it, at most 2 ms; otherwise it is lost.
-    fn request_path(&mut self, wish: PathRequest) {
-        match wish {
+    fn request_path(&mut self, request: PathRequest) {
+        match request {
             PathRequest::Resolve(peer) => {
                 if let Some(made) = self.table.resolve(peer) {
                     self.device_events.push_back(self.table.fact(peer, made));

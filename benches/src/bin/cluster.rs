@@ -52,7 +52,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         peer.prepare(&place)?;
     }
     let _awake = CpuLatencyRequest::begin();
-    let crowded = ranks > u32::try_from(thread::available_parallelism()?.get())?;
+    let oversubscribed = ranks > u32::try_from(thread::available_parallelism()?.get())?;
     let wanted: Vec<&'static str> =
         COLLECTIVES.into_iter().filter(|name| names.is_empty() || names.iter().any(|one| one == name)).collect();
     let (mut record, mut given_up, mut all_met) = (Record::default(), BTreeSet::new(), true);
@@ -63,7 +63,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             for bytes in SIZES {
                 let what = intra_node::collective(name, ranks, bytes);
                 let benchmark = ["collective", name, "--bytes", &bytes.to_string()];
-                match unisono_command::among(&binary, "udp", ranks, crowded, &benchmark, "time_ns") {
+                match unisono_command::among(&binary, "udp", ranks, oversubscribed, &benchmark, "time_ns") {
                     Ok(time) => record.add(&what, OURS, time),
                     Err(error) => {
                         all_met = false;
@@ -75,7 +75,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 if given_up.contains(&(peer.name, *name)) {
                     continue;
                 }
-                let (figures, end) = peer.collective(&place, ranks, crowded, name, &SIZES);
+                let (figures, end) = peer.collective(&place, ranks, oversubscribed, name, &SIZES);
                 for (bytes, time) in figures {
                     record.add(&intra_node::collective(name, ranks, bytes), peer.name, time);
                 }

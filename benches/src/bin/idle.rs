@@ -57,14 +57,14 @@ struct Process {
 }
 
 impl Process {
-    /// A process of a job with `ranks` ranks, to which the peers below `met` were added.
-    fn new(rank: u32, ranks: u32, met: u32) -> Self {
+    /// A process of a job with `ranks` ranks, to which the peers below `known` were added.
+    fn new(rank: u32, ranks: u32, known: u32) -> Self {
         let source: Rc<[u8]> = Rc::new([]);
         let device = NullDevice::new(rank, 1468, RING, source, 0);
         let limits = device.limits();
         let config = Config::new(PeerId(rank), Incarnation(rank + 1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(ranks as usize).pools());
-        for peer in 0..met {
+        for peer in 0..known {
             endpoint.add_peer(0, PeerId(peer), Incarnation(peer + 1), limits.mtu);
         }
         Self { rank, endpoint, device, above: Sink(0) }

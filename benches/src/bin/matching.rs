@@ -126,7 +126,7 @@ type Queues = Matching<Boxes, u32, u32>;
 /// The counted function, selected by its name.
 #[inline(never)]
 fn match_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Full> {
-    let mut met = 0;
+    let mut matched_sum = 0;
     if case.is_kept() {
         for i in 0..n {
             queues.queue_unexpected(case.envelope(i), i)?;
@@ -134,7 +134,7 @@ fn match_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Fu
         for i in 0..n {
             let message = queues.first_message(&case.pattern(case.turn(i, n))).ok_or(Full)?;
             queues.take(message);
-            met += u64::from(queues.free_message(message).ok_or(Full)?);
+            matched_sum += u64::from(queues.free_message(message).ok_or(Full)?);
         }
     } else {
         for i in 0..n {
@@ -143,10 +143,10 @@ fn match_the_observed(queues: &mut Queues, case: Case, n: u32) -> Result<u64, Fu
         for i in 0..n {
             let receive = queues.first_receive(&case.envelope(case.turn(i, n))).ok_or(Full)?;
             queues.unpost(receive);
-            met += u64::from(queues.free_receive(receive).ok_or(Full)?);
+            matched_sum += u64::from(queues.free_receive(receive).ok_or(Full)?);
         }
     }
-    Ok(met)
+    Ok(matched_sum)
 }
 
 /// The counted function between two machines.
@@ -166,11 +166,11 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
         let mut pair = MessagePair::new(MANY, headers).ok_or("the storage is large enough")?;
         for turn in 1..=u64::from(MANY / n) {
             match_the_observed_pair(&mut pair, black_box(case), black_box(n), sends_first);
-            let (met, found) = pair.matched().ok_or("the machines contradict each other")?;
+            let (matched_sum, found) = pair.matched().ok_or("the machines contradict each other")?;
             // In order, buffered headers are consumed before any is fetched.
             let finds = n > u32::from(headers) && matches!(case, Case::AdmittedReversed | Case::AdmittedShuffled);
-            if met != turn * sum || (found > 0) != finds {
-                return Err(format!("sum {met} of {}, {found} fetched", turn * sum).into());
+            if matched_sum != turn * sum || (found > 0) != finds {
+                return Err(format!("sum {matched_sum} of {}, {found} fetched", turn * sum).into());
             }
         }
         return Ok(());
@@ -182,9 +182,9 @@ fn work(case: Case, n: u32, headers: u16) -> Result<(), Box<dyn Error>> {
     let queues = Queues::new(receives, messages, [buckets(), buckets()], 7);
     let mut queues = queues.ok_or("there are buckets")?;
     for _ in 0..MANY / n {
-        let met =
+        let matched_sum =
             match_the_observed(&mut queues, black_box(case), black_box(n)).map_err(|_| "some were not matched")?;
-        if met != sum {
+        if matched_sum != sum {
             return Err("some were matched twice".into());
         }
     }

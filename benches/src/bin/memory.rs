@@ -53,9 +53,9 @@ fn fill(peers: u32) -> Result<u64, Box<dyn Error>> {
         endpoint.add_peer(0, PeerId(rank), Incarnation(rank.wrapping_mul(0x9e37_79b9) | 1), limits.mtu);
     }
     let bytes = resident()?;
-    let met = (1..peers).filter(|rank| endpoint.incarnation(PeerId(*rank)).is_some()).count();
-    if met as u32 + 1 != peers {
-        return Err(format!("only {met} peers were added").into());
+    let known = (1..peers).filter(|rank| endpoint.incarnation(PeerId(*rank)).is_some()).count();
+    if known as u32 + 1 != peers {
+        return Err(format!("only {known} peers were added").into());
     }
     Ok(bytes)
 }

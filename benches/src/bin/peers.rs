@@ -71,17 +71,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     let mut all_met = true;
-    let mut tell = |what, unit, peer: &Library, ours: f64, theirs: f64, bar| {
+    let mut report = |what, unit, peer: &Library, ours: f64, theirs: f64, bar| {
         let name = format!("{what}, {}", peer.name);
         let verdict = ComparisonVerdict { name, unit, ours, theirs, ratio: ours / theirs, bar };
         verdict.print(json);
         all_met &= verdict.is_met();
     };
     for (rival, theirs) in rivals.iter().zip(best.latency.1) {
-        tell("one way, 8 bytes", "ns", &rival.peer, best.latency.0, theirs, rival.latency);
+        report("one way, 8 bytes", "ns", &rival.peer, best.latency.0, theirs, rival.latency);
     }
     for (rival, theirs) in rivals.iter().zip(best.bandwidth.1) {
-        tell("bandwidth, 64 KiB", "B/s", &rival.peer, best.bandwidth.0, theirs, rival.bandwidth);
+        report("bandwidth, 64 KiB", "B/s", &rival.peer, best.bandwidth.0, theirs, rival.bandwidth);
     }
     if !json {
         println!("load average {}", load());

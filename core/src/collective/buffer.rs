@@ -38,5 +38,5 @@ pub trait DataExecutor<Wish> {
     ///
     /// # Errors
     /// The request names bytes that do not exist, or a peer whose memory cannot be read.
-    fn execute(&mut self, wish: Wish) -> Result<(), Self::Error>;
+    fn execute(&mut self, op: Wish) -> Result<(), Self::Error>;
 }

@@ -118,8 +118,8 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
         }
     }
 
-    pub(crate) const fn set_state(&mut self, life: PeerState) {
-        self.flags = self.flags & !(0b11 << STATE_SHIFT) | (life as u16) << STATE_SHIFT;
+    pub(crate) const fn set_state(&mut self, state: PeerState) {
+        self.flags = self.flags & !(0b11 << STATE_SHIFT) | (state as u16) << STATE_SHIFT;
     }
 
     /// The send window, or [`NO_WINDOW`].

@@ -140,10 +140,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Closes a peer with the given final state: every operation with it fails.
-    pub(super) fn close_peer(&mut self, now: Now<S, W, BITS>, rank: u32, life: PeerState) {
-        let error = if life == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
+    pub(super) fn close_peer(&mut self, now: Now<S, W, BITS>, rank: u32, state: PeerState) {
+        let error =
+            if state == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
-        peer.set_state(life);
+        peer.set_state(state);
         peer.unset(WATCHED);
         let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
         peer.release_sender(Psn::new(0));
@@ -179,9 +180,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.orphan_receiver(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
         if !peer.has(EVENT_PENDING) {
-            peer.set(if life == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
+            peer.set(if state == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
             self.peer_events.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
-        } else if life == PeerState::Failed {
+        } else if state == PeerState::Failed {
             // One event for two incarnations: the worse one.
             peer.unset(EVENT_IS_FINISHED);
         }

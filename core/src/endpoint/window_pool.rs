@@ -40,10 +40,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             sender = taken;
             if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
                 record.window.probe_now(now, &pace);
-                let lap = self.watch_epoch;
+                let epoch = self.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
                     peer.unset(WATCH_EPOCH);
-                    peer.set(lap);
+                    peer.set(epoch);
                 }
             }
         }
@@ -130,9 +130,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait
     /// for a window get one.
-    pub fn add_windows(&mut self, now: Now<S, W, BITS>, lend: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
+    pub fn add_windows(&mut self, now: Now<S, W, BITS>, add: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
         let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
-        lend(&mut self.senders, &mut self.receivers);
+        add(&mut self.senders, &mut self.receivers);
         let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
         for i in before[0]..senders.len() {
             self.free_senders.push(senders, i as u32, |sender| &mut sender.link);

@@ -285,8 +285,8 @@ pub struct PointToPoint<S: MessageStorage> {
 
 impl<S: MessageStorage> PointToPoint<S> {
     /// Without messages. `None`: too few messages or buckets were provided, or `headers` is out of range.
-    pub fn new(config: Config, lent: Pools<S>) -> Option<Self> {
-        let Pools { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = lent;
+    pub fn new(config: Config, pools: Pools<S>) -> Option<Self> {
+        let Pools { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = pools;
         let promised = (peers.as_ref().len() as u64).checked_mul(u64::from(config.headers))?;
         let spare = (messages.as_ref().len() as u64).checked_sub(promised)?;
         if config.headers == 0 || config.headers > i16::MAX as u16 {

@@ -62,8 +62,8 @@ impl<T: Time> Congestion<T> {
         self.window = if units <= aim {
             // One segment per measurement, of which there is about one per round trip, and more when the delay is less
             // than half the target (TIMELY, §4.3: hyperactive increase).
-            let far = if units < aim >> 1 { window >> 3 } else { 0 };
-            window.saturating_add(256).saturating_add(far).min(full)
+            let extra = if units < aim >> 1 { window >> 3 } else { 0 };
+            window.saturating_add(256).saturating_add(extra).min(full)
         } else if self.may_shrink(now, rtt) {
             // 0.8 × the excess share of the delay, at most a half (Swift, algorithm 1).
             let excess = units.wrapping_sub(aim);

@@ -401,12 +401,12 @@ impl Job {
         let machine = &mut self.ranks[rank].machine;
         let received = match matched {
             Some((message, _)) => {
-                let met = machine.receive_matched(message, room, user as u32);
-                met.map(|met| ReceiveResult::Matched(met.expect("it was taken")))
+                let outcome = machine.receive_matched(message, room, user as u32);
+                outcome.map(|outcome| ReceiveResult::Matched(outcome.expect("it was taken")))
             }
             None if rank % 2 == 1 => match machine.receive_unexpected(&pattern, room, user as u32) {
                 Ok(None) => machine.post(pattern, room, user as u32).map(ReceiveResult::Posted),
-                met => met.map(|met| ReceiveResult::Matched(met.expect("one is kept"))),
+                outcome => outcome.map(|outcome| ReceiveResult::Matched(outcome.expect("one is kept"))),
             },
             None => machine.receive(pattern, room, user as u32),
         };
@@ -415,14 +415,14 @@ impl Job {
             return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
         };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
-        let met = match received {
+        let outcome = match received {
             ReceiveResult::Posted(id) => {
                 self.ranks[rank].posted[user].id = Some(id);
                 return true;
             }
-            ReceiveResult::Matched(met) => met,
+            ReceiveResult::Matched(outcome) => outcome,
         };
-        let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = met;
+        let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = outcome;
         let message = match matched {
             Some((_, message)) => {
                 self.ranks[rank].posted[user].state = State::Met(message);
@@ -430,7 +430,7 @@ impl Job {
             }
             None => self.meet(rank, user, &status),
         };
-        match met {
+        match outcome {
             Matched::Unexpected { message: id, place, .. } => {
                 assert_eq!(self.ranks[rank].kept.remove(&key(place)), Some(message), "another payload is kept");
                 self.ranks[rank].machine.release(id);

@@ -53,12 +53,12 @@ impl Pair {
                 let before = machine.clone();
                 let was_all = machine.inline_receive(from).expect("nothing is kept").take(credit);
                 let mut counted = before.clone();
-                let told = counted.take_inline(from, credit).expect("a rank says that");
+                let may_progress = counted.take_inline(from, credit).expect("a rank says that");
                 if was_all {
-                    assert!(!told, "a credit header is due");
+                    assert!(!may_progress, "a credit header is due");
                 } else {
                     assert!(*machine == before, "the call changed the state");
-                    assert_eq!(machine.take_inline(from, credit), Some(told));
+                    assert_eq!(machine.take_inline(from, credit), Some(may_progress));
                 }
                 assert!(*machine == counted, "it is counted differently");
                 self.ways[usize::from(!was_all)] += 1;

@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn met(queues: &mut Queues, message: MessageId) -> u32 {
+fn free_message(queues: &mut Queues, message: MessageId) -> u32 {
     assert!(queues.take(message) && !queues.take(message));
     let body = queues.free_message(message).expect("it was taken");
     assert_eq!(queues.free_message(message), None, "once");
@@ -99,7 +99,7 @@ proptest! {
                     match oracle.first_message(&pattern) {
                         Some(at) => {
                             let message = found.expect("the oracle has one");
-                            prop_assert_eq!(met(&mut queues, message), oracle.kept.remove(at).1);
+                            prop_assert_eq!(free_message(&mut queues, message), oracle.kept.remove(at).1);
                         }
                         None => {
                             prop_assert_eq!(found, None);
@@ -153,7 +153,7 @@ proptest! {
                 Step::TakeOut(pattern) => {
                     if let Some(message) = queues.first_message(&pattern) {
                         let at = oracle.first_message(&pattern).expect("the queues have one");
-                        prop_assert_eq!(met(&mut queues, message), oracle.kept.remove(at).1);
+                        prop_assert_eq!(free_message(&mut queues, message), oracle.kept.remove(at).1);
                     }
                 }
             }

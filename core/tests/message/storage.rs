@@ -35,7 +35,7 @@ pub(crate) fn machine(config: Config, sizes: Sizes) -> PointToPoint<Boxes> {
     let Sizes { peers, receives, sends, slots, spare } = sizes;
     let messages = peers * usize::from(config.headers) + spare;
     let buckets = |records: usize| vec![0; records * 4 + 8].into_boxed_slice();
-    let lent = Pools {
+    let pools = Pools {
         receives: vec![PostedReceive::<ReceiveBody>::default(); receives].into(),
         messages: vec![Unexpected::<MessageBody>::default(); messages].into(),
         sends: vec![SendRecord::FREE; sends].into(),
@@ -43,5 +43,5 @@ pub(crate) fn machine(config: Config, sizes: Sizes) -> PointToPoint<Boxes> {
         slots: vec![0; slots].into(),
         buckets: [buckets(receives), buckets(messages), buckets(sends)],
     };
-    PointToPoint::new(config, lent).expect("enough records")
+    PointToPoint::new(config, pools).expect("enough records")
 }

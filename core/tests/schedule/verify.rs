@@ -112,7 +112,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
         matches!(group.call.collective, CollectiveKind::Barrier | CollectiveKind::Reduce | CollectiveKind::Broadcast);
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // The ranks known by each receive.
-    let mut told: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
+    let mut sent: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
     let mut moved = true;
     while moved {
         moved = false;
@@ -133,7 +133,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                 let i = step.0 as usize;
                 match operation {
                     StepOperation::Send { to, key, from, .. } => {
-                        let before = told[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
+                        let before = sent[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
                         let known = before.fold(1 << rank, |known, (_, more)| known | more);
                         flying.insert((rank as u32, to.0, key), (memory.load(from)?, known));
                         let (messages, blocks) = &mut after.sent_to[to.0 as usize];
@@ -146,7 +146,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                         };
                         memory.store(into, &values)?;
                         if signals {
-                            told[rank].push((i, known));
+                            sent[rank].push((i, known));
                         }
                     }
                     StepOperation::Copy { from, into } => {
@@ -162,8 +162,8 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
             }
         }
     }
-    for (rank, told) in told.iter().enumerate() {
-        after.known[rank] = told.iter().fold(1 << rank, |known, (_, more)| known | more);
+    for (rank, sent) in sent.iter().enumerate() {
+        after.known[rank] = sent.iter().fold(1 << rank, |known, (_, more)| known | more);
         after.done[rank] = executors[rank].done() as usize;
     }
     Ok(after)

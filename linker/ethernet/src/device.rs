@@ -428,13 +428,13 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
         if lane == DeviceQueue::Polled && self.waiting.is_some() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        let (peer, wished) = match wish {
+    fn request_path(&mut self, request: PathRequest) {
+        let (peer, requested) = match request {
             PathRequest::Resolve(peer) => (peer, true),
             PathRequest::Forget(peer) => (peer, false),
         };
-        self.state.addresses.set_awaited(peer, wished);
-        if !wished {
+        self.state.addresses.set_awaited(peer, requested);
+        if !requested {
             return;
         }
         match self.state.addresses.route(peer, DeviceQueue::Polled) {

@@ -267,8 +267,8 @@ impl<'m> Device for LoopbackDevice<'m> {
     }
 
     /// Every rank has a path that is always resolved.
-    fn request_path(&mut self, wish: PathRequest) {
-        if let PathRequest::Resolve(peer) = wish {
+    fn request_path(&mut self, request: PathRequest) {
+        if let PathRequest::Resolve(peer) = request {
             let known = peer.0 < self.size;
             let fact = if known { DeviceEvent::Path { peer, mtu: MTU as u32 } } else { DeviceEvent::NoPath(peer) };
             let _ = self.events.push_back(fact);

@@ -138,10 +138,10 @@ mod tests {
         let source = [const { [const { AtomicU8::new(0) }; SOURCE] }; 2];
         let inbox = [const { [const { AtomicU8::new(0) }; STREAM] }; 2];
         let bulk = [const { [const { AtomicU8::new(0) }; BULK] }; 2];
-        let [mut near, mut far] = [LoopbackDevice::new(), LoopbackDevice::new()];
+        let [mut first, mut second] = [LoopbackDevice::new(), LoopbackDevice::new()];
         let mut nodes = [
-            Node::new(0, 0, &mut near, &source[0], &inbox[0], &bulk[0]),
-            Node::new(0, 1, &mut far, &source[1], &inbox[1], &bulk[1]),
+            Node::new(0, 0, &mut first, &source[0], &inbox[0], &bulk[0]),
+            Node::new(0, 1, &mut second, &source[1], &inbox[1], &bulk[1]),
         ];
         let [a, b] = &mut nodes;
         let (mut there, mut back) = (Wire::new(faults, seed), Wire::new(faults, seed ^ 0xFFFF));

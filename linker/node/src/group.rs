@@ -62,11 +62,11 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     /// The ranks of the node. `None`: the segment is too short for its layout.
     pub fn new(member: Member<'a>) -> Option<Self> {
-        let boards = CollectiveAreas::of(&member.layout());
+        let areas = CollectiveAreas::of(&member.layout());
         Some(Self {
             member,
-            barrier: FlatBarrier::new(member.segment(), &boards, member.local())?,
-            flags: SlotCollectives::new(member.segment(), boards, member.local(), false, 0)?,
+            barrier: FlatBarrier::new(member.segment(), &areas, member.local())?,
+            flags: SlotCollectives::new(member.segment(), areas, member.local(), false, 0)?,
             epoch: 0,
             sequence: 0,
             agreed: false,
@@ -210,7 +210,7 @@ impl<'a> Group<'a> {
         let mut polls = 0_u32;
         loop {
             match self.flags.poll() {
-                Poll::Request(step, wish) => match buffers.execute(wish) {
+                Poll::Request(step, op) => match buffers.execute(op) {
                     Ok(()) => self.flags.handle_done(step),
                     // The published words for cross-memory access have no place here.
                     Err(DataError::Bounds) if plan.collective == CollectiveKind::Allgather => {

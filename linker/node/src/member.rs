@@ -81,7 +81,7 @@ impl<'a> Member<'a> {
 
     /// Whether a rank has retired from collectives. Costs one load.
     pub fn has_retired(&self, local: u32) -> bool {
-        RankSlot::of(self.segment, &self.layout, local).is_none_or(|seat| seat.has_retired())
+        RankSlot::of(self.segment, &self.layout, local).is_none_or(|slot| slot.has_retired())
     }
 
     /// Retires from collectives.

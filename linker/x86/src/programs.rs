@@ -117,17 +117,17 @@ fn barriers(member: &Member<'static>, rounds: u32) -> Result<(), ProgramError> {
 
 /// Echoes the messages of rank 0.
 fn echo(member: &Member<'static>, rounds: u32) -> Result<(), ProgramError> {
-    let mut mailbox = RawRing::new(member, 0).ok_or(ProgramError::NoGroup)?;
+    let mut ring = RawRing::new(member, 0).ok_or(ProgramError::NoGroup)?;
     let mut buffer = [0; 1024];
     for _ in 0..rounds {
         let (tag, bytes) = loop {
-            if let Some(message) = mailbox.receive(&mut buffer).map_err(ProgramError::Receive)? {
+            if let Some(message) = ring.receive(&mut buffer).map_err(ProgramError::Receive)? {
                 break message;
             }
             core::hint::spin_loop();
         };
         let message = buffer.get(..bytes).unwrap_or_default();
-        while let Err(error) = mailbox.send(tag, message) {
+        while let Err(error) = ring.send(tag, message) {
             if error != PutError::Full {
                 return Err(ProgramError::Put(error));
             }

@@ -21,28 +21,28 @@ pub struct FlatBarrier<'a> {
 
 impl<'a> FlatBarrier<'a> {
     /// The barriers of a group. `None`: the areas do not lie in the segment, or there is no such rank.
-    pub fn new(segment: Segment<'a>, boards: &CollectiveAreas, rank: u32) -> Option<Self> {
-        Self::on_lines(segment, boards, rank, [0; 2])
+    pub fn new(segment: Segment<'a>, areas: &CollectiveAreas, rank: u32) -> Option<Self> {
+        Self::on_lines(segment, areas, rank, [0; 2])
     }
 
     /// As [`new`](Self::new), with the words on these lines of the areas: the first rank's, and the others'. `None`
     /// also if there is no such line.
-    pub fn on_lines(segment: Segment<'a>, boards: &CollectiveAreas, rank: u32, lines: [u32; 2]) -> Option<Self> {
-        let words = boards.words(segment)?;
-        if rank >= boards.ranks || lines.iter().any(|line| *line >= boards.phase_lines()) {
+    pub fn on_lines(segment: Segment<'a>, areas: &CollectiveAreas, rank: u32, lines: [u32; 2]) -> Option<Self> {
+        let words = areas.words(segment)?;
+        if rank >= areas.ranks || lines.iter().any(|line| *line >= areas.phase_lines()) {
             return None;
         }
         let [first, others] = lines;
-        let own = segment.word(boards.phase_on_line(rank, if rank == 0 { first } else { others }))?;
-        let places = lines.map(|line| (boards.phase_on_line(0, line) - boards.phase(0)) / 4);
-        Some(Self { own, words, members: boards.members, stride: boards.stride / 4, word_offsets: places })
+        let own = segment.word(areas.phase_on_line(rank, if rank == 0 { first } else { others }))?;
+        let places = lines.map(|line| (areas.phase_on_line(0, line) - areas.phase(0)) / 4);
+        Some(Self { own, words, members: areas.members, stride: areas.stride / 4, word_offsets: places })
     }
 
     #[inline(always)]
     fn word(&self, rank: usize) -> Option<&'a Word> {
         let [first, others] = self.word_offsets;
-        let seat = self.members.get(rank as u32)? as usize;
-        self.words.get(seat * self.stride + if rank == 0 { first } else { others })
+        let member = self.members.get(rank as u32)? as usize;
+        self.words.get(member * self.stride + if rank == 0 { first } else { others })
     }
 
     /// Publishes that this rank has arrived for the `epoch`-th time; the number wraps.

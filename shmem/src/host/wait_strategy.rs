@@ -398,8 +398,8 @@ mod tests {
     /// the changes during sleeps of the longest time.
     fn oversleeps(rounds: u32, words: usize, sleep: impl Fn(&Sleepers<'_>, &[(&Word, u32)]) -> bool) -> u32 {
         let (mapping, layout) = mapping(WaitMode::Oversubscribed);
-        let board = layout.collective_area(1).unwrap().offset;
-        let words: Vec<_> = (0..words).map(|i| segment(&mapping).word(board + 128 * i).unwrap()).collect();
+        let area = layout.collective_area(1).unwrap().offset;
+        let words: Vec<_> = (0..words).map(|i| segment(&mapping).word(area + 128 * i).unwrap()).collect();
         let [one, other] = [0, 1].map(|local| Sleepers::new(segment(&mapping), &layout, local).unwrap());
         let passed = AtomicU32::new(0);
         std::thread::scope(|scope| {

@@ -20,7 +20,7 @@ const fn looks(preemptions: Option<usize>) -> u32 {
 const FIRST: u32 = u32::MAX - 1;
 
 /// Areas of one word, followed by two cells for each rank.
-fn boards(ranks: u32) -> CollectiveAreas {
+fn areas(ranks: u32) -> CollectiveAreas {
     CollectiveAreas {
         ranks,
         members: Members::ALL,
@@ -37,24 +37,24 @@ fn boards(ranks: u32) -> CollectiveAreas {
 
 /// The same areas with two lines each.
 fn lines(ranks: u32) -> CollectiveAreas {
-    CollectiveAreas { stride: 12, inline: 0, bulk: 8 + STRIDE, ..boards(ranks) }
+    CollectiveAreas { stride: 12, inline: 0, bulk: 8 + STRIDE, ..areas(ranks) }
 }
 
 /// Checks after each barrier the value that every rank wrote before it, in the cell of two barriers ago.
 fn run(
     segment: Segment<'_>,
-    boards: &CollectiveAreas,
+    areas: &CollectiveAreas,
     rank: u32,
     epochs: u32,
     mut wait: impl FnMut(u32) -> bool,
 ) -> bool {
-    let cell = |of: u32, epoch: u32| segment.shared_bytes(boards.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
+    let cell = |of: u32, epoch: u32| segment.shared_bytes(areas.end() + (2 * of + epoch % 2) as usize * 4, 4).unwrap();
     for epoch in 1..=epochs {
         cell(rank, epoch).write(&(epoch * 10 + rank).to_le_bytes()).unwrap();
         if !wait(FIRST.wrapping_add(epoch)) {
             return false;
         }
-        for of in 0..boards.ranks {
+        for of in 0..areas.ranks {
             let mut value = [0; 4];
             cell(of, epoch).read(&mut value).unwrap();
             assert_eq!(u32::from_le_bytes(value), epoch * 10 + of);
@@ -78,22 +78,22 @@ enum Kind {
 fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind: Kind) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
-    let of_kind = if matches!(kind, Kind::Moving) { lines(ranks) } else { boards(ranks) };
+    let of_kind = if matches!(kind, Kind::Moving) { lines(ranks) } else { areas(ranks) };
     let look = move |poll: &mut dyn FnMut() -> bool| (0..looks(preemptions)).any(|_| poll());
     let body = move |memory: &Memory, rank: u32| {
-        let (segment, boards) = (memory.segment(), of_kind);
+        let (segment, areas) = (memory.segment(), of_kind);
         let complete = match kind {
             Kind::Flat => {
-                let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
-                run(segment, &boards, rank, epochs, |epoch| {
+                let flat = FlatBarrier::new(segment, &areas, rank).unwrap();
+                run(segment, &areas, rank, epochs, |epoch| {
                     flat.arrive(epoch);
                     let mut from = 0;
                     look(&mut || flat.poll(epoch, &mut from))
                 })
             }
             Kind::Led => {
-                let flat = FlatBarrier::new(segment, &boards, rank).unwrap();
-                run(segment, &boards, rank, epochs, |epoch| {
+                let flat = FlatBarrier::new(segment, &areas, rank).unwrap();
+                run(segment, &areas, rank, epochs, |epoch| {
                     let mut from = 0;
                     let is_last = rank == 0 && look(&mut || flat.poll_others(epoch, &mut from));
                     flat.arrive(epoch);
@@ -101,9 +101,9 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                     is_last || look(&mut || flat.poll(epoch, &mut from))
                 })
             }
-            Kind::Moving => run(segment, &boards, rank, epochs, |epoch| {
+            Kind::Moving => run(segment, &areas, rank, epochs, |epoch| {
                 let on = |epoch: u32| {
-                    FlatBarrier::on_lines(segment, &boards, rank, [epoch % 2, epoch / 2 % 2])
+                    FlatBarrier::on_lines(segment, &areas, rank, [epoch % 2, epoch / 2 % 2])
                         .and_then(|flat| flat.pair())
                         .unwrap()
                 };
@@ -114,8 +114,8 @@ fn explore(name: &str, preemptions: Option<usize>, ranks: u32, epochs: u32, kind
                 look(&mut || now.poll(epoch))
             }),
             Kind::Of(shape) => {
-                let mut barrier = Barrier::new(segment, boards, rank, shape, FIRST).unwrap();
-                run(segment, &boards, rank, epochs, |_| {
+                let mut barrier = Barrier::new(segment, areas, rank, shape, FIRST).unwrap();
+                run(segment, &areas, rank, epochs, |_| {
                     barrier.start();
                     look(&mut || match barrier.poll() {
                         BarrierStatus::Complete => true,

@@ -24,7 +24,7 @@ const LOOKS: u32 = 2;
 const FIRST: u32 = u32::MAX;
 
 /// One slot: every step uses it again.
-fn boards(ranks: u32) -> CollectiveAreas {
+fn areas(ranks: u32) -> CollectiveAreas {
     CollectiveAreas {
         ranks,
         members: Members::ALL,
@@ -41,7 +41,7 @@ fn boards(ranks: u32) -> CollectiveAreas {
 
 /// Two slots, whose payload lies in chunks.
 fn boards_with_chunks(ranks: u32) -> CollectiveAreas {
-    CollectiveAreas { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..boards(ranks) }
+    CollectiveAreas { stride: 64, slots: 2, inline: 8, bulk: 40, chunk: 12, ..areas(ranks) }
 }
 
 /// One number in, one out; they are combined by adding.
@@ -49,7 +49,7 @@ struct Number<'a> {
     segment: Segment<'a>,
     input: u32,
     output: u32,
-    lent: usize,
+    exposed: usize,
 }
 
 impl Number<'_> {
@@ -74,15 +74,15 @@ impl Number<'_> {
 impl DataExecutor<DataOp> for Number<'_> {
     type Error = DataOp;
 
-    fn execute(&mut self, wish: DataOp) -> Result<(), DataOp> {
-        match wish {
+    fn execute(&mut self, op: DataOp) -> Result<(), DataOp> {
+        match op {
             DataOp::Copy { from, into } => self.write(into, self.read(from)),
             DataOp::Combine { left, right, into } => self.write(into, self.read(left) + self.read(right)),
             DataOp::Expose { .. } => {}
             // The exposed buffers follow the areas.
             DataOp::Pull { of, into, .. } => {
-                let lent = Piece::new(Place::Shared, self.lent + 4 * of.0 as usize, 4);
-                self.write(into, self.read(lent));
+                let exposed = Piece::new(Place::Shared, self.exposed + 4 * of.0 as usize, 4);
+                self.write(into, self.read(exposed));
             }
         }
         Ok(())
@@ -98,7 +98,7 @@ fn complete(
     segment: Segment<'_>,
     rank: u32,
 ) -> Option<u32> {
-    let (size, mut number) = (flags.size(), Number { segment, input, output: 0, lent: flags.boards().end() });
+    let (size, mut number) = (flags.size(), Number { segment, input, output: 0, exposed: flags.areas().end() });
     let (rank, root) = (Rank(rank), Rank(root));
     let plan = CollectiveSpec {
         collective: verb,
@@ -122,8 +122,8 @@ fn complete(
     let mut looks = u32::from(may_be_short);
     loop {
         match flags.poll() {
-            Poll::Request(step, wish) => {
-                number.execute(wish).unwrap();
+            Poll::Request(step, op) => {
+                number.execute(op).unwrap();
                 flags.handle_done(step);
                 looks = 0;
             }
@@ -142,14 +142,14 @@ fn model(
     preemptions: Option<usize>,
     epochs: u32,
     verb: CollectiveKind,
-    boards: CollectiveAreas,
+    areas: CollectiveAreas,
 ) -> (Model, impl Fn(&Memory, u32) + Clone + Sync + Send + 'static) {
     let through = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let segment = memory.segment();
-        let mut flags = SlotCollectives::new(segment, boards, rank, false, FIRST).unwrap();
-        let (ranks, bytes) = (boards.ranks, if boards.chunk > 0 { boards.chunk } else { 4 });
+        let mut flags = SlotCollectives::new(segment, areas, rank, false, FIRST).unwrap();
+        let (ranks, bytes) = (areas.ranks, if areas.chunk > 0 { areas.chunk } else { 4 });
         for epoch in 1..=epochs {
             let input = epoch * 10 + rank;
             let Some(output) = complete(&mut flags, (verb, bytes), 0, input, segment, rank) else { return };
@@ -168,8 +168,8 @@ fn model(
     ((builder, seen), body)
 }
 
-fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: CollectiveKind, boards: CollectiveAreas) {
-    let ((builder, seen), body) = model(preemptions, epochs, verb, boards);
+fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: CollectiveKind, areas: CollectiveAreas) {
+    let ((builder, seen), body) = model(preemptions, epochs, verb, areas);
     let mut sites = vec![Site::SlotPublish, Site::SlotPoll, Site::SlotDone, Site::SlotFree];
     // The first one does not take the fast path.
     if verb == CollectiveKind::Broadcast && epochs > 1 {
@@ -179,18 +179,18 @@ fn explore(name: &str, preemptions: Option<usize>, epochs: u32, verb: Collective
     if verb == CollectiveKind::Broadcast && epochs > 2 {
         sites.push(Site::SmallBroadcastDone);
     }
-    assert_ranks_need(name, &builder, &sites, (boards.ranks, boards.end(), FIRST), body);
+    assert_ranks_need(name, &builder, &sites, (areas.ranks, areas.end(), FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "{name}: no rank completes");
 }
 
 #[test]
 fn broadcast_slot_of_two() {
-    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, CollectiveKind::Broadcast, boards(2));
+    explore("broadcast slot, 2 ranks, 3 epochs", None, 3, CollectiveKind::Broadcast, areas(2));
 }
 
 #[test]
 fn broadcast_slot_of_three() {
-    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, CollectiveKind::Broadcast, boards(3));
+    explore("broadcast slot, 3 ranks, 2 epochs, 3 preemptions", Some(3), 2, CollectiveKind::Broadcast, areas(3));
 }
 
 #[cfg(not(any(mutant = "chunk_untimely", mutant = "chunk_retaken")))]
@@ -203,42 +203,42 @@ fn broadcast_chunks_of_two() {
 #[cfg(any(mutant = "chunk_untimely", mutant = "chunk_retaken"))]
 #[test]
 fn chunks_written_too_early_are_noticed() {
-    let boards = boards_with_chunks(2);
-    let ((builder, _), body) = model(None, 3, CollectiveKind::Broadcast, boards);
-    assert_eq!(super::explore(&builder, None, in_ranks((boards.ranks, boards.end(), FIRST), body)), None);
+    let areas = boards_with_chunks(2);
+    let ((builder, _), body) = model(None, 3, CollectiveKind::Broadcast, areas);
+    assert_eq!(super::explore(&builder, None, in_ranks((areas.ranks, areas.end(), FIRST), body)), None);
 }
 
 /// Slots of addresses, and words for pulled steps.
 fn boards_with_taken(ranks: u32) -> CollectiveAreas {
     let bulk = 2 * 4 + 4 * 24 + 4 * ranks as usize;
-    CollectiveAreas { stride: bulk, slots: 4, bulk, oversubscribed: true, ..boards(ranks) }
+    CollectiveAreas { stride: bulk, slots: 4, bulk, oversubscribed: true, ..areas(ranks) }
 }
 
 /// A rank's exposed buffer is its own again as soon as every other rank has pulled from it.
 #[test]
 fn lent_blocks_of_two() {
-    let boards = boards_with_taken(2);
+    let areas = boards_with_taken(2);
     let (through, mut builder) = (Arc::new(AtomicBool::new(false)), Builder::new());
     let seen = Arc::clone(&through);
     let body = move |memory: &Memory, rank: u32| {
         let segment = memory.segment();
-        let mut flags = SlotCollectives::new(segment, boards, rank, true, FIRST).unwrap();
+        let mut flags = SlotCollectives::new(segment, areas, rank, true, FIRST).unwrap();
         flags.force_algorithm(Some(SlotAlgorithm::Pull));
-        let lent = segment.shared_bytes(boards.end() + 4 * rank as usize, 4).unwrap();
+        let exposed = segment.shared_bytes(areas.end() + 4 * rank as usize, 4).unwrap();
         let input = 10 + rank;
-        lent.write(&input.to_le_bytes()).unwrap();
+        exposed.write(&input.to_le_bytes()).unwrap();
         let Some(output) = complete(&mut flags, (CollectiveKind::Alltoall, 4), 0, input, segment, rank) else { return };
         assert!([10, 11].contains(&output));
-        lent.write(&[0; 4]).unwrap();
+        exposed.write(&[0; 4]).unwrap();
         through.store(true, Ordering::Relaxed);
     };
     builder.preemption_bound = Some(3);
     let sites = [Site::SlotPublish, Site::SlotPoll, Site::PullDone, Site::PullPoll];
-    assert_ranks_need("exposed blocks, 2 ranks", &builder, &sites, (2, boards.end() + 8, FIRST), body);
+    assert_ranks_need("exposed blocks, 2 ranks", &builder, &sites, (2, areas.end() + 8, FIRST), body);
     assert!(seen.load(Ordering::Relaxed), "no rank completes");
 }
 
 #[test]
 fn contributions_of_two() {
-    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, CollectiveKind::Allreduce, boards(2));
+    explore("allreduce, 2 ranks, 2 epochs, 4 preemptions", Some(4), 2, CollectiveKind::Allreduce, areas(2));
 }

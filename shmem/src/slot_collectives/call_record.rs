@@ -16,14 +16,14 @@ pub struct CallRecord {
 impl CallRecord {
     /// A rank of the group with these areas that made a different call; `own` is this rank. Valid until `own` begins
     /// another collective there: until then no rank reuses the slots of that step.
-    pub fn contradicting_rank(&self, segment: Segment<'_>, boards: &CollectiveAreas, own: Rank) -> Option<Rank> {
-        let others = (0..boards.ranks).map(Rank).filter(|rank| *rank != own);
-        { others }.find(|rank| self.is_contradicted_by(segment, boards, *rank))
+    pub fn contradicting_rank(&self, segment: Segment<'_>, areas: &CollectiveAreas, own: Rank) -> Option<Rank> {
+        let others = (0..areas.ranks).map(Rank).filter(|rank| *rank != own);
+        { others }.find(|rank| self.is_contradicted_by(segment, areas, *rank))
     }
 
     /// Whether that rank made a different call.
-    pub(super) fn is_contradicted_by(&self, segment: Segment<'_>, boards: &CollectiveAreas, rank: Rank) -> bool {
-        let Some([stamp, sign]) = segment.words(boards.stamp(rank.0, self.step), 2) else { return false };
+    pub(super) fn is_contradicted_by(&self, segment: Segment<'_>, areas: &CollectiveAreas, rank: Rank) -> bool {
+        let Some([stamp, sign]) = segment.words(areas.stamp(rank.0, self.step), 2) else { return false };
         stamp.acquire(Site::Plain) == self.step.wrapping_add(1) && sign.acquire(Site::Plain) != self.signature
     }
 }

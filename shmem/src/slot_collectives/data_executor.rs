@@ -208,8 +208,8 @@ impl<O: ReductionOp, R: RemoteMemory> DataExecutor<DataOp> for CollectiveBuffers
     type Error = DataError;
 
     #[inline]
-    fn execute(&mut self, wish: DataOp) -> Result<(), DataError> {
-        match wish {
+    fn execute(&mut self, op: DataOp) -> Result<(), DataError> {
+        match op {
             DataOp::Copy { from, into } => {
                 let (source, target) = (self.of(from)?, self.target(into)?);
                 if source == target && from.bytes == into.bytes {

@@ -33,16 +33,16 @@ pub(crate) struct Item {
 impl Item {
     const NOTHING: Self = Self { wait_for: None, op: None };
 
-    const fn op(wish: DataOp) -> Self {
-        Self { wait_for: None, op: Some(wish) }
+    const fn op(op: DataOp) -> Self {
+        Self { wait_for: None, op: Some(op) }
     }
 
     const fn copy(from: Piece, into: Piece) -> Self {
         Self::op(DataOp::Copy { from, into })
     }
 
-    const fn after(self, of: u32, lap: u32) -> Self {
-        Self { wait_for: Some((of, lap)), op: self.op }
+    const fn after(self, of: u32, round: u32) -> Self {
+        Self { wait_for: Some((of, round)), op: self.op }
     }
 }
 
@@ -117,10 +117,10 @@ impl SlotSchedule {
     };
 
     /// The schedule of a plan; its rounds begin with step 0.
-    pub(crate) fn new(plan: &CollectiveSpec, way: SlotAlgorithm, boards: &CollectiveAreas) -> Self {
+    pub(crate) fn new(plan: &CollectiveSpec, way: SlotAlgorithm, areas: &CollectiveAreas) -> Self {
         let &CollectiveSpec { collective: verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
-        let (size, grain) = (boards.ranks, grain.max(1));
-        let (apart, boards) = (!plan.in_place, *boards);
+        let (size, grain) = (areas.ranks, grain.max(1));
+        let (apart, areas) = (!plan.in_place, *areas);
         let mut course = Self {
             verb,
             algorithm: way,
@@ -131,7 +131,7 @@ impl SlotSchedule {
             grain,
             order,
             out_of_place: apart,
-            areas: boards,
+            areas,
             ..Self::EMPTY
         };
         (course.inline, course.round_bytes, course.rounds) = course.partition();
@@ -196,26 +196,26 @@ impl SlotSchedule {
         let shown =
             if self.verb() == CollectiveKind::Alltoall && !self.publishes_own_block() { blocks - 1 } else { blocks };
         let grain = if self.verb().combines() { self.grain } else { 1 };
-        let laps = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
+        let rounds = |part: usize| u32::try_from(self.bytes.div_ceil(part.max(1))).unwrap_or(u32::MAX);
         match self.algorithm() {
             SlotAlgorithm::Pull if self.is_exchange() => (true, self.bytes, 2),
             SlotAlgorithm::Pull => (true, self.bytes, 1),
             SlotAlgorithm::Parallel => {
                 let part = whole_elements(self.areas.chunk, grain);
-                (false, part, laps(part).saturating_mul(2))
+                (false, part, rounds(part).saturating_mul(2))
             }
             SlotAlgorithm::Flat if self.bytes.saturating_mul(blocks) <= self.areas.inline => (true, self.bytes, 1),
             SlotAlgorithm::Flat if self.verb() == CollectiveKind::ReduceScatter => {
                 let part = whole_elements(self.areas.chunk, grain);
-                (false, part, laps(part).saturating_mul(self.size))
+                (false, part, rounds(part).saturating_mul(self.size))
             }
             SlotAlgorithm::Flat if self.verb() == CollectiveKind::Broadcast => {
                 let part = selection::broadcast_round_bytes(self.bytes, &self.areas).min(self.bytes);
-                (false, part, laps(part))
+                (false, part, rounds(part))
             }
             SlotAlgorithm::Flat | SlotAlgorithm::External => {
                 let part = whole_elements(self.areas.chunk / shown.max(1), grain).min(self.bytes);
-                (false, part, laps(part))
+                (false, part, rounds(part))
             }
         }
     }
@@ -241,10 +241,10 @@ impl SlotSchedule {
     /// The peers, as bits, from which a rank pulls in any order within a round: when oversubscribed, a rank that waits
     /// for one peer would keep the others waiting. 0: everything is read in order.
     pub(crate) fn in_any_order(&self) -> u64 {
-        let lent = self.algorithm() == SlotAlgorithm::Pull
+        let exposes = self.algorithm() == SlotAlgorithm::Pull
             && self.verb() == CollectiveKind::Alltoall
             && self.areas.oversubscribed;
-        if cfg!(feature = "std") && lent && (2..=u64::BITS).contains(&self.size) {
+        if cfg!(feature = "std") && exposes && (2..=u64::BITS).contains(&self.size) {
             u64::MAX >> (u64::BITS - self.size)
         } else {
             0
@@ -258,9 +258,9 @@ impl SlotSchedule {
     }
 
     /// Whether this rank publishes its slot in a round.
-    pub(crate) fn publishes(&self, lap: u32) -> bool {
+    pub(crate) fn publishes(&self, round: u32) -> bool {
         self.size > 1
-            && self.publish_rounds().is_none_or(|showing| lap < showing.get())
+            && self.publish_rounds().is_none_or(|showing| round < showing.get())
             && match self.verb() {
                 _ if self.is_external() => true,
                 CollectiveKind::Broadcast | CollectiveKind::Scatter => self.rank == self.root,
@@ -271,10 +271,10 @@ impl SlotSchedule {
     }
 
     /// Whether this rank has finished with all slots up to this round when the round ends.
-    pub(crate) fn releases(&self, lap: u32) -> bool {
+    pub(crate) fn releases(&self, round: u32) -> bool {
         match self.publish_rounds() {
-            Some(showing) => lap == showing.get(),
-            None => !self.is_exchange() || lap % 2 == 1,
+            Some(showing) => round == showing.get(),
+            None => !self.is_exchange() || round % 2 == 1,
         }
     }
 
@@ -304,31 +304,31 @@ impl SlotSchedule {
     }
 
     /// Item `item` to write before this rank publishes its slot.
-    pub(crate) fn write_item(&self, lap: u32, item: u32) -> Option<Item> {
-        if !self.publishes(lap) || self.is_external() {
+    pub(crate) fn write_item(&self, round: u32, item: u32) -> Option<Item> {
+        if !self.publishes(round) || self.is_external() {
             return None;
         }
         if self.algorithm() == SlotAlgorithm::Pull {
-            let lend = Item::op(DataOp::Expose { at: self.areas.payload(self.rank, self.base) });
-            return (lap == 0 && item == 0).then_some(lend);
+            let expose = Item::op(DataOp::Expose { at: self.areas.payload(self.rank, self.base) });
+            return (round == 0 && item == 0).then_some(expose);
         }
         match self.verb() {
             CollectiveKind::Barrier => None,
-            CollectiveKind::Scatter => self.write_scatter(lap, item),
-            CollectiveKind::Alltoall => self.write_alltoall(lap, item),
-            CollectiveKind::ReduceScatter => self.write_reduce_scatter(lap, item),
+            CollectiveKind::Scatter => self.write_scatter(round, item),
+            CollectiveKind::Alltoall => self.write_alltoall(round, item),
+            CollectiveKind::ReduceScatter => self.write_reduce_scatter(round, item),
             CollectiveKind::Allreduce | CollectiveKind::Reduce if self.algorithm() == SlotAlgorithm::Parallel => {
-                self.write_exchange(lap, item)
+                self.write_exchange(round, item)
             }
             _ => {
-                let (at, bytes) = self.round_span(lap);
-                (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)))
+                let (at, bytes) = self.round_span(round);
+                (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, round, 0, bytes)))
             }
         }
     }
 
     /// Item `item` to read after this rank has published its slot.
-    pub(crate) fn read_item(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(crate) fn read_item(&self, round: u32, item: u32) -> Option<Item> {
         if self.is_external() {
             return None;
         }
@@ -338,28 +338,28 @@ impl SlotSchedule {
                 !matches!(self.verb(), CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan);
             return (item == 0 && moves).then_some(whole);
         }
-        let (lap, item) = match self.publish_rounds() {
-            None => (lap, item),
-            Some(showing) if lap < showing.get() => return None,
+        let (round, item) = match self.publish_rounds() {
+            None => (round, item),
+            Some(showing) if round < showing.get() => return None,
             Some(showing) => (item % showing, item / showing),
         };
         match self.verb() {
-            CollectiveKind::Barrier => self.read_barrier(lap, item),
-            CollectiveKind::Broadcast => self.read_broadcast(lap, item),
-            CollectiveKind::Gather => self.read_gather(lap, item),
-            CollectiveKind::Scatter => self.read_scatter(lap, item),
-            CollectiveKind::Allgather => self.read_allgather(lap, item),
-            CollectiveKind::Alltoall => self.read_alltoall(lap, item),
-            CollectiveKind::Reduce => self.read_reduce(lap, item),
-            CollectiveKind::Allreduce => self.read_allreduce(lap, item),
-            CollectiveKind::ReduceScatter => self.read_reduce_scatter(lap, item),
-            CollectiveKind::Scan | CollectiveKind::Exscan => self.read_scan(lap, item),
+            CollectiveKind::Barrier => self.read_barrier(round, item),
+            CollectiveKind::Broadcast => self.read_broadcast(round, item),
+            CollectiveKind::Gather => self.read_gather(round, item),
+            CollectiveKind::Scatter => self.read_scatter(round, item),
+            CollectiveKind::Allgather => self.read_allgather(round, item),
+            CollectiveKind::Alltoall => self.read_alltoall(round, item),
+            CollectiveKind::Reduce => self.read_reduce(round, item),
+            CollectiveKind::Allreduce => self.read_allreduce(round, item),
+            CollectiveKind::ReduceScatter => self.read_reduce_scatter(round, item),
+            CollectiveKind::Scan | CollectiveKind::Exscan => self.read_scan(round, item),
         }
     }
 
     /// The bytes of each block in a round: offset and length.
-    fn round_span(&self, lap: u32) -> (usize, usize) {
-        let at = (lap as usize).saturating_mul(self.round_bytes).min(self.bytes);
+    fn round_span(&self, round: u32) -> (usize, usize) {
+        let at = (round as usize).saturating_mul(self.round_bytes).min(self.bytes);
         (at, self.round_bytes.min(self.bytes - at))
     }
 
@@ -369,8 +369,8 @@ impl SlotSchedule {
     }
 
     /// A piece of the payload that a rank publishes in a round.
-    pub(crate) fn slot(&self, of: u32, lap: u32, at: usize, bytes: usize) -> Piece {
-        let start = self.payload(of, self.base.wrapping_add(lap));
+    pub(crate) fn slot(&self, of: u32, round: u32, at: usize, bytes: usize) -> Piece {
+        let start = self.payload(of, self.base.wrapping_add(round));
         Piece::new(Place::Shared, start + at, bytes)
     }
 

@@ -28,11 +28,11 @@ pub(super) struct SmallBroadcast {
 
 impl SmallBroadcast {
     /// `None`: the call is not such a broadcast.
-    pub(super) fn of(plan: &CollectiveSpec, course: &SlotSchedule, boards: &CollectiveAreas) -> Option<Self> {
+    pub(super) fn of(plan: &CollectiveSpec, course: &SlotSchedule, areas: &CollectiveAreas) -> Option<Self> {
         let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
-        let (root, kind, done) = (plan.root.0, plan.reduction_id, boards.done(plan.rank.0));
-        let chunk = NonZero::new(boards.first_chunk(root)).filter(|_| course.has_one_chunk());
-        Some(Self { bytes, root, kind, stamp: boards.stamp(root, 0), chunk, done })
+        let (root, kind, done) = (plan.root.0, plan.reduction_id, areas.done(plan.rank.0));
+        let chunk = NonZero::new(areas.first_chunk(root)).filter(|_| course.has_one_chunk());
+        Some(Self { bytes, root, kind, stamp: areas.stamp(root, 0), chunk, done })
     }
 }
 

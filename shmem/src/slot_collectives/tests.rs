@@ -77,8 +77,8 @@ fn complete<O: ReductionOp>(
     flags.start(id, plan);
     loop {
         match flags.poll() {
-            Poll::Request(step, wish) => {
-                buffers.execute(wish).unwrap();
+            Poll::Request(step, op) => {
+                buffers.execute(op).unwrap();
                 flags.handle_done(step);
             }
             Poll::Pending => std::thread::yield_now(),
@@ -213,8 +213,8 @@ impl<'a> Group<'a> {
             let at = self.random.usize(..ranks.len());
             let (flags, buffers) = &mut ranks[at];
             match flags.poll() {
-                Poll::Request(step, wish) => {
-                    buffers.execute(wish).unwrap();
+                Poll::Request(step, op) => {
+                    buffers.execute(op).unwrap();
                     flags.handle_done(step);
                 }
                 Poll::Pending => {}
@@ -230,19 +230,19 @@ impl<'a> Group<'a> {
         let (operation, element, _) = self.kind;
         let (n, bytes, grain) = (inputs.len(), inputs[0].len(), element.bytes());
         let what = format!("{operation:?} {element:?}, {bytes} bytes, {n} ranks, {:?}, {:?}", self.way, self.order);
-        let near = |found: &[u8], inputs: &[Vec<u8>]| {
+        let is_close = |found: &[u8], inputs: &[Vec<u8>]| {
             assert_close(found, &oracle(operation, element, inputs), operation, element, n, &what);
         };
         let zero = |found: &[u8]| assert!(found.iter().all(|&byte| byte == 0), "{what}");
 
         let all = self.run(CollectiveKind::Allreduce, 0, inputs, bytes, false);
-        near(&all[0], inputs);
+        is_close(&all[0], inputs);
         assert!(all.iter().all(|bits| *bits == all[0]), "other bits: {what}");
         assert_eq!(self.run(CollectiveKind::Allreduce, 0, inputs, bytes, true), all, "in place: {what}");
 
         let root = bytes % n;
         for (rank, found) in self.run(CollectiveKind::Reduce, root as u32, inputs, bytes, false).iter().enumerate() {
-            if rank == root { near(found, inputs) } else { zero(found) }
+            if rank == root { is_close(found, inputs) } else { zero(found) }
         }
 
         // Block j of everyone's is its input, rotated by j elements.
@@ -253,12 +253,12 @@ impl<'a> Group<'a> {
         let blocks: Vec<Vec<u8>> =
             inputs.iter().map(|input| (0..n).flat_map(|by| rotated(input, by)).collect()).collect();
         for (rank, found) in self.run(CollectiveKind::ReduceScatter, 0, &blocks, bytes, false).iter().enumerate() {
-            near(found, &inputs.iter().map(|input| rotated(input, rank)).collect::<Vec<_>>());
+            is_close(found, &inputs.iter().map(|input| rotated(input, rank)).collect::<Vec<_>>());
         }
 
         for (verb, own) in [(CollectiveKind::Scan, 1), (CollectiveKind::Exscan, 0)] {
             for (rank, found) in self.run(verb, 0, inputs, bytes, false).iter().enumerate() {
-                if rank + own == 0 { zero(found) } else { near(found, &inputs[..rank + own]) }
+                if rank + own == 0 { zero(found) } else { is_close(found, &inputs[..rank + own]) }
             }
         }
     }
@@ -507,10 +507,10 @@ impl<'a> Side<'a> {
     fn go(&mut self) -> Poll<DataOp> {
         loop {
             match self.flags.poll() {
-                Poll::Request(step, wish) => {
+                Poll::Request(step, op) => {
                     let segment = self.flags.segment;
                     CollectiveBuffers::in_place(segment, &mut self.memory, NoReduction, SameProcess)
-                        .execute(wish)
+                        .execute(op)
                         .unwrap();
                     self.flags.handle_done(step);
                 }
@@ -560,9 +560,9 @@ fn exposed_buffers_are_pulled_in_any_order() {
         let mut taken = 0;
         let turn = loop {
             match flags[rank].poll() {
-                Poll::Request(step, wish) => {
-                    buffers.execute(wish).unwrap();
-                    taken += u32::from(!matches!(wish, DataOp::Expose { .. }));
+                Poll::Request(step, op) => {
+                    buffers.execute(op).unwrap();
+                    taken += u32::from(!matches!(op, DataOp::Expose { .. }));
                     flags[rank].handle_done(step);
                 }
                 turn => break turn,
@@ -573,8 +573,8 @@ fn exposed_buffers_are_pulled_in_any_order() {
     }
     for rank in [2, 1, 3, 2, 1, 0, 3].into_iter().chain([2, 1, 0, 3]) {
         let mut buffers = CollectiveBuffers::new(segment, &input, &mut outputs[rank], NoReduction, SameProcess);
-        while let Poll::Request(step, wish) = flags[rank].poll() {
-            buffers.execute(wish).unwrap();
+        while let Poll::Request(step, op) = flags[rank].poll() {
+            buffers.execute(op).unwrap();
             flags[rank].handle_done(step);
         }
     }
@@ -602,8 +602,8 @@ fn rank_with_all_pulls_done_waits_for_no_unfinished_rank() {
             CollectiveBuffers::new(ground.segment(), &inputs[rank], &mut outputs[rank], NoReduction, SameProcess);
         for _ in 0..most {
             let turn = flags.poll();
-            let Poll::Request(step, wish) = turn else { return turn };
-            buffers.execute(wish).unwrap();
+            let Poll::Request(step, op) = turn else { return turn };
+            buffers.execute(op).unwrap();
             flags.handle_done(step);
         }
         Poll::Pending
@@ -718,8 +718,8 @@ fn rewritten_pulled_step_differs_from_the_seen_value() {
         let mut buffers = CollectiveBuffers::new(ground.segment(), &input, &mut output, NoReduction, SameProcess);
         loop {
             let turn = flags.poll();
-            let Poll::Request(step, wish) = turn else { return turn };
-            buffers.execute(wish).unwrap();
+            let Poll::Request(step, op) = turn else { return turn };
+            buffers.execute(op).unwrap();
             flags.handle_done(step);
         }
     };

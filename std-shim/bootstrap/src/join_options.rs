@@ -13,7 +13,7 @@ use std::io;
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
     /// The rank of this process and the size of its job.
-    pub seat: JobPosition,
+    pub position: JobPosition,
     /// The number of its node, if a launcher numbers the nodes.
     pub node: Option<u32>,
     /// The rendezvous server. `None`: a job of this process alone.

@@ -96,14 +96,14 @@ impl Membership {
     /// Receives the messages that have arrived, without blocking.
     fn receive(&mut self) {
         while let Some(connection) = &mut self.connection {
-            let heard = connection.poll().and_then(|frame| match frame {
+            let polled = connection.poll().and_then(|frame| match frame {
                 Some(frame) => Ok(Some((frame.kind(), ServerMessage::decode(&frame)?))),
                 None => Ok(None),
             });
-            match heard {
+            match polled {
                 Ok(None) => return,
-                Ok(Some((kind, told))) => {
-                    if self.handle_unsolicited(told).is_none() {
+                Ok(Some((kind, message))) => {
+                    if self.handle_unsolicited(message).is_none() {
                         self.disconnect(ConnectionError::Unexpected(kind));
                     }
                     if self.events.len() >= EVENTS_MAX {
@@ -121,8 +121,8 @@ impl Membership {
     }
 
     /// Turns an unsolicited message of the server into an event. `None`: it is a reply, or not valid here.
-    fn handle_unsolicited(&mut self, told: ServerMessage) -> Option<()> {
-        let notice = match told {
+    fn handle_unsolicited(&mut self, message: ServerMessage) -> Option<()> {
+        let notice = match message {
             ServerMessage::Failed { rank, incarnation, ending } => {
                 MembershipEvent::Failed { rank, incarnation, ending }
             }
@@ -274,11 +274,11 @@ impl Membership {
                 | ServerMessage::Stored(_)
                 | ServerMessage::Value(_)
                 | ServerMessage::FinishAck) => return Ok(Some(answer)),
-                told @ ServerMessage::Aborted { .. } => {
-                    self.handle_unsolicited(told);
+                message @ ServerMessage::Aborted { .. } => {
+                    self.handle_unsolicited(message);
                     return Err(AwaitError::Aborted);
                 }
-                told => self.handle_unsolicited(told).ok_or(ConnectionError::Unexpected(frame.kind()))?,
+                message => self.handle_unsolicited(message).ok_or(ConnectionError::Unexpected(frame.kind()))?,
             }
         }
     }

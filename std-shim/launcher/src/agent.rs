@@ -109,8 +109,8 @@ pub fn run() -> Result<(), AgentError> {
 
 /// The transport settings of the ranks.
 fn transport(order: &LaunchSpec) -> Result<TransportSettings, SettingsError> {
-    let told = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
-    Settings::from_variables(told).map(|settings| settings.transport)
+    let variables = order.variables.iter().map(|(name, value)| (name.into(), value.into()));
+    Settings::from_variables(variables).map(|settings| settings.transport)
 }
 
 /// Candidate addresses of the launcher: the source address of the remote shell, and those that the launcher knows.
@@ -159,30 +159,30 @@ impl Agent {
             Err(error) => return self.reject(order, &format!("the shared-memory segment cannot be created: {error}")),
         };
         let (mut outputs, mut errors, mut rank_zero) = (Vec::new(), Vec::new(), None);
-        for (index, berth) in berths.iter().enumerate() {
+        for (index, placed) in berths.iter().enumerate() {
             let own = Settings {
-                position: JobPosition::new(berth.rank, order.size),
+                position: JobPosition::new(placed.rank, order.size),
                 bootstrap: Some(at.into()),
-                locality: self.segments.locality(berth),
+                locality: self.segments.locality(placed),
                 ..Settings::default()
             };
             // The settings of the launch specification are common to all ranks and take precedence.
             let mut given = variables(&own);
             given.retain(|(name, _)| order.variables.iter().all(|(shared, _)| shared != name));
             given.extend(order.variables.iter().cloned());
-            let input = if berth.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
-            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
-            match self.processes.start(&program, berth, place, &given, input, segment) {
+            let input = if placed.rank == Rank(0) { Input::Pipe } else { Input::Nothing };
+            let (place, segment) = ((index, berths.len()), self.segments.of(placed.node));
+            match self.processes.start(&program, placed, place, &given, input, segment) {
                 Ok((pid, pipes)) => {
-                    let source = |from| Source { from, prefix: mark(berth.rank) };
+                    let source = |from| Source { from, prefix: mark(placed.rank) };
                     outputs.extend(pipes.output.map(|from| source(from.into())));
                     errors.extend(pipes.errors.map(|from| source(from.into())));
                     rank_zero = pipes.input.or(rank_zero);
-                    self.launcher.started(berth.rank, pid)?;
+                    self.launcher.started(placed.rank, pid)?;
                 }
                 Err(error) => {
                     let reason = format!("{}: {error}", order.program);
-                    self.launcher.ended(berth.rank, Ending::NotStarted, reason)?;
+                    self.launcher.ended(placed.rank, Ending::NotStarted, reason)?;
                 }
             }
         }

@@ -223,7 +223,7 @@ impl<'a> Launch<'a> {
             }
         }
         for (host, status) in gone {
-            let running = self.job.placement.on_host(host).any(|berth| self.exit_policy.is_running(berth.rank));
+            let running = self.job.placement.on_host(host).any(|placed| self.exit_policy.is_running(placed.rank));
             if running {
                 print_message(format_args!(
                     "the remote shell for {} ended before its agent connected: {status}",
@@ -238,7 +238,7 @@ impl<'a> Launch<'a> {
     fn lose_host(&mut self, host: usize, ending: Ending) {
         self.connected.remove(&host);
         self.remotes.remove(&host);
-        let ranks: Vec<Rank> = self.job.placement.on_host(host).map(|berth| berth.rank).collect();
+        let ranks: Vec<Rank> = self.job.placement.on_host(host).map(|placed| placed.rank).collect();
         for rank in ranks {
             self.server.report_end(rank, ending);
             self.ended(rank, ending, "");
@@ -338,7 +338,7 @@ impl<'a> Launch<'a> {
             }
             ServerReport::AgentLost(node) => {
                 if let Ok(host) = usize::try_from(node) {
-                    if self.job.placement.on_host(host).any(|berth| self.exit_policy.is_running(berth.rank)) {
+                    if self.job.placement.on_host(host).any(|placed| self.exit_policy.is_running(placed.rank)) {
                         print_message(format_args!("the connection to the agent on {} is lost", self.host_name(host)));
                     }
                     self.lose_host(host, Ending::NodeLost);

@@ -48,8 +48,8 @@ pub(crate) struct RankSpec {
 }
 
 impl From<&RankPlacement> for RankSpec {
-    fn from(berth: &RankPlacement) -> Self {
-        let RankPlacement { rank, node, local_rank, local_size, host: _ } = *berth;
+    fn from(placed: &RankPlacement) -> Self {
+        let RankPlacement { rank, node, local_rank, local_size, host: _ } = *placed;
         Self { rank: rank.0, node, local_rank, local_size }
     }
 }

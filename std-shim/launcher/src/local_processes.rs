@@ -92,7 +92,7 @@ impl LocalProcesses {
     pub(crate) fn start(
         &mut self,
         program: &Program,
-        berth: &RankPlacement,
+        placed: &RankPlacement,
         (index, count): (usize, usize),
         variables: &[(String, String)],
         input: Input,
@@ -138,7 +138,7 @@ impl LocalProcesses {
         }?;
         let pid = child.id();
         let pipes = Pipes { input: child.stdin.take(), output: child.stdout.take(), errors: child.stderr.take() };
-        self.processes.push(Process { rank: berth.rank, child, running: true });
+        self.processes.push(Process { rank: placed.rank, child, running: true });
         Ok((pid, pipes))
     }
 

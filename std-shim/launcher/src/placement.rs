@@ -85,7 +85,7 @@ impl JobPlacement {
 
     /// The ranks of one host.
     pub fn on_host(&self, host: usize) -> impl Iterator<Item = &RankPlacement> {
-        self.ranks.iter().filter(move |berth| berth.host == host)
+        self.ranks.iter().filter(move |placed| placed.host == host)
     }
 
     /// Number of ranks.
@@ -100,16 +100,16 @@ impl JobPlacement {
 
     /// The name of a rank's host, for messages.
     pub fn host_name(&self, rank: Rank) -> &str {
-        let berth = usize::try_from(rank.0).ok().and_then(|rank| self.ranks.get(rank));
-        let host = berth.and_then(|berth| self.hosts.get(berth.host));
+        let placed = usize::try_from(rank.0).ok().and_then(|rank| self.ranks.get(rank));
+        let host = placed.and_then(|placed| self.hosts.get(placed.host));
         host.and_then(Option::as_deref).unwrap_or(HERE)
     }
 }
 
 fn consecutive_ranks(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = RankPlacement> {
-    let berth =
+    let placed =
         move |local_rank| RankPlacement { rank: Rank(first + local_rank), host, node, local_rank, local_size: count };
-    (0..count).map(berth)
+    (0..count).map(placed)
 }
 
 /// Why a placement is not possible.
@@ -165,11 +165,11 @@ mod tests {
             prop_assume!(nodes <= size);
             let layout = JobPlacement::on_this_host(size, nodes).expect("within bounds");
             prop_assert_eq!(layout.size(), size);
-            for (rank, berth) in layout.ranks().iter().enumerate() {
-                prop_assert_eq!(berth.rank, Rank(rank as u32));
-                prop_assert!(berth.local_rank < berth.local_size);
-                prop_assert!(berth.local_size == size / nodes || berth.local_size == size.div_ceil(nodes));
-                prop_assert!(berth.node < nodes);
+            for (rank, placed) in layout.ranks().iter().enumerate() {
+                prop_assert_eq!(placed.rank, Rank(rank as u32));
+                prop_assert!(placed.local_rank < placed.local_size);
+                prop_assert!(placed.local_size == size / nodes || placed.local_size == size.div_ceil(nodes));
+                prop_assert!(placed.node < nodes);
             }
         }
     }

@@ -213,29 +213,29 @@ pub enum ProxyError {
 /// [`ProxyError`]: then this process must exit, by which the other ranks detect the failure.
 pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), ProxyError> {
     let settings = Settings::from_environment()?;
-    let (Some(seat), Some(InheritedSegment::Descriptor { number, holder })) =
+    let (Some(position), Some(InheritedSegment::Descriptor { number, holder })) =
         (settings.position, settings.locality.segment)
     else {
         return Err(ProxyError::NotARank);
     };
     let local = settings.locality.rank.ok_or(ProxyError::NotARank)?;
     // No rank sends datagrams to it, but every record in the table needs an address.
-    let device = Udp::bind(&Options::new(Ipv4Addr::LOCALHOST.into(), seat.size))?;
+    let device = Udp::bind(&Options::new(Ipv4Addr::LOCALHOST.into(), position.size))?;
     let path = device.local()?;
     let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
     let offer = LocalRecord { incarnation, addresses: lanes, mtu: device.mtu(), digests: settings.digests() };
     let mut membership = Membership::join(&settings.join_options()?, offer)?;
-    let life = LivenessLocks::new(reopen(number, holder)?);
-    let (mapping, layout) = Mapping::open(life.file())?;
+    let liveness = LivenessLocks::new(reopen(number, holder)?);
+    let (mapping, layout) = Mapping::open(liveness.file())?;
     // SAFETY: this process uses the words of rank slots alone, and no references but those.
     let segment = unsafe { mapping.segment() };
     let place = RankSlot::of(segment, &layout, local).ok_or(ProxyError::NotARank)?;
-    if !life.acquire(local)? {
+    if !liveness.acquire(local)? {
         return Err(ProxyError::SlotTaken);
     }
     let who =
-        format!("local={local} rank={} incarnation={} process={}", seat.rank.0, incarnation.0, std::process::id());
+        format!("local={local} rank={} incarnation={} process={}", position.rank.0, incarnation.0, std::process::id());
     let line = words.iter().fold(OsString::from(who), |mut line, word| {
         line.push(" ");
         line.push(word);
@@ -243,12 +243,12 @@ pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), Pro
     });
     let (output, serial) = io::pipe()?;
     let lines = thread::Builder::new().name("serial line".into()).spawn(|| forward_lines(output))?;
-    let started = machine.start(life.file(), &layout, &line, serial);
+    let started = machine.start(liveness.file(), &layout, &line, serial);
     let started = started.map_err(|error| ProxyError::Emulator { command: machine.emulator.clone(), error });
     let mut emulator = RunningEmulator { emulator: started?, lines: Some(lines) };
     let mut heart =
         Heartbeat { beats: 0, attached: false, since: Instant::now(), attach_timeout: settings.join_timeout() };
-    let mut others = FailureMonitor { liveness: &life, segment, layout: &layout, own: local, next: 0 };
+    let mut others = FailureMonitor { liveness: &liveness, segment, layout: &layout, own: local, next: 0 };
     let status = loop {
         if let Some(status) = emulator.emulator.try_wait()? {
             break status;
@@ -310,13 +310,13 @@ impl FailureMonitor<'_> {
         for _ in 0..CHECKED_SLOTS.min(self.layout.sizes().ranks) {
             let local = self.next;
             self.next = (local + 1) % self.layout.sizes().ranks;
-            let Some(seat) = RankSlot::of(self.segment, self.layout, local).filter(|_| local != self.own) else {
+            let Some(position) = RankSlot::of(self.segment, self.layout, local).filter(|_| local != self.own) else {
                 continue;
             };
             // Only an attached rank has held its lock.
-            let sits = matches!(seat.state(), Occupancy::Active(_) | Occupancy::Retired(_));
+            let sits = matches!(position.state(), Occupancy::Active(_) | Occupancy::Retired(_));
             if sits && matches!(self.liveness.owner(local), Ok(LockOwner::Nobody)) {
-                seat.mark_failed();
+                position.mark_failed();
             }
         }
     }
@@ -333,8 +333,8 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn check(&mut self, seat: RankSlot<'_>) -> Result<(), ProxyError> {
-        let (beats, sat) = (seat.heartbeats(), self.attached || seat.state() != Occupancy::Free);
+    fn check(&mut self, position: RankSlot<'_>) -> Result<(), ProxyError> {
+        let (beats, sat) = (position.heartbeats(), self.attached || position.state() != Occupancy::Free);
         if (beats, sat) != (self.beats, self.attached) {
             (self.beats, self.attached, self.since) = (beats, sat, Instant::now());
         }

@@ -30,10 +30,11 @@ impl NodeSegments {
         size: u32,
     ) -> Result<Self, FileError> {
         let shares = |ranks: u32| transport.shares_memory(ranks as usize, size as usize);
-        let mut segments = Self { created: Vec::new(), expected: berths.iter().any(|berth| shares(berth.local_size)) };
+        let mut segments =
+            Self { created: Vec::new(), expected: berths.iter().any(|placed| shares(placed.local_size)) };
         // The processors of all ranks together, within the CPU quota of a container.
         let waiting = WaitMode::of(berths.len(), thread::available_parallelism().map_or(1, usize::from));
-        for first in berths.iter().filter(|berth| berth.local_rank == 0 && shares(berth.local_size)) {
+        for first in berths.iter().filter(|placed| placed.local_rank == 0 && shares(placed.local_size)) {
             let made = SegmentLayout::new(SegmentSizes::of_node(first.local_size, waiting)).map_err(FileError::from);
             match made.and_then(|layout| SegmentFile::create(&layout)) {
                 Ok(file) => {
@@ -55,10 +56,10 @@ impl NodeSegments {
     }
 
     /// The position of a rank on its node, with the node's segment.
-    pub(super) fn locality(&self, berth: &RankPlacement) -> Locality {
-        let number = self.of(berth.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
+    pub(super) fn locality(&self, placed: &RankPlacement) -> Locality {
+        let number = self.of(placed.node).and_then(|file| u32::try_from(file.as_raw_fd()).ok());
         let descriptor = |number| InheritedSegment::Descriptor { number, holder: Some(std::process::id()) };
         let given = number.map_or(InheritedSegment::Nothing, descriptor);
-        Locality { segment: self.expected.then_some(given), ..berth.locality() }
+        Locality { segment: self.expected.then_some(given), ..placed.locality() }
     }
 }

@@ -229,8 +229,8 @@ fn give_what_nobody_takes(world: &World) {
         "2" => (on.gather_into(&long[..2], &mut into[..0], root), false),
         // The root exposes its buffer and waits until it is read; the others start nothing else before their error.
         "3" if is_root => {
-            let lent = vec![1_u64; into.len() * on.size() as usize];
-            let ended = on.scatter_into(&lent, &mut into, root);
+            let input = vec![1_u64; into.len() * on.size() as usize];
+            let ended = on.scatter_into(&input, &mut into, root);
             (1..on.size()).for_each(|rank| on.send(&[0_u8], Rank(rank), Tag(1)).expect("sent"));
             (ended, false)
         }

@@ -270,8 +270,8 @@ fn flood(world: &World, seed: u64) {
             let from = if started.elapsed() < Duration::from_millis(30) { 2048 } else { 0 };
             words[random.usize(from..used)].publish(random.u32(..), Site::Plain);
         }
-        for seat in [0, 2].map(|other| node.layout().rank_slot(other).expect("a rank of the node")) {
-            words[seat.offset / 4 + 9].publish(random.u32(..), Site::Plain);
+        for slot in [0, 2].map(|other| node.layout().rank_slot(other).expect("a rank of the node")) {
+            words[slot.offset / 4 + 9].publish(random.u32(..), Site::Plain);
         }
         return;
     }

@@ -330,7 +330,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The first word of a rank's collective area.
-fn board(node: &Node, local: u32) -> &'static Word {
+fn first_word(node: &Node, local: u32) -> &'static Word {
     let area = node.layout().collective_area(local).expect("a rank of the node");
     // SAFETY: a word of a collective area, which no collective of this test uses.
     unsafe { node.raw_segment() }.word(area.offset).expect("an area of the segment")
@@ -350,10 +350,10 @@ fn lose() {
 /// Publishes its rank to the others, and prints the ranks that it has seen.
 fn attach(world: &World, node: &Node) {
     assert_eq!(node.local_of(world.rank()), Some(node.local()));
-    board(node, node.local()).publish(world.rank().0 + 1, Site::Plain);
+    first_word(node, node.local()).publish(world.rank().0 + 1, Site::Plain);
     let mut line = format!("{} of", world.rank());
     for local in 0..node.size() {
-        let word = board(node, local);
+        let word = first_word(node, local);
         until("all have published their ranks", || word.acquire(Site::Plain) != 0);
         assert_eq!(Rank(word.acquire(Site::Plain) - 1), node.rank_of(local));
         assert!(node.is_alive(local) && node.pid(local).is_some(), "{local}");
@@ -374,7 +374,7 @@ fn die(world: &World, node: &Node) {
 }
 
 fn await_death(world: &World, node: &Node) {
-    let word = board(node, 1);
+    let word = first_word(node, 1);
     if world.rank() == Rank(1) {
         word.publish(1, Site::Plain);
         node.sleepers().wake(word);

@@ -285,8 +285,8 @@ impl Regions {
             entry.registration = AdapterRegistration::NONE;
         }
         match entry.generation.checked_add(1) {
-            Some(life) if entry.owner == Owner::Caller => {
-                entry.generation = life;
+            Some(generation) if entry.owner == Owner::Caller => {
+                entry.generation = generation;
                 self.free.push(region.index());
             }
             _ => {}
@@ -330,8 +330,8 @@ impl Regions {
         // that no address is in use.
         unsafe { dealloc(entry.start.as_ptr(), layout) };
         (entry.owner, entry.alive) = (Owner::Leaked, false);
-        if let Some(life) = entry.generation.checked_add(1) {
-            entry.generation = life;
+        if let Some(generation) = entry.generation.checked_add(1) {
+            entry.generation = generation;
             self.free.push(region.index());
         }
         true

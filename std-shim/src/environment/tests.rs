@@ -31,9 +31,9 @@ fn unknown_names_are_refused_by_name() {
         "UNISONO_PROGRES is not a setting of unisono; did you mean UNISONO_PROGRESS?"
     );
     assert_eq!(refused(&[("UNISONO_COLOUR_OF_SKY", "blue")]), "UNISONO_COLOUR_OF_SKY is not a setting of unisono");
-    let told = refused(&[("UNISONO_SEGMENTS", "2")]);
+    let error = refused(&[("UNISONO_SEGMENTS", "2")]);
     assert_eq!(
-        told, "UNISONO_SEGMENTS is not a setting of unisono",
+        error, "UNISONO_SEGMENTS is not a setting of unisono",
         "variables that launchers set for ranks are not suggested"
     );
     assert!(refused(&[("UNISONO_", "")]).starts_with("UNISONO_ is not a setting"));

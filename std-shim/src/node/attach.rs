@@ -99,8 +99,8 @@ impl AttachWait<'_> {
     /// Checks the slot of one rank. `None` if the rank has not attached yet.
     fn check(&self, local: u32, rank: Rank, incarnation: Incarnation) -> Result<Option<NodePeer>, NodeError> {
         let stranger = NodeError::SlotMismatch(rank);
-        let Some(seat) = RankSlot::of(self.segment, self.layout, local) else { return Err(stranger) };
-        let sitter = match seat.state() {
+        let Some(slot) = RankSlot::of(self.segment, self.layout, local) else { return Err(stranger) };
+        let sitter = match slot.state() {
             Occupancy::Free => return Ok(None),
             Occupancy::Active(sitter)
             | Occupancy::Retired(sitter)

@@ -28,9 +28,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// The address of the socket over which the descriptor is passed.
 pub(super) fn socket_address(secret: &Secret, job: &str, first: &PeerRecord) -> io::Result<SocketAddr> {
-    let (life, node) = (first.incarnation.0.to_le_bytes(), first.node.to_le_bytes());
+    let (incarnation, node) = (first.incarnation.0.to_le_bytes(), first.node.to_le_bytes());
     let mut name = String::from("unisono-");
-    for byte in secret.prove(job, b"segment", &[&life, &node]) {
+    for byte in secret.prove(job, b"segment", &[&incarnation, &node]) {
         write!(name, "{byte:02x}").map_err(io::Error::other)?;
     }
     SocketAddr::from_abstract_name(name)
@@ -165,10 +165,10 @@ mod tests {
     use std::os::fd::AsFd;
     use unisono_core::ids::Incarnation;
 
-    fn place_of(job: &str, life: u32, node: u32) -> SocketAddr {
+    fn place_of(job: &str, incarnation: u32, node: u32) -> SocketAddr {
         let lane = (Ipv4Addr::LOCALHOST, 1).into();
         let first = PeerRecord {
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             node,
             mtu: 0,
             addresses: [lane; 2],

@@ -279,8 +279,8 @@ mod tests {
     #[test]
     fn narrow_path_is_remembered_until_it_is_wide() {
         let mut table = AddressTable::new(1, 8192, false);
-        for (told, kept) in [(9000, 8192), (1472, 1472), (70_000, 8192)] {
-            table.set(PeerId(0), path("10.0.0.7"), told).unwrap();
+        for (announced, kept) in [(9000, 8192), (1472, 1472), (70_000, 8192)] {
+            table.set(PeerId(0), path("10.0.0.7"), announced).unwrap();
             assert_eq!(table.mtu(PeerId(0)), Some(kept));
         }
     }

@@ -372,8 +372,8 @@ impl Device for Udp {
         if self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        if let PathRequest::Resolve(peer) = wish {
+    fn request_path(&mut self, request: PathRequest) {
+        if let PathRequest::Resolve(peer) = request {
             self.events.push_back(match self.table.mtu(peer) {
                 Some(mtu) => DeviceEvent::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
                 None => DeviceEvent::NoPath(peer),

@@ -137,14 +137,14 @@ impl Token for UdpToken<'_> {
         let ring = self.ring;
         let head = usize::from(transmit.header_bytes).min(HEADER_ROOM);
         let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
-        let lent = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
+        let payload_len = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
         // SAFETY: the creator of the address's table promised that its region lives and that nobody changes these bytes
         // until the posting ends (`Regions::new`).
-        let payload = unsafe { payload_bytes(payload, lent) };
-        let copied = if lent <= COPY_MAX { lent } else { 0 };
+        let payload = unsafe { payload_bytes(payload, payload_len) };
+        let copied = if payload_len <= COPY_MAX { payload_len } else { 0 };
         let end = head + copied;
         if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
-            && copied == lent
+            && copied == payload_len
         {
             to.copy_from_slice(payload);
         }
@@ -152,16 +152,22 @@ impl Token for UdpToken<'_> {
             let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
             IoVector { start, bytes }
         };
-        let (first, rest) = if copied == lent {
+        let (first, rest) = if copied == payload_len {
             (piece(0, end + TRAILER), None)
         } else {
-            let payload = IoVector { start: NonNull::from(payload).cast(), bytes: lent };
+            let payload = IoVector { start: NonNull::from(payload).cast(), bytes: payload_len };
             (piece(0, head), Some([payload, piece(head, TRAILER)]))
         };
         ring.cursor += end + TRAILER;
-        ring.posted.push(TxDatagram { to: transmit.to, at: transmit.queue, first, rest, bytes: head + lent + TRAILER });
+        ring.posted.push(TxDatagram {
+            to: transmit.to,
+            at: transmit.queue,
+            first,
+            rest,
+            bytes: head + payload_len + TRAILER,
+        });
         ring.last = ring.last.next();
-        ring.count_run(head + lent + TRAILER);
+        ring.count_run(head + payload_len + TRAILER);
         if ring.posted.len() - ring.with_checksum == CHECKSUM_GROUP {
             ring.write_checksums();
         }

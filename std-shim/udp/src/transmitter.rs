@@ -125,9 +125,9 @@ impl Transmitter {
             let mut rest = batch;
             while !rest.is_empty() {
                 self.gather(table, rest, tally);
-                let (taken, heard) = self.transmit(socket, tally);
+                let (taken, answered) = self.transmit(socket, tally);
                 if answer != LinkState::Up {
-                    answer = heard;
+                    answer = answered;
                 }
                 rest = rest.get(taken.unwrap_or(rest.len())..).unwrap_or_default();
             }

@@ -33,7 +33,7 @@ pub enum ExchangeError {
         /// The receive.
         wanted: ReceiveSpec,
         /// The expected message.
-        letter: Option<TestMessage>,
+        message: Option<TestMessage>,
         /// Source, tag and bytes of the message.
         found: (u32, u32, usize),
     },
@@ -49,8 +49,8 @@ impl core::fmt::Display for ExchangeError {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Message(failure) => failure.fmt(to),
-            Self::Wrong { burst, wanted, letter, found } => {
-                write!(to, "burst {burst}: receive {wanted:?} got {found:?} instead of {letter:?}, or wrong bytes")
+            Self::Wrong { burst, wanted, message, found } => {
+                write!(to, "burst {burst}: receive {wanted:?} got {found:?} instead of {message:?}, or wrong bytes")
             }
         }
     }
@@ -105,11 +105,11 @@ fn run_burst<'s>(
     let (own, ranks, BurstBuffers { from, pattern: quarry, into, posted }) = (world.rank().0, world.size(), memory);
     for number in 0..BURST {
         for to in (0..ranks).filter(|to| *to != own) {
-            let letter = test_message(burst, own, to, number);
-            let (payload, to, tag) = (letter.payload(from), Rank(to), Tag(letter.tag));
-            match letter.mode {
+            let message = test_message(burst, own, to, number);
+            let (payload, to, tag) = (message.payload(from), Rank(to), Tag(message.tag));
+            match message.mode {
                 Mode::Synchronous => scope.immediate_synchronous_send(payload, to, tag).map(drop)?,
-                _ if burst.is_multiple_of(2) && letter.bytes <= SHORT_BYTES => world.send(payload, to, tag)?,
+                _ if burst.is_multiple_of(2) && message.bytes <= SHORT_BYTES => world.send(payload, to, tag)?,
                 Mode::Ready => scope.immediate_ready_send(payload, to, tag).map(drop)?,
                 Mode::Standard => scope.immediate_send(payload, to, tag).map(drop)?,
             }
@@ -124,29 +124,29 @@ fn run_burst<'s>(
             let room = probed.map_or(into.len(), |status| status.bytes);
             let source = probed.map_or(source, |status| Some(status.source));
             let found = receive(world, into.get_mut(..room).unwrap_or_default(), source, tag)?;
-            let letter = inbox.take(wanted, found.0);
-            check_message(burst, wanted, letter, found, into, quarry)?;
+            let message = inbox.take(wanted, found.0);
+            check_message(burst, wanted, message, found, into, quarry)?;
             come += 1;
             continue;
         }
         let mut loans = Vec::new();
         for place in &mut free {
             let Some(wanted) = inbox.next() else { break };
-            let letter = wanted.source.and_then(|source| inbox.take(wanted, source));
+            let message = wanted.source.and_then(|source| inbox.take(wanted, source));
             let (source, tag) = (wanted.source.map(Rank), wanted.tag.map(Tag));
-            if letter.is_some_and(|letter| letter.bytes > POSTED_LONGEST) {
+            if message.is_some_and(|message| message.bytes > POSTED_LONGEST) {
                 let found = receive(world, into, source, tag)?;
-                check_message(burst, wanted, letter, found, into, quarry)?;
+                check_message(burst, wanted, message, found, into, quarry)?;
                 come += 1;
             } else if let Some(buffer) = place.take() {
-                loans.push((scope.immediate_receive_returning(buffer, source, tag)?, place, wanted, letter));
+                loans.push((scope.immediate_receive_returning(buffer, source, tag)?, place, wanted, message));
             }
         }
-        for (loan, place, wanted, letter) in loans {
+        for (loan, place, wanted, message) in loans {
             let (ended, buffer) = loan.wait();
             let status = ended?.ok_or(Failure::Finished)?;
             let found = (status.source.0, status.tag.0, status.bytes);
-            check_message(burst, wanted, letter, found, buffer, quarry)?;
+            check_message(burst, wanted, message, found, buffer, quarry)?;
             *place = Some(buffer);
             come += 1;
         }
@@ -174,15 +174,15 @@ fn receive(
 fn check_message(
     burst: u32,
     wanted: ReceiveSpec,
-    letter: Option<TestMessage>,
+    message: Option<TestMessage>,
     found: (u32, u32, usize),
     bytes: &[u8],
     pattern: &[u8],
 ) -> Result<(), ExchangeError> {
-    let is_it = |letter: &TestMessage| (letter.tag, letter.bytes) == (found.1, found.2);
-    let is_whole = |letter: &TestMessage| bytes.get(..found.2) == Some(letter.payload(pattern));
-    if letter.as_ref().is_some_and(|letter| is_it(letter) && is_whole(letter)) {
+    let is_it = |message: &TestMessage| (message.tag, message.bytes) == (found.1, found.2);
+    let is_whole = |message: &TestMessage| bytes.get(..found.2) == Some(message.payload(pattern));
+    if message.as_ref().is_some_and(|message| is_it(message) && is_whole(message)) {
         return Ok(());
     }
-    Err(ExchangeError::Wrong { burst, wanted, letter, found })
+    Err(ExchangeError::Wrong { burst, wanted, message, found })
 }

@@ -245,13 +245,13 @@ fn member(messages: bool) -> ExitCode {
         }
     };
     let own = world.rank();
-    let mut desk = if messages { ExchangeBuffers::new(&world).ok() } else { None };
+    let mut buffers = if messages { ExchangeBuffers::new(&world).ok() } else { None };
     for round in 0.. {
         if round == 2 {
             println!("ready {own} {}", std::process::id());
         }
-        let done = match &mut desk {
-            Some(desk) => exchange(&world, desk, round),
+        let done = match &mut buffers {
+            Some(buffers) => exchange(&world, buffers, round),
             None => one(&world, round),
         };
         done.unwrap_or_else(|error| match end(&world, error.into()) {});

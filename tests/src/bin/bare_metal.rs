@@ -149,9 +149,9 @@ fn member(options: &Options) -> ExitCode {
 }
 
 fn exchange_messages(world: &World, bursts: u32) -> Result<u32, String> {
-    let (mut desk, mut come) = (ExchangeBuffers::new(world)?, 0);
+    let (mut buffers, mut come) = (ExchangeBuffers::new(world)?, 0);
     for burst in 0..bursts {
-        come += desk.exchange(world, burst, |trouble| {
+        come += buffers.exchange(world, burst, |trouble| {
             eprintln!("{trouble}");
             std::process::exit(1)
         });
@@ -217,7 +217,7 @@ fn timed(machine: &BareMetalRanks, program: &str, batches: u32) -> Result<f64, S
     let segment = unsafe { mapping.segment() };
     let member = Member::join(segment, 0, sitter).map_err(|error| format!("cannot occupy the rank slot: {error:?}"))?;
     let mut group = Group::new(member).ok_or("no group")?;
-    let mut mailbox = RawRing::new(&member, 1).ok_or("no ring")?;
+    let mut ring = RawRing::new(&member, 1).ok_or("no ring")?;
     while !member.is_complete() {
         std::thread::yield_now();
         if let Some(status) = emulator.try_wait().map_err(|error| error.to_string())? {
@@ -233,9 +233,9 @@ fn timed(machine: &BareMetalRanks, program: &str, batches: u32) -> Result<f64, S
                 continue;
             }
             let sent = round.to_le_bytes();
-            mailbox.send(round, &sent).map_err(|error| format!("ring: {error:?}"))?;
+            ring.send(round, &sent).map_err(|error| format!("ring: {error:?}"))?;
             loop {
-                match mailbox.receive(&mut buffer).map_err(|error| format!("ring: {error:?}"))? {
+                match ring.receive(&mut buffer).map_err(|error| format!("ring: {error:?}"))? {
                     None => core::hint::spin_loop(),
                     Some((tag, bytes)) if tag == round && buffer.get(..bytes) == Some(&sent) => break,
                     Some(other) => return Err(format!("{other:?} came back for {round}")),

@@ -179,18 +179,18 @@ fn by_algorithms(means: Means, report: &mut Report) {
                 .flat_map(|(verb, option, _)| [format!("--{option}"), asked.text(of_verb(*verb))])
                 .collect();
             let said = run_with(means, Part::Algorithms, asked.ranks, &options, Duration::from_secs(120));
-            let told: Option<Vec<OracleReport>> =
+            let reports: Option<Vec<OracleReport>> =
                 said.as_ref().ok().and_then(|lines| lines.iter().map(|line| parse_oracle_report(line)).collect());
-            let Some(told) = told else {
+            let Some(reports) = reports else {
                 eprintln!("{means:?}, {options:?}: {said:?}");
                 wrong = f64::NAN;
                 continue;
             };
-            compared += told.iter().map(|(compared, ..)| compared).sum::<f64>();
-            wrong += told.iter().map(|(_, wrong, _)| wrong).sum::<f64>();
+            compared += reports.iter().map(|(compared, ..)| compared).sum::<f64>();
+            wrong += reports.iter().map(|(_, wrong, _)| wrong).sum::<f64>();
             for (verb, ..) in COLLECTIVES.iter().filter(|(verb, ..)| asked.can_be(*verb, of_verb(*verb))) {
                 let algorithm = of_verb(*verb);
-                if told.iter().all(|(.., choices)| choices.iter().any(|choice| asked.is(choice, *verb, algorithm))) {
+                if reports.iter().all(|(.., choices)| choices.iter().any(|choice| asked.is(choice, *verb, algorithm))) {
                     ran.push((verb.name(), algorithm.name()));
                 } else {
                     not_ran += 1;
@@ -493,8 +493,8 @@ fn threads(world: &World) {
 /// of gathers and reductions.
 fn million(world: &World) -> Result<f64, CollectiveError> {
     let (rank, size) = (world.rank(), world.size());
-    let near = (0..size).all(|other| other == rank.0 || world.shares_memory_with(Rank(other)));
-    let rounds = if near { MILLION } else { MILLION / 4 };
+    let shares_memory = (0..size).all(|other| other == rank.0 || world.shares_memory_with(Rank(other)));
+    let rounds = if shares_memory { MILLION } else { MILLION / 4 };
     let (first, last) = (Rank(0), Rank(size - 1));
     let mut most = 0.0_f64;
     for kind in 0..4 {

@@ -194,8 +194,8 @@ fn echoed(member: Member<'static>, count: u32, until: Instant) -> Result<(), Str
         }
         std::thread::yield_now();
     }
-    let lent = Box::leak(Box::<Memory>::default()).slices();
-    let mut messages = Messages::new(member, lent).ok_or_else(|| failed(0, "the storage is too small"))?;
+    let storage = Box::leak(Box::<Memory>::default()).slices();
+    let mut messages = Messages::new(member, storage).ok_or_else(|| failed(0, "the storage is too small"))?;
     let quarry: &'static [u8] =
         Vec::leak((0..MATCHED as u32 + 997).map(|at| collectives::number(at, 0, 7) as u8).collect());
     let of = |number: u32| {
@@ -264,18 +264,18 @@ fn sit(mapping: &Mapping, local: u32) -> Outcome<Member<'static>> {
 
 /// Messages of 0 to 200 bytes, in entries and in the bulk: the image sends each back, every byte changed.
 fn messages(member: &Member<'static>, count: u32, until: Instant) -> Outcome<()> {
-    let mut mailbox = RawRing::new(member, NODE).ok_or("no rings")?;
+    let mut ring = RawRing::new(member, NODE).ok_or("no rings")?;
     let bytes = |number: u32| -> Vec<u8> {
         let length = if number == count { 0 } else { 1 + number.wrapping_mul(0x9e37_79b9) % 200 };
         (0..length).map(|at| (collectives::number(number, 0, at) & 0xff) as u8).collect()
     };
     let (mut sent, mut buffer) = (0, [0; 256]);
     for expected in 0..=count {
-        while sent <= count && sent - expected < AHEAD && mailbox.send(sent, &bytes(sent)).is_ok() {
+        while sent <= count && sent - expected < AHEAD && ring.send(sent, &bytes(sent)).is_ok() {
             sent += 1;
         }
         let (tag, length) = loop {
-            match mailbox.receive(&mut buffer).map_err(|error| format!("message {expected}: {error:?}"))? {
+            match ring.receive(&mut buffer).map_err(|error| format!("message {expected}: {error:?}"))? {
                 Some(message) => break message,
                 None if Instant::now() > until => return Err(format!("message {expected} does not arrive").into()),
                 None => std::thread::yield_now(),

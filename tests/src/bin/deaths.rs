@@ -140,11 +140,11 @@ fn judge(options: &Options) -> ExitCode {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("unshare starts")
         })
         .collect();
-    let mut told: Vec<(Run, String)> = Vec::new();
+    let mut reports: Vec<(Run, String)> = Vec::new();
     for lab in labs {
         let output = lab.wait_with_output().expect("the lab ends");
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        told.extend(lines.lines().filter_map(|line| {
+        reports.extend(lines.lines().filter_map(|line| {
             let (run, outcome) = line.split_once(' ')?;
             Some((Run::from_text(run)?, outcome.to_owned()))
         }));
@@ -154,7 +154,7 @@ fn judge(options: &Options) -> ExitCode {
         for (name, fate) in FATES {
             let of = format!("{mode} {name}");
             let these: Vec<&(Run, String)> =
-                told.iter().filter(|(run, _)| run.mode == mode && run.fate == fate).collect();
+                reports.iter().filter(|(run, _)| run.mode == mode && run.fate == fate).collect();
             let planned = runs.iter().filter(|run| run.mode == mode && run.fate == fate).count();
             let well = these.iter().filter(|(_, outcome)| outcome.starts_with("ok")).count();
             for (run, outcome) in these.iter().filter(|(_, outcome)| !outcome.starts_with("ok")) {
@@ -210,11 +210,11 @@ fn carry_out(run: Run) -> Result<String, String> {
 }
 
 fn listen(job: &mut Child) -> mpsc::Receiver<String> {
-    let (tell, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let stdout = job.stdout.take().expect("piped");
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }

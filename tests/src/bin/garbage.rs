@@ -107,11 +107,11 @@ fn judge(options: &Options) -> ExitCode {
             let (delay, lingers, seed) = (random.u64(0..20_000), random.bool(), random.u64(..));
             let run = Run { kind, ranks, vandal: random.u32(0..ranks), delay, lingers, seed };
             match carry_out(run) {
-                Ok(told) => {
+                Ok(reports) => {
                     well += 1;
-                    harmed += u32::from(told.noticed);
-                    stood += u32::from(told.stood);
-                    times.extend(told.times);
+                    harmed += u32::from(reports.noticed);
+                    stood += u32::from(reports.stood);
+                    times.extend(reports.times);
                 }
                 Err(reason) => eprintln!("{run:?}: {reason}"),
             }
@@ -154,7 +154,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
     if run.kind != EARLY {
         job.ready("ready", run.ranks as usize)?;
     }
-    let (mut wrote, mut told, mut expected, mut stood) = (None, Vec::new(), run.ranks - 1, false);
+    let (mut wrote, mut reports, mut expected, mut stood) = (None, Vec::new(), run.ranks - 1, false);
     let until = Instant::now() + 3 * BOUND + Duration::from_secs(3);
     while expected > 0 || wrote.is_none() {
         let line = job.line(until).ok_or_else(|| format!("{expected} ranks do not end"))?;
@@ -166,7 +166,7 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
             ["ended", _, at, stuck, why] => {
                 expected -= 1;
                 stood |= run.lingers && stuck.parse::<u128>().is_ok_and(|stuck| stuck >= AFTER_WRITE.as_millis() / 2);
-                told.push((at.parse::<u128>().unwrap_or(u128::MAX), why != "missing"));
+                reports.push((at.parse::<u128>().unwrap_or(u128::MAX), why != "missing"));
             }
             _ => return Err(format!("unexpected output of a rank: {line:?}")),
         }
@@ -174,8 +174,8 @@ fn carry_out(run: Run) -> Result<Outcome, String> {
     job.ended(Instant::now() + Duration::from_secs(3))?;
     job.clean()?;
     let wrote = wrote.unwrap_or(0);
-    let times = told.iter().map(|(at, _)| at.saturating_sub(wrote) as f64 / 1e6).collect();
-    Ok(Outcome { times, noticed: told.iter().any(|(_, noticed)| *noticed), stood })
+    let times = reports.iter().map(|(at, _)| at.saturating_sub(wrote) as f64 / 1e6).collect();
+    Ok(Outcome { times, noticed: reports.iter().any(|(_, noticed)| *noticed), stood })
 }
 
 /// How a rank ends.
@@ -374,8 +374,8 @@ fn busy(layout: &SegmentLayout) -> Vec<usize> {
     let ranks = layout.sizes().ranks;
     let mut starts = vec![0, layout.sleep_words().offset];
     for rank in 0..ranks {
-        let board = layout.collective_area(rank).map_or(0, |area| area.offset);
-        starts.extend((0..6).map(|page| board + page * PAGE));
+        let area_start = layout.collective_area(rank).map_or(0, |area| area.offset);
+        starts.extend((0..6).map(|page| area_start + page * PAGE));
         let room = slot_area(layout, 0, rank).map_or(0, |area| area.offset);
         starts.extend((0..6).map(|page| room + page * PAGE));
         starts.extend(layout.rank_slot(rank).map(|area| area.offset));

@@ -180,7 +180,7 @@ fn plan(options: &Options) -> Vec<Run> {
 fn judge(options: &Options) -> ExitCode {
     let (runs, before, began) = (plan(options), Leftovers::now(), Instant::now());
     let labs = options.labs.max(1);
-    let told: Vec<(Run, Result<Vec<f64>, String>)> = std::thread::scope(|scope| {
+    let reports: Vec<(Run, Result<Vec<f64>, String>)> = std::thread::scope(|scope| {
         let lab = |lab: usize| {
             let own: Vec<Run> = runs.iter().skip(lab).step_by(labs).copied().collect();
             scope.spawn(move || own.into_iter().map(|run| (run, carry_out(run))).collect::<Vec<_>>())
@@ -191,7 +191,7 @@ fn judge(options: &Options) -> ExitCode {
     let mut report = Report::new(6, options.json);
     for (name, moment) in MOMENTS {
         let planned = runs.iter().filter(|run| run.moment == moment).count();
-        let these: Vec<_> = told.iter().filter(|(run, _)| run.moment == moment).collect();
+        let these: Vec<_> = reports.iter().filter(|(run, _)| run.moment == moment).collect();
         let well = these.iter().filter(|(_, outcome)| outcome.is_ok()).count();
         for (run, outcome) in &these {
             if let Err(reason) = outcome {
@@ -247,7 +247,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     let mut arguments = vec!["--part", part, "--collective", &collective, "--bytes", &bytes, "--until", &path];
     arguments.extend(run.backwards.then_some("--backwards"));
     let mut job = Job::start(mark, &options, &arguments)?;
-    let told = match run.moment {
+    let reports = match run.moment {
         Moment::Amid => amid(run, &job)?,
         Moment::Joining => joining(run, &job, mark)?,
         Moment::Finishing => finishing(run, &mut job)?,
@@ -258,7 +258,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
         job.ended(Instant::now() + Duration::from_secs(10)).map_err(|reason| format!("after the reports: {reason}"))?;
     }
     job.clean()?;
-    Ok(told)
+    Ok(reports)
 }
 
 fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
@@ -266,7 +266,7 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     let began = now();
     kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
-    let told = collect_reports(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
+    let reports = collect_reports(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
         ["reported", rank, of, name, at] => {
             if of != run.victim.to_string() || name != run.collective.kind.name() {
                 return Err(format!("rank {rank} reports rank {of} missing in {name}"));
@@ -275,7 +275,7 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
         }
         _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     })?;
-    Ok(told)
+    Ok(reports)
 }
 
 /// Collects the reports of the survivors.
@@ -286,7 +286,7 @@ fn collect_reports(
     mut understand: impl FnMut(&[&str]) -> Result<(Option<usize>, f64), String>,
 ) -> Result<Vec<f64>, String> {
     let mut expected: Vec<usize> = (0..run.ranks).filter(|rank| *rank != run.victim).collect();
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     while !expected.is_empty() {
         let line = job.line(until).ok_or_else(|| format!("{expected:?} report nothing"))?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -296,10 +296,10 @@ fn collect_reports(
         let (rank, time) = understand(&words)?;
         if let Some(place) = expected.iter().position(|expected| Some(*expected) == rank) {
             expected.remove(place);
-            told.push(time);
+            reports.push(time);
         }
     }
-    Ok(told)
+    Ok(reports)
 }
 
 /// Kills a rank that has just started. The others join without it, or report why they cannot.
@@ -308,13 +308,13 @@ fn joining(run: Run, job: &Job, mark: &str) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     kill_process(victim, Signal::KILL).map_err(|error| error.to_string())?;
     let until = Instant::now() + ASSEMBLY + Duration::from_secs(3);
-    let told = collect_reports(run, job, until, |words| match *words {
+    let reports = collect_reports(run, job, until, |words| match *words {
         ["reported", rank, of, ..] if of == run.victim.to_string() => Ok((rank.parse().ok(), 0.0)),
         ["refused", rank, ..] => Ok((rank.parse().ok(), 0.0)),
         _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     });
     // Or the launcher ends the job.
-    told.or_else(|reason| if job.is_output_closed() { Ok(Vec::new()) } else { Err(reason) })
+    reports.or_else(|reason| if job.is_output_closed() { Ok(Vec::new()) } else { Err(reason) })
 }
 
 fn await_rank(run: Run, mark: &str) -> Result<Pid, String> {

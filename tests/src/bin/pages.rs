@@ -65,13 +65,13 @@ fn main() -> ExitCode {
         };
         let right = pages.iter().filter(|page| **page == kib).count();
         report.figure("ranks_with_expected_pages", &of, right as f64, "ranks", Limit::Least(f64::from(RANKS)));
-        let told = log.lines().filter(|line| line.contains(said)).count();
-        report.figure("said_by_the_launcher", &of, told as f64, "lines", Limit::Least(1.0));
+        let reports = log.lines().filter(|line| line.contains(said)).count();
+        report.figure("said_by_the_launcher", &of, reports as f64, "lines", Limit::Least(1.0));
         let facts = info(&["--json"]);
         let bytes = format!("\"page_bytes\":{},", kib << 10);
-        let told = [info(&[]).contains(said), facts.contains(said) && facts.contains(&bytes)];
-        let told = told.into_iter().filter(|told| *told).count();
-        report.figure("said_by_info", &of, told as f64, "forms", Limit::Least(2.0));
+        let reports = [info(&[]).contains(said), facts.contains(said) && facts.contains(&bytes)];
+        let reports = reports.into_iter().filter(|reports| *reports).count();
+        report.figure("said_by_info", &of, reports as f64, "forms", Limit::Least(2.0));
     }
     if let Err(error) = reserve(before.trim()) {
         println!("{RESERVED} was {}: {error}", before.trim());

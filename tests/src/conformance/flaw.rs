@@ -261,9 +261,9 @@ impl<D: Device> Device for FlawedDevice<D> {
         }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
+    fn request_path(&mut self, request: PathRequest) {
         if self.flaw != Flaw::IgnoresPathRequests {
-            self.device.request_path(wish);
+            self.device.request_path(request);
         }
     }
 

@@ -111,8 +111,8 @@ pub(super) fn no_wake_up_is_lost<F: Fixture>(bench: &mut TestBench<F>) -> Result
 
 pub(super) fn path_requests_are_answered<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     let mtu = bench.limits().mtu;
-    for (wish, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
-        let peer = PeerId(wish);
+    for (node, known) in [(1, true), (2, true), (NODES, false), (u32::MAX, false), (1, true)] {
+        let peer = PeerId(node);
         bench.device(0).request_path(PathRequest::Resolve(peer));
         let answer = bench.soon(|bench| bench.device(0).poll_event());
         let right = match answer {

@@ -220,7 +220,7 @@ impl<F: Fixture> TestBench<F> {
             posted.is_within(completed).then_some(Ok(()))
         });
         for BorrowedBuffer { node, region } in
-            self.borrowed.extract_if(.., |lent| lent.node == from).collect::<Vec<_>>()
+            self.borrowed.extract_if(.., |loan| loan.node == from).collect::<Vec<_>>()
         {
             self.retire(node, region);
         }

@@ -49,8 +49,8 @@ mod tests {
         assert_eq!(awake.is_some(), may);
         if awake.is_some() {
             let mut least = [1; 4];
-            let mut heard = File::open(PM_QOS_DEVICE).expect("it can be opened");
-            heard.read_exact(&mut least).expect("an answer");
+            let mut device = File::open(PM_QOS_DEVICE).expect("it can be opened");
+            device.read_exact(&mut least).expect("an answer");
             assert_eq!(i32::from_ne_bytes(least), 0);
         }
     }

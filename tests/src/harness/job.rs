@@ -37,11 +37,11 @@ impl Job {
         command.arg("run").args(options).arg("--").arg(&own).args(arguments).args(["--mark", mark]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut launcher = command.spawn().map_err(|error| format!("unisono: {error}"))?;
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         let stdout = launcher.stdout.take().ok_or("no output")?;
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }

@@ -191,8 +191,8 @@ impl Collective {
                 _ => break,
             }
         }
-        while let Some(wish) = state.sides[rank].steps.poll_action() {
-            match wish {
+        while let Some(action) = state.sides[rank].steps.poll_action() {
+            match action {
                 Wish::Grant { to, user, key, .. } => {
                     let head = StepHeader::cts(key, PlacementId(user), ids::RemoteKey(7));
                     self.push(state, rank, to, head, None);

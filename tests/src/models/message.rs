@@ -209,10 +209,11 @@ impl<const R: usize> Messages<R> {
         state.receives.push((pattern, ReceiveState::Done));
         match received {
             ReceiveResult::Posted(id) => state.receives[user as usize].1 = ReceiveState::Waits(id),
-            ReceiveResult::Matched(met) => {
-                let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) = met;
+            ReceiveResult::Matched(matched) => {
+                let (Matched::Unexpected { status, .. } | Matched::Pending(status) | Matched::Truncated(status)) =
+                    matched;
                 let message = self.match_receive(state, user, &status);
-                self.copy_buffered(state, user, message, met);
+                self.copy_buffered(state, user, message, matched);
             }
         }
         Some(())
@@ -245,9 +246,9 @@ impl<const R: usize> Messages<R> {
 
     fn receive_matched(&self, state: &mut State<R>, id: MessageId, message: u8) -> Option<()> {
         let user = state.receives.len() as u32;
-        let met = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
+        let matched = state.machines[R - 1].receive_matched(id, u64::MAX, user).ok()??;
         state.receives.push((ANY, ReceiveState::Matched(message)));
-        self.copy_buffered(state, user, message, met);
+        self.copy_buffered(state, user, message, matched);
         Some(())
     }
 

@@ -41,9 +41,9 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
     }
 
     /// Drops the datagrams that do not satisfy the predicate.
-    pub fn retain(&mut self, lives: impl Fn(D) -> bool) {
+    pub fn retain(&mut self, keeps: impl Fn(D) -> bool) {
         for cell in &mut self.0 {
-            *cell = cell.filter(|datagram| lives(*datagram));
+            *cell = cell.filter(|datagram| keeps(*datagram));
         }
         self.0.sort_unstable();
     }

@@ -161,8 +161,8 @@ impl<const N: usize> PeerLifecycle<N> {
         self.rank_states.borrow().numbers.len()
     }
 
-    fn rank_state(&self, rank: u8, life: u8, announced: u8) -> SharedRankState {
-        self.rank_states.borrow_mut().share(RankState::new(rank, life, announced))
+    fn rank_state(&self, rank: u8, incarnation: u8, announced: u8) -> SharedRankState {
+        self.rank_states.borrow_mut().share(RankState::new(rank, incarnation, announced))
     }
 
     /// Performs a step at one rank, and checks the observations against the other rank.

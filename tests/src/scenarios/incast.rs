@@ -170,9 +170,9 @@ pub fn run(scenario: &Scenario, seed: u64) -> [Period; 2] {
             let node = &mut nodes[i];
             pending[i] -= node.drive(step.lane).len() as u32;
             if step.node == RECEIVER {
-                let mut ledger = observer.borrow_mut();
+                let mut observed = observer.borrow_mut();
                 for (from, _) in node.take_messages() {
-                    ledger.period.delivered[from.0 as usize - 1] += 1;
+                    observed.period.delivered[from.0 as usize - 1] += 1;
                 }
                 if scenario.busy_ns > 0 {
                     network.busy(RECEIVER, network.now() + scenario.busy_ns);

@@ -263,8 +263,8 @@ impl Device for SimDevice {
         if queues.armed { Armed::Armed } else { Armed::Pending }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        let (PathRequest::Resolve(peer), true) = (wish, self.is_current()) else { return };
+    fn request_path(&mut self, request: PathRequest) {
+        let (PathRequest::Resolve(peer), true) = (request, self.is_current()) else { return };
         let mut fabric = self.fabric.borrow_mut();
         let mtu = fabric.config.mtu;
         let fact =

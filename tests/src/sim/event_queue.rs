@@ -17,7 +17,7 @@ pub(super) enum Event {
     /// A node asked to be stepped.
     Wake(u32),
     /// Postings finish, if the node still is the incarnation that posted them.
-    Complete { node: u32, life: u32, lane: DeviceQueue, postings: u16 },
+    Complete { node: u32, incarnation: u32, lane: DeviceQueue, postings: u16 },
     /// Nothing may have overtaken the frames that wait between two nodes for a while.
     Idle { from: u32, to: u32 },
 }

@@ -149,8 +149,8 @@ impl Fabric {
     }
 
     /// Whether this is the current incarnation of the node.
-    pub(super) fn is_current(&self, node: u32, life: u32) -> bool {
-        self.node(node).incarnation == life && self.node(node).up
+    pub(super) fn is_current(&self, node: u32, incarnation: u32) -> bool {
+        self.node(node).incarnation == incarnation && self.node(node).up
     }
 
     pub(super) fn is_up(&self, node: u32) -> bool {
@@ -241,7 +241,9 @@ impl Fabric {
                 Event::Reach(frame) => self.reach(frame),
                 Event::Arrive(frame) => self.leave_queue(frame),
                 Event::Wake(node) => self.wake(node),
-                Event::Complete { node, life, lane, postings } => self.complete(node, life, lane, postings),
+                Event::Complete { node, incarnation, lane, postings } => {
+                    self.complete(node, incarnation, lane, postings)
+                }
                 Event::Idle { from, to } => {
                     self.release_held_back(from, to);
                     None

@@ -116,11 +116,11 @@ fn faults_strike_and_are_counted() {
     }
     order.extend(run(&network).into_iter().map(|(_, _, number)| number));
     let counts = network.counts();
-    let near = |count: u64, expected: u64| count.abs_diff(expected) < expected / 4;
-    assert!(near(counts.dropped(Dropped::Lost), 1_000), "{counts:?}");
-    assert!(near(counts.duplicated, 380), "{counts:?}");
-    assert!(near(counts.dropped(Dropped::Corrupt), 194), "{counts:?}");
-    assert!(near(counts.reordered, 969), "{counts:?}");
+    let is_about = |count: u64, expected: u64| count.abs_diff(expected) < expected / 4;
+    assert!(is_about(counts.dropped(Dropped::Lost), 1_000), "{counts:?}");
+    assert!(is_about(counts.duplicated, 380), "{counts:?}");
+    assert!(is_about(counts.dropped(Dropped::Corrupt), 194), "{counts:?}");
+    assert!(is_about(counts.reordered, 969), "{counts:?}");
     assert_eq!(order.len() as u64, counts.delivered);
     assert!(!order.is_sorted(), "frames were overtaken");
     let latest_seen = order.iter().scan(0, |latest: &mut u32, &number| {

@@ -47,10 +47,10 @@ impl Fabric {
             }
             Completion::After(delay) => {
                 queues.flushed = end;
-                let (now, life) = (self.now, self.incarnation(node));
+                let (now, incarnation) = (self.now, self.incarnation(node));
                 for part in (start..end).step_by(usize::from(u16::MAX)) {
                     let postings = (end - part).min(usize::from(u16::MAX)) as u16;
-                    self.queue.push(now + delay, Event::Complete { node, life, lane, postings });
+                    self.queue.push(now + delay, Event::Complete { node, incarnation, lane, postings });
                 }
             }
         }
@@ -84,8 +84,8 @@ impl Fabric {
             .unwrap_or_else(|| panic!("node {node} ended the life of a region that an unfinished posting names"))
     }
 
-    pub(super) fn complete(&mut self, node: u32, life: u32, lane: DeviceQueue, postings: u16) -> Option<Step> {
-        if !self.is_current(node, life) {
+    pub(super) fn complete(&mut self, node: u32, incarnation: u32, lane: DeviceQueue, postings: u16) -> Option<Step> {
+        if !self.is_current(node, incarnation) {
             return None;
         }
         for _ in 0..postings {

@@ -109,21 +109,21 @@ impl SimWorld {
     }
 
     fn send(&mut self, i: u32) -> bool {
-        let letter = self.messages[i as usize];
-        let to = PeerId(letter.to as u32);
-        let (head, body) = match self.ranks[letter.from].steps.send(to, letter.key, letter.bytes, i) {
-            Ok(Sent::Eager(head)) => (head, payload(i as usize, &letter)),
+        let message = self.messages[i as usize];
+        let to = PeerId(message.to as u32);
+        let (head, body) = match self.ranks[message.from].steps.send(to, message.key, message.bytes, i) {
+            Ok(Sent::Eager(head)) => (head, payload(i as usize, &message)),
             Ok(Sent::Rts(head)) => (head, Vec::new()),
             Err(_) => return false,
         };
-        self.push(letter.from, to, Wire::Message([head.as_ref(), &body].concat()));
+        self.push(message.from, to, Wire::Message([head.as_ref(), &body].concat()));
         true
     }
 
     fn receive(&mut self, i: u32) -> bool {
-        let letter = self.messages[i as usize];
-        let rank = &mut self.ranks[letter.to];
-        match rank.steps.receive(PeerId(letter.from as u32), letter.key, letter.bytes, i) {
+        let message = self.messages[i as usize];
+        let rank = &mut self.ranks[message.to];
+        match rank.steps.receive(PeerId(message.from as u32), message.key, message.bytes, i) {
             Ok(Posted::Waits) => true,
             Ok(Posted::Early { slot }) => {
                 let got = core::mem::take(&mut rank.slots[slot as usize]);
@@ -158,10 +158,10 @@ impl SimWorld {
             }
             Arrival::Place { user, placement, key } => {
                 assert_eq!(key, ids::RemoteKey(u64::from(placement.0) + 1));
-                let letter = self.messages[user as usize];
-                assert_eq!((letter.from, letter.to), (to, from));
+                let message = self.messages[user as usize];
+                assert_eq!((message.from, message.to), (to, from));
                 self.placed += 1;
-                self.push(to, PeerId(from as u32), Wire::Placement(placement.0, payload(user as usize, &letter)));
+                self.push(to, PeerId(from as u32), Wire::Placement(placement.0, payload(user as usize, &message)));
             }
             Arrival::Nothing => {}
             other => panic!("{other:?} of {bytes:?}"),
@@ -174,8 +174,8 @@ impl SimWorld {
         let Some(action) = machine.steps.poll_action() else { return false };
         let (to, head) = match action {
             TransportAction::Grant { to, user, key, bytes } => {
-                let letter = self.messages[user as usize];
-                assert_eq!((letter.from, letter.key, letter.bytes), (to.0 as usize, key, bytes));
+                let message = self.messages[user as usize];
+                assert_eq!((message.from, message.key, message.bytes), (to.0 as usize, key, bytes));
                 let placement = machine.granted.len() as u32;
                 machine.granted.push(user);
                 (to, StepHeader::cts(key, PlacementId(placement), ids::RemoteKey(u64::from(placement) + 1)))
@@ -249,19 +249,19 @@ fn message_sets(count: usize) -> impl Strategy<Value = Vec<(usize, usize, u32, u
 }
 
 fn world(sizes: Sizes, raw: &[(usize, usize, u32, u32)]) -> SimWorld {
-    let letter = |(i, (from, ahead, bytes, salt)): (usize, &(usize, usize, u32, u32))| {
+    let message = |(i, (from, ahead, bytes, salt)): (usize, &(usize, usize, u32, u32))| {
         let from = from % sizes.ranks;
         let to = (from + (ahead - 1) % (sizes.ranks - 1) + 1) % sizes.ranks;
         let key = StepKey { context: salt % 3, sequence: salt.wrapping_mul(31), step: i as u32 };
         SentMessage { from, to, key, bytes: *bytes }
     };
-    SimWorld::new(sizes, raw.iter().enumerate().map(letter).collect())
+    SimWorld::new(sizes, raw.iter().enumerate().map(message).collect())
 }
 
 fn all_arrived(world: &SimWorld) -> Result<(), TestCaseError> {
-    for (i, letter) in world.messages.iter().enumerate() {
-        let got = world.ranks[letter.to].received.get(&(i as u32));
-        prop_assert_eq!(got, Some(&payload(i, letter)), "{:?}", letter);
+    for (i, message) in world.messages.iter().enumerate() {
+        let got = world.ranks[message.to].received.get(&(i as u32));
+        prop_assert_eq!(got, Some(&payload(i, message)), "{:?}", message);
     }
     for rank in &world.ranks {
         prop_assert_eq!(rank.steps.in_use(), RecordUsage::default());
@@ -314,9 +314,9 @@ proptest! {
         raw in message_sets(60),
     ) {
         let mut world = world(Sizes { ranks, credit, records, headers }, &raw);
-        for (i, letter) in world.messages.clone().iter().enumerate() {
-            world.ranks[letter.from].to_send.push_back(i as u32);
-            world.ranks[letter.to].to_receive.push_back(i as u32);
+        for (i, message) in world.messages.clone().iter().enumerate() {
+            world.ranks[message.from].to_send.push_back(i as u32);
+            world.ranks[message.to].to_receive.push_back(i as u32);
         }
         world.settle();
         all_arrived(&world)?;

@@ -53,7 +53,7 @@ fn post(device: &mut Wire, to: u32, cause: TxReason, head: &[u8], payload: Optio
 
 /// A frame with a datagram of 24 and 100 bytes, and that datagram.
 fn genuine() -> (Vec<u8>, Vec<u8>) {
-    let ([mut near, _], [_, there]) = pair();
+    let ([mut first, _], [_, there]) = pair();
     // SAFETY: this test uses one address at a time.
     let mut memory = unsafe { Regions::new() };
     let region = memory.allocate(100).expect("memory");
@@ -61,7 +61,7 @@ fn genuine() -> (Vec<u8>, Vec<u8>) {
     let payload: Vec<u8> = (0..100).collect();
     // SAFETY: allocated above, used by nobody else.
     unsafe { address.write(&payload) };
-    post(&mut near, 1, TxReason::First, &[7; 24], Some(address));
+    post(&mut first, 1, TxReason::First, &[7; 24], Some(address));
     (there.take().expect("a frame"), [vec![7; 24], payload].concat())
 }
 
@@ -174,23 +174,23 @@ fn every_byte_of_a_frame_matters() {
 
 #[test]
 fn silent_peer_is_looked_for_again() {
-    let ([mut near, mut far], [_, there]) = pair();
+    let ([mut first, mut second], [_, there]) = pair();
     // Frames to it are lost: a forged ARP packet has changed its address.
     let Interface { address, .. } = interface(1);
     let claim = LinkAddress { hardware: hardware(9), address: address.address(), port: 1 };
     let mut frame = vec![0; 42];
     claim.write_arp_reply(interface(0).address.address(), hardware(0), &mut frame);
-    near.phy().inject(frame);
-    assert!(near.receive(DeviceQueue::Polled).is_none());
-    post(&mut near, 1, TxReason::First, &[1; 24], None);
+    first.phy().inject(frame);
+    assert!(first.receive(DeviceQueue::Polled).is_none());
+    post(&mut first, 1, TxReason::First, &[1; 24], None);
     assert_eq!(there.take(), None);
     for _ in 0..4 {
-        post(&mut near, 1, TxReason::Probe, &[2; 24], None);
+        post(&mut first, 1, TxReason::Probe, &[2; 24], None);
     }
-    assert!(far.receive(DeviceQueue::Polled).is_none(), "a question is no datagram");
-    assert!(near.receive(DeviceQueue::Polled).is_none(), "nor is an answer");
-    post(&mut near, 1, TxReason::Probe, &[3; 24], None);
-    assert_eq!(far.receive(DeviceQueue::Polled).map(|arrival| arrival.prefix().to_vec()), Some(vec![3; 24]));
+    assert!(second.receive(DeviceQueue::Polled).is_none(), "a question is no datagram");
+    assert!(first.receive(DeviceQueue::Polled).is_none(), "nor is an answer");
+    post(&mut first, 1, TxReason::Probe, &[3; 24], None);
+    assert_eq!(second.receive(DeviceQueue::Polled).map(|arrival| arrival.prefix().to_vec()), Some(vec![3; 24]));
 }
 
 fn interface(number: u8) -> Interface {
@@ -209,12 +209,12 @@ fn make(frame: usize, own: Interface) -> Result<Wire, InterfaceError> {
 
 #[test]
 fn peers_beyond_the_link_are_reached_by_the_gateway() {
-    let [near, there] = <[Port; 2]>::try_from(Hub::ports(2, FRAME, 4, Faults::default())).expect("two ports");
+    let [first, there] = <[Port; 2]>::try_from(Hub::ports(2, FRAME, 4, Faults::default())).expect("two ports");
     let gateway = interface(1);
     let own = Interface { gateway: Some(gateway.address.address()), ..interface(0) };
     let buffers = vec![Buffer::FREE; SPARE].leak();
     let mut device: Wire =
-        EthernetDevice::new(near, own, vec![AddressEntry::UNKNOWN; 3].leak(), buffers).expect("a device");
+        EthernetDevice::new(first, own, vec![AddressEntry::UNKNOWN; 3].leak(), buffers).expect("a device");
     for peer in [1, 2] {
         let path = Path { address: Ipv4Addr::new(172, 16, 0, peer), ports: [7000; 2], mtu: 1472 };
         device.set_path(PeerId(peer.into()), path).expect("a path");
@@ -251,14 +251,14 @@ fn invalid_configurations_are_refused() {
     }
     let mut device = make(FRAME, interface(0)).expect("a device");
     let path = |last| Path { address: Ipv4Addr::new(10, 0, 0, last), ports: [7000; 2], mtu: 1472 };
-    let far = Path { address: Ipv4Addr::new(10, 0, 1, 1), ..path(1) };
+    let second = Path { address: Ipv4Addr::new(10, 0, 1, 1), ..path(1) };
     let everybody = Path { address: Ipv4Addr::BROADCAST, ..path(1) };
     assert_eq!(device.set_path(PeerId(3), path(2)), Err(PathError::UnknownPeer));
     assert_eq!(device.set_path(PeerId(1), Path { mtu: 575, ..path(2) }), Err(PathError::TooNarrow));
     assert_eq!(device.set_path(PeerId(1), Path { ports: [7, 0], ..path(2) }), Err(PathError::NotAnAddress));
     assert_eq!(device.set_path(PeerId(1), everybody), Err(PathError::NotAnAddress));
-    assert_eq!(device.set_path(PeerId(1), far), Err(PathError::Unreachable));
+    assert_eq!(device.set_path(PeerId(1), second), Err(PathError::Unreachable));
     let gateway = Interface { gateway: Some(Ipv4Addr::new(10, 0, 0, 254)), ..interface(0) };
     let mut device = make(FRAME, gateway).expect("a device");
-    assert_eq!(device.set_path(PeerId(1), far), Ok(()));
+    assert_eq!(device.set_path(PeerId(1), second), Ok(()));
 }

@@ -89,8 +89,8 @@ impl Device for Attached {
         self.end.arm(lane)
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        self.end.request_path(wish);
+    fn request_path(&mut self, request: PathRequest) {
+        self.end.request_path(request);
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {

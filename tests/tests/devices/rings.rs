@@ -68,7 +68,7 @@ struct SharedProgress {
 }
 
 /// One end: sends all messages, places its data under the other's grant, and takes as much.
-fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, told: &[SharedProgress; 2]) {
+fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, progress: &[SharedProgress; 2]) {
     // SAFETY: this rank takes its own ends, and is the only user of the mapping in this process.
     let segment = unsafe { mapping.segment() };
     let mut pairs: Vec<_> = (0..2).map(|peer| RingPair::new(segment, layout, rank, peer).expect("a rank")).collect();
@@ -89,7 +89,7 @@ fn play(mapping: &Mapping, layout: &SegmentLayout, rank: u32, clock: Instant, to
     let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::of_job(2).pools());
     endpoint.add_peer(0, peer, incarnation(peer.0), limits.mtu);
     let placement = endpoint.grant(peer, to, KEY).expect("room");
-    let [own, other] = [rank, peer.0].map(|rank| &told[rank as usize]);
+    let [own, other] = [rank, peer.0].map(|rank| &progress[rank as usize]);
     own.granted.store(placement.0 + 1, SeqCst);
     let longest = limits.mtu - 64;
     let (mut sent, mut completed, mut placed, mut delivered, mut checked) = (0, 0, false, false, 0);
@@ -159,11 +159,11 @@ fn endpoints_exchange_messages_and_placements_over_rings() {
     let layout = SegmentLayout::new(sizes).expect("a layout");
     let file = SegmentFile::create(&layout).expect("memory");
     let (mapping, _) = Mapping::open(file.as_fd()).expect("a segment");
-    let (clock, told) = (Instant::now(), Default::default());
+    let (clock, progress) = (Instant::now(), Default::default());
     thread::scope(|scope| {
         for rank in 0..2 {
-            let (mapping, layout, told) = (&mapping, &layout, &told);
-            scope.spawn(move || play(mapping, layout, rank, clock, told));
+            let (mapping, layout, progress) = (&mapping, &layout, &progress);
+            scope.spawn(move || play(mapping, layout, rank, clock, progress));
         }
     });
 }

@@ -144,15 +144,15 @@ impl Job {
             return;
         }
         let rank = PeerId::from(peer);
-        let life = (self.incarnation[i], self.incarnation[b as usize]);
+        let incarnations = (self.incarnation[i], self.incarnation[b as usize]);
         match what {
             0..3 => {
-                let number = *self.sent.entry(life).or_default();
+                let number = *self.sent.entry(incarnations).or_default();
                 let mut bytes = vec![0; 8 + usize::from(much) % 1200];
-                bytes[..4].copy_from_slice(&life.0.to_le_bytes());
+                bytes[..4].copy_from_slice(&incarnations.0.to_le_bytes());
                 bytes[4..8].copy_from_slice(&number.to_le_bytes());
                 if let Ok(operation) = self.nodes[i].send(peer, &bytes) {
-                    self.sent.insert(life, number + 1);
+                    self.sent.insert(incarnations, number + 1);
                     assert!(self.operations[i].insert(operation));
                 }
             }

@@ -216,12 +216,12 @@ fn dead_peer_is_silent_within_the_bound_and_its_operations_fail() {
     assert!(events.iter().any(|event| matches!(event, Event::Completed(_, Err(OperationError::PeerFailed)))));
     assert!(events.contains(&Event::PeerFailed(NodeId(1).into())));
     // The death is flooded.
-    let mut told = false;
+    let mut reported = false;
     run(&network, &mut nodes, network.now() + SECOND, |node, events| {
-        told |= node.id == NodeId(2) && events.contains(&Event::PeerFailed(NodeId(1).into()));
-        told
+        reported |= node.id == NodeId(2) && events.contains(&Event::PeerFailed(NodeId(1).into()));
+        reported
     });
-    assert!(told);
+    assert!(reported);
 }
 
 #[test]

@@ -63,10 +63,10 @@ impl Process {
     }
 
     /// Sends messages with this incarnation and each of these numbers.
-    fn send_words(&mut self, started: Instant, to: PeerId, life: u32, numbers: core::ops::Range<u32>) {
+    fn send_words(&mut self, started: Instant, to: PeerId, incarnation: u32, numbers: core::ops::Range<u32>) {
         let now = started.elapsed().as_nanos() as u64;
         for number in numbers {
-            let words = [life.to_le_bytes(), number.to_le_bytes()].concat();
+            let words = [incarnation.to_le_bytes(), number.to_le_bytes()].concat();
             self.endpoint.send(now, to, &words, None).expect("room");
         }
     }
@@ -87,17 +87,17 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
     let mut other = Process::new(started, RESTARTED, [0; 2], Incarnation(100));
     let path = other.path();
     let ports = [path.polled, path.interrupt];
-    for life in 100..110 {
-        sender.add_peer(started, RESTARTED, path, Incarnation(life));
+    for incarnation in 100..110 {
+        sender.add_peer(started, RESTARTED, path, Incarnation(incarnation));
         other.add_peer(started, SENDER, sender.path(), Incarnation(1));
-        sender.send_words(started, RESTARTED, life, 0..50);
+        sender.send_words(started, RESTARTED, incarnation, 0..50);
         sender.drive(started);
-        if life % 2 == 0 {
+        if incarnation % 2 == 0 {
             // Some arrive in this life, the rest stays with the sender.
             other.drive(started);
         }
         drop(other);
-        let next = Incarnation(life + 1);
+        let next = Incarnation(incarnation + 1);
         other = Process::new(started, RESTARTED, ports, next);
         other.add_peer(started, SENDER, sender.path(), Incarnation(1));
         // The sender still believes in the former life, and repairs towards it.
@@ -109,8 +109,8 @@ fn restarted_process_has_nothing_to_do_with_its_former_lives() {
                 failed |= event == Event::PeerFailed(RESTARTED);
             }
         }
-        assert!(failed, "a reset ends life {life}");
-        assert!(other.inbox.messages.is_empty(), "life {} got {:?}", life + 1, other.inbox.messages);
+        assert!(failed, "a reset ends life {incarnation}");
+        assert!(other.inbox.messages.is_empty(), "life {} got {:?}", incarnation + 1, other.inbox.messages);
         assert!(other.inbox.counters.dropped_for(DropReason::Stale) > 0, "something of the former life arrived");
         assert_eq!(other.incarnation, next);
     }
@@ -135,24 +135,24 @@ fn words_of_a_former_life_are_not_delivered() {
     let path = other.path();
     let ports = [path.polled, path.interrupt];
     let mut expected = Vec::new();
-    for life in 100..110 {
-        peer.add_peer(started, RESTARTED, path, Incarnation(life));
+    for incarnation in 100..110 {
+        peer.add_peer(started, RESTARTED, path, Incarnation(incarnation));
         other.add_peer(started, SENDER, peer.path(), Incarnation(1));
-        other.send_words(started, SENDER, life, 0..WORDS);
-        if life % 2 == 0 {
-            expected.extend((0..WORDS).map(|number| [life, number]));
+        other.send_words(started, SENDER, incarnation, 0..WORDS);
+        if incarnation % 2 == 0 {
+            expected.extend((0..WORDS).map(|number| [incarnation, number]));
             let deadline = Instant::now() + Duration::from_secs(2);
             while peer.inbox.messages.len() < expected.len() && Instant::now() < deadline {
                 other.drive(started);
                 peer.drive(started);
             }
-            other.send_words(started, SENDER, life, WORDS..2 * WORDS);
+            other.send_words(started, SENDER, incarnation, WORDS..2 * WORDS);
         }
         // What leaves now, under credit or not, is read when bootstrap has named the next life.
         other.drive(started);
         drop(other);
-        other = Process::new(started, RESTARTED, ports, Incarnation(life + 1));
-        assert_eq!(peer.inbox.messages, expected, "in life {life}");
+        other = Process::new(started, RESTARTED, ports, Incarnation(incarnation + 1));
+        assert_eq!(peer.inbox.messages, expected, "in life {incarnation}");
     }
     peer.add_peer(started, RESTARTED, path, Incarnation(110));
     other.add_peer(started, SENDER, peer.path(), Incarnation(1));

@@ -36,11 +36,11 @@ fn abort_reaches_peers_after_bye() {
     assert!(!nodes[0].endpoint.is_closed());
     nodes[0].endpoint.abort();
     nodes[0].wake();
-    let mut told = false;
+    let mut reported = false;
     run(&network, &mut nodes, 2 * SECOND, |node, event| {
-        told |= (node, event) == (NodeId(1), Event::PeerFailed(NodeId(0).into()));
+        reported |= (node, event) == (NodeId(1), Event::PeerFailed(NodeId(0).into()));
     });
-    assert!(told, "no second Bye is sent to a peer");
+    assert!(reported, "no second Bye is sent to a peer");
 }
 
 /// Node 1 sends Bye or Abort to node 0, to which its next incarnation is added before it polls events.

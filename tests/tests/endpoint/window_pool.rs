@@ -105,12 +105,12 @@ fn giving_up_is_passed_on_to_those_who_had_nothing_to_do_with_it() {
     run(&network, &mut nodes, SECOND, |_, _| false);
     nodes[2].endpoint.abort();
     nodes[2].wake();
-    let mut told = [false; 4];
+    let mut reported = [false; 4];
     run(&network, &mut nodes, 2 * SECOND, |node, events| {
-        told[node.id.0 as usize] |= events.contains(&Event::PeerFailed(NodeId(2).into()));
+        reported[node.id.0 as usize] |= events.contains(&Event::PeerFailed(NodeId(2).into()));
         false
     });
-    assert_eq!(told, [true, true, false, true]);
+    assert_eq!(reported, [true, true, false, true]);
 }
 
 #[test]

@@ -492,8 +492,8 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Device for Raw<'a, Q, A> {
         if state.queues.has_arrival() { Armed::Pending } else { Armed::Armed }
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        if let PathRequest::Resolve(peer) = wish {
+    fn request_path(&mut self, request: PathRequest) {
+        if let PathRequest::Resolve(peer) = request {
             let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
             let mtu = path.map(|path| path.mtu().min(self.options.mtu));
             self.push_event(mtu.map_or(DeviceEvent::NoPath(peer), |mtu| DeviceEvent::Path { peer, mtu }));

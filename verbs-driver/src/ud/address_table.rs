@@ -334,13 +334,13 @@ impl AddressTable {
     }
 
     /// Requests a handle, once. `false`: it cannot be created.
-    fn ask(&mut self, peer: u32, gid: Gid, wished: bool) -> bool {
+    fn ask(&mut self, peer: u32, gid: Gid, requested: bool) -> bool {
         if self.asked.contains_key(&peer) {
             return true;
         }
         let asked = self.resolver.as_ref().is_some_and(|resolver| resolver.ask(peer, gid));
         if asked {
-            self.asked.insert(peer, wished);
+            self.asked.insert(peer, requested);
         }
         asked
     }
@@ -355,7 +355,7 @@ impl AddressTable {
         let answers = self.resolver.as_ref().map(Resolver::answers).unwrap_or_default();
         let mut resolved = Vec::with_capacity(answers.len());
         for answer in answers {
-            let wished = self.asked.remove(&answer.peer).unwrap_or(false);
+            let requested = self.asked.remove(&answer.peer).unwrap_or(false);
             let record = self.records.get(answer.peer as usize).copied().unwrap_or(NO_PATH);
             let moved = record.gid != answer.gid;
             if moved {
@@ -363,16 +363,16 @@ impl AddressTable {
                     // SAFETY: of a path that the peer had before; never posted with.
                     unsafe { made.into_handle(&record, self.key).destroy() };
                 }
-                if self.ask(answer.peer, record.gid, wished) {
+                if self.ask(answer.peer, record.gid, requested) {
                     continue;
                 }
             } else if let Some(made) = answer.made {
                 tally.handles_made.add(1);
                 self.insert(answer.peer, made.into_handle(&record, self.key));
-                resolved.push(Resolved { peer: PeerId(answer.peer), made: true, requested: wished });
+                resolved.push(Resolved { peer: PeerId(answer.peer), made: true, requested });
                 continue;
             }
-            resolved.push(Resolved { peer: PeerId(answer.peer), made: false, requested: wished });
+            resolved.push(Resolved { peer: PeerId(answer.peer), made: false, requested });
         }
         resolved
     }

@@ -62,14 +62,14 @@ impl Events {
         // SAFETY: open as long as the context.
         set_nonblocking(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
         let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(arrival_waiter::counter()?));
-        let (told, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
+        let (filled, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
         let run = move || {
             let context = context;
             while let [_, false] = arrival_waiter::wait([descriptor, stopped.as_raw_fd()], None) {
                 while let Some(report) = next(&context) {
                     let Some(report) = report else { continue };
-                    told.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
-                    told.any.store(true, Ordering::Release);
+                    filled.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+                    filled.any.store(true, Ordering::Release);
                     bells.iter().for_each(ArrivalWaiter::notify);
                 }
             }

@@ -175,8 +175,8 @@ impl SendRing {
     ) {
         let (entry, head) = (self.next(), usize::from(transmit.header_bytes).min(HEADER_ROOM));
         self.last = self.last.next();
-        if let Some(lent) = self.payload_keys.get_mut(entry) {
-            *lent = None;
+        if let Some(payload_key) = self.payload_keys.get_mut(entry) {
+            *payload_key = None;
         }
         let Some((queue, inline)) = queue.filter(|_| !self.failed) else {
             tally.lost_in_error.add(1);

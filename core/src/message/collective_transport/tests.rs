@@ -59,7 +59,7 @@ impl Pair {
 
     /// Carries out B's actions: returns the granted steps, and A's results for B's messages.
     fn act(&mut self) -> (Vec<u32>, Vec<Arrival>) {
-        let (mut granted, mut heard) = (Vec::new(), Vec::new());
+        let (mut granted, mut arrivals) = (Vec::new(), Vec::new());
         while let Some(action) = self.b.poll_action() {
             let head = match action {
                 TransportAction::Grant { to, key, user, .. } => {
@@ -69,14 +69,14 @@ impl Pair {
                 }
                 TransportAction::Send { head, .. } => head,
             };
-            heard.push(self.a.handle(B, head.as_ref(), head.as_ref().len() as u32));
+            arrivals.push(self.a.handle(B, head.as_ref(), head.as_ref().len() as u32));
             while let Some(action) = self.a.poll_action() {
                 let TransportAction::Send { head, .. } = action else { panic!("A posts no receive: {action:?}") };
                 let arrival = self.b.handle(A, head.as_ref(), head.as_ref().len() as u32);
                 assert_eq!(arrival, Arrival::Nothing);
             }
         }
-        (granted, heard)
+        (granted, arrivals)
     }
 }
 
@@ -171,9 +171,9 @@ fn slow_rank_receives_everything_after_dropped_headers() {
             pair.b.release_slot(slot);
             pair.act();
         } else {
-            let (granted, heard) = pair.act();
+            let (granted, arrivals) = pair.act();
             assert_eq!(granted, [step]);
-            assert!(heard.contains(&place(step)), "{heard:?}");
+            assert!(arrivals.contains(&place(step)), "{arrivals:?}");
         }
     }
     assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
@@ -281,24 +281,24 @@ fn full_pools_reject_requests() {
 #[test]
 fn malformed_headers_are_protocol_violations() {
     let mut one = CollectiveTransport::new(CREDIT, pools(2, 8, 4, 4)).expect("slots");
-    let mut hear = |head: &StepHeader, length| one.handle(B, head.as_ref(), length);
+    let mut arrive = |head: &StepHeader, length| one.handle(B, head.as_ref(), length);
     let eager = |step| StepHeader::new(TransportKind::Eager, 0, key(step));
     assert_eq!(
-        hear(&StepHeader::new(TransportKind::Eager, 1, key(0)), 16),
+        arrive(&StepHeader::new(TransportKind::Eager, 1, key(0)), 16),
         Arrival::ProtocolViolation,
         "credit that was never used"
     );
-    assert_eq!(hear(&eager(0), 16 + LIMIT + 1), Arrival::ProtocolViolation, "longer than the limit");
-    assert_eq!(hear(&eager(0), 15), Arrival::ProtocolViolation);
-    assert_eq!(hear(&StepHeader::new(TransportKind::RtsRequest, 0, key(0)), 17), Arrival::ProtocolViolation);
-    assert!(matches!(hear(&eager(0), 16), Arrival::Keep { .. }));
-    assert_eq!(hear(&eager(0), 16), Arrival::ProtocolViolation, "twice");
-    assert!((1..4).all(|step| matches!(hear(&eager(step), 16), Arrival::Keep { .. })));
-    assert_eq!(hear(&eager(4), 16), Arrival::ProtocolViolation, "without credit");
+    assert_eq!(arrive(&eager(0), 16 + LIMIT + 1), Arrival::ProtocolViolation, "longer than the limit");
+    assert_eq!(arrive(&eager(0), 15), Arrival::ProtocolViolation);
+    assert_eq!(arrive(&StepHeader::new(TransportKind::RtsRequest, 0, key(0)), 17), Arrival::ProtocolViolation);
+    assert!(matches!(arrive(&eager(0), 16), Arrival::Keep { .. }));
+    assert_eq!(arrive(&eager(0), 16), Arrival::ProtocolViolation, "twice");
+    assert!((1..4).all(|step| matches!(arrive(&eager(step), 16), Arrival::Keep { .. })));
+    assert_eq!(arrive(&eager(4), 16), Arrival::ProtocolViolation, "without credit");
     let announce = StepHeader::rts(TransportKind::Rts, 0, key(9), 8);
-    assert_eq!(hear(&announce, 20), Arrival::Nothing);
-    assert_eq!(hear(&announce, 20), Arrival::ProtocolViolation, "twice");
-    assert_eq!(hear(&StepHeader::cts(key(9), PlacementId(0), ids::RemoteKey(0)), 28), Arrival::Nothing, "forgotten");
+    assert_eq!(arrive(&announce, 20), Arrival::Nothing);
+    assert_eq!(arrive(&announce, 20), Arrival::ProtocolViolation, "twice");
+    assert_eq!(arrive(&StepHeader::cts(key(9), PlacementId(0), ids::RemoteKey(0)), 28), Arrival::Nothing, "forgotten");
     assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::ProtocolViolation, "unknown rank");
     for kind in (0..16).chain(23..=255) {
         assert_eq!(one.handle(B, &[kind; 40], 40), Arrival::ProtocolViolation);

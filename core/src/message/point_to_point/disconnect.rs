@@ -48,8 +48,8 @@ impl<S: MessageStorage> PointToPoint<S> {
             self.free_send(record);
             ended(Cancelled::Send(user));
         }
-        let mut errands = core::mem::replace(&mut self.controls, List::EMPTY);
-        while let Some(record) = errands.pop(self.matching.receives.as_mut(), |posted| &mut posted.body.link) {
+        let mut controls = core::mem::replace(&mut self.controls, List::EMPTY);
+        while let Some(record) = controls.pop(self.matching.receives.as_mut(), |posted| &mut posted.body.link) {
             let receives = self.matching.receives.as_mut();
             if receives.get(record as usize).is_some_and(|posted| posted.body.from != gone) {
                 self.controls.push(receives, record, |posted| &mut posted.body.link);
@@ -83,8 +83,8 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// Frees unexpected messages whose payload is at the failed peer.
     fn drop_unreachable(&mut self, gone: PeerId) {
-        let mut told = core::mem::replace(&mut self.replies, List::EMPTY);
-        while let Some(record) = told.pop(self.matching.messages.as_mut(), |kept| &mut kept.body.link) {
+        let mut replies = core::mem::replace(&mut self.replies, List::EMPTY);
+        while let Some(record) = replies.pop(self.matching.messages.as_mut(), |kept| &mut kept.body.link) {
             let messages = self.matching.messages.as_mut();
             if messages.get(record as usize).is_some_and(|kept| kept.envelope.source != gone) {
                 self.replies.push(messages, record, |kept| &mut kept.body.link);

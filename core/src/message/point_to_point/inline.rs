@@ -125,9 +125,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         let half = self.config.headers.div_ceil(2);
         let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
         peer.count_inline();
-        let heard = peer.record_credit(freed, said);
+        let may_progress = peer.record_credit(freed, said);
         let is_due = peer.is_credit_due(half);
-        if is_due || heard {
+        if is_due || may_progress {
             self.activate(from);
         }
         Some(is_due)

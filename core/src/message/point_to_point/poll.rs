@@ -36,13 +36,13 @@ impl<S: MessageStorage> PointToPoint<S> {
             let record = self.replies.pop(messages, |kept| &mut kept.body.link)?;
             let kept = messages.get_mut(record as usize)?;
             let (to, id, message) = (kept.envelope.source, kept.body.id.take(), kept.body.message);
-            let tells = core::mem::replace(&mut kept.body.reply, Reply::Nothing);
+            let reply = core::mem::replace(&mut kept.body.reply, Reply::Nothing);
             if kept.body.is_over
                 && let Some(id) = id
             {
                 self.free_message(id);
             }
-            let kind = match tells {
+            let kind = match reply {
                 Reply::Nothing => continue,
                 Reply::RtsAck => self.count_rts_ack(to),
                 Reply::Fin => MessageKind::Fin,

@@ -119,7 +119,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// [`Full`]: every receive record is in use; poll actions first.
     pub fn receive(&mut self, pattern: Pattern, room: u64, user: u32) -> Result<ReceiveResult, Full> {
         match self.receive_unexpected(&pattern, room, user)? {
-            Some(met) => Ok(ReceiveResult::Matched(met)),
+            Some(matched) => Ok(ReceiveResult::Matched(matched)),
             None => self.post(pattern, room, user).map(ReceiveResult::Posted),
         }
     }
@@ -176,11 +176,11 @@ impl<S: MessageStorage> PointToPoint<S> {
             return Ok(Matched::Unexpected { message, place, status });
         }
         let truncated = body.bytes > room;
-        let errand = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
+        let control = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
         let pattern = Pattern { context: envelope.context, source: Some(envelope.source), tag: Some(envelope.tag) };
         let id = self.matching.take_receive_record(pattern, |body| (body.room, body.user) = (room, user))?;
         self.matching.take(message);
-        self.begin_transfer(id, envelope.source, body.message, (body.bytes, body.at), errand);
+        self.begin_transfer(id, envelope.source, body.message, (body.bytes, body.at), control);
         self.end_message(message);
         Ok(if truncated { Matched::Truncated(status) } else { Matched::Pending(status) })
     }
@@ -233,10 +233,10 @@ impl<S: MessageStorage> PointToPoint<S> {
     }
 
     /// Queues a header to the sender of an unexpected message.
-    pub(super) fn queue_reply(&mut self, message: MessageId, tells: Reply) {
+    pub(super) fn queue_reply(&mut self, message: MessageId, reply: Reply) {
         let messages = self.matching.messages.as_mut();
         if let Some(kept) = messages.get_mut(message.record as usize) {
-            kept.body.reply = tells;
+            kept.body.reply = reply;
             kept.body.id = Some(message);
             self.replies.push(messages, message.record, |kept| &mut kept.body.link);
         }
@@ -249,13 +249,12 @@ impl<S: MessageStorage> PointToPoint<S> {
         from: PeerId,
         message: u32,
         of: (u64, Option<u64>),
-        errand: PendingControl,
+        control: PendingControl,
     ) {
         let receives = self.matching.receives.as_mut();
         if let Some(posted) = receives.get_mut(receive.record as usize) {
             let (bytes, at) = of;
-            posted.body =
-                ReceiveBody { control: errand, from, message, bytes, at, number: receive.number, ..posted.body };
+            posted.body = ReceiveBody { control, from, message, bytes, at, number: receive.number, ..posted.body };
             self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
         }
     }

@@ -166,7 +166,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let (_, body) = self.matching.receive(receive)?;
         let (user, truncated, from) = (body.user, shown.bytes > body.room, status.envelope.source);
         self.matching.unpost(receive);
-        let errand = match (claims, truncated) {
+        let control = match (claims, truncated) {
             (true, _) => PendingControl::RtsAck { truncated },
             (false, true) => PendingControl::Truncated,
             (false, false) => PendingControl::Pull,
@@ -175,7 +175,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             let peer = self.peer(from)?;
             peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
         }
-        self.begin_transfer(receive, from, shown.message, (shown.bytes, Some(shown.at)), errand);
+        self.begin_transfer(receive, from, shown.message, (shown.bytes, Some(shown.at)), control);
         let status = *status;
         Some(if truncated { Outcome::Truncated { user, status } } else { Outcome::Pending { user, status } })
     }

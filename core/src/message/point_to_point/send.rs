@@ -245,7 +245,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Takes a record for a message that is not sent yet.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn take_record(&mut self, message: &Outgoing) -> Option<u32> {
-        let Outgoing { to, context, tag, bytes, at, user, borrowed: lent, .. } = *message;
+        let Outgoing { to, context, tag, bytes, at, user, borrowed: is_borrowed, .. } = *message;
         let sends = self.sends.as_mut();
         let record = self.free_sends.pop(sends, SendRecord::free_link)?;
         self.sends_left = self.sends_left.wrapping_sub(1);
@@ -260,7 +260,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             state: SendState::Held,
             fits: bytes <= u64::from(message.eager),
             synchronous: message.mode == Mode::Synchronous,
-            borrowed: lent,
+            borrowed: is_borrowed,
             links: [QueueLink::NONE; 3],
         };
         Some(record)

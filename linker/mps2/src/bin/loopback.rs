@@ -57,10 +57,10 @@ fn exchange() -> Option<Outcome> {
         let end = end.try_take()?;
         node.try_init_with(|| Node::new(now, rank, end, source, inbox, bulk))
     };
-    let [near_end, far_end] = &ENDS;
-    let [near, far] = &NODES;
+    let [first_end, second_end] = &ENDS;
+    let [first, second] = &NODES;
     let [there, back] = &WIRES;
-    let nodes = [node(0, near_end, near)?, node(1, far_end, far)?];
+    let nodes = [node(0, first_end, first)?, node(1, second_end, second)?];
     Some(exchange::run(&mut clock, nodes, [there.try_take()?, back.try_take()?]))
 }
 

@@ -85,10 +85,10 @@ fn run(clock: &mut Clock) -> Result<(), RunError> {
 
 /// Returns the messages of rank 0, every byte changed, until an empty message comes. Numbers are tags, in order.
 fn messages(member: &Member<'static>, idle: &mut Heartbeat<'_>) -> Result<u32, RunError> {
-    let mut mailbox = RawRing::new(member, 0).ok_or(RunError::Ring)?;
+    let mut ring = RawRing::new(member, 0).ok_or(RunError::Ring)?;
     let (mut buffer, mut expected) = ([0; LONGEST], 0_u32);
     loop {
-        let (tag, bytes) = match mailbox.receive(&mut buffer) {
+        let (tag, bytes) = match ring.receive(&mut buffer) {
             Ok(Some(message)) => message,
             Ok(None) => {
                 idle.idle();
@@ -103,7 +103,7 @@ fn messages(member: &Member<'static>, idle: &mut Heartbeat<'_>) -> Result<u32, R
         let message = buffer.get_mut(..bytes).unwrap_or_default();
         message.iter_mut().for_each(|byte| *byte = !*byte);
         loop {
-            match mailbox.send(tag, message) {
+            match ring.send(tag, message) {
                 Ok(()) => break,
                 Err(PutError::Full) => idle.idle(),
                 Err(_) => return Err(RunError::Ring),

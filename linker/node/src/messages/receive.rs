@@ -36,7 +36,7 @@ impl Messages<'_> {
         let mut moved = false;
         for _ in 0..BUDGET {
             let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) else { break };
-            let heard = match channel.inward.poll() {
+            let polled = match channel.inward.poll() {
                 Ok(None) => break,
                 Ok(Some(entry)) => self.handle(rank, &entry, held),
                 Err(_) => None,
@@ -45,7 +45,7 @@ impl Messages<'_> {
             if let Some(channel) = self.channels.get_mut(place) {
                 channel.inward.consume();
             }
-            match heard {
+            match polled {
                 Some(NoteOutcome::Handled) => {}
                 Some(NoteOutcome::Ended(error)) => self.end_peer(place, error),
                 Some(NoteOutcome::Violation) | None => self.protocol_failure(rank),
@@ -197,11 +197,11 @@ impl Messages<'_> {
         }
         channel.ended = Some(error);
         let has_failed = !matches!(error, MessageError::PeerFinished(_));
-        let (requests, mut told) = (&mut self.requests, false);
+        let (requests, mut reported) = (&mut self.requests, false);
         self.queue.retain(|queued| queued.to != rank);
         self.machine.disconnect(PeerId(rank), has_failed, |lost| {
             let (Cancelled::Receive(user) | Cancelled::Send(user)) = lost;
-            told |= matches!(lost, Cancelled::Receive(_));
+            reported |= matches!(lost, Cancelled::Receive(_));
             if let Some(record) = requests.at(user) {
                 record.state = RequestState::Ended(Err(error));
             }
@@ -216,10 +216,10 @@ impl Messages<'_> {
             );
             if is_its {
                 record.state = RequestState::Ended(Err(error));
-                told = true;
+                reported = true;
             }
         }
-        channel.failure_is_unreported = has_failed && !told;
+        channel.failure_is_unreported = has_failed && !reported;
         if self.all_peers_ended() {
             self.fail_wildcard_receives(error);
         }
@@ -253,6 +253,6 @@ pub(super) fn buffered_payload<'k>(
 
 /// The result of a receive whose buffer has `room` bytes.
 pub(super) fn receive_result(status: &point_to_point::Status, room: usize) -> Result<Status, MessageError> {
-    let told = status_of(status);
-    if told.bytes > room { Err(MessageError::Truncated { bytes: status.bytes }) } else { Ok(told) }
+    let reported = status_of(status);
+    if reported.bytes > room { Err(MessageError::Truncated { bytes: status.bytes }) } else { Ok(reported) }
 }

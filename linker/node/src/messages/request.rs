@@ -118,9 +118,9 @@ impl<'a> Requests<'a> {
 
     pub(super) fn take_free(&mut self, buffer: RequestBuffer<'a>) -> Option<Request> {
         let (index, record) = (0..).zip(self.0.iter_mut()).find(|(_, record)| record.state == RequestState::Free)?;
-        let life = record.generation;
-        *record = Record { buffer, state: RequestState::New, generation: life, ..Record::FREE };
-        Some(Request { index, generation: life })
+        let generation = record.generation;
+        *record = Record { buffer, state: RequestState::New, generation, ..Record::FREE };
+        Some(Request { index, generation })
     }
 
     /// The record of a request that was not completed yet.
@@ -142,8 +142,8 @@ impl<'a> Requests<'a> {
     /// Frees a record and returns its buffer.
     pub(super) fn free(&mut self, request: Request) -> RequestBuffer<'a> {
         let Some(record) = self.get(request) else { return RequestBuffer::Nothing };
-        let life = record.generation.wrapping_add(1);
-        core::mem::replace(record, Record { generation: life, ..Record::FREE }).buffer
+        let generation = record.generation.wrapping_add(1);
+        core::mem::replace(record, Record { generation, ..Record::FREE }).buffer
     }
 
     /// Whether fragments are to be sent.

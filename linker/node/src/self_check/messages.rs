@@ -150,35 +150,35 @@ impl ExpectedMessages {
     /// The next receive. `None`: all messages were received.
     pub fn next(&self) -> Option<ReceiveSpec> {
         let tags =
-            |of: u32| self.remaining().filter(move |(from, ..)| *from == of).map(|(.., letter)| letter.tag).max();
+            |of: u32| self.remaining().filter(move |(from, ..)| *from == of).map(|(.., message)| message.tag).max();
         Some(match self.order {
             ReceiveOrder::Anyone => self.remaining().next().map(|_| ReceiveSpec { source: None, tag: None })?,
             ReceiveOrder::BySource => ReceiveSpec { source: Some(self.remaining().next_back()?.0), tag: None },
             ReceiveOrder::ByTag => {
-                ReceiveSpec { source: None, tag: Some(self.remaining().map(|(.., letter)| letter.tag).max()?) }
+                ReceiveSpec { source: None, tag: Some(self.remaining().map(|(.., message)| message.tag).max()?) }
             }
             ReceiveOrder::Exactly => {
                 let (source, ..) = self.remaining().next()?;
                 ReceiveSpec { source: Some(source), tag: Some(tags(source)?) }
             }
             ReceiveOrder::Posted => {
-                let (source, _, letter) = self.remaining().min_by_key(|(from, number, _)| (*number, *from))?;
-                ReceiveSpec { source: Some(source), tag: Some(letter.tag) }
+                let (source, _, message) = self.remaining().min_by_key(|(from, number, _)| (*number, *from))?;
+                ReceiveSpec { source: Some(source), tag: Some(message.tag) }
             }
         })
     }
 
     /// Removes and returns the message that such a receive matches if it comes from `source`. `None`: there is none.
     pub fn take(&mut self, wanted: ReceiveSpec, source: u32) -> Option<TestMessage> {
-        let fits = |(from, _, letter): &(u32, u32, TestMessage)| {
+        let fits = |(from, _, message): &(u32, u32, TestMessage)| {
             *from == source
                 && wanted.source.is_none_or(|of| of == source)
-                && wanted.tag.is_none_or(|tag| tag == letter.tag)
+                && wanted.tag.is_none_or(|tag| tag == message.tag)
         };
-        let (_, number, letter) = self.remaining().find(fits)?;
+        let (_, number, message) = self.remaining().find(fits)?;
         let missing = usize::try_from(source).ok().and_then(|source| self.missing.get_mut(source))?;
         *missing &= !(1 << number);
-        Some(letter)
+        Some(message)
     }
 }
 
@@ -270,9 +270,9 @@ fn receive_all<'a>(
         let found = buffers.into.get_mut(..room).ok_or(wrong)?;
         let asked = if inbox.is_probed() { status.map(|status| status.source) } else { wanted.source };
         let status = messages.receive(found, asked, wanted.tag, idle)?;
-        let letter = inbox.take(wanted, status.source).ok_or(wrong)?;
-        if (status.tag, status.bytes) != (letter.tag, letter.bytes)
-            || found.get(..status.bytes) != Some(letter.payload(buffers.pattern))
+        let message = inbox.take(wanted, status.source).ok_or(wrong)?;
+        if (status.tag, status.bytes) != (message.tag, message.bytes)
+            || found.get(..status.bytes) != Some(message.payload(buffers.pattern))
         {
             return Err(wrong);
         }
@@ -290,11 +290,12 @@ fn receive_several<'a>(
     let (mut come, wrong, mut posted) = (0_u32, ExchangeError::Wrong(inbox.burst), [None; POSTED]);
     for (place, buffer) in posted.iter_mut().zip(&mut buffers.posted) {
         let Some(wanted) = inbox.next() else { break };
-        let letter = wanted.source.and_then(|source| inbox.take(wanted, source)).ok_or(wrong)?;
-        if letter.bytes > buffer.len() {
+        let message = wanted.source.and_then(|source| inbox.take(wanted, source)).ok_or(wrong)?;
+        if message.bytes > buffer.len() {
             // The others of its kind follow.
             let status = messages.receive(buffers.into, wanted.source, wanted.tag, idle)?;
-            if status.bytes != letter.bytes || buffers.into.get(..status.bytes) != Some(letter.payload(buffers.pattern))
+            if status.bytes != message.bytes
+                || buffers.into.get(..status.bytes) != Some(message.payload(buffers.pattern))
             {
                 return Err(wrong);
             }
@@ -302,7 +303,7 @@ fn receive_several<'a>(
             continue;
         }
         match messages.start_receive(core::mem::take(buffer), wanted.source, wanted.tag) {
-            Ok(request) => *place = Some((request, letter)),
+            Ok(request) => *place = Some((request, message)),
             Err((error, back)) => {
                 *buffer = back;
                 return Err(error.into());
@@ -311,7 +312,7 @@ fn receive_several<'a>(
     }
     let mut result = Ok(());
     for (place, buffer) in posted.into_iter().zip(&mut buffers.posted) {
-        let Some((request, letter)) = place else { continue };
+        let Some((request, message)) = place else { continue };
         let ended = loop {
             match messages.take_completed(request) {
                 Some(ended) => break ended,
@@ -321,7 +322,7 @@ fn receive_several<'a>(
         *buffer = ended.buffer;
         let is_right = ended.result.map(|status| {
             let seen = buffer.get(..status.bytes);
-            status.tag == letter.tag && seen == Some(letter.payload(buffers.pattern))
+            status.tag == message.tag && seen == Some(message.payload(buffers.pattern))
         });
         result = result.and(match is_right {
             Ok(true) => Ok(()),
@@ -370,13 +371,13 @@ mod tests {
     #[test]
     fn messages_are_of_every_length_and_mode() {
         let all = || (0..640).flat_map(|burst| (0..BURST).map(move |number| test_message(burst, 0, 1, number)));
-        assert!(LENGTHS.iter().chain([&LONGEST]).all(|bytes| all().any(|letter| letter.bytes == *bytes)));
+        assert!(LENGTHS.iter().chain([&LONGEST]).all(|bytes| all().any(|message| message.bytes == *bytes)));
         assert!(
             [Mode::Standard, Mode::Synchronous, Mode::Ready]
                 .iter()
-                .all(|mode| all().any(|letter| letter.mode == *mode))
+                .all(|mode| all().any(|message| message.mode == *mode))
         );
-        assert!((0..TAGS).all(|tag| all().any(|letter| letter.tag == tag)));
-        assert!(all().all(|letter| letter.at + letter.bytes <= PATTERN_BYTES));
+        assert!((0..TAGS).all(|tag| all().any(|message| message.tag == tag)));
+        assert!(all().all(|message| message.at + message.bytes <= PATTERN_BYTES));
     }
 }

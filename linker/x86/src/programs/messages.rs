@@ -29,7 +29,7 @@ pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl F
         STORE.try_take().and_then(|store| Messages::new(*member, store.slices())).ok_or(ProgramError::NoGroup)?;
     let (quarry, into, posted) = (QUARRY_BYTES.take(), INTO.take(), POSTED_BYTES.take());
     messages::fill_pattern(quarry);
-    let mut desk =
+    let mut buffers =
         ExchangeBuffers { pattern: quarry, into, posted: posted.each_mut().map(|buffer| buffer.as_mut_slice()) };
     let (mut group, mut come) = (Group::new(*member).ok_or(ProgramError::NoGroup)?, 0_u64);
     for burst in 0..bursts {
@@ -38,8 +38,8 @@ pub(crate) fn exchange(member: &Member<'static>, bursts: u32, mut before: impl F
             before();
             core::hint::spin_loop();
         };
-        let letters = messages::exchange(&mut messages, &mut desk, burst, &mut idle);
-        come = come.wrapping_add(letters.map_err(ProgramError::Messages)?.into());
+        let received = messages::exchange(&mut messages, &mut buffers, burst, &mut idle);
+        come = come.wrapping_add(received.map_err(ProgramError::Messages)?.into());
         // Meanwhile other ranks receive the replies that they wait for.
         let mut serve = || {
             if !messages.poll() {

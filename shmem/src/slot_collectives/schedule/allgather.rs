@@ -4,7 +4,7 @@
 use super::{Item, SlotSchedule};
 
 impl SlotSchedule {
-    pub(super) fn read_allgather(&self, lap: u32, item: u32) -> Option<Item> {
-        self.read_block(lap, item)
+    pub(super) fn read_allgather(&self, round: u32, item: u32) -> Option<Item> {
+        self.read_block(round, item)
     }
 }

@@ -11,21 +11,21 @@ use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
-    pub(super) fn read_allreduce(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_allreduce(&self, round: u32, item: u32) -> Option<Item> {
         match self.algorithm() {
             SlotAlgorithm::Flat | SlotAlgorithm::External => {
-                let (at, bytes) = self.round_span(lap);
+                let (at, bytes) = self.round_span(round);
                 // The output may be the input: it is written with the second operand.
                 let own = |p| p == self.rank && p < 2;
-                let operand = |p| if own(p) { input(at, bytes) } else { self.slot(p, lap, 0, bytes) };
-                Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, lap))
+                let operand = |p| if own(p) { input(at, bytes) } else { self.slot(p, round, 0, bytes) };
+                Self::fold(self.size, item, output(at, bytes), |p| (operand(p), p, round))
             }
-            SlotAlgorithm::Parallel => self.read_exchange(lap, item),
+            SlotAlgorithm::Parallel => self.read_exchange(round, item),
             SlotAlgorithm::Pull if self.is_whole() => {
                 Self { order: Order::Rank, ..*self }.fold_pulled(0, self.bytes, 0, item)
             }
             SlotAlgorithm::Pull => {
-                if lap == 0 {
+                if round == 0 {
                     let (at, bytes) = self.share(self.rank, self.bytes);
                     return self.fold_pulled(at, bytes, at, item);
                 }
@@ -43,32 +43,32 @@ impl SlotSchedule {
     }
 
     /// Even rounds: the contribution. Odd rounds: this rank's share of all contributions.
-    pub(super) fn write_exchange(&self, lap: u32, item: u32) -> Option<Item> {
-        let (at, bytes) = self.round_span(lap / 2);
-        if lap.is_multiple_of(2) {
-            return (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, lap, 0, bytes)));
+    pub(super) fn write_exchange(&self, round: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.round_span(round / 2);
+        if round.is_multiple_of(2) {
+            return (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, round, 0, bytes)));
         }
         let (first, count) = self.share(self.rank, bytes);
         if count == 0 {
             return None;
         }
-        Self::fold(self.size, item, self.slot(self.rank, lap, 0, count), |p| {
+        Self::fold(self.size, item, self.slot(self.rank, round, 0, count), |p| {
             let of = self.operand(p);
-            (self.slot(of, lap - 1, first, count), of, lap - 1)
+            (self.slot(of, round - 1, first, count), of, round - 1)
         })
     }
 
     /// Odd rounds: the shares of all ranks.
-    pub(super) fn read_exchange(&self, lap: u32, item: u32) -> Option<Item> {
-        if lap.is_multiple_of(2) || item >= self.size {
+    pub(super) fn read_exchange(&self, round: u32, item: u32) -> Option<Item> {
+        if round.is_multiple_of(2) || item >= self.size {
             return None;
         }
-        let (of, (at, bytes)) = (self.after(item), self.round_span(lap / 2));
+        let (of, (at, bytes)) = (self.after(item), self.round_span(round / 2));
         let (first, count) = self.share(of, bytes);
         let item = match count {
             0 => Item::NOTHING,
-            _ => Item::copy(self.slot(of, lap, 0, count), output(at + first, count)),
+            _ => Item::copy(self.slot(of, round, 0, count), output(at + first, count)),
         };
-        Some(item.after(of, lap))
+        Some(item.after(of, round))
     }
 }

@@ -7,30 +7,29 @@ use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
-    pub(super) fn write_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn write_alltoall(&self, round: u32, item: u32) -> Option<Item> {
         if self.publishes_own_block() {
-            return self.write_scatter(lap, item);
+            return self.write_scatter(round, item);
         }
-        let ((at, bytes), of) = (self.round_span(lap), self.after(item + 1));
+        let ((at, bytes), of) = (self.round_span(round), self.after(item + 1));
         (item + 1 < self.size).then(|| {
-            let into = self.slot(self.rank, lap, self.block_at(self.rank, of), bytes);
+            let into = self.slot(self.rank, round, self.block_at(self.rank, of), bytes);
             Item::copy(input(of as usize * self.bytes + at, bytes), into)
         })
     }
 
-    pub(super) fn read_alltoall(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_alltoall(&self, round: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;
         }
         let partner = self.partner(item);
-        let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.round_span(lap));
+        let (of, own, (at, bytes)) = (partner as usize, self.rank as usize, self.round_span(round));
         let into = output(of * self.bytes + at, bytes);
         Some(match self.algorithm() {
             _ if partner == self.rank => Item::copy(input(own * self.bytes + at, bytes), into),
-            SlotAlgorithm::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, lap),
-            _ => {
-                Item::copy(self.slot(partner, lap, self.block_at(partner, self.rank), bytes), into).after(partner, lap)
-            }
+            SlotAlgorithm::Pull => self.pull(partner, Place::Input, own * self.bytes + at, into).after(partner, round),
+            _ => Item::copy(self.slot(partner, round, self.block_at(partner, self.rank), bytes), into)
+                .after(partner, round),
         })
     }
 

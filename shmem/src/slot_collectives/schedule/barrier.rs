@@ -3,7 +3,7 @@
 use super::{Item, SlotSchedule};
 
 impl SlotSchedule {
-    pub(super) fn read_barrier(&self, lap: u32, item: u32) -> Option<Item> {
-        (item + 1 < self.size).then(|| Item::NOTHING.after(self.after(item + 1), lap))
+    pub(super) fn read_barrier(&self, round: u32, item: u32) -> Option<Item> {
+        (item + 1 < self.size).then(|| Item::NOTHING.after(self.after(item + 1), round))
     }
 }

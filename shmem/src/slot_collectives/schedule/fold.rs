@@ -11,14 +11,14 @@ impl SlotSchedule {
         if item >= count {
             return None;
         }
-        let (right, of, lap) = operand(item);
-        let wish = match item {
+        let (right, of, round) = operand(item);
+        let op = match item {
             0 if count == 1 => Some(DataOp::Copy { from: right, into }),
             0 => None,
             1 => Some(DataOp::Combine { left: operand(0).0, right, into }),
             _ => Some(DataOp::Combine { left: into, right, into }),
         };
-        Some(Item { wait_for: Some((of, lap)), op: wish })
+        Some(Item { wait_for: Some((of, round)), op })
     }
 
     /// The rank whose contribution this rank combines as the p-th.

@@ -6,21 +6,21 @@ use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
-    pub(super) fn read_gather(&self, lap: u32, item: u32) -> Option<Item> {
-        if self.rank != self.root { None } else { self.read_block(lap, item) }
+    pub(super) fn read_gather(&self, round: u32, item: u32) -> Option<Item> {
+        if self.rank != self.root { None } else { self.read_block(round, item) }
     }
 
     /// Reads the block of rank `rank + item` into its place in the output.
-    pub(super) fn read_block(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_block(&self, round: u32, item: u32) -> Option<Item> {
         if item >= self.size {
             return None;
         }
-        let (of, (at, bytes)) = (self.after(item), self.round_span(lap));
+        let (of, (at, bytes)) = (self.after(item), self.round_span(round));
         let into = output(of as usize * self.bytes + at, bytes);
         Some(match self.algorithm() {
             _ if item == 0 => Item::copy(input(at, bytes), into),
-            SlotAlgorithm::Pull => self.pull(of, Place::Input, at, into).after(of, lap),
-            _ => Item::copy(self.slot(of, lap, 0, bytes), into).after(of, lap),
+            SlotAlgorithm::Pull => self.pull(of, Place::Input, at, into).after(of, round),
+            _ => Item::copy(self.slot(of, round, 0, bytes), into).after(of, round),
         })
     }
 }

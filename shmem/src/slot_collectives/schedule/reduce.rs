@@ -13,19 +13,19 @@ impl SlotSchedule {
         self.rank != self.root || self.algorithm() == SlotAlgorithm::Parallel || self.order != Order::Any
     }
 
-    pub(super) fn read_reduce(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_reduce(&self, round: u32, item: u32) -> Option<Item> {
         if self.rank != self.root {
             // A rank that runs ahead could find slots that are not written yet; it reads none.
             return None;
         }
         if self.algorithm() == SlotAlgorithm::Parallel {
-            return self.read_exchange(lap, item);
+            return self.read_exchange(round, item);
         }
-        let (at, bytes) = self.round_span(lap);
+        let (at, bytes) = self.round_span(round);
         let own = self.order == Order::Any;
         let operand = |p| match self.operand(p) {
-            of if of == self.rank && own => (input(at, bytes), of, lap),
-            of => (self.slot(of, lap, 0, bytes), of, lap),
+            of if of == self.rank && own => (input(at, bytes), of, round),
+            of => (self.slot(of, round, 0, bytes), of, round),
         };
         let item = Self::fold(self.size, item, output(at, bytes), operand)?;
         let look = item.wait_for.filter(|&(of, _)| of != self.rank);

@@ -6,31 +6,31 @@ use super::{Item, SlotSchedule, input, output};
 use crate::slot_collectives::selection::SlotAlgorithm;
 
 impl SlotSchedule {
-    pub(super) fn write_scatter(&self, lap: u32, item: u32) -> Option<Item> {
-        let (at, bytes) = self.round_span(lap);
+    pub(super) fn write_scatter(&self, round: u32, item: u32) -> Option<Item> {
+        let (at, bytes) = self.round_span(round);
         if self.rounds == 1 {
             let all = self.bytes * self.size as usize;
-            return (item == 0).then(|| Item::copy(input(0, all), self.slot(self.rank, lap, 0, all)));
+            return (item == 0).then(|| Item::copy(input(0, all), self.slot(self.rank, round, 0, all)));
         }
         (item < self.size).then(|| {
             let block = item as usize;
-            let into = self.slot(self.rank, lap, block * self.round_bytes, bytes);
+            let into = self.slot(self.rank, round, block * self.round_bytes, bytes);
             Item::copy(input(block * self.bytes + at, bytes), into)
         })
     }
 
-    pub(super) fn read_scatter(&self, lap: u32, item: u32) -> Option<Item> {
+    pub(super) fn read_scatter(&self, round: u32, item: u32) -> Option<Item> {
         if item > 0 {
             return None;
         }
-        let (own, (at, bytes)) = (self.rank as usize, self.round_span(lap));
+        let (own, (at, bytes)) = (self.rank as usize, self.round_span(round));
         let into = output(at, bytes);
         Some(match self.algorithm() {
             _ if self.rank == self.root => Item::copy(input(own * self.bytes + at, bytes), into),
             SlotAlgorithm::Pull => {
-                self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, lap)
+                self.pull(self.root, Place::Input, own * self.bytes + at, into).after(self.root, round)
             }
-            _ => Item::copy(self.slot(self.root, lap, own * self.round_bytes, bytes), into).after(self.root, lap),
+            _ => Item::copy(self.slot(self.root, round, own * self.round_bytes, bytes), into).after(self.root, round),
         })
     }
 }

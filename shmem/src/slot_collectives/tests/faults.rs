@@ -43,8 +43,8 @@ fn external_call_is_detected_by_a_slot_call() {
     let mut own = CollectiveBuffers::new(ground.segment(), &[7], &mut into, NoReduction, SameProcess);
     let failed = loop {
         match here.poll() {
-            Poll::Request(step, wish) => {
-                own.execute(wish).unwrap();
+            Poll::Request(step, op) => {
+                own.execute(op).unwrap();
                 here.handle_done(step);
             }
             turn => break turn,
@@ -78,8 +78,8 @@ fn slot_call_is_detected_by_an_external_call() {
         giver.start(CollectiveId { context: 0, sequence }, &what);
         let ended = loop {
             match giver.poll() {
-                Poll::Request(step, wish) => {
-                    buffers.execute(wish).unwrap();
+                Poll::Request(step, op) => {
+                    buffers.execute(op).unwrap();
                     giver.handle_done(step);
                 }
                 turn => break turn,
@@ -160,12 +160,12 @@ fn withdrawn_buffer_is_not_used() {
         side.start();
     }
     assert_eq!(sides[0].go(), Poll::Pending, "it waits until its buffer was pulled");
-    let Poll::Request(step, wish @ DataOp::Pull { .. }) = sides[1].flags.poll() else { panic!("nothing was exposed") };
+    let Poll::Request(step, op @ DataOp::Pull { .. }) = sides[1].flags.poll() else { panic!("nothing was exposed") };
     sides[0].flags.handle_failed(Rank(2));
     sides[0].flags.withdraw_buffers();
     sides[0].memory.fill(0xff);
     let segment = sides[1].flags.segment;
-    CollectiveBuffers::in_place(segment, &mut sides[1].memory, NoReduction, SameProcess).execute(wish).unwrap();
+    CollectiveBuffers::in_place(segment, &mut sides[1].memory, NoReduction, SameProcess).execute(op).unwrap();
     sides[1].flags.handle_done(step);
     assert_eq!(sides[1].go(), Poll::Pending, "what was read may have been anything");
     assert!(sides[1].flags.is_behind(Rank(2)));

@@ -21,19 +21,20 @@ impl Membership {
     /// [`JoinOptions::assembly`] after the first rank has joined.
     pub fn join(options: &JoinOptions, offer: LocalRecord) -> Result<Self, JoinError> {
         let deadline = Instant::now() + options.assembly;
-        let JoinOptions { seat, node, .. } = *options;
+        let JoinOptions { position, node, .. } = *options;
         let Some(rendezvous) = &options.rendezvous else {
-            return Ok(Self::alone(seat, node, offer));
+            return Ok(Self::alone(position, node, offer));
         };
         let Rendezvous { place, secret, job, serve, .. } = rendezvous;
-        let serves = seat.rank.0 == 0 && *serve;
-        let host = if serves { Some(RankZeroServer::start(seat.size, options.assembly, rendezvous)?) } else { None };
+        let serves = position.rank.0 == 0 && *serve;
+        let host =
+            if serves { Some(RankZeroServer::start(position.size, options.assembly, rendezvous)?) } else { None };
         let key = secret.for_job(job);
         let places = core::slice::from_ref(place);
-        let (connection, _) = connect(places, ClientRole::Member(seat.rank.0), &key, deadline)
+        let (connection, _) = connect(places, ClientRole::Member(position.rank.0), &key, deadline)
             .map_err(|reason| JoinError::Connect { place: place.clone(), reason })?;
         let mut membership = Self {
-            position: seat,
+            position,
             table: Vec::new(),
             events: VecDeque::new(),
             outcomes: Vec::new(),
@@ -98,7 +99,7 @@ impl Membership {
                     }
                     self.table.extend(lines);
                 }
-                told => self.handle_unsolicited(told).ok_or(ConnectionError::Unexpected(frame.kind()))?,
+                message => self.handle_unsolicited(message).ok_or(ConnectionError::Unexpected(frame.kind()))?,
             }
         }
         Ok(None)

@@ -42,16 +42,16 @@ fn rendezvous(at: SocketAddr) -> Rendezvous {
 }
 
 fn options(rendezvous: Rendezvous, rank: u32, size: u32) -> JoinOptions {
-    let seat = JobPosition::new(Rank(rank), size).expect("a rank of the job");
-    JoinOptions { seat, node: None, rendezvous: Some(rendezvous), assembly: Duration::from_secs(3) }
+    let position = JobPosition::new(Rank(rank), size).expect("a rank of the job");
+    JoinOptions { position, node: None, rendezvous: Some(rendezvous), assembly: Duration::from_secs(3) }
 }
 
 fn offer(rank: u32) -> LocalRecord {
     static LIFE: AtomicUsize = AtomicUsize::new(1);
-    let life = LIFE.fetch_add(1, Ordering::Relaxed) as u32;
+    let incarnation = LIFE.fetch_add(1, Ordering::Relaxed) as u32;
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
     LocalRecord {
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
         addresses: [lane(1000 + rank as u16), lane(2000)],
         mtu: 1472,
         digests: Digests { tuning: 5, transport: 6 },

@@ -81,14 +81,14 @@ fn a_rank_that_does_not_exist_or_is_taken_is_refused() {
 #[test]
 fn a_failure_is_reported_only_by_policy_tell() {
     let report = Effect::Report(ServerReport::Failed { rank: Rank(1), ending: Ending::Signalled(9) });
-    for (policy, told) in [
+    for (policy, broadcast) in [
         (OnDeath::Tell, Some(Effect::Broadcast(died(1, 101, Ending::Signalled(9))))),
         (OnDeath::Silent, None),
         (OnDeath::End, None),
     ] {
         let mut roll = pair(policy, true);
         roll.handle_ended(Rank(1), Ending::Signalled(9));
-        assert_eq!(effects(&mut roll), [report.clone()].into_iter().chain(told).collect::<Vec<_>>());
+        assert_eq!(effects(&mut roll), [report.clone()].into_iter().chain(broadcast).collect::<Vec<_>>());
     }
 }
 
@@ -96,9 +96,9 @@ fn a_failure_is_reported_only_by_policy_tell() {
 fn without_a_launcher_a_broken_connection_is_a_death_and_ends_the_job() {
     let mut roll = pair(OnDeath::End, false);
     roll.handle_connection_lost(11, Rank(1));
-    let told = Effect::Broadcast(ServerMessage::Aborted { rank: Rank(1), code: 1 });
+    let broadcast = Effect::Broadcast(ServerMessage::Aborted { rank: Rank(1), code: 1 });
     let report = ServerReport::Failed { rank: Rank(1), ending: Ending::Disconnected };
-    assert_eq!(effects(&mut roll), [Effect::Report(report), told]);
+    assert_eq!(effects(&mut roll), [Effect::Report(report), broadcast]);
     let mut roll = pair(OnDeath::Tell, true);
     roll.handle_connection_lost(11, Rank(1));
     assert_eq!(effects(&mut roll), [], "the launcher knows better");
@@ -118,8 +118,8 @@ fn a_new_incarnation_is_announced_to_the_others() {
     );
     assert_eq!(roll.failures(), []);
     roll.handle_connection_lost(12, Rank(1));
-    let told = Effect::Broadcast(died(1, 202, Ending::Disconnected));
-    assert!(effects(&mut roll).contains(&told), "the launcher does not watch a process that it did not start");
+    let broadcast = Effect::Broadcast(died(1, 202, Ending::Disconnected));
+    assert!(effects(&mut roll).contains(&broadcast), "the launcher does not watch a process that it did not start");
     assert_eq!(roll.failures(), [died(1, 202, Ending::Disconnected)]);
 }
 
@@ -211,9 +211,9 @@ fn a_lost_agent_takes_its_ranks_along_and_no_others() {
     roll.handle_agent_ended(5, Rank(0), Ending::Exited(9), String::new());
     assert_eq!(effects(&mut roll), [], "an agent speaks for its own ranks only");
     roll.handle_agent_lost(5);
-    let told = Effect::Broadcast(died(1, 101, Ending::NodeLost));
+    let broadcast = Effect::Broadcast(died(1, 101, Ending::NodeLost));
     let report = Effect::Report(ServerReport::Failed { rank: Rank(1), ending: Ending::NodeLost });
-    assert_eq!(effects(&mut roll), [Effect::Report(ServerReport::AgentLost(5)), report, told]);
+    assert_eq!(effects(&mut roll), [Effect::Report(ServerReport::AgentLost(5)), report, broadcast]);
 }
 
 #[test]
@@ -243,13 +243,13 @@ fn ballot(round: u32, failed: &[u32], words: &[u64], most: u32) -> Vote {
 
 /// The decisions that were sent: connection, failed ranks, words, maximum.
 fn agreed(roll: &mut MembershipState) -> Vec<(ConnectionId, Vec<u32>, Vec<u64>, u32)> {
-    let told = |act| match act {
+    let broadcast = |act| match act {
         Effect::Send(link, ServerMessage::Agreed(AgreementOutcome { failed, words, maximum: most, .. })) => {
             Some((link, failed.below(9).map(|rank| rank.0).collect(), words, most))
         }
         _ => None,
     };
-    effects(roll).into_iter().filter_map(told).collect()
+    effects(roll).into_iter().filter_map(broadcast).collect()
 }
 
 fn three() -> MembershipState {

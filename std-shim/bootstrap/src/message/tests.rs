@@ -99,10 +99,10 @@ fn every_message_survives_the_wire_and_fits_a_frame() {
         assert!(payload.len() <= PAYLOAD_MAX);
         assert_eq!(ClientMessage::decode(&frame(&payload)), Ok(said));
     }
-    for told in every_server_message() {
-        let payload = told.encode();
+    for message in every_server_message() {
+        let payload = message.encode();
         assert!(payload.len() <= PAYLOAD_MAX);
-        assert_eq!(ServerMessage::decode(&frame(&payload)), Ok(told));
+        assert_eq!(ServerMessage::decode(&frame(&payload)), Ok(message));
     }
 }
 
@@ -117,7 +117,7 @@ fn cut_or_longer_messages_are_refused() {
         assert_eq!(decode(&frame(&[])), Err(Malformed { kind: u8::MAX }));
     }
     every_client_message().iter().for_each(|said| check(&said.encode(), ClientMessage::decode));
-    every_server_message().iter().for_each(|told| check(&told.encode(), ServerMessage::decode));
+    every_server_message().iter().for_each(|message| check(&message.encode(), ServerMessage::decode));
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn parts_that_are_too_long_are_refused() {
     ] {
         assert!(ClientMessage::decode(&frame(&said.encode())).is_err(), "{said:?}");
     }
-    for told in [
+    for message in [
         ServerMessage::Table { first: 0, lines: vec![entry(); RECORDS_MAX + 1] },
         ServerMessage::Value(Some(vec![0; VALUE_MAX + 1])),
         ServerMessage::Agreed(AgreementOutcome { id: NAME, failed: ranks(), maximum: 0, words: Vec::new() }),
     ] {
-        assert!(ServerMessage::decode(&frame(&told.encode())).is_err(), "{told:?}");
+        assert!(ServerMessage::decode(&frame(&message.encode())).is_err(), "{message:?}");
     }
     // A length of 4 GiB without the bytes.
     assert!(ClientMessage::decode(&frame(&[4, 0xff, 0xff, 0xff, 0xff, 0x0f])).is_err());
@@ -163,8 +163,8 @@ proptest! {
         if let Ok(said) = ClientMessage::decode(&frame) {
             prop_assert_eq!(ClientMessage::decode(&Frame { payload: said.encode() }), Ok(said));
         }
-        if let Ok(told) = ServerMessage::decode(&frame) {
-            prop_assert_eq!(ServerMessage::decode(&Frame { payload: told.encode() }), Ok(told));
+        if let Ok(message) = ServerMessage::decode(&frame) {
+            prop_assert_eq!(ServerMessage::decode(&Frame { payload: message.encode() }), Ok(message));
         }
     }
 }

@@ -35,7 +35,7 @@ impl Launch<'_> {
                 None => self.start_here(host, &places, tagged, &mut outputs, &mut errors)?,
                 Some(name) => {
                     let order = self.launch_spec(host, &places, tagged)?;
-                    let first = self.job.placement.on_host(host).any(|berth| berth.rank == Rank(0));
+                    let first = self.job.placement.on_host(host).any(|placed| placed.rank == Rank(0));
                     let rsh = self.settings.launcher.rsh.as_deref();
                     let started = RemoteAgent::start(rsh, name, &order, first, tagged);
                     let (remote, sources) =
@@ -77,35 +77,35 @@ impl Launch<'_> {
         let berths: Vec<RankPlacement> = layout.on_host(host).copied().collect();
         self.segments =
             NodeSegments::create(&self.settings.transport, &berths, layout.size()).map_err(LaunchError::Segment)?;
-        for (index, berth) in berths.iter().enumerate() {
+        for (index, placed) in berths.iter().enumerate() {
             // A process in a group of its own cannot read the terminal: copy its input.
-            let input = match (berth.rank, io::stdin().is_terminal()) {
+            let input = match (placed.rank, io::stdin().is_terminal()) {
                 (Rank(0), true) => Input::Pipe,
                 (Rank(0), false) => Input::Inherited,
                 _ => Input::Nothing,
             };
             let settings = Settings {
-                position: JobPosition::new(berth.rank, layout.size()),
+                position: JobPosition::new(placed.rank, layout.size()),
                 bootstrap: places.first().cloned(),
-                locality: self.segments.locality(berth),
+                locality: self.segments.locality(placed),
                 launcher: Default::default(),
                 ..self.settings.clone()
             };
-            let (place, segment) = ((index, berths.len()), self.segments.of(berth.node));
-            let bare = image.as_ref().filter(|(machine, _)| machine.includes(berth.rank, layout.size()));
+            let (place, segment) = ((index, berths.len()), self.segments.of(placed.node));
+            let bare = image.as_ref().filter(|(machine, _)| machine.includes(placed.rank, layout.size()));
             let plan = bare.map_or(&plan, |(_, image)| image);
-            let started = self.processes.start(plan, berth, place, &variables(&settings), input, segment);
+            let started = self.processes.start(plan, placed, place, &variables(&settings), input, segment);
             let (pid, pipes) = started.map_err(|error| LaunchError::Start {
-                rank: berth.rank,
+                rank: placed.rank,
                 program: plan.name.to_string_lossy().into_owned(),
                 error,
             })?;
-            debug!(rank = %berth.rank, pid, "started");
-            self.pids.insert(berth.rank, pid);
+            debug!(rank = %placed.rank, pid, "started");
+            self.pids.insert(placed.rank, pid);
             if let Some(to) = pipes.input {
                 copy_terminal(to).map_err(LaunchError::Setup)?;
             }
-            let source = |from| Source { from, prefix: mark(berth.rank) };
+            let source = |from| Source { from, prefix: mark(placed.rank) };
             outputs.extend(pipes.output.map(|from| source(from.into())));
             errors.extend(pipes.errors.map(|from| source(from.into())));
         }

@@ -51,17 +51,17 @@ fn number(bytes: &[u8]) -> u32 {
 
 /// Parses an entry whose first block has this index, of a queue pair.
 pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -> Result<SendRequest, Fault> {
-    let nonsense = |why: String| Err(Fault::Malformed(why));
+    let malformed = |why: String| Err(Fault::Malformed(why));
     let (modifier, found, opcode) = (entry[0], number(&entry[1..3]), entry[3]);
     if modifier != 0 || !matches!(opcode, 0x0a | 0x0b) {
-        return nonsense(format!("opcode {opcode:#x} with modifier {modifier}"));
+        return malformed(format!("opcode {opcode:#x} with modifier {modifier}"));
     }
     if found != u32::from(index) || number(&entry[4..7]) != qpn {
-        return nonsense(format!("entry {found} of queue pair {:#x} at {index} of {qpn:#x}", number(&entry[4..7])));
+        return malformed(format!("entry {found} of queue pair {:#x} at {index} of {qpn:#x}", number(&entry[4..7])));
     }
     let flags = entry[11];
     if flags & !0b1010 != 0 || entry[8..11] != [0; 3] || number(&entry[24..28]) >> 31 == 0 {
-        return nonsense(format!("control {:?}, datagram {:?}", &entry[..16], &entry[16..64]));
+        return malformed(format!("control {:?}, datagram {:?}", &entry[..16], &entry[16..64]));
     }
     let mut payload = Vec::new();
     let mut rest = &entry[64..];
@@ -69,7 +69,7 @@ pub(super) fn read(entry: &[u8], qpn: u32, index: u16, memory: &Registrations) -
         let (length, bytes) = (number(&segment[..4]), (number(&segment[..4]) & 0x3ff) as usize);
         if length >> 31 == 1 {
             let taken = (4 + bytes).next_multiple_of(16);
-            let Some(inline) = rest.get(4..4 + bytes) else { return nonsense("inline beyond the entry".into()) };
+            let Some(inline) = rest.get(4..4 + bytes) else { return malformed("inline beyond the entry".into()) };
             payload.extend(inline);
             rest = rest.get(taken..).unwrap_or_default();
         } else {

@@ -69,7 +69,7 @@ impl Datagram {
     /// Number of the incarnation that it expects.
     pub(super) fn expected_incarnation(&self) -> Option<u8> {
         let header = self.header()?;
-        (0..2).find(|life| nth_incarnation(1 - header.rank as u8, *life) == header.expected)
+        (0..2).find(|incarnation| nth_incarnation(1 - header.rank as u8, *incarnation) == header.expected)
     }
 
     pub(super) fn message(&self) -> Option<Message> {

@@ -151,8 +151,8 @@ impl RankState {
         self.sent[0] + self.sent[1]
     }
 
-    pub(super) const fn sent_to(&self, life: u8) -> u8 {
-        self.sent[life as usize]
+    pub(super) const fn sent_to(&self, incarnation: u8) -> u8 {
+        self.sent[incarnation as usize]
     }
 
     const fn other(&self) -> PeerId {
@@ -166,7 +166,7 @@ impl RankState {
     /// The other rank's incarnation that this rank believes alive.
     pub(super) fn believed_incarnation(&self) -> Option<u8> {
         let known = self.endpoint.incarnation(self.other())?;
-        (0..2).find(|life| nth_incarnation(1 - self.rank, *life) == known)
+        (0..2).find(|incarnation| nth_incarnation(1 - self.rank, *incarnation) == known)
     }
 
     /// Whether nothing is in progress, and every record not needed by a peer is free.
@@ -306,8 +306,8 @@ impl RankState {
 
 impl core::fmt::Debug for RankState {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { rank, incarnation: life, left, sent, under_way, posted, held, .. } = self;
-        write!(to, "rank {rank} life {life}")?;
+        let Self { rank, incarnation, left, sent, under_way, posted, held, .. } = self;
+        write!(to, "rank {rank} life {incarnation}")?;
         write!(
             to,
             "{}",

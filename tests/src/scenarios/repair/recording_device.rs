@@ -126,8 +126,8 @@ impl Device for RecordingDevice {
         self.udp.arm(lane)
     }
 
-    fn request_path(&mut self, wish: PathRequest) {
-        self.udp.request_path(wish);
+    fn request_path(&mut self, request: PathRequest) {
+        self.udp.request_path(request);
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {

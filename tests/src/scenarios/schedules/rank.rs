@@ -268,9 +268,9 @@ impl SimRank {
                 }
             });
         }
-        while let Some(errand) = self.handler.deferred.pop_front() {
-            if let Some(errand) = self.submit(errand) {
-                self.handler.deferred.push_front(errand);
+        while let Some(op) = self.handler.deferred.pop_front() {
+            if let Some(op) = self.submit(op) {
+                self.handler.deferred.push_front(op);
                 break;
             }
             moved = true;

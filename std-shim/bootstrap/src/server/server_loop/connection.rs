@@ -160,8 +160,8 @@ impl ServerLoop {
         let (Phase::Member { session, .. } | Phase::Agent { session, .. }) = phase else {
             return;
         };
-        let told = session.queue(link, message).and_then(|()| self.continue_table(id));
-        if let Err(error) = told {
+        let queued = session.queue(link, message).and_then(|()| self.continue_table(id));
+        if let Err(error) = queued {
             self.close(id, error);
         }
     }

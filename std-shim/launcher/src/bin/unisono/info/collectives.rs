@@ -186,8 +186,8 @@ impl JobOptions {
             override_refused: None,
         };
         let carrier = match means {
-            CollectiveTransport::Shared(boards, pulls, _) if plan.order != Order::Fixed => {
-                let algorithm = match select(plan, boards, *pulls) {
+            CollectiveTransport::Shared(areas, pulls, _) if plan.order != Order::Fixed => {
+                let algorithm = match select(plan, areas, *pulls) {
                     _ if plan.collective == CollectiveKind::Barrier => "flat",
                     SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
                     SlotAlgorithm::Parallel => "parallel",
@@ -226,7 +226,7 @@ impl CollectiveTransport {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let sizes = SegmentSizes::of_node(ranks, WaitMode::of(ranks as usize, processors));
         let layout = SegmentLayout::new(sizes).map_err(Refusal::failed)?;
-        let room = CollectiveAreas::in_communicator_slot(&layout, 0, &[0]).map(|boards| boards.chunk);
+        let room = CollectiveAreas::in_communicator_slot(&layout, 0, &[0]).map(|areas| areas.chunk);
         Ok(Self::Shared(Box::new(CollectiveAreas::of(&layout)), memory::can_be_read(), room))
     }
 }
@@ -240,11 +240,11 @@ fn write_table(
 ) -> std::io::Result<()> {
     let JobOptions { ranks, nodes, .. } = job;
     match means {
-        CollectiveTransport::Shared(boards, pulls, room) => {
+        CollectiveTransport::Shared(areas, pulls, room) => {
             writeln!(
                 to,
                 "{ranks} ranks on one node, shared memory: ranks {}, and {} each other's memory",
-                if boards.oversubscribed { "share processors" } else { "have a processor each" },
+                if areas.oversubscribed { "share processors" } else { "have a processor each" },
                 if *pulls { "read" } else { "cannot read" }
             )?;
             match room {
