@@ -25,7 +25,7 @@ pub unsafe trait UserMemory: Copy {
 #[inline]
 pub fn copy_to_shared(from: impl UserMemory, to: SharedBytes<'_>) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: both have the same length; by the trait's contract the lent ones are valid, no cells, and not in use.
+    // SAFETY: both have the same length; by the trait's contract the user's bytes are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -33,7 +33,7 @@ pub fn copy_to_shared(from: impl UserMemory, to: SharedBytes<'_>) {
 #[inline]
 pub fn copy_from_shared(from: SharedBytes<'_>, to: impl UserMemory) {
     let bytes = from.bytes().min(to.bytes());
-    // SAFETY: both have the same length; by the trait's contract the lent ones are valid, no cells, and not in use.
+    // SAFETY: both have the same length; by the trait's contract the user's bytes are valid, no cells, and not in use.
     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -41,8 +41,8 @@ pub fn copy_from_shared(from: SharedBytes<'_>, to: impl UserMemory) {
 #[inline]
 pub fn copy_to_private(from: impl UserMemory, to: &mut [u8]) {
     let bytes = from.bytes().min(to.len());
-    // SAFETY: both have the same length; by the trait's contract the lent ones are valid and nobody writes them now; a
-    // private buffer is exclusive, so that it is not lent.
+    // SAFETY: both have the same length; by the trait's contract the user's bytes are valid and nobody writes them
+    // now; a private buffer is exclusive, so that it is not among them.
     unsafe { NonNull::from(to).cast().copy_from_nonoverlapping(from.start(), bytes) };
 }
 
@@ -50,7 +50,7 @@ pub fn copy_to_private(from: impl UserMemory, to: &mut [u8]) {
 #[inline]
 pub fn copy_from_private(from: &[u8], to: impl UserMemory) {
     let bytes = from.len().min(to.bytes());
-    // SAFETY: both have the same length; by the trait's contract the lent ones are valid, not in use, and not referred
-    // to, so that the private buffer lies elsewhere.
+    // SAFETY: both have the same length; by the trait's contract the user's bytes are valid, not in use, and not
+    // referred to, so that the private buffer lies elsewhere.
     unsafe { to.start().copy_from_nonoverlapping(NonNull::from(from).cast(), bytes) };
 }

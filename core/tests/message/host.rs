@@ -380,7 +380,7 @@ impl Job {
         }
         let leaves = match self.ranks[rank].machine.send(&outgoing) {
             Ok(leaves) => leaves,
-            Err(SendError::Full) => return rank % 2 == 1 && lend_sends(&mut self.ranks[rank]) && self.send(message),
+            Err(SendError::Full) => return rank % 2 == 1 && add_sends(&mut self.ranks[rank]) && self.send(message),
             Err(error) => panic!("{error:?}"),
         };
         self.sent[message] = true;
@@ -412,7 +412,7 @@ impl Job {
         };
         let Ok(received) = received.map_err(|Full| ()) else {
             // Odd ranks add records when they are full.
-            return rank % 2 == 1 && lend_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
+            return rank % 2 == 1 && add_receives(&mut self.ranks[rank]) && self.receive(rank, pattern, room, matched);
         };
         self.ranks[rank].posted.push(Posted { pattern, room, id: None, state: State::Waits });
         let outcome = match received {
@@ -514,13 +514,13 @@ pub(crate) fn envelope(context: u32, source: u32, tag: u32) -> Envelope {
     Envelope { context: Context(context), source: PeerId(source), tag: Tag(tag) }
 }
 
-fn lend_sends(rank: &mut Rank) -> bool {
+fn add_sends(rank: &mut Rank) -> bool {
     rank.records[1] += 1;
     let sends = rank.records[1];
     rank.machine.grow_sends(vec![SendRecord::FREE; sends].into(), vec![0; sends * 4 + 8].into())
 }
 
-fn lend_receives(rank: &mut Rank) -> bool {
+fn add_receives(rank: &mut Rank) -> bool {
     rank.records[0] += 1;
     let receives = rank.records[0];
     rank.machine.grow_receives(

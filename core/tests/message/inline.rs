@@ -20,8 +20,8 @@ enum Carried {
 struct Pair {
     machines: [PointToPoint<Boxes>; 2],
     towards: [VecDeque<Carried>; 2],
-    /// Messages counted by [`InlineReceive::take`](unisono_core::message::point_to_point::AtOnce::take) alone, and by
-    /// [`PointToPoint::take_inline`].
+    /// Messages counted by [`InlineReceive::take`](unisono_core::message::point_to_point::InlineReceive::take) alone,
+    /// and by [`PointToPoint::take_inline`].
     ways: [u32; 2],
 }
 

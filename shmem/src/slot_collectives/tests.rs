@@ -22,7 +22,7 @@ struct SameProcess;
 impl RemoteMemory for SameProcess {
     unsafe fn pull(&mut self, _: Rank, address: u64, into: NonNull<u8>, bytes: usize) -> Result<(), DataError> {
         let from: *const u8 = core::ptr::with_exposed_provenance(address as usize);
-        // SAFETY: the other thread lent this memory until this rank has done with it.
+        // SAFETY: the other thread exposes this memory until this rank has finished with it.
         unsafe { into.as_ptr().copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }

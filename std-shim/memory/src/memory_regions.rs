@@ -168,7 +168,8 @@ struct RegionEntry {
 
 /// Registered memory by index and generation. Every call takes constant time.
 ///
-/// An index is used again with the next life. One whose lives are used up is retired, so no old [`Region`] revives.
+/// An index is used again with the next generation. One whose generations are used up is retired, so no old [`Region`]
+/// revives.
 ///
 /// A table is the right to use the memory: safe code cannot make one, for it could copy to an address on two threads at
 /// once, or to one whose memory is gone.

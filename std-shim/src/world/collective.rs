@@ -264,7 +264,7 @@ impl Communicator {
                 let passed =
                     self.intra_node.as_ref().map(|on_node| on_node.publish_call(self, &call.plan)).transpose()?;
                 let note = |process: &mut Process, begun| process.record_call(begun, passed);
-                // SAFETY: what is lent outlives this call, which waits for the end.
+                // SAFETY: the borrowed buffers outlive this call, which waits for the end.
                 let begun = unsafe { self.begin(call, Box::new(operate), note) }?;
                 self.wait_for(begun)
             }

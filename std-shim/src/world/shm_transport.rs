@@ -357,7 +357,7 @@ impl ShmPeer {
                 }
                 Some(QueuedEntry::Eager { head, from, request }) => {
                     let put = match regions.address(from) {
-                        // SAFETY: the region lives, so its bytes are lent.
+                        // SAFETY: the region lives, so its bytes are borrowed.
                         Some(address) => unsafe {
                             self.put_with(
                                 [EAGER_WITH_HEADER, checksum(head.as_ref())],
@@ -423,7 +423,7 @@ impl ShmPeer {
     /// registered.
     fn put_span(&mut self, note: [u32; 2], from: Span, regions: &Regions) -> Result<(), PutError> {
         let Some(address) = regions.address(from) else { return Ok(()) };
-        // SAFETY: the region lives, so its bytes are lent.
+        // SAFETY: the region lives, so its bytes are borrowed.
         unsafe { self.put_bulk(note, address.start(), from.bytes) }
     }
 

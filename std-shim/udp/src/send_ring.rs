@@ -39,8 +39,8 @@ pub(super) struct SendRing {
     run: (usize, usize),
 }
 
-// SAFETY: the pieces posted point into the ring's own slab, and to lent payload: the creator of its table promised that
-// it may be read until the posting ends, on whichever thread (`Regions::new`).
+// SAFETY: the pieces posted point into the ring's own slab, and to borrowed payload: the creator of its table promised
+// that it may be read until the posting ends, on whichever thread (`Regions::new`).
 unsafe impl Send for SendRing {}
 
 impl SendRing {
@@ -92,8 +92,8 @@ impl SendRing {
                     }
                 }
                 Some([payload, trailer]) => {
-                    // SAFETY: lent memory: the creator of its table promised that it stays and that nobody changes it
-                    // until the posting ends (`Regions::new`), which it does in `finish`.
+                    // SAFETY: borrowed memory: the creator of its table promised that it stays and that nobody changes
+                    // it until the posting ends (`Regions::new`), which it does in `finish`.
                     let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
                     let sum = checksum::of_parts(first, payload);
                     // SAFETY: the trailer behind the head in the slab.

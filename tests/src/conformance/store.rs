@@ -27,8 +27,8 @@ impl TestMemory for Regions {
 
     fn retire(&mut self, region: Region) {
         self.revoke(region);
-        // SAFETY: the suite retires what it lent after its ticket is complete, and what it placed into between calls of
-        // the device, which copies only on request.
+        // SAFETY: the suite retires a region that it posted after its ticket is complete, and a region that it placed
+        // into between calls of the device, which copies only on request.
         unsafe { self.free(region) };
     }
 

@@ -163,8 +163,8 @@ impl Queue {
         let depth = uverbs::UverbsDepth { sends: depth.sends, receives: depth.receives, inline: INLINE_MAX as u32 };
         // Odd, so that it is no address of a libibverbs object.
         let element = 2 * lane as u32 + 1;
-        // SAFETY: entries are posted by `post` and `lend`, followed by `flush` and `flush_receives`, whose callers
-        // promise it of the memory that they name.
+        // SAFETY: entries are posted by `post` and `post_receive`, followed by `flush` and `flush_receives`, whose
+        // callers promise it of the memory that they name.
         let made = unsafe { UverbsQueuePair::new(domain, depth, key, element) }.and_then(|(pair, queues)| {
             set_nonblocking(pair.events())?;
             Ok(Self::Rxe(Box::new(MappedQueuePair { pair, queues })))
@@ -267,7 +267,7 @@ impl Queue {
     /// The memory is live, and nobody else's until its datagram comes or the queue pair is reset or dropped.
     pub(super) unsafe fn flush_receives(&mut self) -> bool {
         match self {
-            // SAFETY: the caller promises that lent memory is live, and nobody else's until its datagram comes.
+            // SAFETY: the caller promises that borrowed memory is live, and nobody else's until its datagram comes.
             Self::Library(library) => unsafe { library.flush_receives() },
             Self::Rxe(mapped) => {
                 mapped.queues.flush_receives();

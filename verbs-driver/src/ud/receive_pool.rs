@@ -337,7 +337,7 @@ impl ReceivePool {
         // SAFETY: handed out, hence not posted.
         if let Some(piece) = unsafe { self.memory.get(slot as usize * self.stride + START + start, bytes) } {
             // SAFETY: as many bytes as both have; the creator of the address promised that they are live and not in use
-            // (`Lent`); lent memory is no slot.
+            // (`RegisteredMemory`); user memory is no slot.
             unsafe { to.start().as_ptr().copy_from_nonoverlapping(piece.as_ptr(), bytes) };
         }
     }

@@ -243,8 +243,8 @@ impl SendRing {
     fn copy<A: Lent>(&self, entry: usize, payload: A, bytes: usize, tally: &UdCounters) -> Option<SgEntry> {
         let room = self.copied(entry, bytes)?;
         tally.sent_copied.add(1);
-        // SAFETY: `payload` has `bytes` bytes, which its maker promised to be live and not written now (`Lent`); the
-        // room is the ring's own, and the entry free.
+        // SAFETY: `payload` has `bytes` bytes, which its maker promised to be live and not written now
+        // (`RegisteredMemory`); the room is the ring's own, and the entry free.
         unsafe { payload.start().copy_to_nonoverlapping(room.start, bytes) };
         Some(room)
     }
@@ -264,8 +264,9 @@ impl SendRing {
         if let Some(ticket) = self.tickets.get_mut((self.serial % ENTRIES) as usize) {
             *ticket = self.last;
         }
-        // SAFETY: the entry's own memory, used by nothing else until it is complete; lent payload stays unchanged until
-        // then, as the code that made its address promised (`Lent`); ways outlive what is posted with them.
+        // SAFETY: the entry's own memory, used by nothing else until it is complete; borrowed payload stays unchanged
+        // until then, as the code that made its address promised (`RegisteredMemory`); address handles outlive their
+        // postings.
         let taken = unsafe { queue.post(to, &Posting { head, payload, inline, solicited, tag: self.serial }) };
         // There is room for all entries unless the adapter misbehaves.
         self.failed |= !taken;
@@ -330,8 +331,8 @@ impl SendRing {
                     self.asked = self.serial;
                 }
                 tally.send_calls.add(1);
-                // SAFETY: what `hand` posted names the entries' own memory and lent payload, both of which stay until
-                // they are complete, and ways that outlive what is posted with them.
+                // SAFETY: what `hand` posted names the entries' own memory and borrowed payload, both of which stay
+                // until they are complete, and ways that outlive what is posted with them.
                 if unsafe { queue.flush(signal) } {
                     tally.sent.add(count.into());
                 } else {

@@ -230,7 +230,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             return Ok(CollectiveRequest::new(loans, None));
         }
         let note = |process: &mut Process, begun| loans.collectives(process).under_way.push(begun);
-        // SAFETY: what is lent is so until the scope ends, which waits for the collective before.
+        // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective before.
         let begun = unsafe { loans.communicator.begin(call, Box::new(operate), note) }?;
         Ok(CollectiveRequest::new(loans, Some(begun)))
     }

@@ -113,7 +113,7 @@ impl Process {
                 let mut short = [0; INLINE_PAYLOAD_MAX];
                 let length = from.bytes().min(INLINE_PAYLOAD_MAX);
                 let short = short.get_mut(..length).unwrap_or_default();
-                // SAFETY: lent to this collective, whose schedule lets nobody write there now.
+                // SAFETY: borrowed by this collective, whose schedule lets nobody write there now.
                 unsafe { from.read(short) };
                 outgoing.append(short);
             });

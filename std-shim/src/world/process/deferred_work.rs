@@ -207,7 +207,8 @@ impl Process {
         let regions = self.regions.get_mut();
         let from = regions.range_address(payload);
         if let (Some((from, bytes)), Some((to, room))) = (from, regions.range_address(into)) {
-            // SAFETY: both are lent, or a copy; a sender that breaks the rules may name any bytes: they may overlap.
+            // SAFETY: both are borrowed, or a copy; a sender that breaks the rules may name any bytes: they may
+            // overlap.
             unsafe { to.copy_from(from, bytes.min(room)) };
         }
         self.requests.finish(request, Ok(to_status(&matched)));

@@ -335,7 +335,7 @@ impl MatchingStore {
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.span(0, into.bytes))) {
                     let bytes = from.bytes().min(to.bytes());
                     // SAFETY: both regions live; the source is memory of this table that nobody else names, the target
-                    // is lent to this request: they do not overlap.
+                    // is borrowed by this request: they do not overlap.
                     unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
                 }
                 self.machine.release(message);

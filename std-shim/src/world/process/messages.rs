@@ -93,7 +93,7 @@ impl Process {
             && bytes <= SHORT_BYTES.min(eager)
             && let Some(credit) = self.matching.machine.send_inline(peer)
         {
-            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
+            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
@@ -158,7 +158,7 @@ impl Process {
                 SendAction::Eager { head, .. } => (head, Some(Payload { start, bytes, from, send: user })),
                 SendAction::Header(head) => (head, None),
             };
-            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
+            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
             unsafe { self.route_send(way, peer, head, leaving) };
             leaving.map_or(0, |_| bytes)
         };
@@ -249,7 +249,7 @@ impl Process {
         let (peer, context, tag) = (PeerId::from(posting.to), posting.context, MessageTag(posting.tag.0));
         match way {
             Route::SharedMemory => {
-                // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are lent.
+                // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
                 let sent = unsafe { self.put_short(posting, credit, start, bytes) };
                 sent.map(|()| None).map_err(SendFailure::Failed)
             }
@@ -338,8 +338,8 @@ impl Process {
         if let PayloadAction::Place { to, .. } = arrival
             && let Some(to) = self.regions.get_mut().address(*to)
         {
-            // SAFETY: the caller promises that as many bytes are valid at `start`; the target is lent to a receive, or
-            // kept for one. A sender that breaks the rules may name any bytes: the two may overlap.
+            // SAFETY: the caller promises that as many bytes are valid at `start`; the target is borrowed by a receive,
+            // or kept for one. A sender that breaks the rules may name any bytes: the two may overlap.
             unsafe { to.start().copy_from(start, to.bytes()) };
         }
     }
@@ -359,7 +359,7 @@ impl Process {
             let address = self.regions.get_mut().address(from)?;
             Some(Payload { start: address.start(), bytes: address.bytes(), from, send: parcel })
         });
-        // SAFETY: the region lives: lent, or a copy.
+        // SAFETY: the region is live: borrowed, or a copy.
         unsafe { self.route_send(way, to, head, payload) };
     }
 

@@ -537,7 +537,7 @@ impl Process {
                     let (FetchTarget::Collective { request, .. } | FetchTarget::Message { request, .. }) = ends;
                     return self.requests.finish(request, Err(failure));
                 };
-                // SAFETY: the receive's memory is lent to this request. A buffer that is being sent is not received
+                // SAFETY: the receive's memory is borrowed by this request. A buffer that is being sent is not received
                 // into, but a sender that breaks the rules may name any: the regions may overlap.
                 unsafe { to.start().copy_from(cells.start(), to.bytes()) };
                 true
@@ -548,7 +548,7 @@ impl Process {
                     || into.bytes >= CMA_MIN && (!spins || shm_peer.copy_selector.uses_cma(at, into.bytes as u64));
                 let source = shm_peer.cma_source.filter(|_| reads);
                 let started = Instant::now();
-                // SAFETY: the receive's memory is lent to this request, so that nobody else uses it.
+                // SAFETY: the receive's memory is borrowed by this request, so that nobody else uses it.
                 let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched as u64), to) });
                 if pulled {
                     shm_peer.copy_selector.record_cma(to.bytes(), started.elapsed().as_nanos() as u64);
@@ -652,7 +652,7 @@ impl ShmReceiver<'_> {
             && let Some(to) = self.regions.borrow().address(to)
         {
             let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(ProtocolViolation)?;
-            // SAFETY: a live region, lent to this receive or memory of the process.
+            // SAFETY: a live region, borrowed by this receive or memory of the process.
             unsafe { copy_out(behind, to.start(), to.bytes()) };
         }
         Ok(())
@@ -717,7 +717,7 @@ impl ShmReceiver<'_> {
                 if let Some(to) = self.regions.borrow().address(to) {
                     let rest = payload.bytes().checked_sub(start).ok_or(ProtocolViolation)?;
                     let payload = payload.part(start, rest).ok_or(ProtocolViolation)?;
-                    // SAFETY: the region lives, and is lent to this receive, or kept for one.
+                    // SAFETY: the region lives, and is borrowed by this receive, or kept for one.
                     unsafe { copy_out(payload, to.start(), to.bytes()) };
                 }
                 Ok(())
@@ -743,7 +743,7 @@ impl ShmReceiver<'_> {
         if let Some(to) = self.regions.borrow().address(placing.into.span(placing.placed, bytes)) {
             // Times the second fragment of a message, if it is a whole one.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
-            // SAFETY: the region lives, and is lent to this receive.
+            // SAFETY: the region lives, and is borrowed by this receive.
             unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
             if let Some(started) = started {
                 shm_peer.copy_selector.record_fragment(to.bytes(), started.elapsed().as_nanos() as u64);

@@ -54,9 +54,9 @@ impl CmaSource {
     /// the contents of `to` are unspecified.
     ///
     /// # Safety
-    /// `to` is lent, and nobody else uses it meanwhile.
+    /// `to` is borrowed, and nobody else uses it meanwhile.
     pub(in crate::world) unsafe fn pull(&self, from: u64, to: Address) -> bool {
-        // SAFETY: the caller promises that `to` is lent and that nobody else uses its bytes.
+        // SAFETY: the caller promises that `to` is borrowed and that nobody else uses its bytes.
         unsafe { self.read(from, to.start(), to.bytes()) }
     }
 

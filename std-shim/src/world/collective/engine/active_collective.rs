@@ -126,7 +126,7 @@ impl ActiveCollective {
             let bytes = from.bytes().min(to.bytes() - at);
             // SAFETY: within `to`, as the line above says.
             let into = unsafe { to.start().add(at) };
-            // SAFETY: the buffers are lent to this collective, whose schedule lets nobody write them now; `to` is
+            // SAFETY: the buffers are borrowed by this collective, whose schedule lets nobody write them now; `to` is
             // memory of the process that nobody else uses: another object.
             unsafe { into.copy_from_nonoverlapping(from.start(), bytes) };
             at += bytes;
@@ -145,7 +145,7 @@ impl ActiveCollective {
             let bytes = to.bytes().min(from.bytes() - at);
             // SAFETY: within `from`, as the line above says.
             let here = unsafe { from.start().add(at) };
-            // SAFETY: the buffers are lent to this collective, whose schedule lets this step alone write there now;
+            // SAFETY: the buffers are borrowed by this collective, whose schedule lets this step alone write there now;
             // `from` is memory of the process that nobody writes meanwhile: another object.
             unsafe { to.start().copy_from_nonoverlapping(here, bytes) };
             at += bytes;
@@ -155,7 +155,8 @@ impl ActiveCollective {
     fn copy(&self, from: BlockSpan, into: BlockSpan, regions: &Regions) -> Result<(), InvalidSpan> {
         for (from, into) in self.layout.pairs(from, into) {
             let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
-            // SAFETY: lent to this collective, whose schedule lets nobody else use them now; they may overlap in place.
+            // SAFETY: borrowed by this collective, whose schedule lets nobody else use them now; they may overlap in
+            // place.
             unsafe { into.start().copy_from(from.start(), from.bytes().min(into.bytes())) };
         }
         Ok(())
@@ -184,8 +185,8 @@ impl ActiveCollective {
         let combine = AssertUnwindSafe(&mut self.reducer);
         let operated = std::panic::catch_unwind(move || {
             let AssertUnwindSafe(combine) = { combine };
-            // SAFETY: both are valid for the combined length, and lent to this collective; a schedule combines blocks
-            // that are the same or apart.
+            // SAFETY: both are valid for the combined length, and borrowed by this collective; a schedule combines
+            // blocks that are the same or apart.
             unsafe { combine.combine(left, right, into, bytes) }
         });
         if let Err(panic) = operated {
