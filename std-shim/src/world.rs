@@ -22,6 +22,7 @@
 pub mod collective;
 mod communicator;
 mod datagram_transport;
+mod group;
 mod process;
 mod progress;
 mod request;
@@ -45,9 +46,9 @@ use unisono_shmem::layout::WaitMode;
 
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
-pub use communicator::group::{Group, GroupError};
 pub use communicator::probe::Message;
 pub use communicator::recover::{AgreeError, Agreement};
+pub use group::{Group, GroupError};
 pub use request::scope::{RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};

@@ -1,7 +1,6 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
 pub(super) mod create;
-pub(super) mod group;
 pub(super) mod probe;
 pub(super) mod recover;
 mod send_receive;
@@ -30,7 +29,7 @@ use super::request::{Failure, Status, Tag};
 use super::shm_transport::{AllocateError, Buffer, ShmTransport};
 use super::watchdog::BlockedOn;
 use crate::node::Node;
-use group::Group;
+use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
 /// Exit code of a Rust program that panicked.

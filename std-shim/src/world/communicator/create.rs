@@ -10,12 +10,12 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use super::group::Group;
 use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
 use crate::world::collective::operation::UserOperation;
+use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
 /// No rank.

@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering;
 
 use super::Communicator;
 use super::create::first_slot;
-use super::group::Group;
 use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW};
+use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
 use crate::world::watchdog::BlockedOn;

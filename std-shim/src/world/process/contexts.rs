@@ -7,7 +7,7 @@ use unisono_core::span::Region;
 use super::Process;
 use super::matching_store::ReceiveTarget;
 use crate::world::collective::engine::context::{AgreedContext, message_context};
-use crate::world::communicator::group::Group;
+use crate::world::group::Group;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::RegionRange;

@@ -17,7 +17,7 @@ use super::active_collective::CollectiveName;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
-use crate::world::communicator::group::Group;
+use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
 /// The context, and what belongs to it, that all members have agreed on.

@@ -21,7 +21,7 @@ use super::scratch_pool::{ScratchBlock, ScratchPool};
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use super::transfer::{TransferHolder, Transfers, context_of};
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
-use crate::world::communicator::group::Group;
+use crate::world::group::Group;
 use crate::world::process::bounce_buffers::EAGER_MAX;
 use crate::world::request::{Requests, Status, Tag, id_of_transfer};
 use crate::world::shm_transport::Announcement;

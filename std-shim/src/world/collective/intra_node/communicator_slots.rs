@@ -12,7 +12,7 @@ use unisono_shmem::layout::COMMUNICATOR_SLOTS;
 use unisono_shmem::segment::Site;
 
 use crate::node::{Node, NodeRankState};
-use crate::world::communicator::group::Group;
+use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
 /// In place of a generation: all generations.
