@@ -38,6 +38,44 @@ impl Ticket {
     }
 }
 
+/// The place of a datagram among all that were posted: tickets of different queues have no order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Posting {
+    /// The queue that it is posted on.
+    pub queue: DeviceQueue,
+    /// Its place in that queue.
+    pub ticket: Ticket,
+}
+
+/// A value for each queue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PerQueue<V> {
+    /// Of [`DeviceQueue::Polled`].
+    pub polled: V,
+    /// Of [`DeviceQueue::Interrupt`].
+    pub interrupt: V,
+}
+
+impl<V> PerQueue<V> {
+    /// The queue's value.
+    #[inline]
+    pub const fn get(&self, queue: DeviceQueue) -> &V {
+        match queue {
+            DeviceQueue::Polled => &self.polled,
+            DeviceQueue::Interrupt => &self.interrupt,
+        }
+    }
+
+    /// The queue's value, to be changed.
+    #[inline]
+    pub const fn get_mut(&mut self, queue: DeviceQueue) -> &mut V {
+        match queue {
+            DeviceQueue::Polled => &mut self.polled,
+            DeviceQueue::Interrupt => &mut self.interrupt,
+        }
+    }
+}
+
 /// A received datagram in the device's memory, valid until it is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Slot(pub u32);
@@ -180,13 +218,13 @@ pub trait Device {
     /// The device's constants.
     fn limits(&self) -> Limits;
     /// A free send entry of the queue, or `None` while its ring is full.
-    fn token(&mut self, lane: DeviceQueue) -> Option<Self::Token<'_>>;
+    fn token(&mut self, queue: DeviceQueue) -> Option<Self::Token<'_>>;
     /// Hands all postings of the queue to the link: one `sendmmsg`, one doorbell.
-    fn flush(&mut self, lane: DeviceQueue);
+    fn flush(&mut self, queue: DeviceQueue);
     /// The latest ticket such that every posting up to it is completed, including those flushed in error. Monotonic.
-    fn completed(&mut self, lane: DeviceQueue) -> Ticket;
+    fn completed(&mut self, queue: DeviceQueue) -> Ticket;
     /// The next datagram. It stays valid after the borrow ends, until [`release`](Self::release).
-    fn receive(&mut self, lane: DeviceQueue) -> Option<Self::Received<'_>>;
+    fn receive(&mut self, queue: DeviceQueue) -> Option<Self::Received<'_>>;
     /// The single copy: `bytes` bytes of the datagram from byte `start` on, to `to`. The caller has checked that the
     /// datagram has at least `start + bytes` bytes.
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: Self::Address);
@@ -198,7 +236,7 @@ pub trait Device {
     /// Frees a datagram's slot, received or held.
     fn release(&mut self, slot: Slot);
     /// Requests an event for the next datagram on the queue.
-    fn arm(&mut self, lane: DeviceQueue) -> Armed;
+    fn arm(&mut self, queue: DeviceQueue) -> Armed;
     /// Carries out a request; [`poll_event`](Self::poll_event) returns the reply, if any.
     fn request_path(&mut self, request: PathRequest);
     /// The next event of the link or a path.

@@ -1,7 +1,7 @@
 //! The progress loop, which joins an endpoint and any device.
 
 use crate::counters::Metric;
-use crate::device::{Device, DeviceQueue, Memory, Received, Slot, Token};
+use crate::device::{Device, DeviceQueue, Memory, Posting, Received, Slot, Token};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, PredictedBatch, TxBurst, Verdict};
 use crate::time::Time;
@@ -11,7 +11,7 @@ use crate::time::Time;
 /// posted.
 pub fn make_progress<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: DeviceQueue,
+    queue: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
@@ -23,15 +23,15 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let mut moved = receive(now, lane, endpoint, device, memory, handler, budget);
-    endpoint.handle_completed(now, device.completed(lane));
+    let mut moved = receive(now, queue, endpoint, device, memory, handler, budget);
+    endpoint.handle_completed(now, queue, device.completed(queue));
     while let Some(fact) = device.poll_event() {
         endpoint.handle_device_event(now, fact);
     }
     if endpoint.poll_timeout(now).is_some_and(|at| S::Time::is_due(now, at)) {
         endpoint.handle_timeout(now);
     }
-    moved |= transmit(now, lane, endpoint, device, memory, handler, budget);
+    moved |= transmit(now, queue, endpoint, device, memory, handler, budget);
     endpoint.handle_round(now);
     moved
 }
@@ -39,7 +39,7 @@ where
 /// The receiving half of a round: at most `budget` datagrams from the queue. Returns whether there were any.
 pub fn receive<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: DeviceQueue,
+    queue: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
@@ -53,7 +53,7 @@ where
 {
     let (mut received, mut verdict, mut course) = (false, Verdict::Release, PredictedBatch::NONE);
     for _ in 0..budget {
-        let (slot, is_taken) = match &device.receive(lane) {
+        let (slot, is_taken) = match &device.receive(queue) {
             Some(datagram) => {
                 (datagram.slot(), endpoint.handle_next(now, datagram, handler, &mut verdict, &mut course))
             }
@@ -93,7 +93,7 @@ fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
 /// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.
 pub fn transmit<S, D, M, const W: usize, const BITS: u32>(
     now: <S::Time as Time>::Instant,
-    lane: DeviceQueue,
+    queue: DeviceQueue,
     endpoint: &mut Endpoint<S, W, BITS>,
     device: &mut D,
     memory: &M,
@@ -107,10 +107,10 @@ where
 {
     let (mut posted, mut waiting, mut run) = (false, false, TxBurst::NONE);
     for _ in 0..budget {
-        let Some(mut token) = device.token(lane) else { break };
-        let ticket = token.ticket();
+        let Some(mut token) = device.token(queue) else { break };
+        let posting = Posting { queue, ticket: token.ticket() };
         // By reference: a copy of larger words right after its parts were written stalls the processor.
-        let Some(transmit) = &endpoint.poll_next(now, ticket, token.header_room(), handler, &mut run) else { break };
+        let Some(transmit) = &endpoint.poll_next(now, posting, token.header_room(), handler, &mut run) else { break };
         token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
         (posted, waiting) = (true, true);
         // It is counted together with the rest of its burst.
@@ -121,17 +121,17 @@ where
         let bytes = u32::from(transmit.header_bytes).saturating_add(payload);
         // The device sends the last queued datagram before the endpoint handles what was deferred.
         if endpoint.is_last(&mut run) {
-            device.flush(lane);
+            device.flush(queue);
             waiting = false;
         }
         handler.record(Metric::Sent { cause, bytes });
     }
     endpoint.commit_burst(&mut run, handler);
     if waiting {
-        device.flush(lane);
+        device.flush(queue);
     }
     if posted {
-        endpoint.handle_completed(now, device.completed(lane));
+        endpoint.handle_completed(now, queue, device.completed(queue));
     }
     posted
 }

@@ -120,6 +120,7 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
         FaultlessLink postings::full_ring_loses_nothing,
         FaultlessLink postings::payload_may_change_after_its_ticket,
         Interrupts postings::queues_count_their_tickets_separately,
+        Interrupts postings::queues_complete_their_own_payloads,
         FaultlessLink slots::receive_slots_fill_without_loss,
         FaultlessLink slots::released_slots_serve_again,
         FaultlessLink slots::slots_in_use_are_distinct,

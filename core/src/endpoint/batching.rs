@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Config, Endpoint, Handler, Pools, PredictedBatch, Sender, TxBurst, Verdict};
 use crate::counters::{Counters, Metric};
-use crate::device::{HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit, TxReason};
+use crate::device::{DeviceQueue, HEADER_ROOM, Limits, Posting, Received, Slot, Ticket, Transmit, TxReason};
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
@@ -159,11 +159,12 @@ impl<const W: usize> Side<W> {
         let mut was_last = false;
         for _ in 0..BUDGET {
             let (mut head, ticket) = ([0; HEADER_ROOM], self.ticket.next());
+            let posting = Posting { queue: DeviceQueue::Polled, ticket };
             let left = run.left();
             let transmit = if self.together {
-                self.node.poll_next(now, ticket, &mut head, &mut self.notes, &mut run)
+                self.node.poll_next(now, posting, &mut head, &mut self.notes, &mut run)
             } else {
-                self.node.poll_transmit(now, ticket, &mut head)
+                self.node.poll_transmit(now, posting, &mut head)
             };
             let Some(transmit) = transmit else { break };
             assert!(!was_last || transmit.reason != TxReason::First, "new data after the last");
@@ -242,7 +243,7 @@ impl<const W: usize> Both<W> {
         self.ask(rank, |now, side| side.receive(now, &frames));
         self.ask(rank, |now, side| {
             if finishes {
-                side.node.handle_completed(now, side.ticket);
+                side.node.handle_completed(now, DeviceQueue::Polled, side.ticket);
             }
             if side.node.poll_timeout(now).is_some_and(|at| now >= at) {
                 side.node.handle_timeout(now);
@@ -376,7 +377,7 @@ fn piggybacked_ack_is_processed_after_the_reply() {
             "while the reply is sent"
         );
         both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
-        both.ask(rank, |now, side| side.node.handle_completed(now, side.ticket));
+        both.ask(rank, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
         assert!(both.ask(rank, |_, side| side.node.deferred_ack.from == NONE));
         completed += both.ask(rank, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count());
         both.ask(rank, |now, side| side.node.handle_round(now));
@@ -444,7 +445,7 @@ fn ack_of_unsent_segments_is_not_deferred() {
     assert!(both.ask(0, |_, side| side.node.deferred_ack.from == NONE));
     both.send(0, 4);
     both.ask(0, |now, side| side.transmit(now));
-    both.ask(0, |now, side| side.node.handle_completed(now, side.ticket));
+    both.ask(0, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
     assert_eq!(
         both.ask(0, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count()),
         0,
@@ -480,7 +481,7 @@ fn segments_after_another_datagram_stay_within_the_grant() {
     let other = &mut frames[2];
     let header = Header::<BITS>::parse(&other.head).expect("a segment");
     Header { kind: DatagramKind::Eager, ..header }.emit(&mut other.head);
-    both.ask(1, |now, side| side.node.handle_completed(now, side.ticket));
+    both.ask(1, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
     let said = both.ask(1, |now, side| side.receive(now, &frames));
     let [_, [_, receiver]] = &both.sides;
     assert!(receiver.short[0] >= 6, "{} of {said:?}", receiver.short[0]);

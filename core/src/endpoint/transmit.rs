@@ -5,7 +5,7 @@ pub(super) mod tx_burst;
 mod tx_completion;
 
 use super::{Config, Endpoint, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
-use crate::device::{DeviceQueue, HEADER_ROOM, Ticket, Transmit, TxReason};
+use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
 use crate::endpoint::storage::Storage;
@@ -22,15 +22,15 @@ pub(super) const BURST: u8 = 16;
 const RTT_SAMPLE_BACKOFF: u32 = 16;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Builds the next datagram, to be posted with `ticket`. Its header is written to `head`. `None`: nothing is to be
+    /// Builds the next datagram, to be posted as `posting`. Its header is written to `head`. `None`: nothing is to be
     /// sent.
     pub fn poll_transmit(
         &mut self,
         now: Now<S, W, BITS>,
-        ticket: Ticket,
+        posting: Posting,
         head: &mut [u8; HEADER_ROOM],
     ) -> Option<Transmit> {
-        self.poll_first(now, ticket, head, &mut false)
+        self.poll_first(now, posting, head, &mut false)
     }
 
     /// As [`poll_transmit`](Self::poll_transmit). Sets `is_end` if the datagram is new data and its window has no more
@@ -39,7 +39,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn poll_first(
         &mut self,
         now: Now<S, W, BITS>,
-        ticket: Ticket,
+        posting: Posting,
         head: &mut [u8; HEADER_ROOM],
         is_end: &mut bool,
     ) -> Option<Transmit> {
@@ -58,7 +58,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         while !self.is_aborting()
             && let Some(sender) = self.ready.first()
         {
-            if let Some(transmit) = self.transmit_from(now, sender, (ticket, head), is_end) {
+            if let Some(transmit) = self.transmit_from(now, sender, (posting, head), is_end) {
                 self.burst = self.burst.wrapping_add(1);
                 if self.burst >= BURST {
                     self.rotate();
@@ -158,7 +158,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &mut self,
         now: Now<S, W, BITS>,
         sender: u32,
-        (ticket, head): (Ticket, &mut [u8; HEADER_ROOM]),
+        (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
         is_end: &mut bool,
     ) -> Option<Transmit> {
         let pace = self.path_parameters();
@@ -172,14 +172,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
-        let segment = match record.window.resend(now, ticket) {
+        let segment = match record.window.resend(now, posting) {
             Some(segment) => segment,
             None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
                 let piece = crate::window::send_window::SegmentRef { operation: first, part: operation.sent };
-                let segment = record.window.push(now, piece, ticket, &pace)?;
+                let segment = record.window.push(now, piece, posting, &pace)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {

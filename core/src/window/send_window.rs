@@ -5,8 +5,8 @@
 //! the idea of RACK (RFC 8985), counted in datagrams instead of time. When no acknowledgement arrives, the sender sends
 //! a header-only probe.
 //!
-//! Sent segments are linked in a list by order of their latest posting. Those whose posting the device has not
-//! completed are always a suffix of that list.
+//! Sent segments are linked in a list by order of their latest posting. The device completes the postings of each of
+//! its queues in order, but those of one queue before or after those of another.
 
 mod acknowledge;
 mod burst;
@@ -16,7 +16,7 @@ mod timer;
 
 pub(crate) use burst::Burst;
 
-use crate::device::{Ticket, TxReason};
+use crate::device::{DeviceQueue, PerQueue, Posting, Ticket, TxReason};
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::window::congestion::{Congestion, CongestionControl};
@@ -93,6 +93,19 @@ const BY_PROBE: u8 = 1 << 3;
 const PROBED: u8 = 1 << 4;
 /// Newly acknowledged by the acknowledgement that is being processed.
 const FRESH: u8 = 1 << 5;
+/// The latest posting is on the interrupt queue; set only together with [`POSTED`].
+const ON_INTERRUPT_QUEUE: u8 = 1 << 6;
+/// What is known of the latest posting.
+const POSTING: u8 = POSTED | ON_INTERRUPT_QUEUE;
+
+/// The state of a segment that was just posted on the queue.
+#[inline]
+const fn posted_on(queue: DeviceQueue) -> u8 {
+    match queue {
+        DeviceQueue::Polled => POSTED,
+        DeviceQueue::Interrupt => POSTED | ON_INTERRUPT_QUEUE,
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Entry<T: Time> {
@@ -136,10 +149,10 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     waiting: bool,
     /// The entry of `base`.
     head: u16,
-    /// The list by order of posting, and the first entry of its uncompleted suffix.
+    /// The list by order of posting, and the first entry of each queue whose posting is not completed.
     first: u16,
     last: u16,
-    posted: u16,
+    posted: PerQueue<u16>,
     in_flight: u16,
     lost: u16,
     /// A hole counts as lost once more than this many segments overtook it.
@@ -191,7 +204,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             head: 0,
             first: NONE,
             last: NONE,
-            posted: NONE,
+            posted: PerQueue { polled: NONE, interrupt: NONE },
             in_flight: 0,
             lost: 0,
             allowance: 0,
@@ -262,7 +275,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     /// Whether the device has not completed some posting.
     pub const fn is_posted(&self) -> bool {
-        self.posted != NONE
+        self.posted.polled != NONE || self.posted.interrupt != NONE
     }
 
     /// Credit beyond the segments that were sent.
@@ -299,29 +312,29 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.admitted && (self.granted() as usize) < W.div_ceil(16)
     }
 
-    /// Adds a new segment to the window; it is posted with `ticket`. `None` without room.
+    /// Adds a new segment to the window. `None` without room.
     pub fn push(
         &mut self,
         now: T::Instant,
         piece: SegmentRef,
-        ticket: Ticket,
+        posting: Posting,
         pace: &PathParameters,
     ) -> Option<Segment<BITS>> {
         if !self.has_room() {
             return None;
         }
-        let psn = self.push_unchecked(T::stamp(now), piece, ticket)?;
+        let psn = self.push_unchecked(T::stamp(now), piece, posting)?;
         self.arm_if_idle(now, pace);
         Some(Segment { psn, reference: piece, count: 0, reason: TxReason::First })
     }
 
     /// As [`push`](Self::push), where [`burst_room`](Self::burst_room) is known to suffice.
     #[inline]
-    pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, ticket: Ticket) -> Option<Psn<BITS>> {
+    pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, posting: Posting) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.next.since(self.base));
-        *self.entries.get_mut(usize::from(i))? =
-            Entry { reference: piece, stamp, ticket, state: POSTED, ..Entry::FREE };
-        self.append(i);
+        let (state, ticket) = (posted_on(posting.queue), posting.ticket);
+        *self.entries.get_mut(usize::from(i))? = Entry { reference: piece, stamp, ticket, state, ..Entry::FREE };
+        self.append(i, posting.queue);
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;
         self.next = psn.add(1);
@@ -346,8 +359,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.edge = Psn::default();
     }
 
-    /// Takes the oldest lost segment whose posting is completed, to be resent with `ticket`.
-    pub fn resend(&mut self, now: T::Instant, ticket: Ticket) -> Option<Segment<BITS>> {
+    /// Takes the oldest lost segment whose posting is completed, to be resent.
+    pub fn resend(&mut self, now: T::Instant, posting: Posting) -> Option<Segment<BITS>> {
         if self.lost == 0 {
             return None;
         }
@@ -364,8 +377,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             i = entry.after;
         }
         #[cfg(mutant = "resend_unfinished")]
-        if self.posted == i {
-            self.posted = self.entries.get(usize::from(i))?.after;
+        if self.posted.polled == i {
+            self.posted.polled = self.entries.get(usize::from(i))?.after;
         }
         self.unlink(i);
         let offset = self.offset_of(i);
@@ -373,11 +386,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let cause = if entry.state & BY_PROBE != 0 { TxReason::ResentProbe } else { TxReason::ResentNack };
         entry.count = entry.count.wrapping_add(1) & T::COUNT_MASK;
         entry.stamp = T::stamp(now);
-        entry.ticket = ticket;
+        entry.ticket = posting.ticket;
         entry.reorder_count = 0;
-        entry.state = POSTED;
+        entry.state = posted_on(posting.queue);
         let (piece, count) = (entry.reference, entry.count);
-        self.append(i);
+        self.append(i, posting.queue);
         if T::DETECT_MISBEHAVIOUR && offset == 0 {
             self.base_resends = self.base_resends.saturating_add(1);
         }
@@ -415,26 +428,35 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// The device has completed every posting up to `upto`.
-    pub fn handle_completed(&mut self, upto: Ticket) {
-        while let Some(entry) = self.entries.get_mut(usize::from(self.posted)) {
-            if !entry.ticket.is_within(upto) {
-                break;
+    /// The device has completed every posting on the queue up to `upto`.
+    pub fn handle_completed(&mut self, queue: DeviceQueue, upto: Ticket) {
+        let posted = posted_on(queue);
+        let mut i = *self.posted.get(queue);
+        while let Some(entry) = self.entries.get_mut(usize::from(i)) {
+            let after = entry.after;
+            #[cfg(not(mutant = "queues_mixed"))]
+            let is_ours = entry.state & POSTING == posted;
+            #[cfg(mutant = "queues_mixed")]
+            let is_ours = entry.state & POSTED != 0;
+            if is_ours {
+                if !entry.ticket.is_within(upto) {
+                    break;
+                }
+                entry.state &= !POSTING;
+                // Completed entries hold no ticket, so that equal states compare equal.
+                entry.ticket = Ticket::default();
+                if entry.state & ACKED != 0 {
+                    self.unlink(i);
+                }
             }
-            entry.state &= !POSTED;
-            // Completed entries hold no ticket, so that equal states compare equal.
-            entry.ticket = Ticket::default();
-            let (i, acked) = (self.posted, entry.state & ACKED != 0);
-            self.posted = entry.after;
-            if acked {
-                self.unlink(i);
-            }
+            i = after;
         }
+        *self.posted.get_mut(queue) = i;
     }
 
     fn mark_lost(&mut self, i: u16, by: u8) {
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state = entry.state & POSTED | LOST | by;
+            entry.state = entry.state & POSTING | LOST | by;
             entry.reorder_count = 0;
             self.lost = self.lost.wrapping_add(1);
             self.in_flight = self.in_flight.wrapping_sub(1);
@@ -457,7 +479,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             #[cfg(not(mutant = "release_unfinished"))]
             let may = entry.state & (ACKED | POSTED) == ACKED;
             #[cfg(mutant = "release_unfinished")]
-            let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted == i);
+            let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted.polled == i);
             if count == 0 {
                 first = entry.reference;
             }
@@ -466,7 +488,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             }
             #[cfg(mutant = "release_unfinished")]
             if entry.state & POSTED != 0 {
-                self.posted = entry.after;
+                self.posted.polled = entry.after;
                 self.unlink(i);
             }
             #[cfg(mutant = "release_unfinished")]

@@ -128,7 +128,7 @@ pub fn buckets(records: usize) -> Box<[u32]> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_core::device::{Limits, Ticket};
+    use unisono_core::device::{DeviceQueue, Limits, Posting, Ticket};
     use unisono_core::endpoint::Config;
     use unisono_core::ids::{Incarnation, PeerId};
 
@@ -154,7 +154,9 @@ mod tests {
         let mut reached = [false; 1 + PEERS as usize];
         let mut ticket = Ticket::default();
         let mut send_all = |endpoint: &mut ProcessEndpoint| {
-            while let Some(transmit) = endpoint.poll_transmit(0, ticket.next(), &mut [0; 64]) {
+            while let Some(transmit) =
+                endpoint.poll_transmit(0, Posting { queue: DeviceQueue::Polled, ticket: ticket.next() }, &mut [0; 64])
+            {
                 (ticket, reached[transmit.to.0 as usize]) = (ticket.next(), true);
             }
             reached.iter().filter(|reached| **reached).count()

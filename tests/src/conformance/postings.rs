@@ -143,3 +143,41 @@ pub(super) fn queues_count_their_tickets_separately<F: Fixture>(
     }
     Ok(())
 }
+
+/// Posts on both queues, and changes each payload as soon as the ticket on its own queue is complete.
+pub(super) fn queues_complete_their_own_payloads<F: Fixture>(
+    bench: &mut TestBench<F>,
+) -> Result<(), ContractViolation> {
+    let bytes = (bench.limits().mtu as usize).min(1000);
+    let interrupt = Route { lane: DeviceQueue::Interrupt, ..ROUTE };
+    for (round, (posted, completed_first)) in
+        [([ROUTE, interrupt], 0), ([ROUTE, interrupt], 1), ([interrupt, ROUTE], 0), ([interrupt, ROUTE], 1)]
+            .into_iter()
+            .enumerate()
+    {
+        let mut payloads = Vec::new();
+        for (which, route) in posted.into_iter().enumerate() {
+            let before = pattern(2 * round as u64 + which as u64, bytes);
+            let region = bench.region(ROUTE.from, &before);
+            let payload = Some(Span { region, offset: 0, bytes: bytes as u32 });
+            let ticket = bench.try_post(route, &[], payload).ok_or(ContractViolation::NoToken(route.lane))?;
+            payloads.push((before, region, ticket));
+        }
+        for which in [completed_first, 1 - completed_first] {
+            let (lane, (_, region, ticket)) = (posted[which].lane, &payloads[which]);
+            bench.finish(ROUTE.from, lane, *ticket)?;
+            bench.overwrite(ROUTE.from, *region, &vec![0xff; bytes]);
+        }
+        for _ in 0..2 {
+            let arrival = bench.next(0, DeviceQueue::Polled, bytes)?;
+            let contents = bench.contents(0, &arrival)?;
+            bench.device(0).release(arrival.slot);
+            let Some(which) = payloads.iter().position(|(before, ..)| *before == contents) else {
+                return Err(ContractViolation::Unexpected { head: arrival.head });
+            };
+            let (_, region, _) = payloads.swap_remove(which);
+            bench.retire(ROUTE.from, region);
+        }
+    }
+    Ok(())
+}

@@ -159,10 +159,10 @@ const LAST_OR_ANY: [Asked; 2] = [(Some(0), Some(2)), (None, None)];
 const PLAINLY: message::MessageOptions = message::MessageOptions { cancels: 0, probe: false, fetch: false };
 
 const ALL: window::WindowOptions =
-    window::WindowOptions { finish_late: true, probe_late: true, lack_window: true, renew: true };
+    window::WindowOptions { finish_late: true, probe_late: true, lack_window: true, renew: true, both_queues: false };
 const SWIFT: window::WindowOptions = window::WindowOptions { finish_late: false, probe_late: false, ..ALL };
-const PLAIN: window::WindowOptions =
-    window::WindowOptions { finish_late: false, probe_late: false, lack_window: false, renew: false };
+const PLAIN: window::WindowOptions = window::WindowOptions { lack_window: false, renew: false, ..SWIFT };
+const QUEUES: window::WindowOptions = window::WindowOptions { finish_late: true, both_queues: true, ..PLAIN };
 
 const STAY: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions {
     messages: [1, 1],
@@ -193,6 +193,7 @@ pub const MODELS: &[CatalogueEntry] = &[
     window!("window-3-late", Abstract<0>, 3, 4, 2, 10, &[0, 2], ALL, Holds, "credit keeps one of three segments back"),
     window!("window-2", Abstract<0>, 2, 3, 2, 4, &[0, 2], ALL, Holds, ""),
     window!("window-2-one", Abstract<0>, 2, 3, 1, 4, &[0, 1, 2], ALL, Holds, ""),
+    window!("window-2-queues", Abstract<0>, 2, 3, 1, 4, &[2], QUEUES, Holds, "segments are posted on both queues"),
     window!("counts-2", Abstract<1>, 2, 3, 2, 0, &[2], PLAIN, Holds, "lifetime 1 takes 10^7 states"),
     window!("counts-2-one", Abstract<3>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
     window!(
@@ -343,6 +344,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("window_overfull", "window-2"),
     ("resend_unfinished", "window-2"),
     ("release_unfinished", "window-2-one"),
+    ("queues_mixed", "window-2-queues"),
     ("stale_ack", "window-2"),
     ("bitmap_shifted", "window-2"),
     ("duplicate_accepted", "window-2"),

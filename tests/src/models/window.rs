@@ -13,7 +13,7 @@ mod datagram;
 
 use core::marker::PhantomData;
 
-use unisono_core::device::{Slot, Ticket};
+use unisono_core::device::{DeviceQueue, Posting, Slot, Ticket};
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
 use unisono_core::window::send_window::{Segment, SegmentRef, SendWindow};
@@ -48,6 +48,8 @@ pub struct WindowOptions {
     pub lack_window: bool,
     /// An idle send window is released, and a new one taken.
     pub renew: bool,
+    /// Segments are posted on either queue of the device; each queue finishes its own in order.
+    pub both_queues: bool,
 }
 
 /// Both windows and the datagrams in flight.
@@ -59,8 +61,8 @@ pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
     /// Early messages in the cells of the receiver's device.
     held: [Option<Message>; W],
     network: Network<Datagram, N>,
-    /// Messages of unfinished postings, oldest first.
-    posted: [Option<Message>; W],
+    /// Messages of each queue's unfinished postings, oldest first.
+    posted: [[Option<Message>; W]; 2],
     /// More is queued at the sender.
     queued: bool,
     /// The next message to be sent, and to be delivered.
@@ -76,19 +78,21 @@ pub enum Action {
     Queue,
     /// The next message is sent; nothing is queued behind it if it is the last.
     Send {
-        /// The queue is empty now.
+        /// Nothing is queued behind it.
         last: bool,
+        /// The queue that it is posted on.
+        on: DeviceQueue,
     },
     /// A lost segment is sent again.
-    Resend,
+    Resend(DeviceQueue),
     /// A probe is sent.
     Probe,
     /// The deadline is noticed.
     Timeout,
     /// Time passes.
     Tick,
-    /// The device finishes its oldest posting.
-    Finish,
+    /// The device finishes the oldest posting of a queue.
+    Finish(DeviceQueue),
     /// The idle window is released and another taken.
     Renew,
     /// The receiver acknowledges with this credit.
@@ -124,7 +128,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             receiver: None,
             held: [None; W],
             network: Network::EMPTY,
-            posted: [None; W],
+            posted: [[None; W]; 2],
             queued: false,
             sent: 0,
             delivered: 0,
@@ -133,14 +137,20 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<Action>) {
-        let has_token = state.posted[W - 1].is_none();
         if !state.queued {
             actions.push(Action::Queue);
-        } else if state.sender.has_room() && has_token {
-            actions.extend([false, true].map(|last| Action::Send { last }));
         }
-        if state.sender.has_lost() && has_token {
-            actions.push(Action::Resend);
+        for on in self.queues() {
+            let has_token = state.postings(on)[W - 1].is_none();
+            if state.queued && state.sender.has_room() && has_token {
+                actions.extend([false, true].map(|last| Action::Send { last, on }));
+            }
+            if state.sender.has_lost() && has_token {
+                actions.push(Action::Resend(on));
+            }
+            if state.postings(on)[0].is_some() {
+                actions.push(Action::Finish(on));
+            }
         }
         if state.sender.wants_probe() {
             actions.push(Action::Probe);
@@ -150,9 +160,6 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 actions.push(Action::Timeout);
             }
             actions.push(Action::Tick);
-        }
-        if state.posted[0].is_some() {
-            actions.push(Action::Finish);
         }
         if self.options.renew && state.sender.is_empty() && !state.queued {
             actions.push(Action::Renew);
@@ -175,19 +182,19 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         let mut next = *state;
         match *action {
             Action::Queue => next.queued = true,
-            Action::Send { last } => {
+            Action::Send { last, on } => {
                 let piece = segment_ref(next.sent);
-                let segment = next.sender.push(T::NOW, piece, next.ticket(), &T::PACE)?;
+                let segment = next.sender.push(T::NOW, piece, next.posting(on), &T::PACE)?;
                 next.queued = !last;
                 if last && next.sender.is_credit_low() {
                     next.sender.return_credit(segment.psn);
                 }
                 next.sent += 1;
-                self.post(&mut next, segment);
+                self.post(&mut next, segment, on);
             }
-            Action::Resend => {
-                let segment = next.sender.resend(T::NOW, next.ticket())?;
-                self.post(&mut next, segment);
+            Action::Resend(on) => {
+                let segment = next.sender.resend(T::NOW, next.posting(on))?;
+                self.post(&mut next, segment, on);
             }
             Action::Probe => next.probe(),
             Action::Timeout => {
@@ -197,7 +204,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 }
             }
             Action::Tick => next.sender = T::after_tick(&next.sender)?,
-            Action::Finish => next.finish(),
+            Action::Finish(on) => next.finish(on),
             Action::Renew => next.sender = SendWindow::new(next.sender.next()),
             Action::Acknowledge(credit) => {
                 let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
@@ -240,20 +247,25 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
 }
 
 impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Window<T, W, BITS, N> {
-    fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>) {
+    fn queues(&self) -> impl Iterator<Item = DeviceQueue> + use<T, W, BITS, N> {
+        let both = [DeviceQueue::Polled, DeviceQueue::Interrupt];
+        both.into_iter().take(if self.options.both_queues { 2 } else { 1 })
+    }
+
+    fn post(&self, state: &mut State<T, W, BITS, N>, segment: Segment<BITS>, on: DeviceQueue) {
         let message = message_of(segment.reference);
         if segment.psn != number(message) {
             state.broken = Some("a message is sent under another number");
         }
-        if state.posted.contains(&Some(message)) {
+        if state.is_posted(message) {
             state.broken = Some("a segment is posted again before its posting is finished");
         }
-        if let Some(free) = state.posted.iter_mut().find(|posted| posted.is_none()) {
+        if let Some(free) = state.posted[on as usize].iter_mut().find(|posted| posted.is_none()) {
             *free = Some(message);
         }
         state.network.send(Datagram::Data { message, count: segment.count });
         if !self.options.finish_late {
-            state.finish();
+            state.finish(on);
         }
     }
 }
@@ -277,23 +289,32 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
         self.sender = self.sender.with_numbers(by as u32, |old| segment_ref(message_of(old) - by));
         self.inbound = self.inbound.with_numbers(by as u32);
         self.network.change(|datagram| datagram.renumbered(by));
-        for message in self.held.iter_mut().chain(&mut self.posted).flatten() {
+        for message in self.held.iter_mut().chain(self.posted.as_flattened_mut()).flatten() {
             *message -= by;
         }
         self.sent -= by;
         self.delivered -= by;
     }
 
-    /// Tickets count from the oldest unfinished posting on.
-    fn ticket(&self) -> Ticket {
-        Ticket(self.posted.iter().flatten().count() as u32)
+    const fn postings(&self, queue: DeviceQueue) -> &[Option<Message>; W] {
+        &self.posted[queue as usize]
     }
 
-    fn finish(&mut self) {
-        self.sender.handle_completed(Ticket(0));
-        self.sender = self.sender.with_tickets(|ticket| Ticket(ticket.0.wrapping_sub(1)));
-        self.posted.rotate_left(1);
-        self.posted[W - 1] = None;
+    fn is_posted(&self, message: Message) -> bool {
+        self.posted.as_flattened().contains(&Some(message))
+    }
+
+    /// The next posting on the queue: tickets count from its oldest unfinished one on.
+    fn posting(&self, queue: DeviceQueue) -> Posting {
+        Posting { queue, ticket: Ticket(self.postings(queue).iter().flatten().count() as u32) }
+    }
+
+    fn finish(&mut self, queue: DeviceQueue) {
+        self.sender.handle_completed(queue, Ticket(0));
+        self.sender = self.sender.with_tickets(queue, |ticket| Ticket(ticket.0.wrapping_sub(1)));
+        let posted = &mut self.posted[queue as usize];
+        posted.rotate_left(1);
+        posted[W - 1] = None;
     }
 
     fn probe(&mut self) {
@@ -307,7 +328,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             self.broken = Some("spans are released out of order");
         } else if message >= self.delivered && !self.held.contains(&Some(message)) {
             self.broken = Some("a span is released that has not arrived");
-        } else if self.posted.contains(&Some(message)) {
+        } else if self.is_posted(message) {
             self.broken = Some("a span is released that the device still reads");
         }
     }

@@ -8,4 +8,5 @@ mod hostile;
 mod messages;
 mod restart;
 mod shutdown;
+mod two_queues;
 mod window_pool;

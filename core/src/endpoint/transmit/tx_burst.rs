@@ -2,7 +2,7 @@
 
 use super::{BURST, data, emit, header_of, needs_rtt_sample};
 use crate::counters::Metric;
-use crate::device::{HEADER_ROOM, Ticket, Transmit, TxReason};
+use crate::device::{HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{BACKLOGGED, EVENT_PENDING};
 use crate::endpoint::storage::Storage;
@@ -98,17 +98,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(crate) fn poll_next(
         &mut self,
         now: Now<S, W, BITS>,
-        ticket: Ticket,
+        posting: Posting,
         head: &mut [u8; HEADER_ROOM],
         above: &mut impl Handler,
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         if cfg!(feature = "optimize_for_size") {
-            return self.poll_transmit(now, ticket, head);
+            return self.poll_transmit(now, posting, head);
         }
         run.is_end = false;
         if run.parts > 0
-            && let Some(transmit) = self.transmit_part(now, ticket, head, run)
+            && let Some(transmit) = self.transmit_part(now, posting, head, run)
         {
             return Some(transmit);
         }
@@ -117,12 +117,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.begin_burst(now, run);
         }
         if run.left > 0
-            && let Some(transmit) = self.transmit_next(now, ticket, head, run)
+            && let Some(transmit) = self.transmit_next(now, posting, head, run)
         {
             return Some(transmit);
         }
         run.left = 0;
-        let transmit = self.poll_first(now, ticket, head, &mut run.is_end);
+        let transmit = self.poll_first(now, posting, head, &mut run.is_end);
         run.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
         transmit
     }
@@ -175,7 +175,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn transmit_next(
         &mut self,
         now: Now<S, W, BITS>,
-        ticket: Ticket,
+        posting: Posting,
         head: &mut [u8; HEADER_ROOM],
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
@@ -193,7 +193,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         operation.sent = part.wrapping_add(1);
         let piece = SegmentRef { operation: first, part };
-        let psn = record.window.push_unchecked(S::Time::stamp(now), piece, ticket)?;
+        let psn = record.window.push_unchecked(S::Time::stamp(now), piece, posting)?;
         let (length, payload) = emit(Header { psn: psn.get(), ..run.header }, operation, part, head);
         let second = operation.link;
         run.left = run.left.wrapping_sub(1);
@@ -202,7 +202,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 last.link = second;
             }
         } else {
-            (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst());
+            (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst(posting.queue));
         }
         self.count_sent(run, 1);
         if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
@@ -218,13 +218,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn transmit_part(
         &mut self,
         now: Now<S, W, BITS>,
-        ticket: Ticket,
+        posting: Posting,
         head: &mut [u8; HEADER_ROOM],
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         let window = &mut self.senders.as_mut().get_mut(run.sender as usize)?.window;
         let piece = SegmentRef { operation: run.operation, part: run.segment.index.wrapping_add(1) };
-        let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, ticket)?;
+        let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, posting.ticket)?;
         *head.first_chunk_mut()? = run.head;
         Header::<BITS>::emit_psn(psn, head);
         run.segment.emit(head);

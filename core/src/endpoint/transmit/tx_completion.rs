@@ -1,7 +1,7 @@
 //! Release of sent segments: after their acknowledgement and after the device has completed their postings.
 
 use crate::counters::{DropReason, Metric};
-use crate::device::Ticket;
+use crate::device::{DeviceQueue, Ticket};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{DeferredAck, Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK, Verdict};
 use crate::ids::{PeerId, Psn};
@@ -32,8 +32,8 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// The device has completed every posting up to `upto`.
-    pub fn handle_completed(&mut self, now: Now<S, W, BITS>, upto: Ticket) {
+    /// The device has completed every posting on the queue up to `upto`.
+    pub fn handle_completed(&mut self, now: Now<S, W, BITS>, queue: DeviceQueue, upto: Ticket) {
         self.process_deferred_ack(now);
         if self.posted.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
         while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
             let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
-            sender.window.handle_completed(upto);
+            sender.window.handle_completed(queue, upto);
             let posted = sender.window.is_posted();
             if posted {
                 self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);

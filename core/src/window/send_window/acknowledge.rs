@@ -1,6 +1,6 @@
 //! How a send window handles an acknowledgement: releases segments, finds lost ones, moves the credit edge.
 
-use super::{ACKED, Acknowledged, BY_PROBE, FRESH, LOST, NONE, POSTED, PROBED, PathParameters, SendWindow};
+use super::{ACKED, Acknowledged, BY_PROBE, FRESH, LOST, NONE, POSTED, POSTING, PROBED, PathParameters, SendWindow};
 use crate::time::Time;
 use crate::wire::{Acknowledgement, Echo};
 
@@ -154,7 +154,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             self.in_flight = self.in_flight.wrapping_sub(1);
             self.reordered = self.reordered.max(entry.reorder_count);
         }
-        entry.state = entry.state & POSTED | ACKED | FRESH;
+        entry.state = entry.state & POSTING | ACKED | FRESH;
         // An acknowledged entry keeps no repair state, so that equal states compare equal.
         entry.reorder_count = 0;
         entry.count = 0;

@@ -1,8 +1,8 @@
 //! A burst of new segments: written into the window's entries one by one, then linked and committed to the window at
 //! once.
 
-use super::{Entry, NONE, POSTED, SegmentRef, SendWindow};
-use crate::device::Ticket;
+use super::{Entry, NONE, SegmentRef, SendWindow, posted_on};
+use crate::device::{DeviceQueue, Ticket};
 use crate::ids::Psn;
 use crate::time::Time;
 
@@ -15,11 +15,14 @@ pub(crate) struct Burst<const BITS: u32> {
     /// The entry before that one.
     before: u16,
     count: u16,
+    /// The queue that all of them are posted on.
+    queue: DeviceQueue,
 }
 
 impl<const BITS: u32> Burst<BITS> {
     /// A burst of no window.
-    pub(crate) const EMPTY: Self = Self { i: NONE, next: Psn::new(0), before: NONE, count: 0 };
+    pub(crate) const EMPTY: Self =
+        Self { i: NONE, next: Psn::new(0), before: NONE, count: 0, queue: DeviceQueue::Polled };
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
@@ -32,11 +35,11 @@ impl<const BITS: u32> Burst<BITS> {
 }
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// An empty burst, after the last segment.
+    /// An empty burst, after the last segment, to be posted on the queue.
     #[inline]
-    pub(crate) fn burst(&self) -> Burst<BITS> {
+    pub(crate) fn burst(&self, queue: DeviceQueue) -> Burst<BITS> {
         let i = self.entry_at(self.next.since(self.base));
-        Burst { i, next: self.next, before: self.last, count: 0 }
+        Burst { i, next: self.next, before: self.last, count: 0, queue }
     }
 
     /// As [`push_unchecked`](Self::push_unchecked), for a segment that is committed later.
@@ -51,9 +54,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let i = train.i;
         let entry = self.entries.get_mut(usize::from(i))?;
         let after = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
-        *entry = Entry { reference: piece, stamp, ticket, before: train.before, after, state: POSTED, ..Entry::FREE };
+        let state = posted_on(train.queue);
+        *entry = Entry { reference: piece, stamp, ticket, before: train.before, after, state, ..Entry::FREE };
         let psn = train.next;
-        *train = Burst { i: after, next: psn.add(1), before: i, count: train.count.wrapping_add(1) };
+        *train = Burst { i: after, next: psn.add(1), before: i, count: train.count.wrapping_add(1), ..*train };
         Some(psn)
     }
 
@@ -68,9 +72,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             Some(entry) => entry.after = first,
             None => self.first = first,
         }
-        if self.posted == NONE {
-            self.posted = first;
-        }
+        self.note_posted(first, train.queue);
         self.last = last;
         self.next = train.next;
         self.in_flight = self.in_flight.wrapping_add(train.count);

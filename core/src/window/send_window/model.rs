@@ -1,7 +1,7 @@
 //! Transformations of send windows for the model checker, in which only distances between numbers have a meaning.
 
-use super::{Entry, NONE, POSTED, SegmentRef, SendWindow};
-use crate::device::Ticket;
+use super::{Entry, NONE, POSTING, SegmentRef, SendWindow, posted_on};
+use crate::device::{DeviceQueue, Ticket};
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -24,9 +24,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             let piece = if offset < sent { rename(entry.reference) } else { entry.reference };
             Entry { reference: piece, before: turn(entry.before), after: turn(entry.after), ..entry }
         });
-        let ends = [self.first, self.last, self.posted].map(turn);
+        let ends = [self.first, self.last, self.posted.polled, self.posted.interrupt].map(turn);
         self.entries = entries;
-        [self.first, self.last, self.posted] = ends;
+        [self.first, self.last, self.posted.polled, self.posted.interrupt] = ends;
         self.head = 0;
         self.base = self.base.back(by);
         self.next = self.next.back(by);
@@ -37,10 +37,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
-    /// Renumbers uncompleted postings, for models whose tickets count from the oldest of them.
+    /// Renumbers the queue's uncompleted postings, for models whose tickets count from the oldest of them.
     #[must_use]
-    pub fn with_tickets(mut self, renumber: impl Fn(Ticket) -> Ticket) -> Self {
-        for entry in self.entries.iter_mut().filter(|entry| entry.state & POSTED != 0) {
+    pub fn with_tickets(mut self, queue: DeviceQueue, renumber: impl Fn(Ticket) -> Ticket) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| entry.state & POSTING == posted_on(queue)) {
             entry.ticket = renumber(entry.ticket);
         }
         self

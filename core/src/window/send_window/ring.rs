@@ -1,6 +1,7 @@
 //! A send window's entries: a ring by PSN, linked in a list by order of posting.
 
 use super::{NONE, SendWindow};
+use crate::device::DeviceQueue;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -17,8 +18,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if i >= head { i.wrapping_sub(head) } else { i.wrapping_add(W as u32).wrapping_sub(head) }
     }
 
-    /// Appends an entry to the list; its posting is not completed.
-    pub(super) fn append(&mut self, i: u16) {
+    /// Appends an entry to the list; its posting on the queue is not completed.
+    pub(super) fn append(&mut self, i: u16, queue: DeviceQueue) {
         let last = self.last;
         if let Some(entry) = self.entries.get_mut(usize::from(i)) {
             entry.before = last;
@@ -29,8 +30,14 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             None => self.first = i,
         }
         self.last = i;
-        if self.posted == NONE {
-            self.posted = i;
+        self.note_posted(i, queue);
+    }
+
+    /// The posting of an entry on the queue is not completed; it is the latest of those that are not.
+    pub(super) const fn note_posted(&mut self, i: u16, queue: DeviceQueue) {
+        let first = self.posted.get_mut(queue);
+        if *first == NONE {
+            *first = i;
         }
     }
 

@@ -163,7 +163,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 mod tests {
     use super::super::SegmentRef;
     use super::*;
-    use crate::device::Ticket;
+    use crate::device::{DeviceQueue, Posting, Ticket};
     use crate::time::Nanos;
     use crate::window::congestion::CongestionControl;
     use crate::wire::{Acknowledgement, Bitmap, Echo};
@@ -173,6 +173,10 @@ mod tests {
     const PACE: PathParameters =
         PathParameters { granularity: 100, max_probe_interval: 100_000, control: CongestionControl::Fixed };
     const UNITS: u32 = 1000;
+
+    const fn posting(ticket: u32) -> Posting {
+        Posting { queue: DeviceQueue::Polled, ticket: Ticket(ticket) }
+    }
 
     fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {
         let cumulative = Psn::new(cumulative);
@@ -197,12 +201,12 @@ mod tests {
             handle_piggybacked(&mut window, 0, 0, 6);
             for i in 0..sent {
                 let piece = SegmentRef { operation: i, part: 0 };
-                let segment = window.push(0, piece, Ticket(i + 1), &PACE).expect("six are granted");
+                let segment = window.push(0, piece, posting(i + 1), &PACE).expect("six are granted");
                 if drains && i + 1 == sent {
                     window.return_credit(segment.psn);
                 }
             }
-            window.handle_completed(Ticket(sent));
+            window.handle_completed(DeviceQueue::Polled, Ticket(sent));
             handle_piggybacked(&mut window, 10_000, acknowledged, 4);
             for (cumulative, credit) in (0..6).flat_map(|cumulative| (0..8).map(move |credit| (cumulative, credit))) {
                 let (mut short, mut long) = (window, window);
@@ -221,9 +225,9 @@ mod tests {
     fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
         let mut window = Window::new(Psn::new(0));
         let push = |window: &mut Window, now| {
-            let ticket = Ticket(window.next().get() + 1);
-            window.push(now, SegmentRef::default(), ticket, &PACE).expect("four are granted");
-            window.handle_completed(ticket);
+            let posting = posting(window.next().get() + 1);
+            window.push(now, SegmentRef::default(), posting, &PACE).expect("four are granted");
+            window.handle_completed(posting.queue, posting.ticket);
         };
         handle_piggybacked(&mut window, 0, 0, 4);
         push(&mut window, 0);
@@ -245,7 +249,7 @@ mod tests {
         window.congestion = whole;
         window.repair(Psn::new(1));
         assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &PACE), None, "lost");
-        assert!(window.resend(20_000 * 64, Ticket(3)).is_some());
+        assert!(window.resend(20_000 * 64, posting(3)).is_some());
         assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &PACE), None, "sent twice: ambiguous which copy arrived");
     }
 }

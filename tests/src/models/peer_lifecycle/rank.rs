@@ -1,6 +1,6 @@
 //! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
-use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM, Posting, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::{Peer, PeerState};
 use unisono_core::endpoint::storage::Arrays;
@@ -21,6 +21,11 @@ const NOTICES: usize = 3;
 
 type Clock = Abstract<0>;
 type Records = Arrays<Clock, 2, 2, OPERATIONS, 0, NOTICES>;
+
+/// The n-th posting that is not finished.
+fn posting(n: u8) -> Posting {
+    Posting { queue: DeviceQueue::Polled, ticket: Ticket(u32::from(n)) }
+}
 
 /// An action at a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -276,7 +281,7 @@ impl RankState {
         let before = self.clone();
         while usize::from(self.tickets) < TOKENS {
             let mut head = [0; HEADER_ROOM];
-            let Some(transmit) = self.endpoint.poll_transmit((), Ticket(u32::from(self.tickets)), &mut head) else {
+            let Some(transmit) = self.endpoint.poll_transmit((), posting(self.tickets), &mut head) else {
                 break;
             };
             let Some(datagram) = Datagram::of(&head[..usize::from(transmit.header_bytes)]) else {
@@ -300,7 +305,8 @@ impl RankState {
         let Some(last) = self.tickets.checked_sub(1) else { return };
         self.posted = [None; TOKENS];
         self.tickets = 0;
-        self.endpoint.handle_completed((), Ticket(u32::from(last)));
+        let Posting { queue, ticket } = posting(last);
+        self.endpoint.handle_completed((), queue, ticket);
     }
 }
 
