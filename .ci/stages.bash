@@ -41,6 +41,22 @@ proof() { # BINARY OPTION…: a harness of unisono-tests, in release
     cargo run --release --locked --quiet -p unisono-tests --bin "$@"
 }
 
+size_models() { # the core that is built for size explores the same states as the one that is built for speed
+    local features
+    for features in speed optimize_for_size; do
+        CARGO_TARGET_DIR=$target/models-$features cargo run --release --locked --quiet -p unisono-tests \
+            --no-default-features --features "${features/speed/}" --bin models -- --json >"$target/models-$features.json"
+    done
+    python3 - "$target"/models-{speed,optimize_for_size}.json <<'EOF'
+import json, sys
+speed, size = ({line["model"]: (line["states"], line["fingerprint"]) for line in map(json.loads, open(name)) if "model" in line}
+               for name in sys.argv[1:])
+for model, found in speed.items():
+    print(f"{model:20} {found[0]:>9} states, fingerprint {found[1]:016x}", "equal" if size.get(model) == found else "DIFFERENT")
+sys.exit(speed != size)
+EOF
+}
+
 benchmark() { # BINARY OPTION…: a benchmark of unisono-benches, in release
     cargo run --release --locked --quiet -p unisono-benches --bin "$@"
 }

@@ -120,6 +120,14 @@ pub struct Transmit {
     pub reason: TxReason,
 }
 
+impl Transmit {
+    /// Bytes of the whole datagram.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        u32::from(self.header_bytes).saturating_add(self.payload.map_or(0, |span| span.bytes))
+    }
+}
+
 /// The constants of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {

@@ -2,11 +2,9 @@
 //!
 //! # Calling contract
 //! - `now` never decreases.
-//! - [`handle_datagram`](Endpoint::handle_datagram) gives a verdict on a datagram; the host carries it out before any
-//!   other call. Then [`poll_deferred`](Endpoint::poll_deferred) and [`handle_held`](Endpoint::handle_held) alternate
-//!   until the first returns `None`.
-//! - [`poll_transmit`](Endpoint::poll_transmit) is called while the host holds a free token, and its result is posted
-//!   with that token.
+//! - Datagrams come in through a [`ReceiveBatch`] and go out through a [`TransmitBatch`], of one datagram or more. A
+//!   batch is committed when the closure that it is lent to returns. Its result does not depend on how datagrams are
+//!   divided into batches.
 //! - [`handle_round`](Endpoint::handle_round) ends every round of receiving and sending.
 //! - [`poll_event`](Endpoint::poll_event) frees the record of the event that it returns.
 //!
@@ -41,9 +39,9 @@ mod transmit;
 mod window_pool;
 
 pub use pool_usage::PoolUsage;
-pub(crate) use receive::header_prediction::PredictedBatch;
+pub use receive::ReceiveBatch;
 pub use send::GrantError;
-pub(crate) use transmit::tx_burst::TxBurst;
+pub use transmit::TransmitBatch;
 
 use crate::counters::Metric;
 use crate::device::{DeviceQueue, Limits};
@@ -244,21 +242,6 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub control_messages: S::ControlMessages,
 }
 
-/// A piggybacked acknowledgement that is processed later, after the reply to the data that carried it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct DeferredAck<I> {
-    from: u32,
-    incarnation: Incarnation,
-    acknowledged: u32,
-    credit: u16,
-    /// When it arrived; `None` if there is none.
-    at: Option<I>,
-}
-
-impl<I> DeferredAck<I> {
-    const NONE: Self = Self { from: NONE, incarnation: Incarnation(0), acknowledged: 0, credit: 0, at: None };
-}
-
 /// Progress of the endpoint's own shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Shutdown<I> {
@@ -312,8 +295,6 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     lacks_credit: bool,
     /// Some acknowledgement must be sent at once.
     urgent: bool,
-    /// The latest piggybacked acknowledgement, while it is deferred.
-    deferred_ack: DeferredAck<<S::Time as Time>::Instant>,
     /// Receive windows whose front has arrived, and those of ended peers, which have to be emptied.
     deferred: List,
     held: u32,
@@ -366,7 +347,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             delayed_since: S::Time::ZERO,
             lacks_credit: false,
             urgent: false,
-            deferred_ack: DeferredAck::NONE,
             deferred: List::EMPTY,
             held: 0,
             completed: List::EMPTY,

@@ -1,9 +1,8 @@
 //! The progress loop, which joins an endpoint and any device.
 
-use crate::counters::Metric;
-use crate::device::{Device, DeviceQueue, Memory, Posting, Received, Slot, Token};
+use crate::device::{Device, DeviceQueue, Memory, Received, Slot, Token};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, PredictedBatch, TxBurst, Verdict};
+use crate::endpoint::{Endpoint, Handler, ReceiveBatch, Verdict};
 use crate::time::Time;
 
 /// One round: receives at most `budget` datagrams from the queue, handles completions, device events and timers, and
@@ -51,42 +50,41 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut received, mut verdict, mut course) = (false, Verdict::Release, PredictedBatch::NONE);
-    for _ in 0..budget {
-        let (slot, is_taken) = match &device.receive(queue) {
-            Some(datagram) => {
-                (datagram.slot(), endpoint.handle_next(now, datagram, handler, &mut verdict, &mut course))
-            }
-            None => break,
-        };
-        carry_out(device, memory, slot, &verdict);
-        if !is_taken {
-            carry_out_held(now, endpoint, device, memory, handler);
+    endpoint.receive_batch(now, handler, |batch| {
+        let mut received = false;
+        for _ in 0..budget {
+            let slot = match &device.receive(queue) {
+                Some(datagram) => {
+                    batch.handle_datagram(datagram);
+                    datagram.slot()
+                }
+                None => break,
+            };
+            carry_out(device, memory, slot, batch.verdict());
+            receive_held(batch, device, memory);
+            received = true;
         }
-        received = true;
-    }
-    endpoint.commit_batch(now, handler, &mut course);
-    // A peer that ended between rounds leaves held datagrams to be released.
-    carry_out_held(now, endpoint, device, memory, handler);
-    received
+        // A peer that ended between rounds leaves held datagrams to be released.
+        receive_held(batch, device, memory);
+        received
+    })
 }
 
 /// Handles every held datagram that is in order now, or not needed any more.
 #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-fn carry_out_held<S, D, M, const W: usize, const BITS: u32>(
-    now: <S::Time as Time>::Instant,
-    endpoint: &mut Endpoint<S, W, BITS>,
+fn receive_held<S, D, M, H, const W: usize, const BITS: u32>(
+    batch: &mut ReceiveBatch<'_, S, H, W, BITS>,
     device: &mut D,
     memory: &M,
-    handler: &mut impl Handler,
 ) where
     S: Storage<W, BITS>,
     D: Device,
     M: Memory<Address = D::Address>,
+    H: Handler,
 {
-    while let Some(slot) = endpoint.poll_deferred() {
-        let verdict = endpoint.handle_held(now, &device.held(slot), handler);
-        carry_out(device, memory, slot, &verdict);
+    while let Some(slot) = batch.poll_deferred() {
+        batch.handle_held(&device.held(slot));
+        carry_out(device, memory, slot, batch.verdict());
     }
 }
 
@@ -105,31 +103,21 @@ where
     D: Device,
     M: Memory<Address = D::Address>,
 {
-    let (mut posted, mut waiting, mut run) = (false, false, TxBurst::NONE);
-    for _ in 0..budget {
-        let Some(mut token) = device.token(queue) else { break };
-        let posting = Posting { queue, ticket: token.ticket() };
-        // By reference: a copy of larger words right after its parts were written stalls the processor.
-        let Some(transmit) = &endpoint.poll_next(now, posting, token.header_room(), handler, &mut run) else { break };
-        token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
-        (posted, waiting) = (true, true);
-        // It is counted together with the rest of its burst.
-        if run.is_part() {
-            continue;
+    let posted = endpoint.transmit_batch(now, queue, handler, |batch| {
+        let mut posted = false;
+        for _ in 0..budget {
+            let Some(mut token) = device.token(queue) else { break };
+            let ticket = token.ticket();
+            // By reference: a copy of larger words right after its parts were written stalls the processor.
+            let Some(transmit) = &batch.poll_transmit(ticket, token.header_room()) else { break };
+            token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
+            posted = true;
         }
-        let (cause, payload) = (transmit.reason, transmit.payload.map_or(0, |span| span.bytes));
-        let bytes = u32::from(transmit.header_bytes).saturating_add(payload);
-        // The device sends the last queued datagram before the endpoint handles what was deferred.
-        if endpoint.is_last(&mut run) {
+        if posted {
             device.flush(queue);
-            waiting = false;
         }
-        handler.record(Metric::Sent { cause, bytes });
-    }
-    endpoint.commit_burst(&mut run, handler);
-    if waiting {
-        device.flush(queue);
-    }
+        posted
+    });
     if posted {
         endpoint.handle_completed(now, queue, device.completed(queue));
     }

@@ -103,6 +103,8 @@ pub struct ExplorationReport {
     pub answer: Answer,
     /// States found.
     pub states: u32,
+    /// The sum of their fingerprints: explorations of the same states have the same sum.
+    pub fingerprint: u64,
     /// Transitions between different states, of actions that count.
     pub transitions: u64,
     /// The longest path that was followed; breadth first, the longest of the shortest paths.
@@ -173,11 +175,11 @@ impl Explorer {
             depth: 0,
         };
         let end = exploration.run();
-        let states = exploration.visited.len();
+        let (states, fingerprint) = (exploration.visited.len(), exploration.visited.sum());
         let (depth, transitions) = (exploration.depth, exploration.transitions.len() as u64);
         let (answer, complete) = exploration.answer(end);
         let seconds = start.elapsed().as_secs_f64();
-        ExplorationReport { answer, states, transitions, depth, seconds, peak_bytes: peak(), complete }
+        ExplorationReport { answer, states, fingerprint, transitions, depth, seconds, peak_bytes: peak(), complete }
     }
 }
 
@@ -261,8 +263,11 @@ impl<M: Model> Exploration<'_, M> {
 impl fmt::Display for ExplorationReport {
     /// One line of figures; the trace of a failure follows.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answer, states, transitions, depth, seconds, peak_bytes, complete } = self;
-        write!(to, "{states} states, {transitions} transitions, depth {depth}, {seconds:.1} s")?;
+        let Self { answer, states, fingerprint, transitions, depth, seconds, peak_bytes, complete } = self;
+        write!(
+            to,
+            "{states} states (fingerprint {fingerprint:016x}), {transitions} transitions, depth {depth}, {seconds:.1} s"
+        )?;
         if let Some(bytes) = peak_bytes {
             write!(to, ", {} MiB", bytes >> 20)?;
         }

@@ -1,20 +1,19 @@
-//! Equivalence test: of two pairs of endpoints, one handles each datagram by itself and the other all of a round in
-//! batches. Both return the same results, and have equal state after each round.
+//! Equivalence test: of two pairs of endpoints, one handles each datagram in a batch of its own and the other all of a
+//! round in one batch. Both return the same results, and have equal state after each round.
 
 extern crate alloc;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Config, Endpoint, Handler, Pools, PredictedBatch, Sender, TxBurst, Verdict};
+use super::{Config, Endpoint, Handler, Pools, Sender, Verdict};
 use crate::counters::{Counters, Metric};
-use crate::device::{DeviceQueue, HEADER_ROOM, Limits, Posting, Received, Slot, Ticket, Transmit, TxReason};
+use crate::device::{DeviceQueue, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
 use crate::endpoint::storage::Arrays;
 use crate::ids::{Incarnation, PeerId, PlacementId, RemoteKey, first_psn};
-use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Nanos;
 use crate::window::receive_window::ReceiveWindow;
@@ -100,8 +99,6 @@ struct Side<const W: usize> {
     ticket: Ticket,
     /// Datagrams that were predicted on receipt, and that were sent in a burst.
     short: [usize; 2],
-    /// Datagrams that were the last of a queue.
-    lasts: usize,
     /// All frames received, by slot.
     frames: Vec<Frame>,
 }
@@ -127,60 +124,53 @@ impl<const W: usize> Side<W> {
         let mut node = Node::new(0, Config::new(PeerId(rank), Incarnation(rank + 5), &limits), pools);
         node.add_peer(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
         let (notes, frames) = (Notes::default(), Vec::new());
-        Self { node, notes, together, ticket: Ticket(0), short: [0; 2], lasts: 0, frames }
+        Self { node, notes, together, ticket: Ticket(0), short: [0; 2], frames }
+    }
+
+    /// Datagrams of a batch, of `all` in this round.
+    const fn batch_size(&self, all: usize) -> usize {
+        if self.together && all > 0 { all } else { 1 }
     }
 
     fn receive(&mut self, now: u64, frames: &[Frame]) -> Vec<Verdict> {
-        let (mut course, mut said, mut verdict) = (PredictedBatch::NONE, Vec::new(), Verdict::Release);
-        for frame in frames {
-            let frame = Frame { slot: Slot(self.frames.len() as u32), ..*frame };
-            self.frames.push(frame);
-            let is_taken = if self.together {
-                self.node.handle_next(now, &frame, &mut self.notes, &mut verdict, &mut course)
-            } else {
-                self.node.handle_datagram(now, &frame, &mut self.notes, &mut verdict);
-                false
-            };
-            self.short[0] += usize::from(is_taken);
-            said.push(verdict);
-            if is_taken {
-                continue;
-            }
-            while let Some(slot) = self.node.poll_deferred() {
-                said.push(self.node.handle_held(now, &self.frames[slot.0 as usize], &mut self.notes));
-            }
+        let mut said = Vec::new();
+        for frames in frames.chunks(self.batch_size(frames.len())) {
+            let Self { node, notes, frames: known, short: [predicted, _], .. } = self;
+            node.receive_batch(now, notes, |batch| {
+                for frame in frames {
+                    let frame = Frame { slot: Slot(known.len() as u32), ..*frame };
+                    known.push(frame);
+                    said.push(*batch.handle_datagram(&frame));
+                    *predicted += usize::from(batch.predicted() > 0);
+                    while let Some(slot) = batch.poll_deferred() {
+                        said.push(*batch.handle_held(&known[slot.0 as usize]));
+                    }
+                }
+            });
         }
-        self.node.commit_batch(now, &mut self.notes, &mut course);
         said
     }
 
     fn transmit(&mut self, now: u64) -> Vec<(Transmit, Frame)> {
-        let (mut run, mut said, from) = (TxBurst::NONE, Vec::new(), self.node.config().rank);
-        let mut was_last = false;
-        for _ in 0..BUDGET {
-            let (mut head, ticket) = ([0; HEADER_ROOM], self.ticket.next());
-            let posting = Posting { queue: DeviceQueue::Polled, ticket };
-            let left = run.left();
-            let transmit = if self.together {
-                self.node.poll_next(now, posting, &mut head, &mut self.notes, &mut run)
-            } else {
-                self.node.poll_transmit(now, posting, &mut head)
-            };
-            let Some(transmit) = transmit else { break };
-            assert!(!was_last || transmit.reason != TxReason::First, "new data after the last");
-            let is_short = run.is_part() || run.left() < left || left == 0 && run.left() > 0;
-            self.short[1] += usize::from(self.together && is_short);
-            was_last = self.together && self.node.is_last(&mut run);
-            self.lasts += usize::from(was_last);
-            self.ticket = ticket;
-            head[usize::from(transmit.header_bytes)..].fill(0);
-            let bytes = u32::from(transmit.header_bytes) + transmit.payload.map_or(0, |span| span.bytes);
-            said.push((transmit, Frame { head, bytes, from, slot: Slot(0) }));
-            if !run.is_part() {
-                self.notes.record(Metric::Sent { cause: transmit.reason, bytes });
+        let (mut said, from, size) = (Vec::new(), self.node.config().rank, self.batch_size(BUDGET));
+        while said.len() < BUDGET {
+            let Self { node, notes, ticket, short: [_, in_bursts], .. } = self;
+            let ended = node.transmit_batch(now, DeviceQueue::Polled, notes, |batch| {
+                for _ in 0..size {
+                    let (mut head, (before, _)) = ([0; HEADER_ROOM], batch.burst());
+                    let Some(transmit) = batch.poll_transmit(ticket.next(), &mut head) else { return true };
+                    let (left, is_part) = batch.burst();
+                    *in_bursts += usize::from(is_part || left < before || before == 0 && left > 0);
+                    *ticket = ticket.next();
+                    head[usize::from(transmit.header_bytes)..].fill(0);
+                    said.push((transmit, Frame { head, bytes: transmit.bytes(), from, slot: Slot(0) }));
+                }
+                false
+            });
+            if ended {
+                break;
             }
         }
-        self.node.commit_burst(&mut run, &mut self.notes);
         said
     }
 }
@@ -359,36 +349,6 @@ fn most_datagrams_of_a_round_are_batched() {
     );
 }
 
-#[test]
-fn piggybacked_ack_is_processed_after_the_reply() {
-    let mut both = Both::<WINDOW>::new();
-    let (mut put_off, mut completed) = (0, 0);
-    for turn in 0..100 {
-        let rank = turn % 2;
-        both.now += 2000;
-        let frames = core::mem::take(&mut both.under_way[rank]);
-        both.ask(rank, |now, side| side.receive(now, &frames));
-        let is_put_off = both.ask(rank, |_, side| side.node.deferred_ack.from != NONE);
-        both.send(rank, 4);
-        let answer = both.ask(rank, |now, side| side.transmit(now));
-        assert_eq!(
-            both.ask(rank, |_, side| side.node.deferred_ack.from != NONE),
-            is_put_off,
-            "while the reply is sent"
-        );
-        both.under_way[1 - rank].extend(answer.iter().map(|(_, frame)| *frame));
-        both.ask(rank, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
-        assert!(both.ask(rank, |_, side| side.node.deferred_ack.from == NONE));
-        completed += both.ask(rank, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count());
-        both.ask(rank, |now, side| side.node.handle_round(now));
-        put_off += usize::from(is_put_off);
-    }
-    // Each reply acknowledges the message before it; the last message gets none.
-    assert!(put_off > 80 && completed > 90, "{put_off} deferred, {completed} completed");
-    let [[_, first], [_, second]] = &both.sides;
-    assert!(first.lasts + second.lasts > 90, "the doorbell waits for nothing");
-}
-
 /// Rank 0 has sent `count` messages, all of which a reply in flight acknowledges.
 fn answered(count: u32) -> Both<WINDOW> {
     let mut both = Both::<WINDOW>::new();
@@ -402,55 +362,6 @@ fn answered(count: u32) -> Both<WINDOW> {
     both.send(1, 4);
     both.round(1, |_| {}, true);
     both
-}
-
-#[test]
-fn deferred_ack_unblocks_queued_operations() {
-    let leaves = |count, hears: bool| {
-        let mut both = answered(count);
-        let frames = core::mem::take(&mut both.under_way[0]);
-        both.ask(0, |now, side| side.receive(now, &frames));
-        let is_put_off = both.ask(0, |_, side| side.node.deferred_ack.from != NONE);
-        if hears {
-            both.ask(0, |now, side| side.node.process_deferred_ack(now));
-        }
-        (0..WINDOW).for_each(|_| both.send(0, 4));
-        let sent = both.ask(0, |now, side| side.transmit(now));
-        (is_put_off, sent.iter().filter(|(transmit, _)| transmit.reason == TxReason::First).count())
-    };
-    let mut put_off = 0;
-    for count in 1..WINDOW as u32 {
-        let (later, before) = (leaves(count, false), leaves(count, true));
-        assert_eq!(later, before, "{count} acknowledged");
-        put_off += usize::from(later.0);
-    }
-    assert!(put_off > 0, "none is deferred");
-}
-
-#[test]
-fn ack_of_unsent_segments_is_not_deferred() {
-    let mut both = answered(2);
-    let frames = core::mem::take(&mut both.under_way[0]);
-    let lies: Vec<_> = frames
-        .iter()
-        .map(|frame| {
-            let mut frame = *frame;
-            let mut header = Header::<BITS>::parse(frame.prefix()).expect("a datagram");
-            header.acknowledged = header.acknowledged.wrapping_add(1);
-            header.emit(&mut frame.head);
-            frame
-        })
-        .collect();
-    both.ask(0, |now, side| side.receive(now, &lies));
-    assert!(both.ask(0, |_, side| side.node.deferred_ack.from == NONE));
-    both.send(0, 4);
-    both.ask(0, |now, side| side.transmit(now));
-    both.ask(0, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
-    assert_eq!(
-        both.ask(0, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count()),
-        0,
-        "nothing has ended"
-    );
 }
 
 #[test]

@@ -10,7 +10,6 @@ use crate::ids::{OperationId, PeerId, PlacementId};
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Returns the next event. Its record may be reused from now on.
     pub fn poll_event(&mut self, now: Now<S, W, BITS>) -> Option<Event> {
-        self.process_deferred_ack(now);
         let operations = self.operations.as_mut();
         if let Some(i) = self.completed.pop(operations, |operation| &mut operation.link) {
             let operation = operations.get_mut(i as usize)?;

@@ -36,6 +36,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         for (i, sender) in senders.iter().enumerate().filter(|(_, sender)| sender.peer != NONE) {
             let known = peers.get(sender.peer as usize).is_some_and(|peer| usize::from(peer.sender()) == i);
             holds(known || sender.flags & ORPHANED != 0, "a send window is known to its peer")?;
+            let is_timed = sender.window.deadline().is_none() || sender.timer.is_set();
+            holds(is_timed || sender.flags & ORPHANED != 0, "a deadline has a timer")?;
         }
         for sender in self.free_senders.iter(senders, |sender| sender.link) {
             let free = senders.get(sender as usize).is_some_and(|sender| sender.peer == NONE && !sender.timer.is_set());

@@ -18,7 +18,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Adds a peer, or replaces its incarnation; `mtu` is the largest datagram, checksum excluded, that both ends and
     /// the path take. Only this call replaces an incarnation: operations to another incarnation of that rank fail.
     pub fn add_peer(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
-        self.process_deferred_ack(now);
         let own = self.config.incarnation;
         let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
         if peer == self.config.rank || record.state() != PeerState::Unknown && record.incarnation == incarnation {
@@ -46,7 +45,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Declares the peer failed: final for its incarnation. Every operation with it fails, and the failure is
     /// broadcast.
     pub fn fail(&mut self, now: Now<S, W, BITS>, peer: PeerId) {
-        self.process_deferred_ack(now);
         let Some(record) = self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else { return };
         let incarnation = record.incarnation;
         self.close_peer(now, peer.0, PeerState::Failed);
@@ -78,10 +76,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         handler: &mut impl super::Handler,
     ) -> Result<(), DropReason> {
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
-        #[cfg(not(mutant = "reset_unchecked"))]
-        let counts = header.expected == self.config.incarnation && header.psn == peer.incarnation.0;
-        #[cfg(mutant = "reset_unchecked")]
-        let counts = header.expected == self.config.incarnation;
+        let names_this = header.psn == peer.incarnation.0 || mutant!("reset_unchecked");
+        let counts = header.expected == self.config.incarnation && names_this;
         if !counts || !peer.is_alive() {
             return Err(DropReason::Stale);
         }
@@ -167,9 +163,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
-            #[cfg(not(mutant = "end_forgiven"))]
             for piece in record.window.unacknowledged() {
-                if let Some(operation) = operations.get_mut(piece.operation as usize) {
+                if let Some(operation) = operations.get_mut(piece.operation as usize)
+                    && !mutant!("end_forgiven")
+                {
                     operation.error = operation.error.or(Some(error));
                 }
             }

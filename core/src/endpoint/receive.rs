@@ -1,8 +1,11 @@
 //! Received datagrams: validation, and dispatch by kind and order.
 
-pub(super) mod header_prediction;
+mod batch;
+mod header_prediction;
 mod placement_rx;
 mod reorder;
+
+pub use batch::ReceiveBatch;
 
 use super::receive::placement_rx::CountsTowards;
 use super::{Endpoint, Handler, Now, Verdict};
@@ -29,10 +32,10 @@ impl From<ParseError> for DropReason {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Handles a datagram. The verdict is an out parameter, written in place: returned from call to call, it would be
-    /// read as a whole right after its parts were written, which stalls the processor.
+    /// Handles a datagram by itself. The verdict is an out parameter, written in place: returned from call to call, it
+    /// would be read as a whole right after its parts were written, which stalls the processor.
     #[inline]
-    pub fn handle_datagram(
+    fn handle_one(
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
@@ -54,7 +57,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         handler: &mut impl Handler,
         verdict: &mut Verdict,
     ) -> Result<(), DropReason> {
-        self.process_deferred_ack(now);
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
@@ -63,12 +65,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !datagram.is_from(PeerId(from)) {
             return Err(DropReason::Address);
         }
-        #[cfg(not(mutant = "reset_ignored"))]
-        if header.kind == DatagramKind::Reset {
+        if header.kind == DatagramKind::Reset && !mutant!("reset_ignored") {
             return self.handle_reset(now, &header, handler);
         }
-        #[cfg(not(mutant = "any_life"))]
-        if header.incarnation != peer.incarnation || header.expected != self.config.incarnation {
+        let is_present = header.incarnation == peer.incarnation && header.expected == self.config.incarnation;
+        if !is_present && !mutant!("any_life") {
             return self.handle_stale_incarnation(now, &header);
         }
         if peer.state() != PeerState::Alive {
@@ -81,7 +82,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         peer.set(CONTACTED);
         let bytes = datagram.bytes();
         if header.kind.is_data() {
-            if peer.sender() != NO_WINDOW && !self.defer_ack(now, &header) {
+            if peer.sender() != NO_WINDOW {
                 self.take_piggybacked(now, from, &header, handler)?;
             }
             return self.receive_data(now, &header, datagram, handler, verdict);

@@ -30,7 +30,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
-        self.process_deferred_ack(now);
         self.linger(now);
         let tick = S::Time::tick(now);
         for _ in 0..self.senders.as_ref().len() {
@@ -84,8 +83,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return;
         }
-        record.window.set_waiting(now, queued, &pace);
-        if record.window.is_acknowledged() && !queued {
+        if queued {
+            record.window.handle_queued(now, &pace);
+        } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
@@ -107,7 +107,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Sets the wheel no later than the window's deadline; a deadline that moved later is noticed when the timer
     /// expires.
-    fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
+    pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };

@@ -1,8 +1,11 @@
 //! Transmission: control messages, urgent acknowledgements, repairs, probes and new data of ready windows, then delayed
 //! acknowledgements.
 
-pub(super) mod tx_burst;
+mod batch;
+mod tx_burst;
 mod tx_completion;
+
+pub use batch::TransmitBatch;
 
 use super::{Config, Endpoint, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
 use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
@@ -24,24 +27,12 @@ const RTT_SAMPLE_BACKOFF: u32 = 16;
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Builds the next datagram, to be posted as `posting`. Its header is written to `head`. `None`: nothing is to be
     /// sent.
-    pub fn poll_transmit(
-        &mut self,
-        now: Now<S, W, BITS>,
-        posting: Posting,
-        head: &mut [u8; HEADER_ROOM],
-    ) -> Option<Transmit> {
-        self.poll_first(now, posting, head, &mut false)
-    }
-
-    /// As [`poll_transmit`](Self::poll_transmit). Sets `is_end` if the datagram is new data and its window has no more
-    /// to send.
     #[inline]
-    pub(super) fn poll_first(
+    fn transmit_one(
         &mut self,
         now: Now<S, W, BITS>,
         posting: Posting,
         head: &mut [u8; HEADER_ROOM],
-        is_end: &mut bool,
     ) -> Option<Transmit> {
         if self.control_count > 0
             && let Some(transmit) = self.transmit_control(head)
@@ -58,7 +49,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         while !self.is_aborting()
             && let Some(sender) = self.ready.first()
         {
-            if let Some(transmit) = self.transmit_from(now, sender, (posting, head), is_end) {
+            if let Some(transmit) = self.transmit_from(now, sender, (posting, head)) {
                 self.burst = self.burst.wrapping_add(1);
                 if self.burst >= BURST {
                     self.rotate();
@@ -66,9 +57,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Some(transmit);
             }
             self.burst = 0;
-            if self.unblock_by_deferred_ack(now, sender) {
-                continue;
-            }
             self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
             if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
                 record.flags &= !READY;
@@ -159,7 +147,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         sender: u32,
         (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
-        is_end: &mut bool,
     ) -> Option<Transmit> {
         let pace = self.path_parameters();
         let record = self.senders.as_mut().get_mut(sender as usize)?;
@@ -172,6 +159,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
+        let deadline = record.window.deadline();
         let segment = match record.window.resend(now, posting) {
             Some(segment) => segment,
             None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
@@ -186,7 +174,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     super::send::take_first(peer, operations);
                     super::send::first_of(peer, operations).is_none()
                 };
-                *is_end = empty && !record.window.has_lost();
                 if empty && record.window.is_credit_low() {
                     record.window.return_credit(segment.psn);
                     flags |= Flags::DRAINED;
@@ -203,6 +190,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
+        let is_armed = record.window.deadline() != deadline;
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;
@@ -212,6 +200,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let gap = peer.receiver != crate::endpoint::peer::NO_WINDOW;
         peer.receive_state.handle_piggybacked(gap);
         let (length, payload) = emit(header, operation, segment.reference.part, head);
+        if is_armed {
+            self.schedule(now, sender);
+        }
         if !posting {
             self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
@@ -247,7 +238,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Ends a round of receiving and sending: acknowledgements that were delayed for long enough are due in the next
     /// one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
-        self.process_deferred_ack(now);
         self.delay_acks(now);
         self.serve_credit_waiters(now);
         self.round_ended = S::Time::stamp(now);

@@ -157,8 +157,7 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
         let stage = match header {
             Some((_, came)) if came == bytes => EntryState::Granting,
             Some(_) => EntryState::Refusing,
-            #[cfg(not(mutant = "want_silent"))]
-            None if peer.has_dropped() => EntryState::Wanting,
+            None if peer.has_dropped() && !mutant!("want_silent") => EntryState::Wanting,
             None => EntryState::Waiting,
         };
         let i = self.receives.insert(of.0, key, user, bytes, stage).ok_or(ReceiveError::Full)?;

@@ -247,11 +247,7 @@ impl<S: MatchingStorage<R, M>, R: RecordData, M: RecordData> Matching<S, R, M> {
                 && let Some(posted) = receives.get(record as usize)
             {
                 let number = posted.number;
-                #[cfg(not(mutant = "latest_receive"))]
-                let is_before = first.is_none_or(|first| number < first.number);
-                #[cfg(mutant = "latest_receive")]
-                let is_before = first.is_none_or(|first| number > first.number);
-                if is_before {
+                if first.is_none_or(|first| (number < first.number) != mutant!("latest_receive")) {
                     first = Some(ReceiveId { record, number });
                 }
             }

@@ -103,10 +103,7 @@ impl<S: Schedule> Executor<S> {
                 continue;
             }
             let Some(needs) = self.dependencies(i) else { break };
-            #[cfg(not(mutant = "needs_ignored"))]
-            let may = needs & self.pending(b) == 0;
-            #[cfg(mutant = "needs_ignored")]
-            let may = needs | 1 != 0;
+            let may = needs & self.pending(b) == 0 || mutant!("needs_ignored");
             if may && let Some(Step { operation, .. }) = self.plan.step(i) {
                 self.begun |= bit(b);
                 return Poll::Request(StepId(i), operation);
@@ -125,12 +122,10 @@ impl<S: Schedule> Executor<S> {
         let whole = self.done.trailing_ones();
         self.base = self.base.wrapping_add(whole);
         self.done = self.done.checked_shr(whole).unwrap_or(0);
-        #[cfg(not(mutant = "begun_kept"))]
-        {
+        if !mutant!("begun_kept") {
             self.begun = self.begun.checked_shr(whole).unwrap_or(0);
         }
-        #[cfg(not(mutant = "blocked_forgotten"))]
-        {
+        if !mutant!("blocked_forgotten") {
             self.from = self.base;
         }
     }

@@ -84,8 +84,7 @@ impl<T: Time> Congestion<T> {
             return;
         }
         let late = units > rtt.minimum().saturating_add(target);
-        #[cfg(mutant = "loss_unheard")]
-        let late = late && units == 0;
+        let late = late && !(mutant!("loss_unheard") && units > 0);
         if late && self.may_shrink(now, rtt) {
             let window = if self.window == 0 { u32::from(full) << 8 } else { self.window };
             self.window = (window >> 1).max(256);

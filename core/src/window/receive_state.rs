@@ -68,16 +68,14 @@ impl<T: Time, const BITS: u32> ReceiveState<T, BITS> {
             }
             return ArrivalOrder::Next;
         }
-        #[cfg(not(mutant = "window_too_far"))]
-        let within = (distance as usize) < W;
-        #[cfg(mutant = "window_too_far")]
-        let within = distance as usize <= W;
-        if within {
-            #[cfg(not(mutant = "duplicate_accepted"))]
+        let size = if mutant!("window_too_far") { W.saturating_add(1) } else { W };
+        if (distance as usize) < size {
             let arrived = window.is_some_and(|window| window.contains(distance));
-            #[cfg(mutant = "duplicate_accepted")]
-            let arrived = false;
-            if arrived { ArrivalOrder::Duplicate } else { ArrivalOrder::Early(distance) }
+            if arrived && !mutant!("duplicate_accepted") {
+                ArrivalOrder::Duplicate
+            } else {
+                ArrivalOrder::Early(distance)
+            }
         } else if self.next.since(psn) as usize <= W {
             ArrivalOrder::Duplicate
         } else {

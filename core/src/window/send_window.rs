@@ -145,8 +145,6 @@ pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
     /// The last PSN that returned the credit.
     drained: Option<Psn<BITS>>,
     admitted: bool,
-    /// Operations are queued for this window: the timer runs even when every segment is acknowledged.
-    waiting: bool,
     /// The entry of `base`.
     head: u16,
     /// The list by order of posting, and the first entry of each queue whose posting is not completed.
@@ -200,7 +198,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             edge: Psn::new(0),
             drained: None,
             admitted: false,
-            waiting: false,
             head: 0,
             first: NONE,
             last: NONE,
@@ -287,10 +284,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// Whether a new segment may be sent: window, credit and congestion window all have room.
     pub fn has_room(&self) -> bool {
         let sent = self.next.since(self.base) as usize;
-        #[cfg(not(mutant = "window_overfull"))]
-        let fits = sent < W;
-        #[cfg(mutant = "window_overfull")]
-        let fits = sent <= W;
+        let fits = sent < if mutant!("window_overfull") { W.saturating_add(1) } else { W };
         fits && self.congestion.admits(self.in_flight, W as u16)
             && if self.admitted { self.granted() > 0 } else { self.is_acknowledged() }
     }
@@ -364,21 +358,16 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if self.lost == 0 {
             return None;
         }
+        if mutant!("resend_unfinished") {
+            self.handle_completed(DeviceQueue::Polled, Ticket(1 << 30));
+        }
         let mut i = self.first;
         loop {
             let entry = self.entries.get(usize::from(i))?;
-            #[cfg(not(mutant = "resend_unfinished"))]
-            let may = entry.state & (LOST | POSTED) == LOST;
-            #[cfg(mutant = "resend_unfinished")]
-            let may = entry.state & LOST != 0;
-            if may {
+            if entry.state & (LOST | POSTED) == LOST {
                 break;
             }
             i = entry.after;
-        }
-        #[cfg(mutant = "resend_unfinished")]
-        if self.posted.polled == i {
-            self.posted.polled = self.entries.get(usize::from(i))?.after;
         }
         self.unlink(i);
         let offset = self.offset_of(i);
@@ -404,11 +393,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub fn unacknowledged(&self) -> impl Iterator<Item = SegmentRef> + '_ {
         let sent = self.next.since(self.base);
         let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        #[cfg(not(mutant = "gap_forgiven"))]
         let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
-        #[cfg(mutant = "gap_forgiven")]
-        let concerned = entries.filter(|entry| entry.state & ACKED == 0);
-        concerned.map(|entry| entry.reference)
+        concerned.filter(|entry| !mutant!("gap_forgiven") || entry.state & ACKED == 0).map(|entry| entry.reference)
     }
 
     /// The part that segment `psn` carries, if it is sent and not acknowledged.
@@ -434,11 +420,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let mut i = *self.posted.get(queue);
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
             let after = entry.after;
-            #[cfg(not(mutant = "queues_mixed"))]
-            let is_ours = entry.state & POSTING == posted;
-            #[cfg(mutant = "queues_mixed")]
-            let is_ours = entry.state & POSTED != 0;
-            if is_ours {
+            if entry.state & POSTING == posted || entry.state & POSTED != 0 && mutant!("queues_mixed") {
                 if !entry.ticket.is_within(upto) {
                     break;
                 }
@@ -472,27 +454,20 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// operation. Returns the part of the first one and their number.
     #[inline]
     pub(crate) fn release_parts(&mut self, most: u32) -> Option<(SegmentRef, u32)> {
+        if mutant!("release_unfinished") {
+            self.handle_completed(DeviceQueue::Polled, Ticket(1 << 30));
+        }
         let most = most.min(self.next.since(self.base));
         let (mut i, mut count, mut first) = (self.head, 0_u32, SegmentRef::default());
         while count < most {
             let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
-            #[cfg(not(mutant = "release_unfinished"))]
             let may = entry.state & (ACKED | POSTED) == ACKED;
-            #[cfg(mutant = "release_unfinished")]
-            let may = entry.state & ACKED == ACKED && (entry.state & POSTED == 0 || self.posted.polled == i);
             if count == 0 {
                 first = entry.reference;
             }
             if !may || entry.reference.operation != first.operation {
                 break;
             }
-            #[cfg(mutant = "release_unfinished")]
-            if entry.state & POSTED != 0 {
-                self.posted.polled = entry.after;
-                self.unlink(i);
-            }
-            #[cfg(mutant = "release_unfinished")]
-            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
             *entry = Entry::FREE;
             i = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
             count = count.wrapping_add(1);
@@ -514,7 +489,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             fresh = fresh.wrapping_add(self.acknowledge(offset));
         }
         self.detect_overtaken(fresh);
-        self.waiting = false;
         self.disarm();
     }
 }

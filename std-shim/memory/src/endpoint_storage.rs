@@ -128,11 +128,19 @@ pub fn buckets(records: usize) -> Box<[u32]> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_core::device::{DeviceQueue, Limits, Posting, Ticket};
-    use unisono_core::endpoint::Config;
+    use unisono_core::device::{DeviceQueue, Limits, Ticket};
+    use unisono_core::endpoint::{Config, Handler, Verdict};
     use unisono_core::ids::{Incarnation, PeerId};
 
     use super::*;
+
+    struct NullHandler;
+
+    impl Handler for NullHandler {
+        fn handle_eager(&mut self, _: PeerId, _: &[u8], _: u32) -> Verdict {
+            Verdict::Release
+        }
+    }
 
     #[test]
     fn windows_grow_with_active_peers() {
@@ -154,11 +162,11 @@ mod tests {
         let mut reached = [false; 1 + PEERS as usize];
         let mut ticket = Ticket::default();
         let mut send_all = |endpoint: &mut ProcessEndpoint| {
-            while let Some(transmit) =
-                endpoint.poll_transmit(0, Posting { queue: DeviceQueue::Polled, ticket: ticket.next() }, &mut [0; 64])
-            {
-                (ticket, reached[transmit.to.0 as usize]) = (ticket.next(), true);
-            }
+            endpoint.transmit_batch(0, DeviceQueue::Polled, &mut NullHandler, |batch| {
+                while let Some(transmit) = batch.poll_transmit(ticket.next(), &mut [0; 64]) {
+                    (ticket, reached[transmit.to.0 as usize]) = (ticket.next(), true);
+                }
+            });
             reached.iter().filter(|reached| **reached).count()
         };
         let mut windows = FIRST_WINDOWS;

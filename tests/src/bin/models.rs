@@ -172,12 +172,12 @@ fn object(entry: &CatalogueEntry, report: &ExplorationReport) -> String {
         ..
     } = entry;
     let lifetime = lifetime.map_or_else(|| "null".to_owned(), |lifetime| lifetime.to_string());
-    let ExplorationReport { states, transitions, depth, seconds, complete, .. } = report;
+    let ExplorationReport { states, fingerprint, transitions, depth, seconds, complete, .. } = report;
     let (answer, expected) = (answer(report), is_expected(entry, report));
     format!(
         "{{\"model\":{name:?},\"window\":{segments},\"bits\":{bits},\"time\":{time:?},\"counts\":{counts},\
          \"messages\":{messages:?},\"in_flight\":{in_flight},\"lifetime\":{lifetime},\"states\":{states},\
-         \"steps\":{transitions},\"depth\":{depth},\"seconds\":{seconds},\"complete\":{complete},\
+         \"fingerprint\":{fingerprint},\"steps\":{transitions},\"depth\":{depth},\"seconds\":{seconds},\"complete\":{complete},\
          \"answer\":{answer:?},\"as_expected\":{expected},\"notes\":{notes:?}}}"
     )
 }
@@ -259,6 +259,7 @@ mod tests {
         let report = ExplorationReport {
             answer: Answer::Holds,
             states: 7,
+            fingerprint: 8,
             transitions: 9,
             depth: 3,
             seconds: 0.5,
@@ -269,7 +270,7 @@ mod tests {
             let object = object(entry, &report);
             let name = format!("{{\"model\":\"{}\",\"window\":{},", entry.name, entry.widths.0);
             assert!(object.starts_with(&name) && object.ends_with("\"}"), "{object}");
-            let rest = "\"states\":7,\"steps\":9,\"depth\":3,\"seconds\":0.5,\"complete\":true,\"answer\":\"holds\"";
+            let rest = "\"states\":7,\"fingerprint\":8,\"steps\":9,\"depth\":3,\"seconds\":0.5,\"complete\":true,\"answer\":\"holds\"";
             assert!(object.contains(rest), "{object}");
             // Escapes of Rust that JSON has not.
             assert!(!object.contains("\\u{") && !object.contains("\\'"), "{object}");

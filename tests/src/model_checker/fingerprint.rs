@@ -36,17 +36,23 @@ const _: () = assert!(size_of::<Entry>() == 16);
 pub(super) struct Visited {
     table: Vec<Entry>,
     found: u32,
+    sum: u64,
 }
 
 impl Default for Visited {
     fn default() -> Self {
-        Self { table: vec![EMPTY; 1 << 10], found: 0 }
+        Self { table: vec![EMPTY; 1 << 10], found: 0, sum: 0 }
     }
 }
 
 impl Visited {
     pub(super) const fn len(&self) -> u32 {
         self.found
+    }
+
+    /// The sum of all fingerprints, which does not depend on the order of discovery.
+    pub(super) const fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// Its index, and whether it is new.
@@ -63,6 +69,8 @@ impl Visited {
         assert!(index != EMPTY.index, "fewer than 2^32 - 1 states");
         self.table[place] = Entry { fingerprint, index };
         self.found += 1;
+        let [low, high, _] = fingerprint.0.map(u64::from);
+        self.sum = self.sum.wrapping_add(low | high << 32);
         (index, true)
     }
 

@@ -76,19 +76,23 @@ macro_rules! window {
     };
 }
 
-/// Makes the entry of a peer-lifecycle model.
+/// Makes the entry of a peer-lifecycle model: windows of 2 segments with PSNs of 3 bits, and 2 messages under way,
+/// unless it says otherwise.
 macro_rules! lifecycle {
     ($name:literal, $n:literal, $messages:literal, $options:expr, $notes:literal) => {
+        lifecycle!($name, $n, (2, 3, 2), $messages, $options, $notes)
+    };
+    ($name:literal, $n:literal, ($w:literal, $bits:literal, $m:literal), $messages:literal, $options:expr, $notes:literal) => {
         CatalogueEntry {
             name: $name,
-            widths: (peer_lifecycle::WINDOW, peer_lifecycle::BITS),
+            widths: ($w, $bits),
             time: ("abstract", 0),
             messages: $messages,
             in_flight: $n,
             lifetime: None,
             notes: $notes,
             expected: Expected::Holds,
-            explore: |explorer| explorer.explore(&PeerLifecycle::<$n>::new($options)),
+            explore: |explorer| explorer.explore(&PeerLifecycle::<$n, $w, $bits, $m>::new($options)),
         }
     };
 }
@@ -166,14 +170,26 @@ const QUEUES: window::WindowOptions = window::WindowOptions { finish_late: true,
 
 const STAY: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions {
     messages: [1, 1],
+    sends: 1,
     restart: [true, true],
     suspicions: 0,
     finish_late: false,
     double: true,
+    batch: 1,
+    settled: false,
     leave: false,
 };
 const LEAVE: peer_lifecycle::LifecycleOptions =
     peer_lifecycle::LifecycleOptions { messages: [1, 0], leave: true, ..STAY };
+/// One rank sends, and what is in flight arrives in batches.
+const BURST: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions {
+    messages: [4, 0],
+    sends: 4,
+    restart: [false; 2],
+    batch: 3,
+    settled: true,
+    ..STAY
+};
 
 /// All models, those that take longest first.
 pub const MODELS: &[CatalogueEntry] = &[
@@ -277,6 +293,22 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "postings finish late, both leave"
     ),
+    lifecycle!(
+        "burst",
+        3,
+        (8, 5, 4),
+        "4+0",
+        BURST,
+        "one way, in batches; timers fire when nothing is in flight; nobody restarts or leaves"
+    ),
+    lifecycle!(
+        "burst-restart",
+        3,
+        (8, 5, 4),
+        "3+0",
+        peer_lifecycle::LifecycleOptions { messages: [3, 0], restart: [true, false], double: false, ..BURST },
+        "one way, in batches; timers fire when nothing is in flight; the sender restarts"
+    ),
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
@@ -339,7 +371,7 @@ pub const TOO_LARGE: &[CatalogueEntry] = &[
     window!("relative-3-all", Relative<0>, 3, 4, 2, 10, &[3], PLAIN, Holds, "credit for all three segments"),
 ];
 
-/// Each rule that can be broken on purpose, `cfg(mutant = "…")` in the core, and the model that must detect it.
+/// Each rule that can be broken on purpose, `mutant!("…")` in the core, and the model that must detect it.
 pub const MUTANTS: &[(&str, &str)] = &[
     ("window_overfull", "window-2"),
     ("resend_unfinished", "window-2"),
@@ -362,6 +394,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("gap_forgiven", "life-suspect"),
     ("end_forgiven", "life-suspect"),
     ("orphan_kept", "life-late"),
+    ("batch_committed_twice", "burst"),
+    ("prediction_after_gap", "burst"),
+    ("prediction_any_incarnation", "burst-restart"),
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),
     ("blocked_forgotten", "coll-allreduce"),

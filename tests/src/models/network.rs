@@ -34,6 +34,14 @@ impl<D: Copy + Ord, const N: usize> Network<D, N> {
         self.0.sort_unstable();
     }
 
+    /// Removes several datagrams.
+    pub fn remove_all(&mut self, places: &[Option<usize>]) {
+        for place in places.iter().flatten() {
+            self.0[*place] = None;
+        }
+        self.0.sort_unstable();
+    }
+
     /// Changes every datagram.
     pub fn change(&mut self, change: impl Fn(D) -> D) {
         self.0 = self.0.map(|cell| cell.map(&change));

@@ -11,24 +11,25 @@ mod rank;
 use alloc::rc::Rc;
 use core::cell::RefCell;
 use core::fmt;
-use core::hash::{Hash, Hasher};
+use core::hash::{BuildHasher, Hash, Hasher};
 use std::collections::HashMap;
 
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
 use unisono_core::wire::DatagramKind;
 
-pub use self::datagram::{BITS, Datagram, W as WINDOW};
-pub use self::rank::Step;
+pub use self::datagram::Datagram;
+pub use self::rank::{Arrivals, Step};
 use self::rank::{Observation, RankState};
 use super::network::Network;
 use crate::model_checker::Model;
 
-/// The model, with `N` datagrams in flight.
+/// The model, with `N` datagrams in flight, `W` segments per window, PSNs of `BITS` bits, and at each rank `M` messages
+/// under way.
 #[derive(Debug)]
-pub struct PeerLifecycle<const N: usize> {
+pub struct PeerLifecycle<const N: usize, const W: usize, const BITS: u32, const M: usize> {
     options: LifecycleOptions,
-    rank_states: RefCell<RankStates>,
+    rank_states: RefCell<RankStates<W, BITS, M>>,
 }
 
 /// Events that may happen.
@@ -36,6 +37,8 @@ pub struct PeerLifecycle<const N: usize> {
 pub struct LifecycleOptions {
     /// Messages that each incarnation of a rank sends.
     pub messages: [u8; 2],
+    /// How many of them it sends at a time.
+    pub sends: u8,
     /// Whether a rank may restart.
     pub restart: [bool; 2],
     /// How often a live rank is declared dead.
@@ -44,14 +47,18 @@ pub struct LifecycleOptions {
     pub finish_late: bool,
     /// Datagrams arrive twice.
     pub double: bool,
+    /// How many datagrams arrive in one batch, at most 3.
+    pub batch: usize,
+    /// The ranks know each other from the start, and timers fire only while nothing is in flight.
+    pub settled: bool,
     /// Ranks leave.
     pub leave: bool,
 }
 
 /// Both ranks, and the datagrams in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const N: usize> {
-    sides: [SharedRankState; 2],
+pub struct State<const N: usize, const W: usize, const BITS: u32, const M: usize> {
+    sides: [SharedRankState<W, BITS, M>; 2],
     network: Network<Datagram, N>,
     /// Messages of a rank's present incarnation that were delivered to each incarnation of the other one.
     given: [[u8; 2]; 2],
@@ -71,13 +78,13 @@ pub enum Action {
         /// It is not the suspicion of a live rank.
         sound: bool,
     },
-    /// A datagram arrives.
+    /// Datagrams arrive together.
     Arrive {
         /// The receiver.
         to: u8,
-        /// Its place.
-        place: usize,
-        /// It arrives once more later.
+        /// Their places, in the order of arrival.
+        places: [Option<usize>; 3],
+        /// They arrive once more later.
         doubled: bool,
     },
     /// A datagram is lost.
@@ -88,69 +95,84 @@ pub enum Action {
 
 /// A rank's side, of which equal ones are stored once.
 #[derive(Clone)]
-struct SharedRankState {
+struct SharedRankState<const W: usize, const BITS: u32, const M: usize> {
     number: u32,
-    side: Rc<RankState>,
+    /// What it is hashed as, whenever it was found.
+    digest: [u64; 2],
+    side: Rc<RankState<W, BITS, M>>,
 }
 
-impl PartialEq for SharedRankState {
+impl<const W: usize, const BITS: u32, const M: usize> PartialEq for SharedRankState<W, BITS, M> {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Eq for SharedRankState {}
+impl<const W: usize, const BITS: u32, const M: usize> Eq for SharedRankState<W, BITS, M> {}
 
-impl Hash for SharedRankState {
+impl<const W: usize, const BITS: u32, const M: usize> Hash for SharedRankState<W, BITS, M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.number.hash(hasher);
+        self.digest.hash(hasher);
     }
 }
 
-impl fmt::Debug for SharedRankState {
+impl<const W: usize, const BITS: u32, const M: usize> fmt::Debug for SharedRankState<W, BITS, M> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.side.fmt(to)
     }
 }
 
 /// Outcome of a step: the next state of the rank, and the observations. `None`: the step is impossible.
-type Outcome = Option<(SharedRankState, Rc<[Observation]>)>;
+type Outcome<const W: usize, const BITS: u32, const M: usize> =
+    Option<(SharedRankState<W, BITS, M>, Rc<[Observation]>)>;
 
 /// All distinct rank states, and the outcomes of their steps.
 #[derive(Default)]
-struct RankStates {
-    numbers: HashMap<Rc<RankState>, u32, foldhash::quality::FixedState>,
-    steps: HashMap<(u32, Step), Outcome, foldhash::quality::FixedState>,
+struct RankStates<const W: usize, const BITS: u32, const M: usize> {
+    numbers: HashMap<Rc<RankState<W, BITS, M>>, u32, foldhash::quality::FixedState>,
+    /// Their datagrams' numbers stand for them, since there are few.
+    datagrams: HashMap<Datagram, u16, foldhash::quality::FixedState>,
+    steps: HashMap<(u32, Step<[u16; 3]>), Outcome<W, BITS, M>, foldhash::quality::FixedState>,
 }
 
-impl fmt::Debug for RankStates {
+impl<const W: usize, const BITS: u32, const M: usize> fmt::Debug for RankStates<W, BITS, M> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} sides", self.numbers.len())
     }
 }
 
-impl RankStates {
-    fn share(&mut self, side: RankState) -> SharedRankState {
-        let side = Rc::new(side);
-        let next = self.numbers.len() as u32;
-        let number = *self.numbers.entry(Rc::clone(&side)).or_insert(next);
-        SharedRankState { number, side }
+impl<const W: usize, const BITS: u32, const M: usize> RankStates<W, BITS, M> {
+    fn share(&mut self, side: RankState<W, BITS, M>) -> SharedRankState<W, BITS, M> {
+        let digest = [1, 2].map(|seed| foldhash::quality::FixedState::with_seed(seed).hash_one(&side));
+        if let Some((side, number)) = self.numbers.get_key_value(&side) {
+            return SharedRankState { number: *number, digest, side: Rc::clone(side) };
+        }
+        let (side, number) = (Rc::new(side), self.numbers.len() as u32);
+        self.numbers.insert(Rc::clone(&side), number);
+        SharedRankState { number, digest, side }
+    }
+
+    /// A datagram's number, from 1 on.
+    fn number(&mut self, datagram: Datagram) -> u16 {
+        let next = u16::try_from(self.datagrams.len() + 1).expect("fewer than 65536 distinct datagrams");
+        *self.datagrams.entry(datagram).or_insert(next)
     }
 
     /// The outcome of a step.
-    fn step(&mut self, from: &SharedRankState, step: Step) -> Option<(SharedRankState, Rc<[Observation]>)> {
-        if let Some(known) = self.steps.get(&(from.number, step)) {
+    fn step(&mut self, from: &SharedRankState<W, BITS, M>, step: Step) -> Outcome<W, BITS, M> {
+        let short = step.map_arrivals(|arrivals| arrivals.map(|arrival| arrival.map_or(0, |it| self.number(it))));
+        if let Some(known) = self.steps.get(&(from.number, short)) {
             return known.clone();
         }
         let mut side = (*from.side).clone();
         let mut seen = Vec::new();
         let outcome = side.step(step, &mut seen).map(|()| (self.share(side), seen.into()));
-        self.steps.insert((from.number, step), outcome.clone());
+        self.steps.insert((from.number, short), outcome.clone());
         outcome
     }
 }
 
-impl<const N: usize> PeerLifecycle<N> {
+impl<const N: usize, const W: usize, const BITS: u32, const M: usize> PeerLifecycle<N, W, BITS, M> {
     /// A model.
     pub fn new(options: LifecycleOptions) -> Self {
         Self { options, rank_states: RefCell::default() }
@@ -161,12 +183,12 @@ impl<const N: usize> PeerLifecycle<N> {
         self.rank_states.borrow().numbers.len()
     }
 
-    fn rank_state(&self, rank: u8, incarnation: u8, announced: u8) -> SharedRankState {
+    fn rank_state(&self, rank: u8, incarnation: u8, announced: u8) -> SharedRankState<W, BITS, M> {
         self.rank_states.borrow_mut().share(RankState::new(rank, incarnation, announced))
     }
 
     /// Performs a step at one rank, and checks the observations against the other rank.
-    fn step(&self, state: &State<N>, rank: u8, step: Step) -> Option<State<N>> {
+    fn step(&self, state: &State<N, W, BITS, M>, rank: u8, step: Step) -> Option<State<N, W, BITS, M>> {
         let at = usize::from(rank);
         let other = &state.sides[1 - at].side;
         let (side, seen) = self.rank_states.borrow_mut().step(&state.sides[at], step)?;
@@ -211,21 +233,26 @@ impl<const N: usize> PeerLifecycle<N> {
     }
 }
 
-impl<const N: usize> Model for PeerLifecycle<N> {
-    type State = State<N>;
+impl<const N: usize, const W: usize, const BITS: u32, const M: usize> Model for PeerLifecycle<N, W, BITS, M> {
+    type State = State<N, W, BITS, M>;
     type Action = Action;
 
-    fn initial(&self) -> State<N> {
-        State {
-            sides: [self.rank_state(0, 0, 0), self.rank_state(1, 0, 0)],
+    fn initial(&self) -> State<N, W, BITS, M> {
+        let initial = State {
+            sides: [0, 1].map(|rank| self.rank_state(rank, 0, 0)),
             network: Network::EMPTY,
             given: [[0; 2]; 2],
             suspicions: 0,
             broken: None,
+        };
+        if !self.options.settled {
+            return initial;
         }
+        let announced = self.step(&initial, 0, Step::AddPeer).and_then(|state| self.step(&state, 1, Step::AddPeer));
+        announced.unwrap_or(initial)
     }
 
-    fn actions(&self, state: &State<N>, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &State<N, W, BITS, M>, actions: &mut Vec<Action>) {
         for rank in 0..2_u8 {
             let at = usize::from(rank);
             let (side, other) = (&state.sides[at].side, &state.sides[1 - at].side);
@@ -237,15 +264,16 @@ impl<const N: usize> Model for PeerLifecycle<N> {
                 continue;
             }
             push(Step::Transmit { finish: !self.options.finish_late });
-            if side.has_timer() {
+            if side.has_timer() && !(self.options.settled && state.network.iter().next().is_some()) {
                 push(Step::Timeout);
             }
             if side.announced() <= other.incarnation() {
                 push(Step::AddPeer);
             }
             if side.peer_state() == PeerState::Alive {
-                if side.sent() < self.options.messages[at] && !side.has_left() {
-                    push(Step::Send);
+                let messages = self.options.messages[at].saturating_sub(side.sent()).min(self.options.sends);
+                if messages > 0 && !side.has_left() {
+                    push(Step::Send { messages });
                 }
                 let sound = other.is_gone() || side.believed_incarnation() != Some(other.incarnation());
                 if sound || state.suspicions < self.options.suspicions {
@@ -259,32 +287,35 @@ impl<const N: usize> Model for PeerLifecycle<N> {
                 actions.push(Action::Restart(rank));
             }
         }
-        for (place, datagram) in state.network.iter() {
-            actions.push(Action::Lose(place));
-            let to = 1 - datagram.rank();
-            if !state.sides[usize::from(to)].side.is_gone() {
-                actions.push(Action::Arrive { to, place, doubled: false });
+        actions.extend(state.network.iter().map(|(place, _)| Action::Lose(place)));
+        for to in 0..2_u8 {
+            if state.sides[usize::from(to)].side.is_gone() {
+                continue;
+            }
+            let to_it = state.network.iter().filter(|(_, datagram)| datagram.rank() != to).map(|(place, _)| place);
+            for places in arrangements(&to_it.collect::<Vec<_>>(), self.options.batch) {
+                actions.push(Action::Arrive { to, places, doubled: false });
                 if self.options.double {
-                    actions.push(Action::Arrive { to, place, doubled: true });
+                    actions.push(Action::Arrive { to, places, doubled: true });
                 }
             }
         }
     }
 
-    fn next(&self, state: &State<N>, action: &Action) -> Option<State<N>> {
+    fn next(&self, state: &State<N, W, BITS, M>, action: &Action) -> Option<State<N, W, BITS, M>> {
         match *action {
             Action::At { rank, step, sound } => {
                 let mut next = self.step(state, rank, step)?;
                 next.suspicions += u8::from(!sound);
                 Some(next)
             }
-            Action::Arrive { to, place, doubled } => {
-                let datagram = state.network.get(place)?;
+            Action::Arrive { to, places, doubled } => {
+                let arrivals = places.map(|place| place.and_then(|place| state.network.get(place)));
                 let mut taken = state.clone();
                 if !doubled {
-                    taken.network.remove(place);
+                    taken.network.remove_all(&places);
                 }
-                self.step(&taken, to, Step::Receive(datagram))
+                self.step(&taken, to, Step::Receive(arrivals))
             }
             Action::Lose(place) => {
                 let mut next = state.clone();
@@ -302,11 +333,11 @@ impl<const N: usize> Model for PeerLifecycle<N> {
         }
     }
 
-    fn violation(&self, state: &State<N>) -> Option<&'static str> {
+    fn violation(&self, state: &State<N, W, BITS, M>) -> Option<&'static str> {
         state.broken
     }
 
-    fn finished(&self, state: &State<N>) -> bool {
+    fn finished(&self, state: &State<N, W, BITS, M>) -> bool {
         state.sides.iter().all(|shared| shared.side.is_gone() == shared.side.has_left() && shared.side.is_clean())
     }
 
@@ -315,13 +346,31 @@ impl<const N: usize> Model for PeerLifecycle<N> {
         match action {
             Action::Restart(_) => false,
             Action::At { step, sound, .. } => match step {
-                Step::Send | Step::Leave => false,
+                Step::Send { .. } | Step::Leave => false,
                 Step::Fail => *sound,
                 _ => true,
             },
             Action::Arrive { .. } | Action::Lose(_) => true,
         }
     }
+}
+
+/// Every sequence of at most `most` of the places, each at most once.
+fn arrangements(places: &[usize], most: usize) -> Vec<[Option<usize>; 3]> {
+    let (mut all, mut begin) = (vec![[None; 3]], 0);
+    for length in 0..most.min(3) {
+        let end = all.len();
+        for shorter in begin..end {
+            let shorter = all[shorter];
+            for place in places.iter().filter(|place| !shorter.contains(&Some(**place))) {
+                let mut longer = shorter;
+                longer[length] = Some(*place);
+                all.push(longer);
+            }
+        }
+        begin = end;
+    }
+    all.split_off(1)
 }
 
 const fn peer(rank: u8) -> PeerId {

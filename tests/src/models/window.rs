@@ -278,7 +278,9 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             self.check_release(message_of(piece), released);
             released += 1;
         }
-        self.sender.set_waiting(T::NOW, self.queued, &T::PACE);
+        if self.queued {
+            self.sender.handle_queued(T::NOW, &T::PACE);
+        }
         if released > 0 {
             self.renumber(released);
         }
@@ -377,7 +379,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             Datagram::Acknowledge { .. } => {
                 self.sender.handle_sign_of_life();
                 if let Some(acknowledgement) = datagram.acknowledgement() {
-                    self.sender.handle_ack(T::NOW, &acknowledgement, &T::PACE);
+                    self.sender.handle_ack(T::NOW, &acknowledgement, self.queued, &T::PACE);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Postings on both queues of a device: memory returns after the completion of the queue that it was posted on.
 
-use unisono_core::device::{Device, DeviceQueue, Posting, Ticket, Token};
+use unisono_core::device::{Device, DeviceQueue, Ticket, Token};
 use unisono_core::endpoint::Event;
 use unisono_core::progress::receive;
 use unisono_tests::sim::node::{SimProcess, job};
@@ -12,7 +12,7 @@ const INTERRUPT: DeviceQueue = DeviceQueue::Interrupt;
 /// Node 0 sends a message on each queue, and node 1 has acknowledged both. Returns the process and the messages' tickets.
 fn sent_on(network: &Network, queues: [DeviceQueue; 2]) -> (SimProcess<64>, [Ticket; 2]) {
     let mut nodes = job::<64>(network, 2, |_, _| {});
-    let mut warm_up = |nodes: &mut [SimProcess<64>]| {
+    let warm_up = |nodes: &mut [SimProcess<64>]| {
         while let Some(step) = network.step_until(1_000_000) {
             nodes[step.node.0 as usize].drive(step.lane);
         }
@@ -27,11 +27,14 @@ fn sent_on(network: &Network, queues: [DeviceQueue; 2]) -> (SimProcess<64>, [Tic
     let tickets = queues.map(|queue| {
         sender.send(NodeId(1), b"a message").expect("room");
         let mut token = device.token(queue).expect("the ring is empty");
-        let posting = Posting { queue, ticket: token.ticket() };
-        let datagram = sender.endpoint.poll_transmit(now, posting, token.header_room()).expect("a message is queued");
+        let ticket = token.ticket();
+        let SimProcess { endpoint, inbox, .. } = &mut sender;
+        let datagram = endpoint
+            .transmit_batch(now, queue, inbox, |batch| batch.poll_transmit(ticket, token.header_room()))
+            .expect("a message is queued");
         token.post(&datagram, None);
         device.flush(queue);
-        posting.ticket
+        ticket
     });
     let mut receiver = nodes.swap_remove(0);
     while let Some(step) = network.step_until(now + 1_000_000) {

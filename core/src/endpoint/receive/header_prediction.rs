@@ -19,7 +19,7 @@ const BEFORE: usize = 16;
 /// A batch of consecutive datagrams of one peer. Their effects on the records are applied together
 /// ([`commit_batch`](Endpoint::commit_batch)), before any other call of the endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PredictedBatch<const BITS: u32> {
+pub(super) struct PredictedBatch<const BITS: u32> {
     /// The header before the PSN, and the acknowledgement after it.
     before: [u8; BEFORE],
     acknowledged: [u8; 4],
@@ -47,7 +47,7 @@ struct NextSegment {
 
 impl<const BITS: u32> PredictedBatch<BITS> {
     /// Matches no datagram: its version is not valid.
-    pub(crate) const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         before: [0; BEFORE],
         acknowledged: [0; 4],
         left: 0,
@@ -61,7 +61,7 @@ impl<const BITS: u32> PredictedBatch<BITS> {
     };
 
     /// Datagrams that are not yet committed to the records.
-    const fn taken(&self) -> u32 {
+    pub(super) const fn taken(&self) -> u32 {
         self.committed.wrapping_sub(self.left)
     }
 
@@ -121,40 +121,32 @@ impl<const BITS: u32> PredictedBatch<BITS> {
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// As [`handle_datagram`](Self::handle_datagram), where between two calls with one batch the host only carries out
-    /// verdicts, and [commits](Self::commit_batch) the batch after the last one. `true`: no held datagram has become
-    /// deliverable.
+    /// Handles the datagram as the predicted one, or by itself.
     #[inline(always)]
-    pub(crate) fn handle_next(
+    pub(super) fn handle_in_batch(
         &mut self,
         now: Now<S, W, BITS>,
         datagram: &impl Received,
         handler: &mut impl Handler,
         verdict: &mut Verdict,
         batch: &mut PredictedBatch<BITS>,
-    ) -> bool {
-        if cfg!(feature = "optimize_for_size") {
-            self.handle_datagram(now, datagram, handler, verdict);
-            return false;
-        }
-        let is_next = batch.expects(datagram) || self.begin_batch(now, datagram, handler, batch);
-        if is_next {
+    ) {
+        if batch.expects(datagram) || self.begin_batch(now, datagram, handler, batch) {
             batch.take(datagram, handler, verdict);
         } else {
-            self.handle_datagram(now, datagram, handler, verdict);
+            self.handle_one(now, datagram, handler, verdict);
         }
-        is_next
     }
 
     /// Commits the batch: updates the records for the datagrams that were taken.
     #[inline(always)]
-    pub(crate) fn commit_batch(
+    pub(super) fn commit_batch(
         &mut self,
         now: Now<S, W, BITS>,
         handler: &mut impl Handler,
         batch: &mut PredictedBatch<BITS>,
     ) {
-        if !cfg!(feature = "optimize_for_size") && batch.taken() > 0 {
+        if batch.taken() > 0 {
             self.commit_taken(now, handler, batch);
         }
     }
@@ -163,7 +155,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn commit_taken(&mut self, now: Now<S, W, BITS>, handler: &mut impl Handler, batch: &mut PredictedBatch<BITS>) {
         batch.count(handler);
         let taken = batch.taken();
-        batch.committed = batch.left;
+        if !mutant!("batch_committed_twice") {
+            batch.committed = batch.left;
+        }
         let arrived = match batch.age {
             Some(age) => S::Time::before(now, units(u64::from(age))),
             None => self.round_ended,
@@ -194,7 +188,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         batch: &mut PredictedBatch<BITS>,
     ) -> bool {
         self.commit_batch(now, handler, batch);
-        (batch.left, batch.committed, batch.counted) = (0, 0, 0);
+        if !mutant!("batch_committed_twice") {
+            (batch.left, batch.committed, batch.counted) = (0, 0, 0);
+        }
         let Some((before, _, acknowledged)) = split(datagram.prefix()) else {
             batch.before = PredictedBatch::<BITS>::NONE.before;
             return false;
@@ -257,9 +253,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_plain =
             matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
         let is_present =
-            peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation;
+            peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation
+                || mutant!("prediction_any_incarnation");
         let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
-        if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW {
+        if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW && !mutant!("prediction_after_gap") {
             return false;
         }
         if peer.sender() == NO_WINDOW {

@@ -3,7 +3,7 @@
 use crate::device::{Received, Slot};
 use crate::endpoint::peer::NO_WINDOW;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, Verdict};
+use crate::endpoint::{Endpoint, Handler, Verdict};
 use crate::ids::PlacementId;
 use crate::list::NONE;
 use crate::window::receive_window::Early;
@@ -13,7 +13,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The next held datagram that is in order now, or that is not needed any more. It stays first until
     /// [`handle_held`](Self::handle_held).
     #[inline]
-    pub fn poll_deferred(&mut self) -> Option<Slot> {
+    pub(super) fn poll_deferred(&mut self) -> Option<Slot> {
         if self.deferred.is_empty() { None } else { self.next_deferred() }
     }
 
@@ -34,7 +34,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Delivers the held datagram that [`poll_deferred`](Self::poll_deferred) returned.
-    pub fn handle_held(&mut self, _: Now<S, W, BITS>, datagram: &impl Received, handler: &mut impl Handler) -> Verdict {
+    pub(super) fn handle_held(&mut self, datagram: &impl Received, handler: &mut impl Handler) -> Verdict {
         self.held = self.held.saturating_sub(1);
         let Some(i) = self.deferred.first() else { return Verdict::Release };
         let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };

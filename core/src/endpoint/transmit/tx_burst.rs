@@ -16,7 +16,7 @@ use crate::wire::{DatagramKind, Flags, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// The state of a burst after the latest datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TxBurst<const BITS: u32> {
+pub(super) struct TxBurst<const BITS: u32> {
     sender: u32,
     /// The header of each datagram, without kind and PSN.
     header: Header<BITS>,
@@ -24,8 +24,6 @@ pub(crate) struct TxBurst<const BITS: u32> {
     left: u32,
     /// The latest datagram was new data: a burst may begin.
     is_due: bool,
-    /// The latest datagram was new data, and its window has no more to send.
-    is_end: bool,
     /// Consecutive segments of one placement among them. Their effects on the records are applied together
     /// ([`commit_burst`](Endpoint::commit_burst)), before any other call of the endpoint.
     parts: u32,
@@ -41,7 +39,7 @@ pub(crate) struct TxBurst<const BITS: u32> {
 
 impl<const BITS: u32> TxBurst<BITS> {
     /// No datagram was sent.
-    pub(crate) const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         sender: 0,
         header: Header {
             kind: DatagramKind::Eager,
@@ -55,7 +53,6 @@ impl<const BITS: u32> TxBurst<BITS> {
         },
         left: 0,
         is_due: false,
-        is_end: false,
         parts: 0,
         to: PeerId(NONE),
         operation: NONE,
@@ -81,70 +78,45 @@ impl<const BITS: u32> TxBurst<BITS> {
 
     /// Whether the latest datagram was a segment that is committed together with others.
     #[inline(always)]
-    pub(crate) const fn is_part(&self) -> bool {
-        !cfg!(feature = "optimize_for_size") && !self.segments.is_empty()
+    pub(super) const fn is_part(&self) -> bool {
+        !self.segments.is_empty()
     }
 
     #[cfg(test)]
-    pub(in crate::endpoint) const fn left(&self) -> u32 {
+    pub(super) const fn left(&self) -> u32 {
         self.left
     }
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// As [`poll_transmit`](Self::poll_transmit), where the endpoint is not called otherwise between two calls with one
-    /// burst.
+    /// Builds the next datagram, as part of the burst if it can be.
     #[inline(always)]
-    pub(crate) fn poll_next(
+    pub(super) fn transmit_in_burst(
         &mut self,
         now: Now<S, W, BITS>,
         posting: Posting,
         head: &mut [u8; HEADER_ROOM],
-        above: &mut impl Handler,
-        run: &mut TxBurst<BITS>,
+        handler: &mut impl Handler,
+        burst: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
-        if cfg!(feature = "optimize_for_size") {
-            return self.poll_transmit(now, posting, head);
-        }
-        run.is_end = false;
-        if run.parts > 0
-            && let Some(transmit) = self.transmit_part(now, posting, head, run)
+        if burst.parts > 0
+            && let Some(transmit) = self.transmit_part(now, posting, head, burst)
         {
             return Some(transmit);
         }
-        self.commit_burst(run, above);
-        if core::mem::take(&mut run.is_due) {
-            self.begin_burst(now, run);
+        self.commit_burst(burst, handler);
+        if core::mem::take(&mut burst.is_due) {
+            self.begin_burst(now, burst);
         }
-        if run.left > 0
-            && let Some(transmit) = self.transmit_next(now, posting, head, run)
+        if burst.left > 0
+            && let Some(transmit) = self.transmit_next(now, posting, head, burst)
         {
             return Some(transmit);
         }
-        run.left = 0;
-        let transmit = self.poll_first(now, posting, head, &mut run.is_end);
-        run.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
+        burst.left = 0;
+        let transmit = self.transmit_one(now, posting, head);
+        burst.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
         transmit
-    }
-
-    /// Whether nothing is queued after the new data that were just sent, so that the device need not wait for more. No
-    /// burst begins then. [`poll_next`](Self::poll_next) still returns what may follow, such as a due acknowledgement.
-    #[inline(always)]
-    pub(crate) fn is_last(&self, tx_burst: &mut TxBurst<BITS>) -> bool {
-        let is_last = !cfg!(feature = "optimize_for_size")
-            && tx_burst.is_end
-            && self.control_count == 0
-            && !self.urgent
-            && self.ready.only().is_some()
-            && (self.acks_due.is_empty() || self.is_carried());
-        tx_burst.is_due &= !is_last;
-        is_last
-    }
-
-    /// Whether the only due acknowledgement was piggybacked.
-    fn is_carried(&self) -> bool {
-        let to = self.acks_due.only().and_then(|to| self.peers.as_ref().get(to as usize));
-        to.is_some_and(|peer| !peer.receive_state.is_pending())
     }
 
     /// Starts a burst of the first ready window's new segments, if nothing else comes before them and no
@@ -237,7 +209,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Commits the segments that were sent to the records.
     #[inline(always)]
-    pub(crate) fn commit_burst(&mut self, tx_burst: &mut TxBurst<BITS>, handler: &mut impl Handler) {
+    pub(super) fn commit_burst(&mut self, tx_burst: &mut TxBurst<BITS>, handler: &mut impl Handler) {
         if tx_burst.is_part() {
             let bytes = tx_burst.payload.bytes.saturating_add(SEGMENT_HEADER as u32);
             handler.record_all(Metric::Sent { cause: TxReason::First, bytes }, tx_burst.segments.count());

@@ -90,10 +90,8 @@ impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
                 }
                 self.match_rts(i, bytes)
             }
-            #[cfg(not(mutant = "again_kept"))]
+            _ if mutant!("again_kept") => self.handle_rts(from, key, bytes),
             _ => Arrival::Nothing,
-            #[cfg(mutant = "again_kept")]
-            _ => self.handle_rts(from, key, bytes),
         }
     }
 

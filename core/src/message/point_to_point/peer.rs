@@ -144,11 +144,7 @@ impl MessagePeer {
     /// The credit that the next header carries.
     #[inline(always)]
     pub(super) const fn take_credit(&mut self) -> HeaderCredit {
-        #[cfg(not(mutant = "settled_early"))]
-        let is_settled = self.pending_rts_acks == 0;
-        #[cfg(mutant = "settled_early")]
-        let is_settled = true;
-        if is_settled {
+        if self.pending_rts_acks == 0 || mutant!("settled_early") {
             self.settled_reported = self.received;
             self.owed = 0;
             self.is_report_requested = false;

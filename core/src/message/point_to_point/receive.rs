@@ -320,12 +320,11 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub(super) fn is_clear(&self, receive: ReceiveId, from: PeerId) -> bool {
         let Some(peer) = self.peers.as_ref().get(from.0 as usize) else { return false };
         let Some(posted) = self.matching.receives.as_ref().get(receive.record as usize) else { return false };
-        #[cfg(not(mutant = "offer_overtakes"))]
-        let is_clear = peer.held_there == 0
-            || if posted.pattern.source.is_some() { !posted.needs_request } else { posted.number < peer.cursor };
-        #[cfg(mutant = "offer_overtakes")]
-        let is_clear = peer.held_there == 0 || posted.needs_request;
-        is_clear
+        if mutant!("offer_overtakes") {
+            return peer.held_there == 0 || posted.needs_request;
+        }
+        peer.held_there == 0
+            || if posted.pattern.source.is_some() { !posted.needs_request } else { posted.number < peer.cursor }
     }
 
     /// Counts a dropped header of a message that a peer holds; `receive` is the first that matches it.
@@ -333,8 +332,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         let posts = self.matching.posts;
         if self.peer(from).is_some_and(|peer| peer.held_there == 0) {
             // All posted receives are clear. Those that sent a match request earlier must not be treated as older.
-            #[cfg(not(mutant = "asked_behind"))]
-            self.matching.clear_needs_request(from);
+            if !mutant!("asked_behind") {
+                self.matching.clear_needs_request(from);
+            }
         }
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from.0 as usize) else { return };

@@ -132,7 +132,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub(super) fn handle_no_match(&mut self, from: PeerId) -> Option<Outcome> {
         self.activate(from);
         let peer = self.peer(from)?;
-        let again = core::mem::take(&mut peer.again) && !cfg!(mutant = "again_forgotten");
+        let again = core::mem::take(&mut peer.again) && !mutant!("again_forgotten");
         match core::mem::replace(&mut peer.own_request, MatchRequestState::Nothing) {
             MatchRequestState::Receive(receive) => {
                 if !again && let Some(pattern) = self.matching.awaited(receive) {

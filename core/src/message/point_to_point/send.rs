@@ -292,21 +292,15 @@ impl<S: MessageStorage> PointToPoint<S> {
         let peer = self.peer(to).filter(|peer| peer.held_here > 0 && peer.outstanding < headers)?;
         let (promised, settled) = (peer.reserved, peer.settled);
         let record = self.first_held(HELD, to, Context(0), None)?;
-        #[cfg(not(mutant = "promise_leaves"))]
-        if record == promised {
+        if record == promised && !mutant!("promise_leaves") {
             return None;
         }
-        #[cfg(mutant = "promise_leaves")]
-        let _ = promised;
         let send = self.sends.as_ref().get(record as usize)?;
         let (user, fits) = (send.user, send.fits);
         // The receiver may still answer its unbuffered RTS.
-        #[cfg(not(mutant = "offer_leaves"))]
-        if send.number >= settled {
+        if send.number >= settled && !mutant!("offer_leaves") {
             return None;
         }
-        #[cfg(mutant = "offer_leaves")]
-        let _ = settled;
         self.unhold(record);
         let (head, done) = self.build_send(record, Flags::OFFERED);
         Some(if fits { Action::Eager { to, user, head, done } } else { Action::Header { to, head } })

@@ -5,17 +5,22 @@ use crate::time::Time;
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Handles an acknowledgement from the receiver.
-    pub fn handle_ack(&mut self, now: T::Instant, ack: &Acknowledgement<BITS>, pace: &PathParameters) -> Acknowledged {
+    /// Handles an acknowledgement from the receiver. `is_queued`: operations are queued for this window, so that the
+    /// timer runs even when every segment is acknowledged.
+    pub fn handle_ack(
+        &mut self,
+        now: T::Instant,
+        ack: &Acknowledgement<BITS>,
+        is_queued: bool,
+        pace: &PathParameters,
+    ) -> Acknowledged {
         let sent = self.next.since(self.base);
         let passed = ack.cumulative.since(self.base);
-        #[cfg(not(mutant = "stale_ack"))]
-        if passed > sent {
+        if passed > sent && !mutant!("stale_ack") {
             self.count_invalid_ack(now, pace);
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
-        #[cfg(mutant = "stale_ack")]
-        let passed = passed.min(sent);
+        let passed = if mutant!("stale_ack") { passed.min(sent) } else { passed };
         self.invalid_acks = 0;
         let mut outcome = Acknowledged::default();
         // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
@@ -27,10 +32,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
         }
         for bit in ack.selective.iter() {
-            #[cfg(not(mutant = "bitmap_shifted"))]
-            let offset = passed.wrapping_add(1).wrapping_add(bit);
-            #[cfg(mutant = "bitmap_shifted")]
-            let offset = passed.wrapping_add(bit);
+            let first = if mutant!("bitmap_shifted") { passed } else { passed.wrapping_add(1) };
+            let offset = first.wrapping_add(bit);
             if offset < sent {
                 outcome.segments = outcome.segments.wrapping_add(self.acknowledge(offset));
             }
@@ -41,8 +44,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
         outcome.segments = outcome.segments.wrapping_add(in_order);
         let answered = ack.answers_probe && ack.echo.is_some_and(|echo| echo.count == self.probe_number);
-        #[cfg(not(mutant = "answer_ignored"))]
-        if answered {
+        if answered && !mutant!("answer_ignored") {
             self.detect_probe_losses();
         }
         if self.lost > lost {
@@ -57,7 +59,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         // ever more rarely (RFC 1122, §4.2.2.17), or the probes of waiting senders would crowd out the granted
         // segments.
         let progress = outcome.segments > 0 || answered && !self.is_acknowledged();
-        if self.is_acknowledged() && (!self.waiting || self.has_room()) {
+        if self.is_acknowledged() && (!is_queued || self.has_room()) {
             self.disarm();
         } else if progress {
             self.backoff = 0;

@@ -5,11 +5,9 @@ use crate::ids::Psn;
 use crate::time::Time;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Sets whether operations are queued that the window does not admit; if so, the timer runs to probe for credit.
-    pub fn set_waiting(&mut self, now: T::Instant, waiting: bool, pace: &PathParameters) {
-        self.waiting = waiting;
-        #[cfg(not(mutant = "zero_credit_silent"))]
-        if waiting && !self.has_room() {
+    /// Operations are queued: if the window does not admit them, the timer runs to probe for credit.
+    pub fn handle_queued(&mut self, now: T::Instant, pace: &PathParameters) {
+        if !self.has_room() && !mutant!("zero_credit_silent") {
             self.arm_if_idle(now, pace);
         }
     }
@@ -67,8 +65,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.probe_wanted = true;
         self.backoff = self.backoff.saturating_add(1).min(T::MAX_BACKOFF);
         self.deadline = None;
-        #[cfg(not(mutant = "probe_once"))]
-        self.arm(now, pace);
+        if !mutant!("probe_once") {
+            self.arm(now, pace);
+        }
         true
     }
 
@@ -107,8 +106,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     pub(super) fn arm_if_idle(&mut self, now: T::Instant, pace: &PathParameters) {
-        #[cfg(not(mutant = "timer_unarmed"))]
-        if self.deadline.is_none() || self.watching {
+        if (self.deadline.is_none() || self.watching) && !mutant!("timer_unarmed") {
             self.arm(now, pace);
         }
     }
@@ -129,9 +127,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             let shifted = timeout.checked_shl(exponent).unwrap_or(0);
             if shifted >> exponent == timeout { shifted } else { u32::MAX }
         };
-        #[cfg(not(mutant = "longest_ignored"))]
-        let units = units.min(pace.max_probe_interval);
-        units
+        if mutant!("longest_ignored") { units } else { units.min(pace.max_probe_interval) }
     }
 
     /// Whether a cumulative acknowledgement without echo arrived before a timeout would have been due: the path is no
@@ -185,7 +181,7 @@ mod tests {
 
     fn handle_piggybacked(window: &mut Window, now: u64, cumulative: u32, credit: u16) {
         window.handle_sign_of_life();
-        window.handle_ack(now, &acknowledgement(cumulative, credit), &PACE);
+        window.handle_ack(now, &acknowledgement(cumulative, credit), false, &PACE);
         while window.release().is_some() {}
         if window.is_acknowledged() {
             window.watch(now, UNITS);
@@ -233,7 +229,7 @@ mod tests {
         push(&mut window, 0);
         assert_eq!(window.is_prompt(64, Psn::new(1), &PACE), None, "no round trip measured");
         let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
-        window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, &PACE);
+        window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, false, &PACE);
         while window.release().is_some() {}
         push(&mut window, 10_000 * 64);
         // The measured round trip is 50 units; the margin, which is at least 100, is four times the deviation.

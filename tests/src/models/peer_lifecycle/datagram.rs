@@ -3,11 +3,6 @@
 use unisono_core::ids::Incarnation;
 use unisono_core::wire::{DatagramKind, HEADER, Header};
 
-/// Segments of a window.
-pub const W: usize = 2;
-/// Bits of a sequence number.
-pub const BITS: u32 = 3;
-
 /// A datagram's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Datagram {
@@ -23,9 +18,10 @@ pub(super) struct Message {
     pub(super) number: u8,
 }
 
-/// The n-th incarnation of a rank.
+/// The n-th incarnation of a rank. Both incarnations of rank 0 begin with the same PSN, with 3 bits and with 5: what
+/// tells their datagrams apart is the incarnation alone.
 pub(super) const fn nth_incarnation(rank: u8, n: u8) -> Incarnation {
-    Incarnation(rank as u32 * 2 + n as u32 + 1)
+    Incarnation(rank as u32 * 2 + n as u32 + 14)
 }
 
 impl Message {
@@ -53,7 +49,7 @@ impl Datagram {
         &self.bytes[..usize::from(self.length)]
     }
 
-    fn header(&self) -> Option<Header<BITS>> {
+    fn header(&self) -> Option<Header<32>> {
         Header::parse(self.head()).ok()
     }
 

@@ -1,6 +1,6 @@
 //! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
-use unisono_core::device::{DeviceQueue, HEADER_ROOM, Posting, Received, Slot, Ticket};
+use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::{Peer, PeerState};
 use unisono_core::endpoint::storage::Arrays;
@@ -9,29 +9,26 @@ use unisono_core::ids::{OperationId, PeerId};
 use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
 
-use super::datagram::{BITS, Datagram, Message, W, nth_incarnation};
+use super::datagram::{Datagram, Message, nth_incarnation};
 use super::peer;
 use crate::models::clock::Abstract;
 
-/// Messages under way, and postings unfinished.
-const OPERATIONS: usize = 2;
-const TOKENS: usize = 2;
 const HOLDABLE: usize = 1;
 const NOTICES: usize = 3;
 
 type Clock = Abstract<0>;
-type Records = Arrays<Clock, 2, 2, OPERATIONS, 0, NOTICES>;
+type Records<const M: usize> = Arrays<Clock, 2, 2, M, 0, NOTICES>;
 
-/// The n-th posting that is not finished.
-fn posting(n: u8) -> Posting {
-    Posting { queue: DeviceQueue::Polled, ticket: Ticket(u32::from(n)) }
-}
+/// Datagrams that arrive together, in this order.
+pub type Arrivals = [Option<Datagram>; 3];
+
+const NOT_HELD: &str = "a datagram is requested that is not held";
 
 /// An action at a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Step {
-    /// A datagram arrives.
-    Receive(Datagram),
+pub enum Step<A = Arrivals> {
+    /// Datagrams arrive.
+    Receive(A),
     /// The endpoint transmits while there are tokens.
     Transmit {
         /// The device finishes postings at once.
@@ -43,12 +40,31 @@ pub enum Step {
     Timeout,
     /// Bootstrap announces the other rank's next incarnation.
     AddPeer,
-    /// A message is sent.
-    Send,
+    /// Messages are sent.
+    Send {
+        /// How many.
+        messages: u8,
+    },
     /// The other rank is declared dead.
     Fail,
     /// The rank leaves.
     Leave,
+}
+
+impl Step {
+    /// The same step, with another description of what arrives.
+    pub(super) fn map_arrivals<A>(self, map: impl FnOnce(Arrivals) -> A) -> Step<A> {
+        match self {
+            Self::Receive(arrivals) => Step::Receive(map(arrivals)),
+            Self::Transmit { finish } => Step::Transmit { finish },
+            Self::Finish => Step::Finish,
+            Self::Timeout => Step::Timeout,
+            Self::AddPeer => Step::AddPeer,
+            Self::Send { messages } => Step::Send { messages },
+            Self::Fail => Step::Fail,
+            Self::Leave => Step::Leave,
+        }
+    }
 }
 
 /// An observation of a step.
@@ -69,10 +85,10 @@ pub(super) enum Observation {
     Broken(&'static str),
 }
 
-/// The rank.
+/// The rank, with at most `M` messages under way and `M` postings unfinished.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct RankState {
-    endpoint: Endpoint<Records, W, BITS>,
+pub(super) struct RankState<const W: usize, const BITS: u32, const M: usize> {
+    endpoint: Endpoint<Records<M>, W, BITS>,
     rank: u8,
     incarnation: u8,
     /// Incarnations of the other rank that bootstrap has announced or skipped.
@@ -83,20 +99,20 @@ pub(super) struct RankState {
     /// Messages delivered from each incarnation of the other rank.
     delivered: [u8; 2],
     /// The messages of operations under way, by record.
-    under_way: [Option<Message>; OPERATIONS],
+    under_way: [Option<Message>; M],
     /// Messages, if any, of unfinished postings.
-    posted: [Option<Message>; TOKENS],
+    posted: [Option<Message>; M],
     tickets: u8,
     held: [Option<Datagram>; HOLDABLE],
 }
 
-impl RankState {
+impl<const W: usize, const BITS: u32, const M: usize> RankState<W, BITS, M> {
     /// A new incarnation of a rank.
     pub(super) fn new(rank: u8, incarnation: u8, announced: u8) -> Self {
         let config = Config {
             rank: peer(rank),
             incarnation: nth_incarnation(rank, incarnation),
-            receive_slots: 8,
+            receive_slots: 8.max(2 * W as u32),
             holdable: HOLDABLE as u32,
             granularity: 1,
             silence: 8,
@@ -108,7 +124,7 @@ impl RankState {
             peers: [Peer::UNKNOWN; 2],
             senders: [Sender::FREE; 2],
             receivers: [ReceiveWindow::EMPTY; 2],
-            operations: [Operation::FREE; OPERATIONS],
+            operations: [Operation::FREE; M],
             placements: [],
             control_messages: [unisono_core::endpoint::ControlMessage::FREE; NOTICES],
         };
@@ -120,8 +136,8 @@ impl RankState {
             left: false,
             sent: [0; 2],
             delivered: [0; 2],
-            under_way: [None; OPERATIONS],
-            posted: [None; TOKENS],
+            under_way: [None; M],
+            posted: [None; M],
             tickets: 0,
             held: [None; HOLDABLE],
         }
@@ -178,7 +194,7 @@ impl RankState {
     pub(super) fn is_clean(&self) -> bool {
         let in_use = PoolUsage { control_messages: 0, ..self.endpoint.pool_usage() };
         let over = !matches!(self.peer_state(), PeerState::Alive);
-        self.under_way == [None; OPERATIONS]
+        self.under_way == [None; M]
             && in_use.operations == 0
             && (!over || in_use == PoolUsage::default() && self.held == [None; HOLDABLE])
     }
@@ -186,7 +202,7 @@ impl RankState {
     /// Performs a step; `None` when it is impossible.
     pub(super) fn step(&mut self, step: Step, seen: &mut Vec<Observation>) -> Option<()> {
         match step {
-            Step::Receive(datagram) => self.receive(datagram, seen),
+            Step::Receive(arrivals) => self.receive(&arrivals, seen),
             Step::Transmit { finish } => self.transmit(finish, seen)?,
             Step::Finish => self.finish(),
             Step::Timeout => self.endpoint.handle_timeout(()),
@@ -195,7 +211,7 @@ impl RankState {
                 self.announced += 1;
                 self.endpoint.add_peer((), self.other(), next, 64);
             }
-            Step::Send => self.send()?,
+            Step::Send { messages } => (0..messages).try_for_each(|_| self.send())?,
             Step::Fail => self.endpoint.fail((), self.other()),
             Step::Leave => {
                 self.left = true;
@@ -247,70 +263,98 @@ impl RankState {
         seen.push(Observation::Completed { message, ok });
     }
 
-    fn receive(&mut self, datagram: Datagram, seen: &mut Vec<Observation>) {
-        let cell = self.held.iter().position(Option::is_none).unwrap_or(HOLDABLE);
+    /// Datagrams arrive in one batch.
+    fn receive(&mut self, arrivals: &Arrivals, seen: &mut Vec<Observation>) {
+        let (from, mut broken) = (self.other(), None);
         let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
-        let arrival = Arrival { datagram, slot: Slot(cell as u32), from: self.other() };
-        let mut verdict = Verdict::Release;
-        self.endpoint.handle_datagram((), &arrival, &mut inbox, &mut verdict);
-        match verdict {
-            Verdict::Hold => match self.held.get_mut(cell) {
-                Some(cell) => *cell = Some(datagram),
-                None => inbox.observations.push(Observation::Broken("more datagrams are held than can be")),
-            },
-            Verdict::Release => {}
-            Verdict::Place { .. } => {
-                inbox.observations.push(Observation::Broken("bytes are placed that nobody granted"))
+        let Self { endpoint, held, .. } = self;
+        endpoint.receive_batch((), &mut inbox, |batch| {
+            let mut arrivals = arrivals.iter().copied().flatten().peekable();
+            while let Some(datagram) = arrivals.next() {
+                let cell = held.iter().position(Option::is_none).unwrap_or(HOLDABLE);
+                match batch.handle_datagram(&Arrival { datagram, slot: Slot(cell as u32), from }) {
+                    Verdict::Hold => match held.get_mut(cell) {
+                        Some(cell) => *cell = Some(datagram),
+                        None => broken = Some("more datagrams are held than can be"),
+                    },
+                    Verdict::Release => {}
+                    Verdict::Place { .. } => broken = Some("bytes are placed that nobody granted"),
+                }
+                // The step ends with a batch for those that are held after the last arrival.
+                while arrivals.peek().is_some()
+                    && let Some(slot) = batch.poll_deferred()
+                {
+                    let Some(datagram) = held.get_mut(slot.0 as usize).and_then(Option::take) else {
+                        return broken = Some(NOT_HELD);
+                    };
+                    batch.handle_held(&Arrival { datagram, slot, from });
+                }
             }
-        }
+        });
+        seen.extend(broken.map(Observation::Broken));
     }
 
     /// Handles held datagrams that are due, and releases those not needed any more.
     fn take_held(&mut self, seen: &mut Vec<Observation>) {
-        while let Some(slot) = self.endpoint.poll_deferred() {
-            let Some(datagram) = self.held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                return seen.push(Observation::Broken("a datagram is requested that is not held"));
-            };
-            let arrival = Arrival { datagram, slot, from: self.other() };
-            let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
-            self.endpoint.handle_held((), &arrival, &mut inbox);
-        }
+        let (from, mut broken) = (self.other(), None);
+        let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
+        let Self { endpoint, held, .. } = self;
+        endpoint.receive_batch((), &mut inbox, |batch| {
+            while let Some(slot) = batch.poll_deferred() {
+                let Some(datagram) = held.get_mut(slot.0 as usize).and_then(Option::take) else {
+                    return broken = Some(NOT_HELD);
+                };
+                batch.handle_held(&Arrival { datagram, slot, from });
+            }
+        });
+        seen.extend(broken.map(Observation::Broken));
     }
 
+    /// Transmits in batches of as many datagrams as there are tokens.
     fn transmit(&mut self, finish: bool, seen: &mut Vec<Observation>) -> Option<()> {
         let before = self.clone();
-        while usize::from(self.tickets) < TOKENS {
-            let mut head = [0; HEADER_ROOM];
-            let Some(transmit) = self.endpoint.poll_transmit((), posting(self.tickets), &mut head) else {
+        loop {
+            let sent = self.transmit_batch(seen);
+            if !finish || !sent {
                 break;
-            };
-            let Some(datagram) = Datagram::of(&head[..usize::from(transmit.header_bytes)]) else {
-                seen.push(Observation::Broken("a datagram is longer than any kind is"));
+            }
+            self.finish();
+            if seen.len() >= 4 {
                 break;
-            };
-            seen.push(Observation::Sent(datagram));
-            self.posted[usize::from(self.tickets)] = datagram.message();
-            self.tickets += 1;
-            if finish {
-                self.finish();
-                if seen.len() >= 4 {
-                    break;
-                }
             }
         }
         (*self != before).then_some(())
     }
 
+    fn transmit_batch(&mut self, seen: &mut Vec<Observation>) -> bool {
+        let before = seen.len();
+        let mut inbox = Inbox { from: 1 - self.rank, incarnation: None, observations: &mut Vec::new() };
+        let Self { endpoint, posted, tickets, .. } = self;
+        endpoint.transmit_batch((), DeviceQueue::Polled, &mut inbox, |batch| {
+            while usize::from(*tickets) < M {
+                let mut head = [0; HEADER_ROOM];
+                let Some(transmit) = batch.poll_transmit(Ticket(u32::from(*tickets)), &mut head) else { break };
+                let Some(datagram) = Datagram::of(&head[..usize::from(transmit.header_bytes)]) else {
+                    seen.push(Observation::Broken("a datagram is longer than any kind is"));
+                    break;
+                };
+                seen.push(Observation::Sent(datagram));
+                posted[usize::from(*tickets)] = datagram.message();
+                *tickets += 1;
+            }
+        });
+        seen.len() > before
+    }
+
     fn finish(&mut self) {
         let Some(last) = self.tickets.checked_sub(1) else { return };
-        self.posted = [None; TOKENS];
+        self.posted = [None; M];
         self.tickets = 0;
-        let Posting { queue, ticket } = posting(last);
-        self.endpoint.handle_completed((), queue, ticket);
+        self.endpoint.handle_completed((), DeviceQueue::Polled, Ticket(u32::from(last)));
     }
 }
 
-impl core::fmt::Debug for RankState {
+impl<const W: usize, const BITS: u32, const M: usize> core::fmt::Debug for RankState<W, BITS, M> {
     fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { rank, incarnation, left, sent, under_way, posted, held, .. } = self;
         write!(to, "rank {rank} life {incarnation}")?;
