@@ -19,7 +19,7 @@
 //! The endpoint then closes it as failed and sends it an Abort. Late datagrams fail nobody: the first one that is not
 //! late restarts the count.
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "optimize_for_size")))]
 mod batching;
 mod events;
 mod flow_control;

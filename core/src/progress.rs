@@ -2,7 +2,7 @@
 
 use crate::device::{Device, DeviceQueue, Memory, Received, Slot, Token};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, ReceiveBatch, Verdict};
+use crate::endpoint::{Endpoint, Handler, Verdict};
 use crate::time::Time;
 
 /// One round: receives at most `budget` datagrams from the queue, handles completions, device events and timers, and
@@ -51,8 +51,16 @@ where
     M: Memory<Address = D::Address>,
 {
     endpoint.receive_batch(now, handler, |batch| {
-        let mut received = false;
-        for _ in 0..budget {
+        let mut left = budget;
+        loop {
+            // Held datagrams are in order now, or not needed any more.
+            while let Some(slot) = batch.poll_deferred() {
+                batch.handle_held(&device.held(slot));
+                carry_out(device, memory, slot, batch.verdict());
+            }
+            if left == 0 {
+                break;
+            }
             let slot = match &device.receive(queue) {
                 Some(datagram) => {
                     batch.handle_datagram(datagram);
@@ -61,31 +69,10 @@ where
                 None => break,
             };
             carry_out(device, memory, slot, batch.verdict());
-            receive_held(batch, device, memory);
-            received = true;
+            left = left.wrapping_sub(1);
         }
-        // A peer that ended between rounds leaves held datagrams to be released.
-        receive_held(batch, device, memory);
-        received
+        left != budget
     })
-}
-
-/// Handles every held datagram that is in order now, or not needed any more.
-#[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-fn receive_held<S, D, M, H, const W: usize, const BITS: u32>(
-    batch: &mut ReceiveBatch<'_, S, H, W, BITS>,
-    device: &mut D,
-    memory: &M,
-) where
-    S: Storage<W, BITS>,
-    D: Device,
-    M: Memory<Address = D::Address>,
-    H: Handler,
-{
-    while let Some(slot) = batch.poll_deferred() {
-        batch.handle_held(&device.held(slot));
-        carry_out(device, memory, slot, batch.verdict());
-    }
 }
 
 /// The sending half of a round: posts at most `budget` datagrams. Returns whether there were any.
@@ -104,15 +91,16 @@ where
     M: Memory<Address = D::Address>,
 {
     let posted = endpoint.transmit_batch(now, queue, handler, |batch| {
-        let mut posted = false;
-        for _ in 0..budget {
+        let mut left = budget;
+        while left > 0 {
             let Some(mut token) = device.token(queue) else { break };
             let ticket = token.ticket();
             // By reference: a copy of larger words right after its parts were written stalls the processor.
             let Some(transmit) = &batch.poll_transmit(ticket, token.header_room()) else { break };
             token.post(transmit, transmit.payload.and_then(|span| memory.address(span)));
-            posted = true;
+            left = left.wrapping_sub(1);
         }
+        let posted = left != budget;
         if posted {
             device.flush(queue);
         }

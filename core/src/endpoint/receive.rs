@@ -1,6 +1,7 @@
 //! Received datagrams: validation, and dispatch by kind and order.
 
 mod batch;
+#[cfg_attr(feature = "optimize_for_size", allow(dead_code, reason = "a refinement"))]
 mod header_prediction;
 mod placement_rx;
 mod reorder;

@@ -107,6 +107,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Sets the wheel no later than the window's deadline; a deadline that moved later is noticed when the timer
     /// expires.
+    #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };

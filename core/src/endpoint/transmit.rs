@@ -2,6 +2,7 @@
 //! acknowledgements.
 
 mod batch;
+#[cfg_attr(feature = "optimize_for_size", allow(dead_code, reason = "a refinement"))]
 mod tx_burst;
 mod tx_completion;
 
@@ -159,7 +160,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
-        let deadline = record.window.deadline();
+        let was_armed = record.window.is_armed();
         let segment = match record.window.resend(now, posting) {
             Some(segment) => segment,
             None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
@@ -190,7 +191,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
-        let is_armed = record.window.deadline() != deadline;
+        let is_armed = !was_armed && record.window.is_armed();
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;

@@ -1,5 +1,6 @@
 //! The one way into an endpoint: datagrams that arrived together.
 
+#[cfg(not(feature = "optimize_for_size"))]
 use super::header_prediction::PredictedBatch;
 use crate::device::{Received, Slot};
 use crate::endpoint::storage::Storage;
@@ -12,6 +13,7 @@ pub struct ReceiveBatch<'e, S: Storage<W, BITS>, H, const W: usize, const BITS: 
     now: Now<S, W, BITS>,
     handler: &'e mut H,
     verdict: Verdict,
+    #[cfg(not(feature = "optimize_for_size"))]
     predicted: PredictedBatch<BITS>,
 }
 
@@ -26,8 +28,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         handler: &mut H,
         receive: impl FnOnce(&mut ReceiveBatch<'_, S, H, W, BITS>) -> R,
     ) -> R {
-        let (verdict, predicted) = (Verdict::Release, PredictedBatch::NONE);
-        let mut batch = ReceiveBatch { endpoint: self, now, handler, verdict, predicted };
+        let mut batch = ReceiveBatch {
+            endpoint: self,
+            now,
+            handler,
+            verdict: Verdict::Release,
+            #[cfg(not(feature = "optimize_for_size"))]
+            predicted: PredictedBatch::NONE,
+        };
         let result = receive(&mut batch);
         batch.commit();
         result
@@ -38,12 +46,10 @@ impl<S: Storage<W, BITS>, H: Handler, const W: usize, const BITS: u32> ReceiveBa
     /// Handles a datagram. The verdict is to be carried out before the next call.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn handle_datagram(&mut self, datagram: &impl Received) -> &Verdict {
-        let Self { endpoint, now, handler, verdict, predicted } = self;
-        if cfg!(feature = "optimize_for_size") {
-            endpoint.handle_one(*now, datagram, *handler, verdict);
-        } else {
-            endpoint.handle_in_batch(*now, datagram, *handler, verdict, predicted);
-        }
+        #[cfg(feature = "optimize_for_size")]
+        self.endpoint.handle_one(self.now, datagram, self.handler, &mut self.verdict);
+        #[cfg(not(feature = "optimize_for_size"))]
+        self.endpoint.handle_in_batch(self.now, datagram, self.handler, &mut self.verdict, &mut self.predicted);
         &self.verdict
     }
 
@@ -64,11 +70,11 @@ impl<S: Storage<W, BITS>, H: Handler, const W: usize, const BITS: u32> ReceiveBa
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn handle_held(&mut self, datagram: &impl Received) -> &Verdict {
         self.commit_predicted();
-        self.verdict = self.endpoint.handle_held(datagram, self.handler);
+        self.endpoint.handle_held(datagram, self.handler, &mut self.verdict);
         &self.verdict
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "optimize_for_size")))]
     pub(in crate::endpoint) const fn predicted(&self) -> u32 {
         self.predicted.taken()
     }
@@ -80,8 +86,7 @@ impl<S: Storage<W, BITS>, H: Handler, const W: usize, const BITS: u32> ReceiveBa
 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn commit_predicted(&mut self) {
-        if !cfg!(feature = "optimize_for_size") {
-            self.endpoint.commit_batch(self.now, self.handler, &mut self.predicted);
-        }
+        #[cfg(not(feature = "optimize_for_size"))]
+        self.endpoint.commit_batch(self.now, self.handler, &mut self.predicted);
     }
 }

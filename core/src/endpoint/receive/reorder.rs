@@ -34,23 +34,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Delivers the held datagram that [`poll_deferred`](Self::poll_deferred) returned.
-    pub(super) fn handle_held(&mut self, datagram: &impl Received, handler: &mut impl Handler) -> Verdict {
+    pub(super) fn handle_held(&mut self, datagram: &impl Received, handler: &mut impl Handler, verdict: &mut Verdict) {
+        *verdict = Verdict::Release;
         self.held = self.held.saturating_sub(1);
-        let Some(i) = self.deferred.first() else { return Verdict::Release };
-        let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return Verdict::Release };
+        let Some(i) = self.deferred.first() else { return };
+        let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return };
         if window.owner == NONE {
             window.take_first();
-            return Verdict::Release;
+            return;
         }
         let owner = window.owner;
         self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-        let mut verdict = Verdict::Release;
         let landed = match Header::parse(datagram.prefix()) {
-            Ok(header) => self.dispatch(owner, &header, datagram, handler, &mut verdict).unwrap_or(None),
+            Ok(header) => self.dispatch(owner, &header, datagram, handler, verdict).unwrap_or(None),
             Err(_) => None,
         };
         self.advance_in_order(owner, landed);
-        verdict
     }
 
     /// Advances past a delivered datagram, and past the placed segments that follow it.

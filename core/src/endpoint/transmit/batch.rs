@@ -1,5 +1,6 @@
 //! The one way out of an endpoint: datagrams that are posted together.
 
+#[cfg(not(feature = "optimize_for_size"))]
 use super::tx_burst::TxBurst;
 use crate::counters::Metric;
 use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Ticket, Transmit};
@@ -13,6 +14,7 @@ pub struct TransmitBatch<'e, S: Storage<W, BITS>, H, const W: usize, const BITS:
     now: Now<S, W, BITS>,
     queue: DeviceQueue,
     handler: &'e mut H,
+    #[cfg(not(feature = "optimize_for_size"))]
     burst: TxBurst<BITS>,
 }
 
@@ -27,7 +29,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         handler: &mut H,
         transmit: impl FnOnce(&mut TransmitBatch<'_, S, H, W, BITS>) -> R,
     ) -> R {
-        let mut batch = TransmitBatch { endpoint: self, now, queue, handler, burst: TxBurst::NONE };
+        let mut batch = TransmitBatch {
+            endpoint: self,
+            now,
+            queue,
+            handler,
+            #[cfg(not(feature = "optimize_for_size"))]
+            burst: TxBurst::NONE,
+        };
         let result = transmit(&mut batch);
         batch.commit();
         result
@@ -39,30 +48,32 @@ impl<S: Storage<W, BITS>, H: Handler, const W: usize, const BITS: u32> TransmitB
     /// sent.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub fn poll_transmit(&mut self, ticket: Ticket, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        let Self { endpoint, now, queue, handler, burst } = self;
-        let posting = Posting { queue: *queue, ticket };
-        let transmit = if cfg!(feature = "optimize_for_size") {
-            endpoint.transmit_one(*now, posting, head)
-        } else {
-            endpoint.transmit_in_burst(*now, posting, head, *handler, burst)
+        let posting = Posting { queue: self.queue, ticket };
+        #[cfg(feature = "optimize_for_size")]
+        let (transmit, is_counted) = (self.endpoint.transmit_one(self.now, posting, head), true);
+        #[cfg(not(feature = "optimize_for_size"))]
+        let (transmit, is_counted) = {
+            let transmit = self.endpoint.transmit_in_burst(self.now, posting, head, self.handler, &mut self.burst);
+            (transmit, !self.burst.is_part())
         };
         if let Some(transmit) = &transmit
-            && !burst.is_part()
+            && is_counted
         {
-            handler.record(Metric::Sent { cause: transmit.reason, bytes: transmit.bytes() });
+            self.handler.record(Metric::Sent { cause: transmit.reason, bytes: transmit.bytes() });
         }
         transmit
     }
 
     /// Segments that may follow in the burst, and whether the latest one is not committed yet.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "optimize_for_size")))]
     pub(in crate::endpoint) const fn burst(&self) -> (u32, bool) {
         (self.burst.left(), self.burst.is_part())
     }
 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn commit(self) {
-        if !cfg!(feature = "optimize_for_size") {
+        #[cfg(not(feature = "optimize_for_size"))]
+        {
             let Self { endpoint, handler, mut burst, .. } = self;
             endpoint.commit_burst(&mut burst, handler);
         }

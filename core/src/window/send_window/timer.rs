@@ -52,6 +52,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.arm(now, pace);
     }
 
+    /// Whether the timer runs for an acknowledgement.
+    #[inline]
+    pub(crate) const fn is_armed(&self) -> bool {
+        self.deadline.is_some() && !self.watching
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) has to be called next.
     pub const fn deadline(&self) -> Option<T::Instant> {
         self.deadline

@@ -18,8 +18,8 @@ pub(super) struct Message {
     pub(super) number: u8,
 }
 
-/// The n-th incarnation of a rank. Both incarnations of rank 0 begin with the same PSN, with 3 bits and with 5: what
-/// tells their datagrams apart is the incarnation alone.
+/// The n-th incarnation of a rank. Both incarnations of rank 0 begin with the same PSN, with 3 bits and with 5: their
+/// datagrams differ in the incarnation alone.
 pub(super) const fn nth_incarnation(rank: u8, n: u8) -> Incarnation {
     Incarnation(rank as u32 * 2 + n as u32 + 14)
 }
