@@ -12,7 +12,7 @@ const INTERRUPT: DeviceQueue = DeviceQueue::Interrupt;
 /// Node 0 sends a message on each queue, and node 1 has acknowledged both. Returns the process and the messages' tickets.
 fn sent_on(network: &Network, queues: [DeviceQueue; 2]) -> (SimProcess<64>, [Ticket; 2]) {
     let mut nodes = job::<64>(network, 2, |_, _| {});
-    let mut warm_up = |nodes: &mut [SimProcess<64>]| {
+    let warm_up = |nodes: &mut [SimProcess<64>]| {
         while let Some(step) = network.step_until(1_000_000) {
             nodes[step.node.0 as usize].drive(step.lane);
         }
