@@ -62,6 +62,9 @@
     )
 )]
 
+#[macro_use]
+mod mutant;
+
 pub mod collective;
 pub mod counters;
 pub mod device;

@@ -72,8 +72,8 @@ pub const VERDICT: &str = "verdict:";
 pub fn check_list() -> Result<(), Error> {
     let mut sources = String::new();
     read_all(&workspace().join("core/src"), &mut sources)?;
-    let found: Vec<&str> =
-        sources.split("mutant = \"").skip(1).filter_map(|rest| rest.split_once('"').map(|(name, _)| name)).collect();
+    let named = ["mutant = \"", "mutant!(\""].into_iter().flat_map(|start| sources.split(start).skip(1));
+    let found: Vec<&str> = named.filter_map(|rest| rest.split_once('"').map(|(name, _)| name)).collect();
     let listed = |name: &str| MUTANTS.iter().any(|(mutant, _)| *mutant == name);
     let missing = found.iter().copied().find(|name| !listed(name));
     let unknown = MUTANTS.iter().map(|(mutant, _)| *mutant).find(|mutant| !found.contains(mutant));
