@@ -5,6 +5,7 @@
 //! A value is the range of ranks whose contributions it combines, and their epoch; only neighbouring ranges may be
 //! combined. Every armed timer may fire at any moment. The first epoch is the last before the wrap.
 
+pub mod random_runs;
 mod rank;
 mod state;
 
