@@ -34,8 +34,10 @@
 
 mod epoch;
 mod message;
+mod neighbour;
 mod operands;
 mod position;
+mod releases;
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +46,8 @@ pub use self::message::{Body, Epoch, Message, Payload, Token};
 pub use self::operands::{Combination, Operand};
 pub use self::position::{Position, RankRange};
 
-use self::epoch::{EpochState, Neighbour, Surroundings, Violation};
+use self::epoch::{EpochState, Surroundings};
+use self::neighbour::Neighbour;
 use crate::ids::Rank;
 use crate::time::Time;
 
@@ -147,6 +150,10 @@ pub enum Arrival {
     /// The sender broke the protocol; the message was dropped.
     ProtocolViolation,
 }
+
+/// A message breaks the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Violation;
 
 /// One rank's part in the calls on a tree: barriers and allreduces, in the same order on all ranks.
 ///
