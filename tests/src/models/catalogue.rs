@@ -147,7 +147,7 @@ macro_rules! token_tree {
             name: $name,
             widths: ($m, $s),
             time: ("abstract", 0),
-            messages: concat!($epochs, " calls"),
+            messages: concat!("calls ", $epochs),
             in_flight: 0,
             lifetime: None,
             notes: $notes,
@@ -363,7 +363,6 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "no wildcards; one receive is cancelled"
     ),
-    token_tree!("token-six", 2, 2, &[1, 2, 3, 4, 5, 6], &[1, 2, 3], &[0, 1, 2], 1, TREE, "no faults"),
     token_tree!(
         "token-loss",
         2,
@@ -375,6 +374,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         TreeOptions { losses: 1, doubles: 1, early_asks: 0, ..TREE },
         "one copy of a release is lost, one doubled"
     ),
+    token_tree!("token-six", 2, 2, &[1, 2, 3, 4, 5, 6], &[1, 2, 3], &[0, 1, 2], 1, TREE, "no faults"),
     token_tree!(
         "token-crash",
         2,
@@ -387,6 +387,17 @@ pub const MODELS: &[CatalogueEntry] = &[
         "one rank dies; what it has sent is lost or not"
     ),
     token_tree!(
+        "token-barrier",
+        2,
+        2,
+        &[4],
+        &[2, 3],
+        &[1, 2],
+        1,
+        TreeOptions { has_values: false, losses: 1, early_asks: 1, ..TREE },
+        "no values; one copy is lost"
+    ),
+    token_tree!(
         "token-epochs",
         1,
         4,
@@ -397,7 +408,6 @@ pub const MODELS: &[CatalogueEntry] = &[
         TreeOptions { losses: 1, early_asks: 1, ..TREE },
         "two open at a time; one copy is lost"
     ),
-    token_tree!("token-queue", 1, 2, &[2, 3], &[1, 2], &[0, 1], 3, TREE, "one open at a time"),
     token_tree!(
         "token-late",
         2,
@@ -409,6 +419,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         TreeOptions { polls_late: true, ..TREE },
         "several messages arrive between polls"
     ),
+    token_tree!("token-queue", 1, 2, &[2, 3], &[1, 2], &[0, 1], 3, TREE, "one open at a time"),
     token_tree!(
         "token-unicast",
         2,
@@ -419,17 +430,6 @@ pub const MODELS: &[CatalogueEntry] = &[
         1,
         TreeOptions { path: ReleasePath::Tree, ..TREE },
         "releases go from neighbour to neighbour"
-    ),
-    token_tree!(
-        "token-barrier",
-        2,
-        2,
-        &[4],
-        &[2, 3],
-        &[1, 2],
-        1,
-        TreeOptions { has_values: false, losses: 1, early_asks: 1, ..TREE },
-        "no values; one copy is lost"
     ),
 ];
 
