@@ -28,9 +28,9 @@
 //! With 0 units this is the combining tree of the same degree, which does not adapt.
 //!
 //! # Memory
-//! Of the epochs that some rank has not left, a rank has entered at most 2·`OPEN` − 1 and another rank is at most one
-//! further: who enters epoch e has left e − `OPEN`; so all have entered that, and left e − 2·`OPEN`, and every message
-//! of epoch e says so. Hence `S` = 2·`OPEN` records.
+//! A rank that enters epoch e has left all epochs up to e − `OPEN`. So every rank has entered e − `OPEN` and has left all
+//! epochs up to e − 2·`OPEN`, and the messages of epoch e say so. Hence `S` = 2·`OPEN` records hold all epochs of which a
+//! message may arrive or a release be asked for.
 
 mod epoch;
 mod message;
@@ -91,8 +91,8 @@ pub enum EnterError {
     Failed(Rank),
 }
 
-/// What the host must do. It is done before the next call, but for the delivery of messages; a message's payload is
-/// copied, or lent unchanged: the machine may reuse the operands that it names.
+/// What the host must do before the next call. It copies the values of a message that it sends: the machine may reuse
+/// their operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
     /// Combine two values.

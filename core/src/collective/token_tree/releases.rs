@@ -109,15 +109,13 @@ impl<const M: usize> Releases<M> {
             return None;
         }
         let first = self.next(self.combined)?;
-        if self.combined != 0 {
-            self.combined = first.claim.end;
+        let is_start = self.combined == 0;
+        self.combined = self.combined.wrapping_add(first.claim.len());
+        if !is_start {
             return Some(Self::combined(Operand::Output, first.value));
         }
-        let Some(second) = self.next(first.claim.end) else {
-            self.combined = first.claim.end;
-            return Some(Output::Copied(first.value));
-        };
-        self.combined = second.claim.end;
+        let Some(second) = self.next(self.combined) else { return Some(Output::Copied(first.value)) };
+        self.combined = self.combined.wrapping_add(second.claim.len());
         Some(Self::combined(first.value, second.value))
     }
 
