@@ -7,6 +7,7 @@
 mod buffer;
 mod machine;
 mod spec;
+pub mod token_tree;
 
 pub use buffer::{DataExecutor, Piece, Place};
 pub use machine::{CollectiveMachine, Failure, FailureCause, Poll};

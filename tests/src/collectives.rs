@@ -5,6 +5,7 @@ pub mod hockney;
 pub mod oracle;
 mod rounds;
 pub mod selection_log;
+pub mod skew;
 pub mod strided;
 
 use core::fmt;

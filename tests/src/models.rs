@@ -12,4 +12,5 @@ pub mod message;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
+pub mod token_tree;
 pub mod window;

@@ -3,6 +3,7 @@
 
 use core::marker::PhantomData;
 
+use unisono_core::collective::token_tree::ReleasePath;
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::schedule::{Algorithm, Spec};
 
@@ -11,6 +12,7 @@ use super::collective::{Collective, MessageLimits};
 use super::congestion::{self, Congestion};
 use super::message::{self, Messages, SentMessage};
 use super::peer_lifecycle::{self, PeerLifecycle};
+use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
 use super::window::{self, Window};
 use crate::model_checker::{ExplorationReport, Explorer};
 
@@ -142,6 +144,26 @@ macro_rules! message {
     };
 }
 
+/// Makes the entry of a token tree's model: releases and records of epochs, ranks, degrees, units.
+macro_rules! token_tree {
+    ($name:literal, $m:literal, $s:literal, $ranks:expr, $degrees:expr, $units:expr, $epochs:literal, $options:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: ($m, $s),
+            time: ("abstract", 0),
+            messages: concat!("calls ", $epochs),
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                let sizes = TreeSizes { ranks: $ranks, degrees: $degrees, units: $units };
+                explorer.explore(&TokenTrees::<$m, $s>::new(sizes, TreeOptions { epochs: $epochs, ..$options }))
+            },
+        }
+    };
+}
+
 const fn sent(from: u8, tag: u32, bytes: u64) -> SentMessage {
     SentMessage { from, tag, bytes, synchronous: false }
 }
@@ -189,6 +211,17 @@ const BURST: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions
     batch: 3,
     settled: true,
     ..STAY
+};
+
+const TREE: TreeOptions = TreeOptions {
+    epochs: 1,
+    has_values: true,
+    path: ReleasePath::Multicast,
+    losses: 0,
+    doubles: 0,
+    crash: false,
+    early_asks: 0,
+    polls_late: false,
 };
 
 /// All models, those that take longest first.
@@ -362,6 +395,74 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "no wildcards; one receive is cancelled"
     ),
+    token_tree!(
+        "token-loss",
+        2,
+        2,
+        &[5],
+        &[2],
+        &[2],
+        1,
+        TreeOptions { losses: 1, doubles: 1, early_asks: 0, ..TREE },
+        "one copy of a release is lost, one doubled"
+    ),
+    token_tree!("token-six", 2, 2, &[1, 2, 3, 4, 5, 6], &[1, 2, 3], &[0, 1, 2], 1, TREE, "no faults"),
+    token_tree!(
+        "token-crash",
+        2,
+        2,
+        &[4],
+        &[1, 2, 3],
+        &[0, 1, 2],
+        1,
+        TreeOptions { crash: true, ..TREE },
+        "one rank dies; what it has sent is lost or not"
+    ),
+    token_tree!(
+        "token-barrier",
+        2,
+        2,
+        &[4],
+        &[2, 3],
+        &[1, 2],
+        1,
+        TreeOptions { has_values: false, losses: 1, early_asks: 1, ..TREE },
+        "no values; one copy is lost"
+    ),
+    token_tree!(
+        "token-epochs",
+        1,
+        4,
+        &[3],
+        &[1, 2],
+        &[0, 1],
+        2,
+        TreeOptions { losses: 1, early_asks: 1, ..TREE },
+        "two open at a time; one copy is lost"
+    ),
+    token_tree!(
+        "token-late",
+        2,
+        2,
+        &[1, 2, 3, 4],
+        &[1, 2, 3],
+        &[0, 1, 2],
+        1,
+        TreeOptions { polls_late: true, ..TREE },
+        "several messages arrive between polls"
+    ),
+    token_tree!("token-queue", 1, 2, &[2, 3], &[1, 2], &[0, 1], 3, TREE, "one open at a time"),
+    token_tree!(
+        "token-unicast",
+        2,
+        2,
+        &[1, 2, 3, 4],
+        &[1, 2, 3],
+        &[0, 1, 2],
+        1,
+        TreeOptions { path: ReleasePath::Tree, ..TREE },
+        "releases go from neighbour to neighbour"
+    ),
 ];
 
 /// Models that are too large: variants of those in [`MODELS`] without their restrictions. Explored by name only, as in
@@ -409,6 +510,23 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("offer_overtakes", "message-probe"),
     ("again_forgotten", "message-two"),
     ("asked_behind", "message-behind"),
+    ("ack_early", "token-six"),
+    ("entry_unawaited", "token-six"),
+    ("units_ignored", "token-six"),
+    ("units_copied", "token-six"),
+    ("claim_shortened", "token-six"),
+    ("holder_acks", "token-six"),
+    ("race_ignored", "token-six"),
+    ("late_ack_counted", "token-six"),
+    ("leaves_untiled", "token-six"),
+    ("claims_unordered", "token-six"),
+    ("duplicate_kept", "token-loss"),
+    ("asks_parent", "token-epochs"),
+    ("asks_once", "token-epochs"),
+    ("releases_dropped", "token-epochs"),
+    ("subtree_forgotten", "token-epochs"),
+    ("opens_more", "token-queue"),
+    ("death_ignored", "token-crash"),
 ];
 
 /// The model of a name.
