@@ -37,6 +37,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
@@ -69,6 +70,11 @@ use unisono_udp::{BindError, UdpCounters};
 
 /// How long `finish` waits for the other ranks before it gives up: effectively without limit.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
+/// longer for a rank that others name as the cause of their failure.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+const DEPART_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -123,8 +129,9 @@ impl From<OpenError> for WorldError {
     }
 }
 
-/// A job that this process is a rank of. Dropping it finishes the job as [`finish`](Self::finish) does; when it is
-/// dropped by a panic it aborts the job instead, and the other ranks' calls fail.
+/// A job that this process is a rank of, until it [finishes](Self::finish). Dropping it leaves the job unfinished, as an
+/// error that `main` returns does: operations of other ranks that need this one fail and name it, what this rank has
+/// sent is delivered for at most one second, and no other rank is waited for.
 ///
 /// It dereferences to the [`Communicator`] of all ranks.
 pub struct World {
@@ -266,15 +273,7 @@ impl World {
     }
 
     fn shut_down(&mut self) -> Result<(), Failure> {
-        self.finished = true;
-        // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
-        if let Some(node) = &self.node {
-            node.retire();
-        }
-        self.shared.with_process(Process::close_receives);
-        self.shared
-            .wait_until(WaitFor::AnyRank, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
-        self.shared.with_process(Process::announce_sends_done);
+        self.close(None);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
         let mut process = self.shared.lock();
@@ -283,7 +282,7 @@ impl World {
         process.endpoint.shutdown();
         process.send_bye(false);
         drop(process);
-        self.wait_until_departed();
+        self.wait_until_departed(SHUTDOWN_TIMEOUT);
         self.stop();
         if let Some(node) = &self.node {
             node.depart();
@@ -305,6 +304,54 @@ impl World {
             }
             (None, Ok(())) => Ok(()),
         }
+    }
+
+    /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns
+    /// whether it has.
+    fn close(&mut self, deadline: Option<Instant>) -> bool {
+        self.finished = true;
+        // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
+        if let Some(node) = &self.node {
+            node.retire();
+        }
+        self.shared.with_process(Process::close_receives);
+        let is_flushed = self.shared.wait_until(WaitFor::AnyRank, |process| {
+            let is_flushed = process.is_flushed();
+            let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            (process.aborted.is_some() || is_flushed || is_late()).then_some(is_flushed)
+        });
+        self.shared.with_process(Process::announce_sends_done);
+        is_flushed
+    }
+
+    /// Leaves the job without finishing it: reports that, then delivers for at most [`LEAVE_TIMEOUT`] what was sent, and
+    /// waits for no other rank.
+    fn leave(&mut self) {
+        // First of all, so that the launcher knows it before a rank fails because of this one.
+        self.shared.with_process(|process| {
+            if let Some(membership) = &mut process.membership {
+                membership.leave();
+            }
+        });
+        let is_flushed = self.close(Some(Instant::now() + LEAVE_TIMEOUT));
+        self.shared.with_process(|process| {
+            if is_flushed {
+                process.endpoint.shutdown();
+            } else {
+                tracing::debug!("dropped messages that were not received in time");
+                process.endpoint.abort();
+            }
+            process.send_bye(!is_flushed);
+        });
+        self.wait_until_departed(DEPART_TIMEOUT);
+        self.stop();
+        if let Some(node) = &self.node {
+            node.depart();
+        }
+        self.shared.with_process(|process| {
+            process.membership = None;
+            process.close();
+        });
     }
 
     /// Waits until all other ranks have reached the fence, and answers them meanwhile.
@@ -343,8 +390,8 @@ impl Drop for World {
         if std::thread::panicking() {
             self.abort();
             self.stop();
-        } else if let Err(error) = self.shut_down() {
-            tracing::error!(%error, "the job did not finish cleanly");
+        } else {
+            self.leave();
         }
     }
 }

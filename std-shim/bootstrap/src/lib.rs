@@ -33,7 +33,7 @@ pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
 pub use join_options::{JoinError, JoinOptions, Rendezvous};
 pub use membership::{AGENT_SILENCE, AwaitError, Liveness, Membership, MembershipEvent};
-pub use membership_state::ServerReport;
+pub use membership_state::{Participation, ServerReport};
 pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use on_death::{OnDeath, OnDeathError};
 pub use peer_record::{Digests, Ending, Incarnation, LocalRecord, PeerRecord, fresh_incarnation};

@@ -235,6 +235,18 @@ impl Membership {
         {}
     }
 
+    /// Reports that an operation of this process failed because of another rank, so that the launcher names the rank
+    /// that failed first. Does not wait.
+    pub fn report_cause(&mut self, cause: Rank) {
+        self.send(&ClientMessage::Cause(cause));
+    }
+
+    /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does
+    /// not wait.
+    pub fn leave(&mut self) {
+        self.send(&ClientMessage::Leave);
+    }
+
     /// Announces that this process has finished, so that its end is not a failure. Rank 0, if it hosts the server,
     /// waits for the other ranks to finish, at most for the timeout.
     pub fn finish(mut self, timeout: Duration) -> Result<(), AwaitError> {

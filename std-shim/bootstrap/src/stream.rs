@@ -24,7 +24,7 @@ use std::{
 };
 
 /// The protocol and its version.
-const MAGIC: [u8; 8] = *b"unisono\x02";
+const MAGIC: [u8; 8] = *b"unisono\x03";
 const HELLO: usize = 48;
 const CHALLENGE: usize = 72;
 /// Largest backlog in bytes for a peer that does not read.

@@ -42,7 +42,8 @@ fn a_deserter_ends_the_job() {
     let output = run("-n 3", "desert");
     expect(&output, 1, &[]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("rank 1 (host localhost) exited with code 0 without finishing the job"), "{errors}");
+    assert!(errors.contains("host localhost) exited with code 0 without finishing the job"), "{errors}");
+    assert!(errors.starts_with("unisono: rank 1 (pid "), "{errors}");
 }
 
 fn an_abort_ends_the_job_with_its_code() {

@@ -341,7 +341,11 @@ impl Communicator {
                         note(&mut process, RequestHandle { request, region, peer, blocked_on: what })
                     }));
                 }
-                Err(SendFailure::Failed(failure)) => return Err(self.local_failure(failure)),
+                Err(SendFailure::Failed(failure)) => {
+                    process.record_cause(failure.named_rank());
+                    drop(process);
+                    return Err(self.local_failure(failure));
+                }
                 Err(SendFailure::Full) => {
                     self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
@@ -368,7 +372,10 @@ impl Communicator {
             // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });
-        let (request, region) = received.map_err(|failure| self.local_failure(failure))?;
+        let (request, region) = received.map_err(|failure| {
+            process.record_cause(failure.named_rank());
+            self.local_failure_if(failure, || process.expect_open(self.context).is_err())
+        })?;
         let (peer, tag) = match what {
             ReceiveTarget::Pattern(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
             ReceiveTarget::Matched(_, source) => (Some(source.into()), None),
@@ -386,11 +393,12 @@ impl Communicator {
         }
         self.shared
             .with_process(|process| process.abort(Failure::Aborted { rank: process.rank, code: PANIC_EXIT_CODE }));
-        self.wait_until_departed();
+        self.wait_until_departed(SHUTDOWN_TIMEOUT);
     }
 
-    pub(super) fn wait_until_departed(&self) {
-        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+    /// Waits until the other ranks know that this process has ended its part, at most for this time.
+    pub(super) fn wait_until_departed(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         self.shared.wait_until(WaitFor::Notification, |process| {
             (process.has_announced_exit() || Instant::now() >= deadline).then_some(())
         });

@@ -116,6 +116,8 @@ pub(super) struct Process {
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
     unreported_failures: Vec<Rank>,
+    /// Whether the server knows a rank because of which an operation of this one failed.
+    has_reported_cause: bool,
     /// Whether this rank has sent its last message, and the ranks that reported the same.
     has_sent_all: bool,
     finished_senders: Vec<PeerId>,
@@ -187,6 +189,7 @@ impl Process {
             shm: near,
             watched: Vec::new(),
             unreported_failures: Vec::new(),
+            has_reported_cause: false,
             has_sent_all: false,
             finished_senders: Vec::new(),
             has_closed_receives: false,

@@ -159,6 +159,7 @@ impl SharedProcess {
         loop {
             let mut process = self.process.lock();
             if let Some(result) = self.with_wakeup(&mut process, &mut done) {
+                process.report_failures();
                 return result;
             }
             let in_memory = match awaits {
@@ -234,6 +235,9 @@ impl SharedProcess {
         let finished = process.requests.finished();
         let unfinished = AbortOnPanic;
         let result = what(process);
+        if process.requests.finished() != finished {
+            process.report_failures();
+        }
         core::mem::forget(unfinished);
         self.wake_sleepers(process, finished);
         result

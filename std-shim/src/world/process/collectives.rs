@@ -311,6 +311,7 @@ impl Process {
     /// Fails all collectives of a context, those under way and all later ones, and answers the ranks that asked for its
     /// status.
     pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: FailureCause, rank: Rank) {
+        self.record_cause(Some(rank));
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let number = of.number(rank);
         // The notification may concern a collective that has ended here.
@@ -326,10 +327,17 @@ impl Process {
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let error = *of.failed.get_or_insert(error);
         of.close_areas();
-        let cause = match error {
-            CollectiveError::Missing { rank, .. } => of.members.world_rank(rank),
-            _ => None,
+        let (cause, named) = match error {
+            CollectiveError::Missing { rank, .. } => {
+                let rank = of.members.world_rank(rank);
+                (rank, rank)
+            }
+            CollectiveError::Corrupt { rank, .. } | CollectiveError::Disagrees { rank, .. } => {
+                (None, of.members.world_rank(rank))
+            }
+            _ => (None, None),
         };
+        self.record_cause(named);
         self.end_collectives_of(context, |_| error);
         self.retire(now, context, cause.unwrap_or(self.rank));
     }

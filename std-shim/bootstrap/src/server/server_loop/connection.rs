@@ -103,6 +103,8 @@ impl ServerLoop {
                 ClientMessage::Get { key } => roll.handle_get(id, &key),
                 ClientMessage::Finish => roll.handle_finish(id, *rank),
                 ClientMessage::Vote(ballot) => roll.handle_vote(id, *rank, ballot)?,
+                ClientMessage::Cause(cause) => roll.handle_cause(*rank, cause),
+                ClientMessage::Leave => roll.handle_leave(*rank),
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {
@@ -187,6 +189,7 @@ impl ServerLoop {
             Phase::Agent { node, .. } => {
                 debug!(node, %error, "an agent's connection ends");
                 if self.state.agent(node) == Some(id) {
+                    self.handle_all_ends();
                     self.state.handle_agent_lost(node);
                 }
             }
