@@ -64,12 +64,11 @@ use datagram_transport::{DatagramTransport, OpenError};
 use process::{Process, SilencePolicy};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
-use unisono_bootstrap::{AwaitError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation};
+use unisono_bootstrap::{
+    ConnectionError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
+};
 use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_udp::{BindError, UdpCounters};
-
-/// How long `finish` waits for the other ranks before it gives up: effectively without limit.
-const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
 /// longer for a rank that others name as the cause of their failure.
@@ -98,9 +97,12 @@ pub enum WorldError {
     /// Fault injection is requested on a device that does not support it.
     #[error("the verbs device cannot inject faults: use --device udp")]
     Faults,
-    /// The operating system refuses a socket, a thread or random bytes.
+    /// The operating system refuses a socket or random bytes.
     #[error("the operating system refuses a resource: {0}")]
     System(#[from] std::io::Error),
+    /// The operating system refuses the thread that the progress mode needs.
+    #[error("cannot start the progress thread: {0}: raise the limit (ulimit -u), or use the progress mode engine")]
+    Thread(std::io::Error),
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -212,7 +214,7 @@ impl World {
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
         let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
-        let thread = progress::start(&shared, progress)?;
+        let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
             shared,
@@ -354,23 +356,18 @@ impl World {
         });
     }
 
-    /// Waits until all other ranks have reached the fence, and answers them meanwhile.
-    fn fence(&self) -> Result<(), AwaitError> {
-        let Some(mut membership) = self.shared.lock().membership.take() else { return Ok(()) };
-        let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.waiter());
-        let fenced = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let fenced = membership.fence(FENCE_TIMEOUT);
-                done.store(true, core::sync::atomic::Ordering::Release);
-                bell.wake();
-                fenced
-            });
-            self.shared
-                .wait_until(WaitFor::Notification, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
-            waiting.join().unwrap_or(Err(AwaitError::Aborted))
+    /// Waits until all other ranks have reached the fence, and answers them meanwhile. Needs no thread: the system may
+    /// give none.
+    fn fence(&self) -> Result<(), ConnectionError> {
+        self.shared.with_process(|process| {
+            if let Some(membership) = &mut process.membership {
+                membership.enter_fence();
+            }
         });
-        self.shared.lock().membership = Some(membership);
-        fenced
+        self.shared.wait_until(WaitFor::Notification, |process| match (&mut process.membership, process.aborted) {
+            (Some(membership), None) => membership.fence_outcome(),
+            (_, Some(_)) | (None, _) => Some(Ok(())),
+        })
     }
 
     fn stop(&mut self) {

@@ -51,6 +51,8 @@ pub struct Membership {
     events: VecDeque<MembershipEvent>,
     outcomes: Vec<AgreementOutcome>,
     queries: VecDeque<(Rank, Instant)>,
+    /// Whether this process has entered a fence ([`enter_fence`](Self::enter_fence)) that not all have entered.
+    waits_at_fence: bool,
     connection: Option<AuthenticatedStream>,
     host: Option<RankZeroServer>,
 }
@@ -142,6 +144,10 @@ impl Membership {
                 MembershipEvent::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             ServerMessage::Aborted { rank, code } => MembershipEvent::Aborted { rank, code },
+            ServerMessage::Fenced if self.waits_at_fence => {
+                self.waits_at_fence = false;
+                return Some(());
+            }
             ServerMessage::Agreed(verdict) => {
                 self.outcomes.push(verdict);
                 return Some(());
@@ -197,6 +203,24 @@ impl Membership {
         match self.request(&ClientMessage::Fence, timeout)? {
             None | Some(ServerMessage::Fenced) => Ok(()),
             Some(_) => Err(AwaitError::Aborted),
+        }
+    }
+
+    /// Enters the next fence without waiting for the others ([`fence_outcome`](Self::fence_outcome)). No other request
+    /// may be made meanwhile.
+    pub fn enter_fence(&mut self) {
+        self.waits_at_fence = self.connection.is_some();
+        self.send(&ClientMessage::Fence);
+    }
+
+    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, or
+    /// an error if the connection is lost. Receives the messages that have arrived.
+    pub fn fence_outcome(&mut self) -> Option<Result<(), ConnectionError>> {
+        self.receive();
+        match (self.waits_at_fence, &self.connection) {
+            (false, _) => Some(Ok(())),
+            (true, None) => Some(Err(ConnectionError::Closed)),
+            (true, Some(_)) => None,
         }
     }
 

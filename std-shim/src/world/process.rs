@@ -82,7 +82,7 @@ pub(super) struct Process {
     pub(super) device: DatagramTransport,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
-    /// `None` while this process waits at a fence.
+    /// `None` before this process has joined, and after it has finished.
     pub(super) membership: Option<Membership>,
     pub(super) silence: SilencePolicy,
     /// A digest of the settings that must be equal on all ranks.
