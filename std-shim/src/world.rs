@@ -68,6 +68,7 @@ use unisono_bootstrap::{
     ConnectionError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
 };
 use unisono_memory::endpoint_storage::EndpointSizes;
+use unisono_memory::memory_regions::RegisterError;
 use unisono_udp::{BindError, UdpCounters};
 
 /// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
@@ -100,6 +101,9 @@ pub enum WorldError {
     /// The operating system refuses a socket or random bytes.
     #[error("the operating system refuses a resource: {0}")]
     System(#[from] std::io::Error),
+    /// The operating system refuses the memory for messages, or the adapter cannot register it.
+    #[error("this rank has no memory for its messages: {0}")]
+    Memory(#[from] RegisterError),
     /// The operating system refuses the thread that the progress mode needs.
     #[error("cannot start the progress thread: {0}: raise the limit (ulimit -u), or use the progress mode engine")]
     Thread(std::io::Error),
@@ -198,7 +202,7 @@ impl World {
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
         let mut process =
-            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool))?;
         process.collectives.wait_registry.set_threshold(transport.watchdog);
         let oversubscribed = match &node {
             Some(node) => node.waiting() == WaitMode::Oversubscribed,

@@ -51,7 +51,7 @@ use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive
 use send_request::Flush;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
-use unisono_memory::memory_regions::Regions;
+use unisono_memory::memory_regions::{Regions, RegisterError};
 
 /// Most datagrams that one round of progress receives and sends.
 const POLL_BUDGET: u32 = 64;
@@ -141,11 +141,11 @@ impl Process {
         silence: SilencePolicy,
         node: Option<Arc<Node>>,
         (settings, pool): (&Settings, usize),
-    ) -> Self {
+    ) -> Result<Self, RegisterError> {
         let near = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
         let small = BounceBuffers::new(&mut regions);
-        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions);
+        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions)?;
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
@@ -209,7 +209,7 @@ impl Process {
             process.add_peer(Rank(rank as u32), entry);
         }
         process.membership = Some(membership);
-        process
+        Ok(process)
     }
 
     /// Reads the clock, in nanoseconds since this process joined.

@@ -51,7 +51,7 @@ impl Process {
         let Ok([input, output]) = lent else { return Err(self.fail_locally(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),
-            bytes => self.collectives.scratch.try_allocate(bytes, self.regions.get_mut()).map(Some),
+            bytes => self.collectives.scratch.allocate(bytes, self.regions.get_mut()).map(Some),
         };
         let Some(scratch) = scratch else {
             [input, output].into_iter().for_each(|lent| self.unregister(lent));
@@ -189,6 +189,8 @@ impl Process {
         loop {
             if let Some((asker, context)) = self.collectives.status_requests.pop() {
                 self.handle_ask(now, asker, context);
+            } else if let Some(context) = self.collectives.exhausted.pop() {
+                self.fail_locally(context);
             } else if let Some(blame) = self.collectives.faults.pop() {
                 self.handle_fault(now, blame);
             } else if let Some((message, result)) = self.requests.finished_transfers.pop_front() {

@@ -152,6 +152,8 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) announcements: Vec<(PeerId, StepKey, Announcement)>,
     early: Vec<EarlyCollective>,
     pub(in crate::world) faults: Vec<PeerFault>,
+    /// Contexts of collectives for which this rank has no memory.
+    pub(in crate::world) exhausted: Vec<u32>,
     /// Ranks that have just requested a status, and of which context.
     pub(in crate::world) status_requests: Vec<(PeerId, u32)>,
     pub(in crate::world) failed: Vec<PeerId>,
@@ -210,6 +212,7 @@ impl CollectiveTable {
             announcements: Vec::new(),
             early: Vec::new(),
             faults: Vec::new(),
+            exhausted: Vec::new(),
             status_requests: Vec::new(),
             failed: Vec::new(),
             status_events: VecDeque::new(),
@@ -246,13 +249,13 @@ impl CollectiveTable {
         match self.transport.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
                 let to = self.transfer_span(user, &mut regions.borrow_mut());
-                let Some(to) = to else { return self.report_fault(from, context, FailureCause::Corrupt) };
+                let Some(to) = to else { return self.report_exhausted(context) };
                 requests.finish(id_of_transfer(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
                 Verdict::Place { to, start }
             }
             Arrival::Keep { slot, start, bytes } => match self.eager_slot(slot, &mut regions.borrow_mut()) {
                 Some(kept) => Verdict::Place { to: kept.part(bytes), start },
-                None => Verdict::Release,
+                None => self.report_exhausted(context),
             },
             Arrival::Place { user, placement, key } => {
                 // Through a ring it is fetched instead, or granted there.
@@ -274,6 +277,13 @@ impl CollectiveTable {
         Verdict::Release
     }
 
+    /// This rank has no memory for a message of a collective.
+    pub(in crate::world) fn report_exhausted(&mut self, context: u32) -> Verdict {
+        self.has_work = true;
+        self.exhausted.push(context);
+        Verdict::Release
+    }
+
     /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
     pub(in crate::world) fn record_announcement(&mut self, from: PeerId, key: StepKey, message: Announcement) -> bool {
         self.announcements.retain(|(other, of, _)| (*other, *of) != (from, key));
@@ -282,7 +292,7 @@ impl CollectiveTable {
         so_far < PENDING_MAX
     }
 
-    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous.
+    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous. `None`: the system has none.
     pub(in crate::world) fn transfer_span(&mut self, transfer: u32, regions: &mut Regions) -> Option<Bytes> {
         let transfer = self.transfers.get_mut(transfer)?;
         if transfer.place.is_none() {
