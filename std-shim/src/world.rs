@@ -95,6 +95,12 @@ pub enum WorldError {
     #[cfg(feature = "verbs")]
     #[error("cannot open the RDMA device: {0}")]
     Adapter(#[from] unisono_verbs::ud::OpenError),
+    /// Ranks of this host exchange datagrams, and its loopback interface is down.
+    #[error(
+        "this host's loopback interface is down, through which its ranks exchange datagrams: enable it \
+         (ip link set lo up), or use shared memory (--device auto)"
+    )]
+    NoLoopback,
     /// Fault injection is requested on a device that does not support it.
     #[error("the verbs device cannot inject faults: use --device udp")]
     Faults,
@@ -186,6 +192,9 @@ impl World {
         let mut membership = Membership::join(&settings.join_options()?, offer)?;
         check_digests(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
+        if size > 1 && node.as_ref().is_none_or(|node| node.size() < size) {
+            expect_loopback(&offer)?;
+        }
         let rank = settings.position.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
@@ -407,9 +416,17 @@ fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
     })
 }
 
+/// Datagrams to a loopback interface that is down would be lost without a word.
+fn expect_loopback(own: &LocalRecord) -> Result<(), WorldError> {
+    let is_down = |address: &SocketAddr| address.ip().is_loopback() && source_address(*address).is_none();
+    if own.addresses.iter().any(is_down) { Err(WorldError::NoLoopback) } else { Ok(()) }
+}
+
 /// The address at which the other ranks reach this process: the source address of its route to the rendezvous server.
 fn local_address(settings: &Settings) -> IpAddr {
-    let Some(place) = &settings.bootstrap else { return Ipv4Addr::LOCALHOST.into() };
+    let Some(place) = settings.bootstrap.as_ref().filter(|place| !place.is_local()) else {
+        return Ipv4Addr::LOCALHOST.into();
+    };
     let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(source_address));
     reached.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }

@@ -1,4 +1,5 @@
-//! The bootstrap service of a job: an authenticated TCP rendezvous, comparable to PMI.
+//! The bootstrap service of a job: an authenticated rendezvous, comparable to PMI, over TCP or over a local socket where
+//! all processes are on one host.
 //!
 //! The launcher, or rank 0 under a launcher that has no server of its own, runs a [`Server`]. Every process joins
 //! ([`Membership::join`]) with its addresses and settings, and receives the table of all ranks. The connection stays

@@ -13,9 +13,10 @@ use crate::{
     stream::{BufferedStream, ConnectionError, Handshake},
 };
 use alloc::sync::Arc;
-use core::time::Duration;
+use core::{net::Ipv4Addr, time::Duration};
 use rustix::event::{Timespec, epoll};
-use std::{io, net::TcpListener, os::fd::OwnedFd, sync::mpsc, time::Instant};
+use socket2::Socket;
+use std::{io, os::fd::OwnedFd, sync::mpsc, time::Instant};
 use tracing::warn;
 
 /// Time limit for the authentication of a connection.
@@ -31,7 +32,7 @@ const LISTENER: u64 = u64::MAX - 1;
 
 /// The state of the server thread.
 pub(super) struct ServerLoop {
-    listener: TcpListener,
+    listener: Socket,
     listening: bool,
     epoll: OwnedFd,
     waker: Arc<OwnedFd>,
@@ -51,7 +52,7 @@ pub(super) struct ServerLoop {
 impl ServerLoop {
     /// A server on this listener. `waker` becomes readable when a command is queued in `inbox`.
     pub(super) fn new(
-        listener: TcpListener,
+        listener: Socket,
         hosting: &ServerConfig,
         waker: Arc<OwnedFd>,
         inbox: mpsc::Receiver<ServerCommand>,
@@ -211,6 +212,7 @@ impl ServerLoop {
                     return;
                 }
             };
+            let seen = from.as_socket().map_or(Ipv4Addr::LOCALHOST.into(), |from| from.ip());
             let id = self.free.last().copied().unwrap_or(self.connections.len());
             let data = epoll::EventData::new_u64(id as u64);
             let link = BufferedStream::new(stream);
@@ -224,7 +226,7 @@ impl ServerLoop {
                         stream: link,
                         phase: Phase::Handshake(Handshake::Hello),
                         since: Instant::now(),
-                        seen: from.ip(),
+                        seen,
                         table: None,
                         writing: false,
                         closing: false,
@@ -238,7 +240,7 @@ impl ServerLoop {
                     }
                     self.unauthenticated += 1;
                 }
-                Err(error) => warn!(%error, %from, "the rendezvous server dropped a connection"),
+                Err(error) => warn!(%error, from = %seen, "the rendezvous server dropped a connection"),
             }
         }
         self.update_listening();

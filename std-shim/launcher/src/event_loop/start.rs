@@ -26,8 +26,7 @@ use unisono_bootstrap::{HostPort, Rank};
 impl Launch<'_> {
     /// Starts all ranks and agents. On an error, dropping the [`Launch`] ends those that were started.
     pub(super) fn start(&mut self) -> Result<(), LaunchError> {
-        let port = self.server.local().port();
-        let places = server_addresses(&self.job.placement, port);
+        let places = server_addresses(&self.job.placement, &self.server);
         let (mut outputs, mut errors) = (Vec::new(), Vec::new());
         let tagged = self.settings.launcher.tag_output.is_some_and(Switch::is_on);
         for (host, name) in self.job.placement.hosts().iter().enumerate() {
