@@ -18,7 +18,7 @@ use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 use std::{
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read},
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
@@ -135,7 +135,9 @@ impl BufferedStream {
     /// Sends as much as the connection accepts without blocking.
     pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.outbox.is_empty() {
-            match self.stream.write(&self.outbox) {
+            // A program may have restored the default action of SIGPIPE.
+            let sent = rustix::net::send(&self.stream, &self.outbox, rustix::net::SendFlags::NOSIGNAL);
+            match sent.map_err(io::Error::from) {
                 Ok(0) => return Err(ConnectionError::Closed),
                 Ok(bytes) => drop(self.outbox.drain(..bytes)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

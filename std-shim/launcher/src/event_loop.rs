@@ -7,7 +7,7 @@ use super::{
     exit_policy::{Decision, ExitPolicy, RankFailure},
     job::{Job, LaunchError},
     local_processes::LocalProcesses,
-    output::OutputMerger,
+    output::{OutputMerger, print_line},
     remote_agent::RemoteAgent,
     rendezvous::{random_name, serve},
     shm_setup::NodeSegments,
@@ -17,13 +17,7 @@ use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, Signals},
 };
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-    sync::mpsc,
-    thread,
-    time::Instant,
-};
+use std::{collections::HashMap, sync::mpsc, thread, time::Instant};
 use tracing::{debug, info};
 use unisono::environment::{BoundedDuration, DeviceChoice, Settings, Switch};
 use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport};
@@ -59,6 +53,8 @@ pub fn run(job: &Job) -> Result<u8, LaunchError> {
 enum Event {
     Signal(i32),
     Report(ServerReport),
+    /// The reader of the standard output is gone.
+    OutputClosed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +80,7 @@ struct Launch<'a> {
     pids: HashMap<Rank, u32>,
     server: Server,
     events: mpsc::Receiver<Event>,
+    to_events: mpsc::Sender<Event>,
     signals: Handle,
     output: Option<OutputMerger>,
     exit_policy: ExitPolicy,
@@ -108,7 +105,7 @@ impl<'a> Launch<'a> {
             settings.job = random_name()?;
         }
         let (to, events) = mpsc::channel();
-        let reports = to.clone();
+        let (reports, to_events) = (to.clone(), to.clone());
         let hosting = ServerConfig {
             size: layout.size(),
             secret: secret.clone(),
@@ -145,6 +142,7 @@ impl<'a> Launch<'a> {
             pids: HashMap::new(),
             server,
             events,
+            to_events,
             signals: handle,
             output: None,
             exit_policy: verdict,
@@ -170,6 +168,10 @@ impl<'a> Launch<'a> {
                 Some(Event::Signal(SIGCHLD)) => self.reap(),
                 Some(Event::Signal(signal)) => self.forward(signal),
                 Some(Event::Report(report)) => self.handle_report(report),
+                Some(Event::OutputClosed) => {
+                    self.exit_policy.handle_output_closed();
+                    self.end();
+                }
                 None => {}
             }
             self.check_timers();
@@ -271,8 +273,12 @@ impl<'a> Launch<'a> {
         }
     }
 
+    /// Reports a failure, after everything that the rank has printed.
     fn print_failure(&self, rank: Rank) {
         let Some(failure) = self.exit_policy.failure(rank) else { return };
+        if let Some(output) = &self.output {
+            output.catch_up();
+        }
         let host = self.job.placement.host_name(rank);
         let pid = self.pids.get(&rank).map(|pid| format!("pid {pid}, ")).unwrap_or_default();
         let who = format!("rank {rank} ({pid}host {host})");
@@ -410,8 +416,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Prints a line to the standard error, in one write. Errors are ignored.
+/// Prints a line to the standard error, in one write.
 fn print_message(what: core::fmt::Arguments<'_>) {
-    let line = format!("unisono: {what}\n");
-    let _ = io::stderr().write_all(line.as_bytes());
+    print_line(&format!("unisono: {what}\n"));
 }

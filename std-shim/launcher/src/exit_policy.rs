@@ -5,6 +5,7 @@
 //! first causes are the ranks at the ends of these chains. A chain may end at a rank that still runs: that rank is given
 //! time to exit and to print its own error before the launcher ends the job.
 
+use signal_hook::consts::SIGPIPE;
 use unisono::environment::OnDeath;
 use unisono_bootstrap::{Ending, Participation, Rank};
 
@@ -160,6 +161,15 @@ impl ExitPolicy {
     /// The user interrupts the job: further ends of ranks are not reported.
     pub(crate) const fn handle_interrupt(&mut self) {
         self.ending = true;
+    }
+
+    /// The reader of the output is gone, as in a pipeline that needs no more of it: the job ends as by SIGPIPE, without
+    /// a report.
+    pub(crate) fn handle_output_closed(&mut self) {
+        if !self.ending {
+            self.ending = true;
+            self.code = Some(exit_code(Ending::Signalled(SIGPIPE).code()));
+        }
     }
 
     /// A rank and those that it failed because of, one after the other.

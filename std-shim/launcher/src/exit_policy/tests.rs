@@ -170,6 +170,14 @@ fn after_an_interrupt_failures_are_not_reported_but_have_a_code() {
 }
 
 #[test]
+fn a_job_whose_reader_is_gone_ends_as_by_sigpipe() {
+    let mut policy = policy(2);
+    policy.handle_output_closed();
+    assert_eq!(ends(&mut policy, 0, Ending::Signalled(15), UNFINISHED), Decision::Continue);
+    assert_eq!(policy.code(), 141);
+}
+
+#[test]
 fn a_rank_that_exits_without_finishing_fails_though_its_code_is_zero() {
     let mut policy = policy(2);
     assert_eq!(ends(&mut policy, 0, Ending::Exited(0), UNFINISHED), end(&[0]));
