@@ -310,6 +310,20 @@ fn a_command_that_prints_ends_quietly_with_its_reader() {
 }
 
 #[test]
+fn an_error_of_a_rank_is_not_repeated_by_the_launcher() {
+    // The rank rejects the launcher, which does not know the rank's secret.
+    let mut command = unisono("-n 1");
+    command.args(["env", "UNISONO_SECRET=another secret, quite long", env!("CARGO_BIN_EXE_unisono")]);
+    let output = run({
+        command.args(["bench", "barrier"]);
+        command
+    });
+    let errors = text(&output.stderr);
+    assert!(errors.contains("the other end does not know the secret of this job"), "{errors}");
+    assert!(!errors.contains("WARN") && errors.lines().count() == 2, "{errors}");
+}
+
+#[test]
 fn the_output_of_one_rank_is_not_changed() {
     let output = run(shell("-n 1", "printf 'no newline'; head -c 100000 /dev/zero"));
     assert_eq!(output.stdout.len(), 100_010);

@@ -178,7 +178,12 @@ impl ServerLoop {
         match conversation.phase {
             Phase::Handshake(_) => {
                 self.unauthenticated -= 1;
-                warn!(from = %conversation.seen, %error, "a connection did not authenticate");
+                // A client that goes away has its own error to report.
+                if matches!(error, ConnectionError::Closed | ConnectionError::Broken(_)) {
+                    debug!(from = %conversation.seen, %error, "a connection did not authenticate");
+                } else {
+                    warn!(from = %conversation.seen, %error, "a connection did not authenticate");
+                }
             }
             Phase::Member { rank, joined, .. } => {
                 debug!(%rank, %error, "a rank's connection ends");
