@@ -237,6 +237,7 @@ impl World {
             message_context: message_context(WORLD, 0),
             members: Group::all(size),
             agreement_rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
             rank,
             size,
         };

@@ -7,7 +7,7 @@ mod send_receive;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -57,11 +57,30 @@ pub struct Communicator {
     pub(super) members: Group,
     /// Number of agreements since it was made.
     pub(super) agreement_rounds: AtomicU32,
+    /// Number of collectives that the user has called, for errors.
+    pub(super) calls: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
 
 impl Communicator {
+    /// Counts a collective that the user calls. Collectives of a communicator are started by one thread at a time.
+    #[inline(always)]
+    pub(super) fn count_call(&self) {
+        self.calls.store(self.call().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The last collective was not the user's.
+    pub(super) fn uncount_call(&self) {
+        self.calls.store(self.call().wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// The number of the collective that the user called last.
+    #[inline(always)]
+    pub(super) fn call(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// This process's rank in the communicator.
     pub const fn rank(&self) -> Rank {
         self.rank

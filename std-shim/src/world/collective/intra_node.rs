@@ -302,8 +302,12 @@ impl IntraNodeGroup {
             return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
-            let failure =
-                Failure { rank: Member(rank), cause, id: self.id(epoch), collective: CollectiveKind::Barrier };
+            let failure = Failure {
+                rank: Member(rank),
+                cause,
+                id: self.id(communicator.call()),
+                collective: CollectiveKind::Barrier,
+            };
             Err(self.fail(communicator, failure.into()))
         };
         if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
@@ -625,7 +629,7 @@ impl GroupCall<'_> {
                         (rest, polls) = (None, 0);
                     }
                     Err(DataError::Unreadable(rank)) if group.is_still_alive(rank.0) => {
-                        let id = group.id(state.sequence);
+                        let id = group.id(communicator.call());
                         return Err(
                             Failure { rank, cause: FailureCause::Corrupt, id, collective: plan.collective }.into()
                         );
@@ -682,7 +686,7 @@ impl GroupCall<'_> {
                     group.record_lead(plan);
                     return Ok(());
                 }
-                Poll::Failed(failure) => return Err(failure.into()),
+                Poll::Failed(failure) => return Err(Failure { id: group.id(communicator.call()), ..failure }.into()),
             }
         }
     }
@@ -690,7 +694,7 @@ impl GroupCall<'_> {
     #[cold]
     fn abort(&mut self) {
         let Self { group, communicator, verb, .. } = *self;
-        let id = group.id(self.state.sequence);
+        let id = group.id(communicator.call());
         let panicked = Failure { rank: Member(group.own), cause: FailureCause::Missing, id, collective: verb };
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
         group.retire(communicator, error);
@@ -729,12 +733,13 @@ impl Communicator {
         }
         let of = process.collectives.contexts.get(self.context);
         if let Some(failed) = of.and_then(|of| of.failed) {
-            return Err(failed);
+            // It failed during this call, which did not start otherwise.
+            return Err(failed.of(verb.name()).numbered(self.call()));
         }
         if let Some(rank) =
             process.collectives.wait_registry.divergent_rank(subject).and_then(|rank| self.members.number(rank))
         {
-            let id = CollectiveId { context: self.context, sequence: subject.sequence };
+            let id = CollectiveId { context: self.context, sequence: self.call() };
             return Err(Failure { rank: Member(rank.0), cause: FailureCause::Disagrees, id, collective: verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))

@@ -70,6 +70,7 @@ impl Process {
             since: 0,
             waited_since: None,
             is_queued: false,
+            call: 0,
             call_record: None,
             is_persistent: is_kept,
             ended: Some(Ok(())),
@@ -83,13 +84,14 @@ impl Process {
         CollectiveError::TooLong
     }
 
-    /// Starts a prepared collective that is not under way, and transmits its first messages.
-    pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
+    /// Starts a prepared collective that is not under way, the user's `call`th of its communicator, and transmits its
+    /// first messages.
+    pub(in crate::world) fn start_collective(&mut self, collective: u32, call: u32) -> Result<(), CollectiveError> {
         let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);
         let context = running.map_or(ALL_CONTEXTS, |running| running.executor.id().context);
         self.may_begin(context)?;
         let now = self.now();
-        self.collectives.start(now, collective);
+        self.collectives.start(now, collective, call);
         self.poll_collectives();
         Ok(())
     }
@@ -327,7 +329,7 @@ impl Process {
     pub(in crate::world) fn fail_with(&mut self, context: u32, error: CollectiveError) {
         let now = self.now();
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
-        let error = *of.failed.get_or_insert(error);
+        let error = *of.failed.insert(of.failed.filter(|failed| !failed.is_unnumbered()).unwrap_or(error));
         of.close_areas();
         let (cause, named) = match error {
             CollectiveError::Missing { rank, .. } => {

@@ -356,14 +356,14 @@ impl CollectiveTable {
     }
 
     /// Starts a collective, as the next one of its communicator.
-    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32, call: u32) {
         let Self { active: running, contexts, early: ahead, faults: blames, failed: dead, .. } = self;
         let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let context = running.executor.id().context;
         let Some(own) = contexts.get_mut(context) else { return };
         let sequence = own.last.id.sequence.wrapping_add(1);
         running.executor.restart(CollectiveId { context, sequence });
-        (running.since, running.waited_since, running.ended) = (now, None, None);
+        (running.since, running.waited_since, running.ended, running.call) = (now, None, None, call);
         own.last = running.name();
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
@@ -521,7 +521,7 @@ impl CollectiveTable {
     pub(in crate::world) fn stuck(&self) -> impl Iterator<Item = StuckCollective> {
         let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
-            let CollectiveName { id, verb } = running.name();
+            let CollectiveName { id, verb, .. } = running.name();
             let subject =
                 CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
             let awaited = self.partners(running).collect();
@@ -545,7 +545,7 @@ impl CollectiveTable {
             Some(running) if running.ended.is_some() => Some(Participation::Done),
             Some(running) if running.context == subject.context => Some(Participation::entered(self.partners(running))),
             Some(running) => {
-                let (communicator, CollectiveName { id, verb }) = (subject.communicator(), running.name());
+                let (communicator, CollectiveName { id, verb, .. }) = (subject.communicator(), running.name());
                 Some(Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence }))
             }
             None => {
