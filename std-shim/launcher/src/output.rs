@@ -101,19 +101,25 @@ impl OutputMerger {
         };
         // Lines of both must not mix if both go to the same file.
         let turn = if same { &ERROR_TURN } else { &OUTPUT_TURN };
-        let output =
-            Self::start_one("output", output, Sink { to: to_output.into(), turn, closed: Some(Box::new(closed)) });
-        let errors = Self::start_one("errors", errors, Sink { to: to_errors.into(), turn: &ERROR_TURN, closed: None });
+        let output = Self::start_one(
+            "output",
+            output,
+            false,
+            Sink { to: to_output.into(), turn, closed: Some(Box::new(closed)) },
+        );
+        let errors =
+            Self::start_one("errors", errors, true, Sink { to: to_errors.into(), turn: &ERROR_TURN, closed: None });
         Ok(Self { copiers: output?.into_iter().chain(errors?).collect() })
     }
 
-    fn start_one(name: &str, sources: Vec<Source>, sink: Sink) -> io::Result<Option<Copier>> {
+    /// `is_terminated`: an unfinished last line gets a newline, so that messages can follow.
+    fn start_one(name: &str, sources: Vec<Source>, is_terminated: bool, sink: Sink) -> io::Result<Option<Copier>> {
         if sources.is_empty() {
             return Ok(None);
         }
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (woken, requests) = (Arc::clone(&wake), Arc::<(Mutex<Requests>, Condvar)>::default());
-        let (mut copying, asked) = (OutputCopier::new(sources, sink)?, Arc::clone(&requests));
+        let (mut copying, asked) = (OutputCopier::new(sources, is_terminated, sink)?, Arc::clone(&requests));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || copying.run(&woken, &asked))?;
         Ok(Some(Copier { wake, requests, thread }))
     }
@@ -188,17 +194,19 @@ impl Sink {
 struct OutputCopier {
     streams: Vec<Stream>,
     sink: Sink,
+    /// The stream whose line has been written without its end, since it is too long or the last.
+    unfinished: Option<usize>,
 }
 
 impl OutputCopier {
-    fn new(sources: Vec<Source>, sink: Sink) -> io::Result<Self> {
+    fn new(sources: Vec<Source>, is_terminated: bool, sink: Sink) -> io::Result<Self> {
         let stream = |source: Source| {
             let flags = fcntl_getfl(&source.from)?;
             fcntl_setfl(&source.from, flags | OFlags::NONBLOCK)?;
-            Ok(Stream { from: Some(source.from.into()), lines: LineSplitter::new(source.merging) })
+            Ok(Stream { from: Some(source.from.into()), lines: LineSplitter::new(source.merging, is_terminated) })
         };
         let streams = sources.into_iter().map(stream).collect::<io::Result<_>>()?;
-        Ok(Self { streams, sink })
+        Ok(Self { streams, sink, unfinished: None })
     }
 
     fn run(&mut self, wake: &OwnedFd, requests: &(Mutex<Requests>, Condvar)) {
@@ -228,20 +236,23 @@ impl OutputCopier {
             }
         }
         let mut rest = Vec::new();
-        for stream in &mut self.streams {
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            let before = rest.len();
             stream.lines.end(&mut rest);
+            separate(&mut rest, before, number, &mut self.unfinished);
         }
         self.sink.write(&mut rest);
     }
 
     /// Reads once from every stream. Returns whether anything arrived.
     fn copy(&mut self) -> bool {
-        let Self { streams, sink } = self;
+        let Self { streams, sink, unfinished } = self;
         let (mut arrived, mut ready, mut any) = ([0; READ_BYTES], Vec::new(), false);
-        for stream in streams {
+        for (number, stream) in streams.iter_mut().enumerate() {
             let Some(from) = &mut stream.from else {
                 continue;
             };
+            let before = ready.len();
             match from.read(&mut arrived) {
                 Ok(bytes @ 1..) => {
                     any = true;
@@ -253,6 +264,7 @@ impl OutputCopier {
                     stream.lines.end(&mut ready);
                 }
             }
+            separate(&mut ready, before, number, unfinished);
             if ready.len() >= LINE_MAX {
                 sink.write(&mut ready);
             }
@@ -262,16 +274,29 @@ impl OutputCopier {
     }
 }
 
+/// Inserts a newline before what a stream has added to `ready` from `before` on, if the unfinished line before it is
+/// another stream's.
+fn separate(ready: &mut Vec<u8>, before: usize, number: usize, unfinished: &mut Option<usize>) {
+    let Some(last) = ready.get(before..).and_then(<[u8]>::last).copied() else { return };
+    if unfinished.is_some_and(|other| other != number) {
+        ready.insert(before, b'\n');
+    }
+    *unfinished = (last != b'\n').then_some(number);
+}
+
 /// Splits a stream into lines. Buffers at most one line.
 #[derive(Debug)]
 struct LineSplitter {
     merging: Merging,
+    /// Whether an unfinished line gets a newline at the end of the stream.
+    is_terminated: bool,
     partial: Vec<u8>,
 }
 
 impl LineSplitter {
-    const fn new(merging: Merging) -> Self {
-        Self { merging, partial: Vec::new() }
+    fn new(merging: Merging, is_terminated: bool) -> Self {
+        let is_terminated = is_terminated && merging != Merging::Bytes || matches!(merging, Merging::Prefixed(_));
+        Self { merging, is_terminated, partial: Vec::new() }
     }
 
     fn take(&mut self, arrived: &[u8], to: &mut Vec<u8>) {
@@ -291,7 +316,7 @@ impl LineSplitter {
         }
     }
 
-    /// Outputs the buffered line, adding a missing newline.
+    /// Outputs the buffered line, adding a missing newline where lines are terminated.
     fn end(&mut self, to: &mut Vec<u8>) {
         if self.partial.is_empty() {
             return;
@@ -300,7 +325,7 @@ impl LineSplitter {
             to.extend_from_slice(prefix.as_bytes());
         }
         to.append(&mut self.partial);
-        if !to.ends_with(b"\n") {
+        if self.is_terminated && !to.ends_with(b"\n") {
             to.push(b'\n');
         }
     }
@@ -312,11 +337,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn cut(pieces: &[&[u8]]) -> String {
-        merged(Merging::of(Rank(3), 4, true), pieces)
+        merged(Merging::of(Rank(3), 4, true), false, pieces)
     }
 
-    fn merged(merging: Merging, pieces: &[&[u8]]) -> String {
-        let (mut lines, mut to) = (LineSplitter::new(merging), Vec::new());
+    fn merged(merging: Merging, is_terminated: bool, pieces: &[&[u8]]) -> String {
+        let (mut lines, mut to) = (LineSplitter::new(merging, is_terminated), Vec::new());
         for piece in pieces {
             lines.take(piece, &mut to);
         }
@@ -331,11 +356,25 @@ mod tests {
     }
 
     #[test]
-    fn without_prefix_lines_stay_whole_and_the_bytes_of_one_rank_as_they_are() {
+    fn without_prefix_the_bytes_of_a_rank_stay_as_they_are() {
         let pieces: [&[u8]; 3] = [b"a\nb", b"c\n\nlast", &[b'x'; LINE_MAX]];
-        let long = "x".repeat(LINE_MAX);
-        assert_eq!(merged(Merging::of(Rank(0), 2, false), &pieces), format!("a\nbc\n\nlast\n{long}\n"));
-        assert_eq!(merged(Merging::of(Rank(0), 1, false), &pieces), format!("a\nbc\n\nlast{long}"));
+        let whole = format!("a\nbc\n\nlast{}", "x".repeat(LINE_MAX));
+        for size in [1, 2] {
+            assert_eq!(merged(Merging::of(Rank(0), size, false), false, &pieces), whole, "{size}");
+        }
+        assert_eq!(merged(Merging::of(Rank(0), 1, false), true, &pieces), whole);
+        assert_eq!(merged(Merging::of(Rank(0), 2, false), true, &pieces[..2]), "a\nbc\n\nlast\n");
+    }
+
+    #[test]
+    fn an_unfinished_line_is_ended_only_before_another_stream() {
+        let (mut ready, mut unfinished) = (Vec::new(), None);
+        for (number, piece) in [(0, "a"), (0, "b"), (1, "c\n"), (1, ""), (0, "d"), (1, "e")] {
+            let before = ready.len();
+            ready.extend_from_slice(piece.as_bytes());
+            separate(&mut ready, before, number, &mut unfinished);
+        }
+        assert_eq!((String::from_utf8(ready).expect("text"), unfinished), ("ab\nc\nd\ne".to_owned(), Some(1)));
     }
 
     #[test]
