@@ -282,8 +282,9 @@ impl World {
     /// no message.
     ///
     /// # Errors
-    /// [`Failure::Aborted`] when the job was aborted meanwhile. A rank's failure is reported only by the requests that
-    /// it ends.
+    /// [`Failure::Aborted`] when the job was aborted meanwhile; [`Failure::Disagrees`] when a rank of this node named
+    /// itself the root of a collective of which this rank was the root. A rank's failure is reported only by the
+    /// requests that it ends.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.shut_down()
     }
@@ -292,6 +293,8 @@ impl World {
         self.close(None);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
+        // All ranks have called everything.
+        let rival = self.intra_node.as_ref().filter(|_| fenced.is_ok()).and_then(IntraNodeGroup::rival_root);
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.with_wakeup(&mut process, Process::poll_events);
@@ -318,7 +321,7 @@ impl World {
                 tracing::debug!(%error, "no fence");
                 Ok(())
             }
-            (None, Ok(())) => Ok(()),
+            (None, Ok(())) => rival.map_or(Ok(()), |(rank, ..)| Err(Failure::Disagrees(Rank(rank.0)))),
         }
     }
 

@@ -72,6 +72,9 @@ pub enum Failure {
     /// Requests of several Worlds were passed to one call.
     #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
+    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank.
+    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root")]
+    Disagrees(Rank),
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -89,7 +92,9 @@ impl Failure {
     /// The rank whose death, end or behaviour is the cause.
     pub(super) const fn named_rank(self) -> Option<Rank> {
         match self {
-            Self::PeerFailed(rank) | Self::PeerFinished(rank) | Self::Corrupted(rank) => Some(rank),
+            Self::PeerFailed(rank) | Self::PeerFinished(rank) | Self::Corrupted(rank) | Self::Disagrees(rank) => {
+                Some(rank)
+            }
             Self::Truncated { .. }
             | Self::RemoteTruncated(_)
             | Self::UnknownRank(_)

@@ -76,6 +76,9 @@ pub(in crate::world) struct IntraNodeGroup {
     /// Whether this rank has written for all others since the last barrier, most likely right after it: it lets them
     /// arrive first in the next one.
     arrives_last: AtomicBool,
+    /// The number of the last collective of which this rank was the root and read nothing of the others; 0 when it has
+    /// synchronised with them since.
+    lead_call: AtomicU32,
     store_policy: StorePolicy,
     state: BiasedLock<GroupState>,
 }
@@ -148,6 +151,7 @@ impl IntraNodeGroup {
             barrier_mode: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
             arrives_last: AtomicBool::new(false),
+            lead_call: AtomicU32::new(0),
             store_policy: StorePolicy::new(),
             state: BiasedLock::new(state),
         })
@@ -173,6 +177,9 @@ impl IntraNodeGroup {
     /// without lock or clock.
     #[inline]
     pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        if self.lead_call.load(Ordering::Relaxed) != 0 {
+            self.expect_same_root(communicator)?;
+        }
         let epoch = self.next_epoch();
         match self.barrier_mode.load(Ordering::Relaxed) {
             SPINNING => match self.placed.get() {
@@ -195,6 +202,31 @@ impl IntraNodeGroup {
                 Err(self.closed(communicator, failed))
             }
         }
+    }
+
+    /// Fails if another rank believed itself the root of the last collective of which this rank was the root.
+    #[cold]
+    fn expect_same_root(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        match self.rival_root() {
+            None => Ok(()),
+            Some((rank, call, collective)) => {
+                let failure = Failure { rank, cause: FailureCause::Disagrees, id: self.id(call), collective };
+                Err(self.fail(communicator, failure.into()))
+            }
+        }
+    }
+
+    /// A rank that believed itself the root of the last collective of which this rank was the root, the number of that
+    /// collective and its kind.
+    pub(in crate::world) fn rival_root(&self) -> Option<(Member, u32, CollectiveKind)> {
+        let call = self.lead_call.swap(0, Ordering::Relaxed);
+        if call == 0 {
+            return None;
+        }
+        // Either this rank sees what the other has published, or the other sees what this one has.
+        fence(Ordering::SeqCst);
+        let state = self.state.lock();
+        state.flags.rival_root().map(|rank| (rank, call, state.called))
     }
 
     /// Why nothing is started any more.
@@ -479,10 +511,10 @@ impl IntraNodeGroup {
         self.complete(communicator, &mut state, plan, places, &mut operate)
     }
 
-    /// Repeats a broadcast like the last call on the fast path. Returns false if it must be [run](Self::run) instead;
+    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it must be [run](Self::run) instead;
     /// nothing has happened then.
     #[inline]
-    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
+    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> bool {
         let mut state = self.state.lock();
         let GroupState { flags, sequence, failed, .. } = &mut *state;
         if !flags.is_small_broadcast(data.len(), kind, root.0)
@@ -510,6 +542,9 @@ impl IntraNodeGroup {
             published.into_iter().flatten().for_each(|word| self.node.sleepers().wake(word));
         }
         self.arrives_last.store(shows, Ordering::Relaxed);
+        if shows {
+            self.lead_call.store(call, Ordering::Relaxed);
+        }
         true
     }
 
@@ -556,11 +591,12 @@ impl IntraNodeGroup {
     }
 
     /// Records whether this rank was the root of the last broadcast or scatter.
-    fn record_lead(&self, plan: &CollectiveSpec) {
+    fn record_lead(&self, plan: &CollectiveSpec, call: u32) {
         if plan.bytes > 0 {
             let leads = plan.rank == plan.root
                 && matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Scatter);
             self.arrives_last.store(leads, Ordering::Relaxed);
+            self.lead_call.store(if leads { call } else { 0 }, Ordering::Relaxed);
         }
     }
 
@@ -683,7 +719,7 @@ impl GroupCall<'_> {
                     }
                 }
                 Poll::Complete => {
-                    group.record_lead(plan);
+                    group.record_lead(plan, communicator.call());
                     return Ok(());
                 }
                 Poll::Failed(failure) => return Err(Failure { id: group.id(communicator.call()), ..failure }.into()),
