@@ -71,14 +71,16 @@ impl Server {
         Self::serve(listener, (local, local.into()), hosting, report)
     }
 
-    /// As [`start`](Self::start), at a local socket with a random name, for a job whose processes are all on this host:
+    /// As [`start`](Self::start), at a [local socket](HostPort::local), for a job whose processes are all on this host:
     /// it needs no network interface.
     ///
     /// # Errors
-    /// The errors of the system calls.
-    pub fn start_local(hosting: ServerConfig, report: impl FnMut(ServerReport) + Send + 'static) -> io::Result<Self> {
-        let name = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
-        let place = HostPort::local(&name).map_err(io::Error::other)?;
+    /// The errors of the system calls; `InvalidInput` of a place that is no local socket.
+    pub fn start_local(
+        place: HostPort,
+        hosting: ServerConfig,
+        report: impl FnMut(ServerReport) + Send + 'static,
+    ) -> io::Result<Self> {
         let listener = listen(&place.local_socket().unwrap_or_else(|| Err(io::ErrorKind::InvalidInput.into()))?)?;
         Self::serve(listener, (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), place), hosting, report)
     }

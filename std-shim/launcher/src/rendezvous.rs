@@ -14,7 +14,10 @@ pub(super) fn serve(
     report: impl FnMut(ServerReport) + Send + Clone + 'static,
 ) -> Result<Server, LaunchError> {
     let remote = layout.hosts().iter().any(Option::is_some);
-    if !remote && let Ok(server) = Server::start_local(hosting.clone(), report.clone()) {
+    if !remote
+        && let Ok(place) = HostPort::local(&format!("{:016x}", getrandom::u64()?))
+        && let Ok(server) = Server::start_local(place, hosting.clone(), report.clone())
+    {
         return Ok(server);
     }
     let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];

@@ -62,8 +62,13 @@ fn addresses(place: &HostPort) -> Vec<(SockAddr, SocketAddr)> {
 
 fn open(to: &SockAddr, address: SocketAddr, timeout: Duration) -> Result<Socket, ConnectionError> {
     let socket = Socket::new(Domain::from(i32::from(to.family())), Type::STREAM, None)?;
-    // A local socket connects at once, or its server's queue is full and the caller retries.
-    let connected = if to.is_unix() { socket.connect(to) } else { socket.connect_timeout(to, timeout) };
+    let connected = if to.is_unix() {
+        // It connects at once, unless the server's queue is full.
+        socket.set_write_timeout(Some(timeout))?;
+        socket.connect(to)
+    } else {
+        socket.connect_timeout(to, timeout)
+    };
     match connected {
         Ok(()) => Ok(socket),
         Err(error) if error.kind() == ErrorKind::NetworkUnreachable && address.ip().is_loopback() => {
