@@ -293,8 +293,10 @@ impl World {
         self.close(None);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
-        // All ranks have called everything.
-        let rival = self.intra_node.as_ref().filter(|_| fenced.is_ok()).and_then(IntraNodeGroup::rival_root);
+        // All ranks have called everything. A collective that failed has reported why.
+        let has_failed = self.shared.lock().collectives.contexts.get(WORLD).is_none_or(|world| world.failed.is_some());
+        let checks = fenced.is_ok() && !has_failed;
+        let rival = self.intra_node.as_ref().filter(|_| checks).and_then(IntraNodeGroup::rival_root);
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.with_wakeup(&mut process, Process::poll_events);
