@@ -104,7 +104,7 @@ impl TransportSettings {
             (false, None, None) => return Ok(()),
         };
         let reason = format!("{reason}, not to this one");
-        Err(SettingsError::Invalid { name: "DEVICE", value: self.device.to_string(), reason })
+        Err(SettingsError::Invalid { name: VariableName("DEVICE"), value: self.device.to_string(), reason })
     }
 }
 
@@ -239,7 +239,7 @@ impl Settings {
     /// There is a rendezvous server, but no secret.
     pub fn join_options(&self) -> Result<JoinOptions, SettingsError> {
         let rendezvous = |place: &HostPort| {
-            let missing = SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" };
+            let missing = SettingsError::Missing { name: VariableName("BOOTSTRAP"), needs: VariableName("SECRET") };
             Ok(Rendezvous {
                 place: place.clone(),
                 secret: self.secret.clone().ok_or(missing)?,
@@ -304,50 +304,69 @@ impl fmt::Display for JobName {
 #[error("expected a name of 1 to 64 alphanumeric characters, `.`, `_` and `-`")]
 pub struct JobNameError;
 
+/// The name of a variable. Its text, also as an error of `main` shows it, is the whole name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VariableName(
+    /// The name without prefix.
+    pub &'static str,
+);
+
+impl fmt::Display for VariableName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{PREFIX}{}", self.0)
+    }
+}
+
+impl fmt::Debug for VariableName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, to)
+    }
+}
+
 /// Why the settings cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A `UNISONO_*` variable that does not exist.
-    #[error("{name} is not a setting of unisono{}", like.map(|like| format!("; did you mean {PREFIX}{like}?")).unwrap_or_default())]
+    #[error("{name} is not a setting of unisono{}", like.map(|like| format!("; did you mean {like}?")).unwrap_or_default())]
     Unknown {
         /// The whole name.
         name: String,
-        /// A similar name that exists, without prefix.
-        like: Option<&'static str>,
+        /// A similar name that exists.
+        like: Option<VariableName>,
     },
     /// A value that is not valid for its setting.
-    #[error("{PREFIX}{name}={value}: {reason}")]
+    #[error("{name}={value}: {reason}")]
     Invalid {
-        /// The setting, without prefix.
-        name: &'static str,
+        /// The setting.
+        name: VariableName,
         /// Its value.
         value: String,
         /// The expected values.
         reason: String,
     },
     /// The secret cannot be used. Its value is not shown.
-    #[error("{PREFIX}{name}: {reason}")]
+    #[error("{name}: {reason}")]
     Secret {
         /// `SECRET` or `SECRET_FILE`.
-        name: &'static str,
+        name: VariableName,
         /// The error.
         reason: SecretError,
     },
     /// A setting that needs another one, which is not set.
-    #[error("{PREFIX}{name} needs {PREFIX}{needs}, which is not set")]
+    #[error("{name} needs {needs}, which is not set")]
     Missing {
         /// The setting.
-        name: &'static str,
+        name: VariableName,
         /// The setting that it needs.
-        needs: &'static str,
+        needs: VariableName,
     },
     /// Two settings that exclude each other.
-    #[error("{PREFIX}{name} and {PREFIX}{other} cannot both be set")]
+    #[error("{name} and {other} cannot both be set")]
     Conflict {
         /// One of the two.
-        name: &'static str,
+        name: VariableName,
         /// The other.
-        other: &'static str,
+        other: VariableName,
     },
 }
 
@@ -422,7 +441,7 @@ impl SettingsReader {
                 |name: &&&str| !Self::SET_BY_LAUNCHERS.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
             let like =
                 Self::NAMES.iter().filter(is_similar).min_by_key(|name| strsim::damerau_levenshtein(given, name));
-            SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied() }
+            SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied().map(VariableName) }
         };
         let given = whole.to_str().and_then(|name| name.strip_prefix(PREFIX)).ok_or_else(unknown)?;
         let name = *Self::NAMES.iter().find(|name| **name == given).ok_or_else(unknown)?;
@@ -431,7 +450,7 @@ impl SettingsReader {
             return Ok(());
         }
         let invalid = |reason: &dyn fmt::Display| SettingsError::Invalid {
-            name,
+            name: VariableName(name),
             value: if name == "SECRET" { "…".to_owned() } else { value.to_string_lossy().into_owned() },
             reason: reason.to_string(),
         };
@@ -455,7 +474,8 @@ impl SettingsReader {
             "BOOTSTRAP" => store(bootstrap, value),
             "SERVE" => store(serve, value),
             "SECRET" => {
-                let read = Secret::new(value).map_err(|reason| SettingsError::Secret { name, reason })?;
+                let read =
+                    Secret::new(value).map_err(|reason| SettingsError::Secret { name: VariableName(name), reason })?;
                 *secret = Some(read);
                 None
             }
@@ -514,25 +534,33 @@ impl SettingsReader {
         let Self { mut settings, rank, size, secret_file } = self;
         settings.position = match (rank, size) {
             (None, None) => None,
-            (Some(_), None) => return Err(SettingsError::Missing { name: "RANK", needs: "SIZE" }),
-            (None, Some(_)) => return Err(SettingsError::Missing { name: "SIZE", needs: "RANK" }),
+            (Some(_), None) => {
+                return Err(SettingsError::Missing { name: VariableName("RANK"), needs: VariableName("SIZE") });
+            }
+            (None, Some(_)) => {
+                return Err(SettingsError::Missing { name: VariableName("SIZE"), needs: VariableName("RANK") });
+            }
             (Some(rank), Some(size)) => Some(job_position(rank, size)?),
         };
         if let Some(path) = secret_file {
             if settings.secret.is_some() {
-                return Err(SettingsError::Conflict { name: "SECRET", other: "SECRET_FILE" });
+                return Err(SettingsError::Conflict {
+                    name: VariableName("SECRET"),
+                    other: VariableName("SECRET_FILE"),
+                });
             }
             let read = Secret::read(Path::new(&path));
-            settings.secret = Some(read.map_err(|reason| SettingsError::Secret { name: "SECRET_FILE", reason })?);
+            settings.secret =
+                Some(read.map_err(|reason| SettingsError::Secret { name: VariableName("SECRET_FILE"), reason })?);
         }
         if settings.position.is_some_and(|position| position.size > 1) && settings.bootstrap.is_none() {
-            return Err(SettingsError::Missing { name: "SIZE", needs: "BOOTSTRAP" });
+            return Err(SettingsError::Missing { name: VariableName("SIZE"), needs: VariableName("BOOTSTRAP") });
         }
         if settings.bootstrap.is_some() && settings.secret.is_none() {
-            return Err(SettingsError::Missing { name: "BOOTSTRAP", needs: "SECRET" });
+            return Err(SettingsError::Missing { name: VariableName("BOOTSTRAP"), needs: VariableName("SECRET") });
         }
         if settings.launcher.hosts.is_some() && settings.launcher.nodes.is_some() {
-            return Err(SettingsError::Conflict { name: "HOSTS", other: "NODES" });
+            return Err(SettingsError::Conflict { name: VariableName("HOSTS"), other: VariableName("NODES") });
         }
         settings.transport.check()?;
         Ok(settings)
@@ -542,11 +570,11 @@ impl SettingsReader {
 fn job_position(rank: u32, size: u32) -> Result<JobPosition, SettingsError> {
     if !(1..=SIZE_MAX).contains(&size) {
         let reason = format!("expected 1 to {SIZE_MAX} ranks");
-        return Err(SettingsError::Invalid { name: "SIZE", value: size.to_string(), reason });
+        return Err(SettingsError::Invalid { name: VariableName("SIZE"), value: size.to_string(), reason });
     }
     let refused = || {
         let reason = format!("expected a rank below {PREFIX}SIZE={size}");
-        SettingsError::Invalid { name: "RANK", value: rank.to_string(), reason }
+        SettingsError::Invalid { name: VariableName("RANK"), value: rank.to_string(), reason }
     };
     JobPosition::new(Rank(rank), size).ok_or_else(refused)
 }

@@ -407,8 +407,11 @@ fn without_launcher(
         Err(error) => {
             let patience = AttachDeadline::new(membership, Instant::now() + FD_PASSING_TIMEOUT);
             send_no_segment(&mut giver, ranks, patience)?;
+            if !auto {
+                return Err(error.into());
+            }
             tracing::warn!("no shared memory on this node: {error}");
-            if auto { Ok(None) } else { Err(error.into()) }
+            Ok(None)
         }
     }
 }

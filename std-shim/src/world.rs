@@ -37,6 +37,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
@@ -63,12 +64,17 @@ use datagram_transport::{DatagramTransport, OpenError};
 use process::{Process, SilencePolicy};
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
-use unisono_bootstrap::{AwaitError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation};
+use unisono_bootstrap::{
+    ConnectionError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
+};
 use unisono_memory::endpoint_storage::EndpointSizes;
+use unisono_memory::memory_regions::RegisterError;
 use unisono_udp::{BindError, UdpCounters};
 
-/// How long `finish` waits for the other ranks before it gives up: effectively without limit.
-const FENCE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
+/// longer for a rank that others name as the cause of their failure.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+const DEPART_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -89,12 +95,24 @@ pub enum WorldError {
     #[cfg(feature = "verbs")]
     #[error("cannot open the RDMA device: {0}")]
     Adapter(#[from] unisono_verbs::ud::OpenError),
+    /// Ranks of this host exchange datagrams, and its loopback interface is down.
+    #[error(
+        "this host's loopback interface is down, through which its ranks exchange datagrams: enable it \
+         (ip link set lo up), or use shared memory (--device auto)"
+    )]
+    NoLoopback,
     /// Fault injection is requested on a device that does not support it.
     #[error("the verbs device cannot inject faults: use --device udp")]
     Faults,
-    /// The operating system refuses a socket, a thread or random bytes.
+    /// The operating system refuses a socket or random bytes.
     #[error("the operating system refuses a resource: {0}")]
     System(#[from] std::io::Error),
+    /// The operating system refuses the memory for messages, or the adapter cannot register it.
+    #[error("this rank has no memory for its messages: {0}")]
+    Memory(#[from] RegisterError),
+    /// The operating system refuses the thread that the progress mode needs.
+    #[error("cannot start the progress thread: {0}: raise the limit (ulimit -u), or use the progress mode engine")]
+    Thread(std::io::Error),
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -123,8 +141,9 @@ impl From<OpenError> for WorldError {
     }
 }
 
-/// A job that this process is a rank of. Dropping it finishes the job as [`finish`](Self::finish) does; when it is
-/// dropped by a panic it aborts the job instead, and the other ranks' calls fail.
+/// A job that this process is a rank of, until it [finishes](Self::finish). Dropping it leaves the job unfinished, as an
+/// error that `main` returns does: operations of other ranks that need this one fail and name it, what this rank has
+/// sent is delivered for at most one second, and no other rank is waited for.
 ///
 /// It dereferences to the [`Communicator`] of all ranks.
 pub struct World {
@@ -173,6 +192,9 @@ impl World {
         let mut membership = Membership::join(&settings.join_options()?, offer)?;
         check_digests(offer.digests, membership.table())?;
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
+        if size > 1 && node.as_ref().is_none_or(|node| node.size() < size) {
+            expect_loopback(&offer)?;
+        }
         let rank = settings.position.map_or(Rank(0), |seat| seat.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
@@ -189,7 +211,7 @@ impl World {
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
         let mut process =
-            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool));
+            Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool))?;
         process.collectives.wait_registry.set_threshold(transport.watchdog);
         let oversubscribed = match &node {
             Some(node) => node.waiting() == WaitMode::Oversubscribed,
@@ -205,7 +227,7 @@ impl World {
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
         let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
-        let thread = progress::start(&shared, progress)?;
+        let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
             shared,
@@ -215,6 +237,7 @@ impl World {
             message_context: message_context(WORLD, 0),
             members: Group::all(size),
             agreement_rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
             rank,
             size,
         };
@@ -259,31 +282,28 @@ impl World {
     /// no message.
     ///
     /// # Errors
-    /// [`Failure::Aborted`] when the job was aborted meanwhile. A rank's failure is reported only by the requests that
-    /// it ends.
+    /// [`Failure::Aborted`] when the job was aborted meanwhile; [`Failure::Disagrees`] when a rank of this node named
+    /// itself the root of a collective of which this rank was the root. A rank's failure is reported only by the
+    /// requests that it ends.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.shut_down()
     }
 
     fn shut_down(&mut self) -> Result<(), Failure> {
-        self.finished = true;
-        // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
-        if let Some(node) = &self.node {
-            node.retire();
-        }
-        self.shared.with_process(Process::close_receives);
-        self.shared
-            .wait_until(WaitFor::AnyRank, |process| (process.aborted.is_some() || process.is_flushed()).then_some(()));
-        self.shared.with_process(Process::announce_sends_done);
+        self.close(None);
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
+        // All ranks have called everything. A collective that failed has reported why.
+        let has_failed = self.shared.lock().collectives.contexts.get(WORLD).is_none_or(|world| world.failed.is_some());
+        let checks = fenced.is_ok() && !has_failed;
+        let rival = self.intra_node.as_ref().filter(|_| checks).and_then(IntraNodeGroup::rival_root);
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.with_wakeup(&mut process, Process::poll_events);
         process.endpoint.shutdown();
         process.send_bye(false);
         drop(process);
-        self.wait_until_departed();
+        self.wait_until_departed(SHUTDOWN_TIMEOUT);
         self.stop();
         if let Some(node) = &self.node {
             node.depart();
@@ -303,27 +323,70 @@ impl World {
                 tracing::debug!(%error, "no fence");
                 Ok(())
             }
-            (None, Ok(())) => Ok(()),
+            (None, Ok(())) => rival.map_or(Ok(()), |(rank, ..)| Err(Failure::Disagrees(Rank(rank.0)))),
         }
     }
 
-    /// Waits until all other ranks have reached the fence, and answers them meanwhile.
-    fn fence(&self) -> Result<(), AwaitError> {
-        let Some(mut membership) = self.shared.lock().membership.take() else { return Ok(()) };
-        let (done, bell) = (core::sync::atomic::AtomicBool::new(false), self.shared.waiter());
-        let fenced = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let fenced = membership.fence(FENCE_TIMEOUT);
-                done.store(true, core::sync::atomic::Ordering::Release);
-                bell.wake();
-                fenced
-            });
-            self.shared
-                .wait_until(WaitFor::Notification, |_| done.load(core::sync::atomic::Ordering::Acquire).then_some(()));
-            waiting.join().unwrap_or(Err(AwaitError::Aborted))
+    /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns
+    /// whether it has.
+    fn close(&mut self, deadline: Option<Instant>) -> bool {
+        self.finished = true;
+        // Ranks that wait for this one in a collective stop waiting, so that they do not hold it up at the fence.
+        if let Some(node) = &self.node {
+            node.retire();
+        }
+        self.shared.with_process(Process::close_receives);
+        let is_flushed = self.shared.wait_until(WaitFor::AnyRank, |process| {
+            let is_flushed = process.is_flushed();
+            let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            (process.aborted.is_some() || is_flushed || is_late()).then_some(is_flushed)
         });
-        self.shared.lock().membership = Some(membership);
-        fenced
+        self.shared.with_process(Process::announce_sends_done);
+        is_flushed
+    }
+
+    /// Leaves the job without finishing it: reports that, then delivers for at most [`LEAVE_TIMEOUT`] what was sent, and
+    /// waits for no other rank.
+    fn leave(&mut self) {
+        // First of all, so that the launcher knows it before a rank fails because of this one.
+        self.shared.with_process(|process| {
+            if let Some(membership) = &mut process.membership {
+                membership.leave();
+            }
+        });
+        let is_flushed = self.close(Some(Instant::now() + LEAVE_TIMEOUT));
+        self.shared.with_process(|process| {
+            if is_flushed {
+                process.endpoint.shutdown();
+            } else {
+                tracing::debug!("dropped messages that were not received in time");
+                process.endpoint.abort();
+            }
+            process.send_bye(!is_flushed);
+        });
+        self.wait_until_departed(DEPART_TIMEOUT);
+        self.stop();
+        if let Some(node) = &self.node {
+            node.depart();
+        }
+        self.shared.with_process(|process| {
+            process.membership = None;
+            process.close();
+        });
+    }
+
+    /// Waits until all other ranks have reached the fence, and answers them meanwhile. Needs no thread: the system may
+    /// give none.
+    fn fence(&self) -> Result<(), ConnectionError> {
+        self.shared.with_process(|process| {
+            if let Some(membership) = &mut process.membership {
+                membership.enter_fence();
+            }
+        });
+        self.shared.wait_until(WaitFor::Notification, |process| match (&mut process.membership, process.aborted) {
+            (Some(membership), None) => membership.fence_outcome(),
+            (_, Some(_)) | (None, _) => Some(Ok(())),
+        })
     }
 
     fn stop(&mut self) {
@@ -343,8 +406,8 @@ impl Drop for World {
         if std::thread::panicking() {
             self.abort();
             self.stop();
-        } else if let Err(error) = self.shut_down() {
-            tracing::error!(%error, "the job did not finish cleanly");
+        } else {
+            self.leave();
         }
     }
 }
@@ -359,9 +422,17 @@ fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
     })
 }
 
+/// Datagrams to a loopback interface that is down would be lost without a word.
+fn expect_loopback(own: &LocalRecord) -> Result<(), WorldError> {
+    let is_down = |address: &SocketAddr| address.ip().is_loopback() && source_address(*address).is_none();
+    if own.addresses.iter().any(is_down) { Err(WorldError::NoLoopback) } else { Ok(()) }
+}
+
 /// The address at which the other ranks reach this process: the source address of its route to the rendezvous server.
 fn local_address(settings: &Settings) -> IpAddr {
-    let Some(place) = &settings.bootstrap else { return Ipv4Addr::LOCALHOST.into() };
+    let Some(place) = settings.bootstrap.as_ref().filter(|place| !place.is_local()) else {
+        return Ipv4Addr::LOCALHOST.into();
+    };
     let reached = place.resolve().ok().and_then(|addresses| addresses.into_iter().find_map(source_address));
     reached.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }

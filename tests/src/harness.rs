@@ -3,4 +3,5 @@
 #[cfg(target_os = "linux")]
 pub mod cpu_latency;
 pub mod job;
+pub mod packages;
 pub mod report;

@@ -17,6 +17,8 @@ use std::process::Command;
 use core::error::Error;
 use core::time::Duration;
 
+use crate::harness::packages::install;
+
 pub use machine::{Processor, Verdict};
 
 /// Machines that are started at most for one command. An emulated kernel hangs once in some hundred boots, in its own
@@ -58,7 +60,8 @@ impl Parts {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/fetch");
         let status = Command::new(&script).arg(&packages).status()?;
         if !status.success() {
-            return Err(format!("{} failed: {status}", script.display()).into());
+            let needs = "it needs Debian 12's apt and dpkg, a package index (apt-get update)";
+            return Err(format!("{} failed: {status}: {needs} and: {}", script.display(), install("xz-utils")).into());
         }
         let (initramfs, share) = (folder.join("initramfs"), folder.join("share"));
         fs::create_dir_all(&share)?;

@@ -1,4 +1,5 @@
-//! The bootstrap service of a job: an authenticated TCP rendezvous, comparable to PMI.
+//! The bootstrap service of a job: an authenticated rendezvous, comparable to PMI, over TCP or over a local socket where
+//! all processes are on one host.
 //!
 //! The launcher, or rank 0 under a launcher that has no server of its own, runs a [`Server`]. Every process joins
 //! ([`Membership::join`]) with its addresses and settings, and receives the table of all ranks. The connection stays
@@ -33,7 +34,7 @@ pub use frame::{FrameError, PAYLOAD_MAX};
 pub use host_port::{HostPort, HostPortError};
 pub use join_options::{JoinError, JoinOptions, Rendezvous};
 pub use membership::{AGENT_SILENCE, AwaitError, Liveness, Membership, MembershipEvent};
-pub use membership_state::ServerReport;
+pub use membership_state::{Participation, ServerReport};
 pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use on_death::{OnDeath, OnDeathError};
 pub use peer_record::{Digests, Ending, Incarnation, LocalRecord, PeerRecord, fresh_incarnation};

@@ -51,6 +51,8 @@ pub struct Membership {
     events: VecDeque<MembershipEvent>,
     outcomes: Vec<AgreementOutcome>,
     queries: VecDeque<(Rank, Instant)>,
+    /// Whether this process has entered a fence ([`enter_fence`](Self::enter_fence)) that not all have entered.
+    waits_at_fence: bool,
     connection: Option<AuthenticatedStream>,
     host: Option<RankZeroServer>,
 }
@@ -142,6 +144,10 @@ impl Membership {
                 MembershipEvent::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             ServerMessage::Aborted { rank, code } => MembershipEvent::Aborted { rank, code },
+            ServerMessage::Fenced if self.waits_at_fence => {
+                self.waits_at_fence = false;
+                return Some(());
+            }
             ServerMessage::Agreed(verdict) => {
                 self.outcomes.push(verdict);
                 return Some(());
@@ -200,6 +206,24 @@ impl Membership {
         }
     }
 
+    /// Enters the next fence without waiting for the others ([`fence_outcome`](Self::fence_outcome)). No other request
+    /// may be made meanwhile.
+    pub fn enter_fence(&mut self) {
+        self.waits_at_fence = self.connection.is_some();
+        self.send(&ClientMessage::Fence);
+    }
+
+    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, or
+    /// an error if the connection is lost. Receives the messages that have arrived.
+    pub fn fence_outcome(&mut self) -> Option<Result<(), ConnectionError>> {
+        self.receive();
+        match (self.waits_at_fence, &self.connection) {
+            (false, _) => Some(Ok(())),
+            (true, None) => Some(Err(ConnectionError::Closed)),
+            (true, Some(_)) => None,
+        }
+    }
+
     /// Stores a value under a key, for every rank to [`get`](Self::get).
     pub fn put(&mut self, key: &[u8], value: &[u8], timeout: Duration) -> Result<(), AwaitError> {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
@@ -233,6 +257,18 @@ impl Membership {
             && connection.stream.wait(deadline).is_ok()
             && connection.stream.flush().is_ok()
         {}
+    }
+
+    /// Reports that an operation of this process failed because of another rank, so that the launcher names the rank
+    /// that failed first. Does not wait.
+    pub fn report_cause(&mut self, cause: Rank) {
+        self.send(&ClientMessage::Cause(cause));
+    }
+
+    /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does
+    /// not wait.
+    pub fn leave(&mut self) {
+        self.send(&ClientMessage::Leave);
     }
 
     /// Announces that this process has finished, so that its end is not a failure. Rank 0, if it hosts the server,

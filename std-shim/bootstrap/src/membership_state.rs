@@ -10,7 +10,7 @@ mod report;
 mod store;
 
 pub(crate) use report::Effect;
-pub use report::ServerReport;
+pub use report::{Participation, ServerReport};
 
 use super::on_death::OnDeath;
 use super::{
@@ -29,19 +29,42 @@ pub(crate) type ConnectionId = usize;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum MemberState {
     Awaited,
-    Joined { entry: PeerRecord, link: Option<ConnectionId>, fenced: bool, watched: bool },
-    Finished { entry: PeerRecord },
-    Ended { entry: Option<PeerRecord>, ending: Ending },
+    Joined {
+        entry: PeerRecord,
+        link: Option<ConnectionId>,
+        fenced: bool,
+        watched: bool,
+    },
+    Finished {
+        entry: PeerRecord,
+    },
+    /// It left without finishing.
+    Left {
+        entry: PeerRecord,
+    },
+    Ended {
+        entry: Option<PeerRecord>,
+        ending: Ending,
+    },
 }
 
 impl MemberState {
     const fn entry(&self) -> Option<&PeerRecord> {
         match self {
-            Self::Joined { entry, .. } | Self::Finished { entry } => Some(entry),
+            Self::Joined { entry, .. } | Self::Finished { entry } | Self::Left { entry } => Some(entry),
             Self::Ended { entry, .. } => entry.as_ref(),
             Self::Awaited => None,
         }
     }
+}
+
+/// The end of a rank's process, as the launcher or an agent reports it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ProcessEnd {
+    pub(crate) rank: Rank,
+    pub(crate) ending: Ending,
+    /// Why it did not start; empty if it did.
+    pub(crate) reason: String,
 }
 
 /// The state of the job.
@@ -60,7 +83,10 @@ pub(crate) struct MembershipState {
     fenced: usize,
     awaited: usize,
     ending: bool,
+    /// The rank that ended before all had joined.
+    absent: Option<Rank>,
     effects: VecDeque<Effect>,
+    ends: VecDeque<ProcessEnd>,
 }
 
 impl MembershipState {
@@ -82,7 +108,9 @@ impl MembershipState {
             fenced: 0,
             awaited: size,
             ending: false,
+            absent: None,
             effects: VecDeque::new(),
+            ends: VecDeque::new(),
         }
     }
 
@@ -116,10 +144,19 @@ impl MembershipState {
         let refusal = match self.member(rank) {
             None => Some(Refusal::NoSuchRank),
             Some(_) if self.ending => Some(Refusal::Ending),
-            Some(MemberState::Joined { .. } | MemberState::Finished { .. }) if assembling => Some(Refusal::RankTaken),
+            Some(MemberState::Joined { .. } | MemberState::Finished { .. } | MemberState::Left { .. })
+                if assembling =>
+            {
+                Some(Refusal::RankTaken)
+            }
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
+            if refusal == Refusal::Ending
+                && let Some(cause) = self.absent
+            {
+                self.effects.push_back(Effect::Report(ServerReport::Cause { rank, cause }));
+            }
             self.effects.extend([Effect::Send(link, ServerMessage::Refused(refusal)), Effect::Close(link)]);
             return;
         }
@@ -199,9 +236,16 @@ impl MembershipState {
         }
     }
 
-    fn fail_join(&mut self) {
+    /// A rank has ended: if others wait for it to join, the job can never be complete.
+    fn fail_join(&mut self, cause: Rank) {
         if self.awaited > 0 && !self.ending {
             self.ending = true;
+            self.absent = Some(cause);
+            let joined = |(rank, member): (u32, &MemberState)| {
+                matches!(member, MemberState::Joined { .. }).then_some(Rank(rank))
+            };
+            let waiting: Vec<Rank> = (0..).zip(&self.members).filter_map(joined).collect();
+            self.effects.extend(waiting.into_iter().map(|rank| Effect::Report(ServerReport::Cause { rank, cause })));
             self.effects.push_back(Effect::Broadcast(ServerMessage::Refused(Refusal::Ending)));
         }
     }
@@ -238,14 +282,36 @@ impl MembershipState {
 
     /// A rank has finished.
     pub(crate) fn handle_finish(&mut self, link: ConnectionId, rank: Rank) {
-        if let Some(MemberState::Joined { entry, fenced, .. }) = self.member(rank) {
-            let (entry, fenced) = (*entry, *fenced);
-            self.replace(rank, MemberState::Finished { entry });
-            self.remove_joined(fenced);
-            self.effects.push_back(Effect::Send(link, ServerMessage::FinishAck));
-            self.check_agreements();
-            self.check_fence();
-            self.check_finish();
+        if let Some(MemberState::Joined { entry, .. }) = self.member(rank) {
+            let entry = *entry;
+            self.depart(rank, MemberState::Finished { entry }, Effect::Send(link, ServerMessage::FinishAck));
+        }
+    }
+
+    /// A rank leaves without finishing.
+    pub(crate) fn handle_leave(&mut self, rank: Rank) {
+        if let Some(MemberState::Joined { entry, .. }) = self.member(rank) {
+            let entry = *entry;
+            self.depart(rank, MemberState::Left { entry }, Effect::Report(ServerReport::Left(rank)));
+        }
+    }
+
+    /// A rank takes no more part: the others neither wait for it nor vote with it.
+    fn depart(&mut self, rank: Rank, state: MemberState, effect: Effect) {
+        let before = self.replace(rank, state);
+        self.remove_joined(matches!(before, Some(MemberState::Joined { fenced: true, .. })));
+        self.effects.push_back(effect);
+        self.check_agreements();
+        self.check_fence();
+        self.check_finish();
+    }
+
+    /// An operation of a rank failed because of another rank. A rank that has finished did its part: the error is the
+    /// program's.
+    pub(crate) fn handle_cause(&mut self, rank: Rank, cause: Rank) {
+        let is_cause = rank != cause && !matches!(self.member(cause), None | Some(MemberState::Finished { .. }));
+        if is_cause {
+            self.effects.push_back(Effect::Report(ServerReport::Cause { rank, cause }));
         }
     }
 

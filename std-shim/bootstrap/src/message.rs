@@ -63,6 +63,10 @@ pub(crate) enum ClientMessage {
     Liveness { rank: Rank, asker: Rank, alive: bool },
     /// The rank's vote in an agreement. Answered by [`ServerMessage::Agreed`] once all members have voted or failed.
     Vote(Vote),
+    /// An operation of the rank failed because of another rank.
+    Cause(Rank),
+    /// The rank leaves the job without finishing it: other ranks may fail because of this one.
+    Leave,
 }
 
 /// A message from the server to a rank or an agent.

@@ -42,6 +42,10 @@ impl RankZeroServer {
             reports_ends: false,
             join_timeout: assembly,
         };
+        if place.is_local() {
+            let server = Server::start_local(place.clone(), hosting, report).map_err(refused)?;
+            return Ok(Self { finished, _server: server });
+        }
         let resolved = resolve(place)?;
         // The name may resolve to an address that this host does not have itself (NAT): then listen on all its
         // addresses.

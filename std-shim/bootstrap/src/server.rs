@@ -5,15 +5,19 @@ mod server_loop;
 
 use server_loop::ServerLoop;
 
-use super::{auth::Secret, membership_state::ServerReport, peer_record::Ending};
+use super::{auth::Secret, host_port::HostPort, membership_state::ServerReport, peer_record::Ending};
 use crate::rank::Rank;
 use alloc::sync::Arc;
-use core::{net::SocketAddr, time::Duration};
+use core::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 use rustix::{
     event::{EventfdFlags, eventfd},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
-use std::{io, net::TcpListener, os::fd::OwnedFd, sync::mpsc, thread};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::{io, os::fd::OwnedFd, sync::mpsc, thread};
 use tracing::warn;
 
 /// Length of the listener's accept queue.
@@ -41,6 +45,7 @@ pub struct ServerConfig {
 #[derive(Debug)]
 pub struct Server {
     local: SocketAddr,
+    place: HostPort,
     commands: mpsc::Sender<ServerCommand>,
     waker: Arc<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
@@ -61,17 +66,45 @@ impl Server {
         hosting: ServerConfig,
         report: impl FnMut(ServerReport) + Send + 'static,
     ) -> io::Result<Self> {
+        let listener = listen(&at.into())?;
+        let local = listener.local_addr()?.as_socket().unwrap_or(at);
+        Self::serve(listener, (local, local.into()), hosting, report)
+    }
+
+    /// As [`start`](Self::start), at a [local socket](HostPort::local), for a job whose processes are all on this host:
+    /// it needs no network interface.
+    ///
+    /// # Errors
+    /// The errors of the system calls; `InvalidInput` of a place that is no local socket.
+    pub fn start_local(
+        place: HostPort,
+        hosting: ServerConfig,
+        report: impl FnMut(ServerReport) + Send + 'static,
+    ) -> io::Result<Self> {
+        let listener = listen(&place.local_socket().unwrap_or_else(|| Err(io::ErrorKind::InvalidInput.into()))?)?;
+        Self::serve(listener, (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), place), hosting, report)
+    }
+
+    fn serve(
+        listener: Socket,
+        (local, place): (SocketAddr, HostPort),
+        hosting: ServerConfig,
+        report: impl FnMut(ServerReport) + Send + 'static,
+    ) -> io::Result<Self> {
         allow_descriptors(hosting.size);
-        let listener = listen(at)?;
-        let local = listener.local_addr()?;
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (commands, inbox) = mpsc::channel();
         let serving = ServerLoop::new(listener, &hosting, Arc::clone(&waker), inbox, Box::new(report))?;
         let thread = thread::Builder::new().name("rendezvous".to_owned()).spawn(move || serving.run())?;
-        Ok(Self { local, commands, waker, thread: Some(thread) })
+        Ok(Self { local, place, commands, waker, thread: Some(thread) })
     }
 
-    /// The address it listens at.
+    /// The place at which processes of this host reach it.
+    pub const fn place(&self) -> &HostPort {
+        &self.place
+    }
+
+    /// The address it listens at; of a local socket, the loopback without a port.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
@@ -118,11 +151,13 @@ fn allow_descriptors(size: u32) {
     }
 }
 
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(at), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&at.into())?;
+fn listen(at: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::from(i32::from(at.family())), Type::STREAM, None)?;
+    if !at.is_unix() {
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(at)?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    Ok(socket.into())
+    Ok(socket)
 }

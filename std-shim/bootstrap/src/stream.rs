@@ -1,4 +1,4 @@
-//! A non-blocking TCP connection of the bootstrap service, and its mutual authentication before the first frame.
+//! A non-blocking stream connection of the bootstrap service (TCP, or a local socket of one host), and its mutual authentication before the first frame.
 //!
 //! ```text
 //! client → server   "unisono" version | role 0 0 0 | number u32 | nonce 32            48 bytes
@@ -16,15 +16,15 @@ use super::{
 };
 use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::Socket;
 use std::{
-    io::{self, ErrorKind, Read, Write},
-    net::TcpStream,
+    io::{self, ErrorKind, Read},
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
 
 /// The protocol and its version.
-const MAGIC: [u8; 8] = *b"unisono\x02";
+const MAGIC: [u8; 8] = *b"unisono\x03";
 const HELLO: usize = 48;
 const CHALLENGE: usize = 72;
 /// Largest backlog in bytes for a peer that does not read.
@@ -53,6 +53,9 @@ pub enum ConnectionError {
     /// The operating system reports an error.
     #[error("the connection broke: {0}")]
     Broken(ErrorKind),
+    /// This host's loopback interface, which the address belongs to, is down.
+    #[error("this host's loopback interface is down: enable it (ip link set lo up)")]
+    NoLoopback,
     /// The received bytes are not valid frames.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -84,24 +87,25 @@ impl From<io::Error> for ConnectionError {
 
 #[derive(Debug)]
 pub(crate) struct BufferedStream {
-    stream: TcpStream,
+    stream: Socket,
     inbox: FrameDecoder,
     outbox: Vec<u8>,
     closed: bool,
 }
 
 impl BufferedStream {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(stream: Socket) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let socket = socket2::SockRef::from(&stream);
-        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-        socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
-        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+        if !stream.local_addr()?.is_unix() {
+            stream.set_tcp_nodelay(true)?;
+            let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+            stream.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
+            stream.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+        }
         Ok(Self { stream, inbox: FrameDecoder::default(), outbox: Vec::new(), closed: false })
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Socket {
         &self.stream
     }
 
@@ -131,7 +135,9 @@ impl BufferedStream {
     /// Sends as much as the connection accepts without blocking.
     pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.outbox.is_empty() {
-            match self.stream.write(&self.outbox) {
+            // A program may have restored the default action of SIGPIPE.
+            let sent = rustix::net::send(&self.stream, &self.outbox, rustix::net::SendFlags::NOSIGNAL);
+            match sent.map_err(io::Error::from) {
                 Ok(0) => return Err(ConnectionError::Closed),
                 Ok(bytes) => drop(self.outbox.drain(..bytes)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

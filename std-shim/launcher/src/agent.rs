@@ -4,7 +4,7 @@
 use super::{
     launch_spec::{LaunchSpec, RankSpec},
     local_processes::{Input, LocalProcesses, Program, variables},
-    output::{OutputMerger, Source, mark},
+    output::{Merging, OutputMerger, Source},
     placement::RankPlacement,
     shm_setup::NodeSegments,
 };
@@ -144,7 +144,7 @@ impl Agent {
             arguments: order.arguments.iter().map(Into::into).collect(),
             directory: Some(order.directory.clone().into()),
             pinned: order.pinned,
-            captured: order.tagged,
+            captured: order.captured,
         };
         if !Path::new(&order.directory).is_dir() {
             return self.reject(order, &format!("the directory {} does not exist on this host", order.directory));
@@ -174,7 +174,7 @@ impl Agent {
             let (place, segment) = ((index, berths.len()), self.segments.of(placed.node));
             match self.processes.start(&program, placed, place, &given, input, segment) {
                 Ok((pid, pipes)) => {
-                    let source = |from| Source { from, prefix: mark(placed.rank) };
+                    let source = |from| Source { from, merging: Merging::of(placed.rank, order.size, order.tagged) };
                     outputs.extend(pipes.output.map(|from| source(from.into())));
                     errors.extend(pipes.errors.map(|from| source(from.into())));
                     rank_zero = pipes.input.or(rank_zero);
@@ -186,8 +186,12 @@ impl Agent {
                 }
             }
         }
-        let output =
-            if order.tagged { Some(OutputMerger::start(outputs, errors).map_err(AgentError::Setup)?) } else { None };
+        let output = if order.captured {
+            // The launcher, which reads the agent's output, ends with its own reader.
+            Some(OutputMerger::start(outputs, errors, || ()).map_err(AgentError::Setup)?)
+        } else {
+            None
+        };
         Ok((output, rank_zero))
     }
 

@@ -4,10 +4,10 @@
 mod start;
 
 use super::{
-    exit_policy::{ExitPolicy, RankEndAction},
+    exit_policy::{Decision, ExitPolicy, RankFailure},
     job::{Job, LaunchError},
     local_processes::LocalProcesses,
-    output::OutputMerger,
+    output::{OutputMerger, print_line},
     remote_agent::RemoteAgent,
     rendezvous::{random_name, serve},
     shm_setup::NodeSegments,
@@ -17,13 +17,7 @@ use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, Signals},
 };
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-    sync::mpsc,
-    thread,
-    time::Instant,
-};
+use std::{collections::HashMap, sync::mpsc, thread, time::Instant};
 use tracing::{debug, info};
 use unisono::environment::{BoundedDuration, DeviceChoice, Settings, Switch};
 use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport};
@@ -32,12 +26,14 @@ use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals that are forwarded to the ranks.
 const FORWARDED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+/// Time that a rank which others name as the cause of their failure has to exit, and to print its own error.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for agents to end after their ranks were killed.
 const AGENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for agents to deliver the remaining output of their ranks.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs the job to its end and returns its exit code: 0, or that of the first rank that failed (128 + n for signal n).
+/// Runs the job to its end and returns its exit code: 0, or that of the rank that failed first (128 + n for signal n).
 /// Handles the process's signals from now on. Call it from the main thread.
 pub fn run(job: &Job) -> Result<u8, LaunchError> {
     if !job.settings.transport.device.is_built() {
@@ -57,6 +53,8 @@ pub fn run(job: &Job) -> Result<u8, LaunchError> {
 enum Event {
     Signal(i32),
     Report(ServerReport),
+    /// The reader of the standard output is gone.
+    OutputClosed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,9 +80,14 @@ struct Launch<'a> {
     pids: HashMap<Rank, u32>,
     server: Server,
     events: mpsc::Receiver<Event>,
+    to_events: mpsc::Sender<Event>,
     signals: Handle,
     output: Option<OutputMerger>,
     exit_policy: ExitPolicy,
+    /// Why ranks did not start.
+    reasons: HashMap<Rank, String>,
+    /// Until when the ranks that others name are waited for, if any.
+    causes_by: Option<Instant>,
     phase: LaunchPhase,
     interrupted: bool,
     agents_by: Option<Instant>,
@@ -102,7 +105,7 @@ impl<'a> Launch<'a> {
             settings.job = random_name()?;
         }
         let (to, events) = mpsc::channel();
-        let reports = to.clone();
+        let (reports, to_events) = (to.clone(), to.clone());
         let hosting = ServerConfig {
             size: layout.size(),
             secret: secret.clone(),
@@ -139,9 +142,12 @@ impl<'a> Launch<'a> {
             pids: HashMap::new(),
             server,
             events,
+            to_events,
             signals: handle,
             output: None,
             exit_policy: verdict,
+            reasons: HashMap::new(),
+            causes_by: None,
             phase: LaunchPhase::Running,
             interrupted: false,
             agents_by: None,
@@ -162,6 +168,10 @@ impl<'a> Launch<'a> {
                 Some(Event::Signal(SIGCHLD)) => self.reap(),
                 Some(Event::Signal(signal)) => self.forward(signal),
                 Some(Event::Report(report)) => self.handle_report(report),
+                Some(Event::OutputClosed) => {
+                    self.exit_policy.handle_output_closed();
+                    self.end();
+                }
                 None => {}
             }
             self.check_timers();
@@ -174,11 +184,14 @@ impl<'a> Launch<'a> {
             LaunchPhase::Ending { kill_at } => Some(kill_at),
             LaunchPhase::Killing { abandon_at } => Some(abandon_at),
         };
-        phase.into_iter().chain(self.agents_by).min()
+        phase.into_iter().chain(self.agents_by).chain(self.causes_by).min()
     }
 
     fn check_timers(&mut self) {
         let now = Instant::now();
+        if self.causes_by.is_some_and(|by| now >= by) {
+            self.decide(true);
+        }
         match self.phase {
             LaunchPhase::Ending { kill_at } if now >= kill_at => self.kill(),
             LaunchPhase::Killing { abandon_at } if now >= abandon_at => {
@@ -210,9 +223,9 @@ impl<'a> Launch<'a> {
     }
 
     fn reap(&mut self) {
+        // The server reports each end after everything that the rank sent.
         for (rank, _, ending) in self.processes.ended() {
             self.server.report_end(rank, ending);
-            self.ended(rank, ending, "");
         }
         let mut gone = Vec::new();
         for (host, remote) in &mut self.remotes {
@@ -238,32 +251,57 @@ impl<'a> Launch<'a> {
     fn lose_host(&mut self, host: usize, ending: Ending) {
         self.connected.remove(&host);
         self.remotes.remove(&host);
-        let ranks: Vec<Rank> = self.job.placement.on_host(host).map(|placed| placed.rank).collect();
-        for rank in ranks {
-            self.server.report_end(rank, ending);
-            self.ended(rank, ending, "");
+        for placed in self.job.placement.on_host(host) {
+            self.server.report_end(placed.rank, ending);
         }
     }
 
-    fn ended(&mut self, rank: Rank, ending: Ending, reason: &str) {
-        let consequence = self.exit_policy.handle_ended(rank, ending);
-        let host = self.job.placement.host_name(rank);
-        let pid = self.pids.get(&rank).map(|pid| format!("pid {pid}, ")).unwrap_or_default();
-        let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        if consequence.report {
-            print_message(format_args!("rank {rank} ({pid}host {host}) {ending}{because}"));
-        } else {
-            debug!(%rank, host, %ending, reason, "ended");
+    /// Acts on the events until now.
+    fn decide(&mut self, is_time_up: bool) {
+        match self.exit_policy.decide(is_time_up) {
+            Decision::Continue => self.causes_by = None,
+            Decision::Wait => _ = self.causes_by.get_or_insert_with(|| Instant::now() + CAUSE_TIMEOUT),
+            Decision::End(causes) => {
+                self.causes_by = None;
+                causes.into_iter().for_each(|rank| self.print_failure(rank));
+                self.end();
+            }
         }
-        self.apply(consequence);
-    }
-
-    fn apply(&mut self, consequence: RankEndAction) {
-        if consequence.end_job {
-            self.end();
-        } else if self.interrupted && self.phase == LaunchPhase::Running && self.exit_policy.code() != 0 {
+        if self.interrupted && self.phase == LaunchPhase::Running && self.exit_policy.code() != 0 {
             // The ranks have the signal; once one of them has ended by it, the others are ended.
             self.phase = LaunchPhase::Ending { kill_at: Instant::now() + self.grace() };
+        }
+    }
+
+    /// Reports a failure, after everything that the rank has printed.
+    fn print_failure(&self, rank: Rank) {
+        let Some(failure) = self.exit_policy.failure(rank) else { return };
+        if let Some(output) = &self.output {
+            output.catch_up();
+        }
+        let host = self.job.placement.host_name(rank);
+        let pid = self.pids.get(&rank).map(|pid| format!("pid {pid}, ")).unwrap_or_default();
+        let who = format!("rank {rank} ({pid}host {host})");
+        match failure {
+            RankFailure::Ended(ending) => {
+                let reason = self.reasons.get(&rank).map(|reason| format!(": {reason}")).unwrap_or_default();
+                print_message(format_args!("{who} {ending}{reason}"));
+            }
+            RankFailure::Unfinished => {
+                print_message(format_args!("{who} exited with code 0 without finishing the job (World::finish)"));
+            }
+            RankFailure::NotJoined => print_message(format_args!(
+                "{who} exited with code 0 before it joined the job (World::join), and others waited for it"
+            )),
+            RankFailure::Left { runs } => {
+                let end = if runs { "still runs" } else { "exited with code 0" };
+                print_message(format_args!(
+                    "{who} dropped its World without finishing the job (World::finish), which others needed, and {end}"
+                ));
+            }
+            RankFailure::Aborted(code) => {
+                print_message(format_args!("rank {rank} aborted the job with exit code {code}"))
+            }
         }
     }
 
@@ -303,23 +341,20 @@ impl<'a> Launch<'a> {
         match report {
             ServerReport::AllJoined => debug!("all ranks have joined"),
             ServerReport::Finished => debug!("all ranks have finished"),
-            ServerReport::Failed { rank, ending: Ending::Exited(0) } => {
-                let consequence = self.exit_policy.handle_unfinished_exit();
-                if consequence.report {
-                    let host = self.job.placement.host_name(rank);
-                    print_message(format_args!(
-                        "rank {rank} (host {host}) exited with code 0 without finishing the job (World::finish)"
-                    ));
-                }
-                self.apply(consequence);
-            }
             ServerReport::Failed { rank, ending } => debug!(%rank, %ending, "a rank failed"),
+            ServerReport::Left(rank) => {
+                debug!(%rank, "a rank left without finishing");
+                self.exit_policy.handle_left(rank);
+                self.decide(false);
+            }
+            ServerReport::Cause { rank, cause } => {
+                debug!(%rank, %cause, "a rank failed because of another rank");
+                self.exit_policy.handle_cause(rank, cause);
+                self.decide(false);
+            }
             ServerReport::Aborted { rank, code } => {
-                let consequence = self.exit_policy.handle_abort(code);
-                if consequence.report {
-                    print_message(format_args!("rank {rank} aborted the job with exit code {code}"));
-                }
-                self.apply(consequence);
+                self.exit_policy.handle_abort(rank, code);
+                self.decide(false);
             }
             ServerReport::AgentConnected(node) => {
                 if let Ok(host) = usize::try_from(node) {
@@ -347,14 +382,22 @@ impl<'a> Launch<'a> {
             ServerReport::Started { rank, pid } => {
                 self.pids.insert(rank, pid);
             }
-            ServerReport::Ended { rank, ending, reason } => self.ended(rank, ending, &reason),
+            ServerReport::Ended { rank, ending, participation, reason } => {
+                debug!(%rank, %ending, ?participation, reason, "ended");
+                if !reason.is_empty() {
+                    self.reasons.insert(rank, reason);
+                }
+                if self.exit_policy.handle_ended(rank, ending, participation) {
+                    self.print_failure(rank);
+                }
+                self.decide(false);
+            }
         }
     }
 
     /// All ranks have ended: delivers the remaining output and ends agents and server. Returns the exit code.
     fn finish(self) -> u8 {
-        let Self { server, events, signals, output, exit_policy: mut verdict, remotes, processes: crew, phase, .. } =
-            self;
+        let Self { server, signals, output, exit_policy, remotes, processes: crew, phase, .. } = self;
         drop(crew);
         let killed = matches!(phase, LaunchPhase::Killing { .. });
         let deadline = Instant::now() + if killed { AGENTS_TIMEOUT } else { OUTPUT_TIMEOUT };
@@ -369,19 +412,11 @@ impl<'a> Launch<'a> {
         }
         drop(remotes);
         signals.close();
-        while let Ok(event) = events.try_recv() {
-            if let Event::Report(ServerReport::Failed { rank, ending: Ending::Exited(0) }) = event
-                && verdict.handle_unfinished_exit().report
-            {
-                print_message(format_args!("rank {rank} exited with code 0 without finishing the job (World::finish)"));
-            }
-        }
-        verdict.code()
+        exit_policy.code()
     }
 }
 
-/// Prints a line to the standard error, in one write. Errors are ignored.
+/// Prints a line to the standard error, in one write.
 fn print_message(what: core::fmt::Arguments<'_>) {
-    let line = format!("unisono: {what}\n");
-    let _ = io::stderr().write_all(line.as_bytes());
+    print_line(&format!("unisono: {what}\n"));
 }

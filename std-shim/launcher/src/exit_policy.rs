@@ -1,60 +1,161 @@
-//! The exit policy of a job: whether the end of a rank ends the job, and the launcher's exit code. Pure decisions,
-//! without processes or clocks.
+//! The exit policy of a job: which ranks failed first, whether their failure ends the job, and the launcher's exit code.
+//! Pure decisions, without processes or clocks.
+//!
+//! A rank that fails because of another rank names it ([`ServerReport::Cause`](unisono_bootstrap::ServerReport)). The
+//! first causes are the ranks at the ends of these chains. A chain may end at a rank that still runs: that rank is given
+//! time to exit and to print its own error before the launcher ends the job.
 
+use signal_hook::consts::SIGPIPE;
 use unisono::environment::OnDeath;
-use unisono_bootstrap::{Ending, Rank};
+use unisono_bootstrap::{Ending, Participation, Rank};
 
-/// The consequences of a rank's end.
+/// What the launcher does now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Nothing.
+    Continue,
+    /// Give a rank that others name as the cause of their failure time to exit.
+    Wait,
+    /// Report these first causes, in the order in which they failed, and end the other ranks.
+    End(Vec<Rank>),
+}
+
+/// How a rank failed, for the launcher's message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RankEndAction {
-    /// Print a message.
-    pub(crate) report: bool,
-    /// End the other ranks.
-    pub(crate) end_job: bool,
+pub(crate) enum RankFailure {
+    /// Its process ended.
+    Ended(Ending),
+    /// It exited with code 0, without finishing the job.
+    Unfinished,
+    /// It exited with code 0 before it joined, and another rank waited for it.
+    NotJoined,
+    /// It dropped its World, and another rank failed because of that; it exited with code 0, or still runs.
+    Left {
+        /// Whether it still runs.
+        runs: bool,
+    },
+    /// It aborted the job with this exit code.
+    Aborted(i32),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct RankRecord {
+    ended: Option<(Ending, Participation)>,
+    left: bool,
+    aborted: Option<i32>,
+    cause: Option<Rank>,
+}
+
+impl RankRecord {
+    /// Whether the rank failed, whatever the others do.
+    fn has_failed(&self) -> bool {
+        let by_exit = |(ending, participation)| match (ending, participation) {
+            (Ending::Exited(0), Participation::Unfinished) => true,
+            (Ending::Exited(0), Participation::None | Participation::Over) => false,
+            _ => true,
+        };
+        self.aborted.is_some() || self.ended.is_some_and(by_exit)
+    }
+
+    /// Whether the failure of another rank may be its fault. `runs`: so may that of a rank that still runs.
+    fn is_culpable(&self, runs: bool) -> bool {
+        match self.ended {
+            None => runs || self.left || self.aborted.is_some(),
+            Some((_, participation)) => self.has_failed() || self.left || participation == Participation::None,
+        }
+    }
+
+    fn failure(&self) -> Option<RankFailure> {
+        match (self.aborted, self.ended) {
+            (Some(code), _) => Some(RankFailure::Aborted(code)),
+            (None, Some((Ending::Exited(0), Participation::Unfinished))) => Some(RankFailure::Unfinished),
+            (None, Some((Ending::Exited(0), Participation::None))) => Some(RankFailure::NotJoined),
+            (None, Some((Ending::Exited(0), Participation::Over))) => {
+                self.left.then_some(RankFailure::Left { runs: false })
+            }
+            (None, Some((ending, _))) => Some(RankFailure::Ended(ending)),
+            (None, None) => self.left.then_some(RankFailure::Left { runs: true }),
+        }
+    }
 }
 
 /// The ranks that have ended, and the launcher's exit code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExitPolicy {
     policy: OnDeath,
-    ended: Vec<Option<Ending>>,
+    ranks: Vec<RankRecord>,
+    /// The ranks that failed, left or aborted, in this order.
+    order: Vec<Rank>,
     running: usize,
+    /// The job is being ended or interrupted: later failures are consequences.
     ending: bool,
+    aborted: bool,
     code: Option<u8>,
 }
 
 impl ExitPolicy {
     pub(crate) fn new(size: u32, policy: OnDeath) -> Self {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        Self { policy, ended: vec![None; size], running: size, ending: false, code: None }
+        let ranks = vec![RankRecord::default(); size];
+        Self { policy, ranks, order: Vec::new(), running: size, ending: false, aborted: false, code: None }
     }
 
-    /// A rank has ended. Only the first report of a rank counts.
-    pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending) -> RankEndAction {
-        let slot = usize::try_from(rank.0).ok().and_then(|rank| self.ended.get_mut(rank));
-        match slot {
-            Some(slot @ None) => {
-                *slot = Some(ending);
-                self.running -= 1;
+    fn rank(&self, rank: Rank) -> Option<&RankRecord> {
+        self.ranks.get(usize::try_from(rank.0).ok()?)
+    }
+
+    fn rank_mut(&mut self, rank: Rank) -> Option<&mut RankRecord> {
+        self.ranks.get_mut(usize::try_from(rank.0).ok()?)
+    }
+
+    fn record(&mut self, rank: Rank) {
+        if !self.order.contains(&rank) {
+            self.order.push(rank);
+        }
+    }
+
+    /// A process has ended. Only the first report of a rank counts. Returns whether to report the failure now: the job
+    /// continues after it.
+    pub(crate) fn handle_ended(&mut self, rank: Rank, ending: Ending, participation: Participation) -> bool {
+        let Some(record) = self.rank_mut(rank).filter(|record| record.ended.is_none()) else { return false };
+        record.ended = Some((ending, participation));
+        let failed = record.has_failed() && record.aborted.is_none();
+        self.running -= 1;
+        // What happens while the job is being ended changes nothing.
+        if failed && (!self.ending || self.code.is_none()) {
+            self.record(rank);
+        }
+        failed && !self.ending && self.policy != OnDeath::End
+    }
+
+    /// A rank left the job without finishing it.
+    pub(crate) fn handle_left(&mut self, rank: Rank) {
+        if let Some(record) = self.rank_mut(rank) {
+            record.left = true;
+            self.record(rank);
+        }
+    }
+
+    /// A rank's operation failed because of another rank. Only its first cause counts.
+    pub(crate) fn handle_cause(&mut self, rank: Rank, cause: Rank) {
+        if let Some(record) = self.rank_mut(rank) {
+            record.cause.get_or_insert(cause);
+        }
+    }
+
+    /// A rank aborts the job, which makes the operations of all others fail.
+    pub(crate) fn handle_abort(&mut self, rank: Rank, code: i32) {
+        let causes = self.chain(rank, true);
+        for (number, record) in (0..).zip(&mut self.ranks) {
+            if record.ended.is_none() && Rank(number) != rank && !causes.contains(&Rank(number)) {
+                record.cause.get_or_insert(rank);
             }
-            _ => return RankEndAction { report: false, end_job: false },
         }
-        if ending == Ending::Exited(0) { RankEndAction { report: false, end_job: false } } else { self.fail(ending) }
-    }
-
-    /// A rank exited with code 0 without finishing the job: for the other ranks, it failed.
-    pub(crate) fn handle_unfinished_exit(&mut self) -> RankEndAction {
-        self.fail(Ending::Exited(0))
-    }
-
-    /// A rank aborted the job. Its code becomes the launcher's, unless the job was ending already.
-    pub(crate) fn handle_abort(&mut self, code: i32) -> RankEndAction {
-        let consequence = RankEndAction { report: !self.ending, end_job: !self.ending };
-        if !self.ending {
-            self.code = Some(exit_code(code));
+        if let Some(record) = self.rank_mut(rank) {
+            record.aborted.get_or_insert(code);
+            self.record(rank);
+            self.aborted = true;
         }
-        self.ending = true;
-        consequence
     }
 
     /// The user interrupts the job: further ends of ranks are not reported.
@@ -62,20 +163,78 @@ impl ExitPolicy {
         self.ending = true;
     }
 
-    fn fail(&mut self, ending: Ending) -> RankEndAction {
-        let consequence = RankEndAction { report: !self.ending, end_job: !self.ending && self.policy == OnDeath::End };
-        if self.code.is_none() {
-            self.code = Some(exit_code(ending.code()));
-        }
-        if consequence.end_job {
+    /// The reader of the output is gone, as in a pipeline that needs no more of it: the job ends as by SIGPIPE, without
+    /// a report.
+    pub(crate) fn handle_output_closed(&mut self) {
+        if !self.ending {
             self.ending = true;
+            self.code = Some(exit_code(Ending::Signalled(SIGPIPE).code()));
         }
-        consequence
+    }
+
+    /// A rank and those that it failed because of, one after the other.
+    fn chain(&self, rank: Rank, runs: bool) -> Vec<Rank> {
+        let mut chain = vec![rank];
+        while let Some(cause) = chain.last().and_then(|last| self.rank(*last)?.cause)
+            && self.rank(cause).is_some_and(|record| record.is_culpable(runs))
+            && !chain.contains(&cause)
+        {
+            chain.push(cause);
+        }
+        chain
+    }
+
+    /// The first causes of all failures until now, in the order in which they failed. `runs`: a rank that still runs
+    /// may be one.
+    fn first_causes(&self, runs: bool) -> Vec<Rank> {
+        let mut causes: Vec<Rank> = Vec::new();
+        for rank in self.order.iter().filter(|rank| self.rank(**rank).is_some_and(RankRecord::has_failed)) {
+            let chain = self.chain(*rank, runs);
+            let last = chain.last().and_then(|last| self.rank(*last)?.cause);
+            // Ranks that name each other are one cause together.
+            let first = last.and_then(|cause| chain.iter().position(|rank| *rank == cause));
+            let first = first.unwrap_or(chain.len() - 1);
+            causes.extend(chain.get(first..).unwrap_or_default());
+        }
+        causes.sort_by_key(|cause| (self.order.iter().position(|rank| rank == cause).unwrap_or(usize::MAX), *cause));
+        causes.dedup();
+        causes
+    }
+
+    /// What to do after the events until now. `is_time_up`: no rank is waited for any longer.
+    pub(crate) fn decide(&mut self, is_time_up: bool) -> Decision {
+        if self.ending || (self.policy != OnDeath::End && !self.aborted) {
+            return Decision::Continue;
+        }
+        let causes = self.first_causes(!is_time_up);
+        if causes.is_empty() {
+            return Decision::Continue;
+        }
+        let runs = |rank: &Rank| self.rank(*rank).is_some_and(|record| record.ended.is_none());
+        if !is_time_up && causes.iter().any(runs) {
+            return Decision::Wait;
+        }
+        self.code = causes.first().map(|first| self.code_of(*first));
+        self.ending = true;
+        Decision::End(causes)
+    }
+
+    /// How a rank failed; `None` if it did not.
+    pub(crate) fn failure(&self, rank: Rank) -> Option<RankFailure> {
+        self.rank(rank)?.failure()
+    }
+
+    fn code_of(&self, rank: Rank) -> u8 {
+        match self.failure(rank) {
+            Some(RankFailure::Ended(ending)) => exit_code(ending.code()),
+            Some(RankFailure::Aborted(code)) => exit_code(code),
+            Some(RankFailure::Unfinished | RankFailure::NotJoined | RankFailure::Left { .. }) | None => 1,
+        }
     }
 
     /// Whether a rank is still running.
     pub(crate) fn is_running(&self, rank: Rank) -> bool {
-        usize::try_from(rank.0).ok().and_then(|rank| self.ended.get(rank)).is_some_and(Option::is_none)
+        self.rank(rank).is_some_and(|record| record.ended.is_none())
     }
 
     /// Whether all ranks have ended.
@@ -83,12 +242,10 @@ impl ExitPolicy {
         self.running == 0
     }
 
-    /// The launcher's exit code: that of the first rank that failed.
-    pub(crate) const fn code(&self) -> u8 {
-        match self.code {
-            Some(code) => code,
-            None => 0,
-        }
+    /// The launcher's exit code: that of the rank that failed first.
+    pub(crate) fn code(&self) -> u8 {
+        let first = || self.first_causes(false).first().map_or(0, |first| self.code_of(*first));
+        self.code.unwrap_or_else(first)
     }
 }
 
@@ -98,75 +255,4 @@ fn exit_code(code: i32) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOTHING: RankEndAction = RankEndAction { report: false, end_job: false };
-    const END: RankEndAction = RankEndAction { report: true, end_job: true };
-    const TELL: RankEndAction = RankEndAction { report: true, end_job: false };
-
-    #[test]
-    fn a_job_that_ends_well_has_code_zero() {
-        let mut verdict = ExitPolicy::new(2, OnDeath::End);
-        assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(0)), NOTHING);
-        assert!(!verdict.is_over());
-        assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(0)), NOTHING);
-        assert!(verdict.is_over());
-        assert_eq!(verdict.code(), 0);
-    }
-
-    #[test]
-    fn the_first_failure_ends_the_job_and_names_its_code() {
-        let mut verdict = ExitPolicy::new(3, OnDeath::End);
-        assert_eq!(verdict.handle_ended(Rank(1), Ending::Signalled(9)), END);
-        assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(4)), NOTHING);
-        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(15)), NOTHING);
-        assert_eq!(verdict.handle_ended(Rank(2), Ending::Exited(5)), NOTHING);
-        assert!(verdict.is_over());
-        assert_eq!(verdict.code(), 137);
-    }
-
-    #[test]
-    fn other_policies_report_and_continue() {
-        for policy in [OnDeath::Tell, OnDeath::Silent] {
-            let mut verdict = ExitPolicy::new(2, policy);
-            assert_eq!(verdict.handle_ended(Rank(1), Ending::Exited(3)), TELL);
-            assert!(verdict.is_running(Rank(0)));
-            assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(4)), TELL);
-            assert_eq!(verdict.code(), 3);
-        }
-    }
-
-    #[test]
-    fn an_abort_ends_any_job_with_its_code() {
-        let mut verdict = ExitPolicy::new(2, OnDeath::Silent);
-        assert_eq!(verdict.handle_abort(256), END);
-        assert_eq!(verdict.handle_abort(7), NOTHING);
-        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(15)), NOTHING);
-        assert_eq!(verdict.code(), 1, "256 is not success");
-    }
-
-    #[test]
-    fn after_an_interrupt_failures_are_not_reported_but_have_a_code() {
-        let mut verdict = ExitPolicy::new(1, OnDeath::End);
-        verdict.handle_interrupt();
-        assert_eq!(verdict.handle_ended(Rank(0), Ending::Signalled(2)), NOTHING);
-        assert_eq!(verdict.code(), 130);
-    }
-
-    #[test]
-    fn a_rank_that_exits_without_finishing_fails_though_its_code_is_zero() {
-        let mut verdict = ExitPolicy::new(2, OnDeath::End);
-        assert_eq!(verdict.handle_ended(Rank(0), Ending::Exited(0)), NOTHING);
-        assert_eq!(verdict.handle_unfinished_exit(), END);
-        assert_eq!(verdict.code(), 1);
-    }
-
-    #[test]
-    fn ranks_that_do_not_exist_change_nothing() {
-        let mut verdict = ExitPolicy::new(1, OnDeath::End);
-        assert_eq!(verdict.handle_ended(Rank(9), Ending::Exited(1)), NOTHING);
-        assert!(!verdict.is_over());
-        assert!(!verdict.is_running(Rank(9)));
-    }
-}
+mod tests;

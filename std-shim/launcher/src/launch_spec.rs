@@ -26,6 +26,8 @@ pub(crate) struct LaunchSpec {
     pub(crate) directory: String,
     pub(crate) pinned: bool,
     pub(crate) tagged: bool,
+    /// Whether output goes through pipes, to be merged by lines.
+    pub(crate) captured: bool,
     /// Milliseconds between SIGTERM and SIGKILL when the connection to the launcher is lost.
     pub(crate) grace_ms: u64,
     /// Join timeout in milliseconds.
@@ -109,6 +111,7 @@ mod tests {
             directory: "/tmp".to_owned(),
             pinned: false,
             tagged: true,
+            captured: true,
             grace_ms: 2000,
             assembly_ms: 60_000,
             variables: vec![("UNISONO_DEVICE".to_owned(), "udp".to_owned())],

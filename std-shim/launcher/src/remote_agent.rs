@@ -3,7 +3,7 @@
 use super::{
     launch_spec::LaunchSpec,
     local_processes::{kill_with_parent, remove_settings},
-    output::Source,
+    output::{Merging, Source},
 };
 use std::{
     env,
@@ -50,7 +50,8 @@ impl RemoteAgent {
             // An agent that does not read must not block the launcher.
             thread::Builder::new().name("order".to_owned()).spawn(move || send(input, &line, forward_input))?;
         }
-        let plain = |from| Source { from, prefix: String::new() };
+        let merging = if order.size > 1 { Merging::Lines } else { Merging::Bytes };
+        let plain = |from| Source { from, merging: merging.clone() };
         let sources = match (shell.stdout.take(), shell.stderr.take()) {
             (Some(output), Some(errors)) => Some([plain(output.into()), plain(errors.into())]),
             _ => None,

@@ -6,13 +6,20 @@ use std::io;
 use unisono::environment::JobName;
 use unisono_bootstrap::{HostPort, Server, ServerConfig, ServerReport};
 
-/// Starts the server: on all addresses if there are remote agents, otherwise on the loopback.
+/// Starts the server: on all addresses if there are remote agents, otherwise at a local socket, or on the loopback where
+/// the system has none.
 pub(super) fn serve(
     layout: &JobPlacement,
     hosting: ServerConfig,
     report: impl FnMut(ServerReport) + Send + Clone + 'static,
 ) -> Result<Server, LaunchError> {
     let remote = layout.hosts().iter().any(Option::is_some);
+    if !remote
+        && let Ok(place) = HostPort::local(&format!("{:016x}", getrandom::u64()?))
+        && let Ok(server) = Server::start_local(place, hosting.clone(), report.clone())
+    {
+        return Ok(server);
+    }
     let everywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     let here = [IpAddr::from(Ipv4Addr::LOCALHOST)];
     let mut refused = LaunchError::Setup(io::ErrorKind::AddrNotAvailable.into());
@@ -27,8 +34,11 @@ pub(super) fn serve(
 }
 
 /// The addresses at which the server may be reachable, the most likely first.
-pub(super) fn server_addresses(layout: &JobPlacement, port: u16) -> Vec<HostPort> {
-    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+pub(super) fn server_addresses(layout: &JobPlacement, server: &Server) -> Vec<HostPort> {
+    if server.place().is_local() {
+        return vec![server.place().clone()];
+    }
+    let (loopback, port) = (IpAddr::from(Ipv4Addr::LOCALHOST), server.local().port());
     let remote = layout.hosts().iter().any(Option::is_some);
     let mut hosts: Vec<IpAddr> = Vec::new();
     if remote {

@@ -260,6 +260,87 @@ fn a_reader_that_goes_away_ends_the_writers() {
 }
 
 #[test]
+fn lines_of_ranks_never_mix() {
+    // Each line is written in pieces, as `eprintln!` does.
+    let script = "i=0; while [ $i -lt 50 ]; do printf \"rank $UNISONO_RANK \" >&2; printf \"line $i\" >&2; \
+                  echo \" of rank $UNISONO_RANK\" >&2; i=$((i+1)); done; printf unfinished >&2; exit $UNISONO_RANK";
+    for options in ["-n 4 --on-death silent", "-n 4 --nodes 2 --on-death silent"] {
+        let output = run(shell(options, script));
+        let errors = text(&output.stderr);
+        for (rank, line) in (0..4).flat_map(|rank| (0..50).map(move |line| (rank, line))) {
+            let whole = format!("rank {rank} line {line} of rank {rank}");
+            assert_eq!(errors.lines().filter(|line| **line == whole).count(), 1, "{whole}: {errors}");
+        }
+        let own = errors.lines().filter(|line| line.starts_with("unisono: rank ")).count();
+        let unfinished = errors.lines().filter(|line| *line == "unfinished").count();
+        assert_eq!((own, unfinished, errors.lines().count()), (3, 4, 207), "{errors}");
+    }
+}
+
+#[test]
+fn a_message_follows_the_output_of_its_rank() {
+    for _ in 0..10 {
+        let output = run(shell("-n 2", "[ $UNISONO_RANK = 0 ] && exec sleep 60; echo its own error >&2; exit 3"));
+        let errors = text(&output.stderr);
+        assert!(errors.starts_with("its own error\nunisono: rank 1 (pid "), "{errors}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_job_quietly() {
+    let script = "trap '' PIPE; while echo line; do :; done; echo the output is broken >&2";
+    for options in ["-n 1", "-n 2", "-n 2 --tag-output"] {
+        let (mut child, _, output) = running(options, script, 1);
+        drop(output);
+        let mut errors = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut errors).expect("text");
+        assert_eq!((errors.as_str(), child.wait().expect("ends").code()), ("", Some(141)), "{options}");
+    }
+}
+
+#[test]
+fn a_command_that_prints_ends_quietly_with_its_reader() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.args(["info", "--collectives", "-n", "2"]).stdin(Stdio::null()).stderr(Stdio::piped());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdout(writer).spawn().and_then(Child::wait_with_output).expect("unisono starts");
+    assert_eq!(text(&output.stderr), "");
+    assert!(!output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn an_error_of_a_rank_is_not_repeated_by_the_launcher() {
+    // The rank rejects the launcher, which does not know the rank's secret.
+    let mut command = unisono("-n 1");
+    command.args(["env", "UNISONO_SECRET=another secret, quite long", env!("CARGO_BIN_EXE_unisono")]);
+    let output = run({
+        command.args(["bench", "barrier"]);
+        command
+    });
+    let errors = text(&output.stderr);
+    assert!(errors.contains("the other end does not know the secret of this job"), "{errors}");
+    assert!(!errors.contains("WARN") && errors.lines().count() == 2, "{errors}");
+}
+
+#[test]
+fn the_output_of_one_rank_is_not_changed() {
+    let script = "[ $UNISONO_RANK = 0 ] || exit 0; printf 'no newline'; head -c 100000 /dev/zero";
+    for options in ["-n 1", "-n 3"] {
+        let output = run(shell(options, script)).stdout;
+        assert!(output.len() == 100_010 && output.starts_with(b"no newline\0\0"), "{options}: {}", output.len());
+    }
+}
+
+#[test]
+fn the_program_needs_no_separator() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.args(["run", "-n", "2", "echo", "-n", "--", "x"]).stdin(Stdio::null());
+    let output = run(command);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("-- x\n-- x", Some(0)));
+}
+
+#[test]
 fn processes_left_by_a_rank_end_with_the_job() {
     for options in ["-n 1", "-n 1 --tag-output"] {
         let began = Instant::now();

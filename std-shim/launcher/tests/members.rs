@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         ("an_abort_ends_the_job_with_its_code", an_abort_ends_the_job_with_its_code),
         ("a_new_incarnation_joins", a_new_incarnation_joins),
         ("another_launcher_replaces_ours", another_launcher_replaces_ours),
+        ("another_launcher_may_name_a_local_socket", another_launcher_may_name_a_local_socket),
     ])
 }
 
@@ -42,7 +43,8 @@ fn a_deserter_ends_the_job() {
     let output = run("-n 3", "desert");
     expect(&output, 1, &[]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("rank 1 (host localhost) exited with code 0 without finishing the job"), "{errors}");
+    assert!(errors.contains("host localhost) exited with code 0 without finishing the job"), "{errors}");
+    assert!(errors.starts_with("unisono: rank 1 (pid "), "{errors}");
 }
 
 fn an_abort_ends_the_job_with_its_code() {
@@ -59,12 +61,20 @@ fn a_new_incarnation_joins() {
 /// As under srun: rank, size, address and secret come from the environment, and rank 0 runs the rendezvous server.
 fn another_launcher_replaces_ours() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    launched_at(&free.to_string());
+}
+
+fn another_launcher_may_name_a_local_socket() {
+    launched_at(&format!("@test-{}", std::process::id()));
+}
+
+fn launched_at(place: &str) {
     let ranks: Vec<_> = (0..3)
         .map(|rank| {
             let mut command = Command::new(env::current_exe().expect("this program"));
             command.arg("exchange").stdout(Stdio::piped());
             command.env("UNISONO_RANK", rank.to_string()).env("UNISONO_SIZE", "3");
-            command.env("UNISONO_BOOTSTRAP", free.to_string()).env("UNISONO_SECRET", "the secret of this job");
+            command.env("UNISONO_BOOTSTRAP", place).env("UNISONO_SECRET", "the secret of this job");
             command.spawn().expect("starts")
         })
         .collect();

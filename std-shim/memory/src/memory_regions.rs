@@ -2,7 +2,7 @@
 
 mod adapter;
 
-use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::alloc::{alloc_zeroed, dealloc};
 use core::{alloc::Layout, error::Error, fmt, mem, ptr::NonNull};
 
 use unisono_core::{
@@ -251,20 +251,8 @@ impl Regions {
     /// even when the table is dropped, because a device may still hold addresses.
     ///
     /// # Errors
-    /// [`RegisterError`]. Aborts the process when the system is out of memory.
+    /// [`RegisterError`]: [`NoMemory`](RegisterError::NoMemory) when the system is out of memory.
     pub fn allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
-        let layout = layout_of(bytes)?;
-        self.try_allocate(bytes).map_err(|error| match error {
-            RegisterError::NoMemory => handle_alloc_error(layout),
-            _ => error,
-        })
-    }
-
-    /// As [`allocate`](Self::allocate), but returns an error when the system is out of memory.
-    ///
-    /// # Errors
-    /// [`RegisterError`], including [`NoMemory`](RegisterError::NoMemory).
-    pub fn try_allocate(&mut self, bytes: usize) -> Result<Region, RegisterError> {
         let layout = layout_of(bytes)?;
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
@@ -524,6 +512,8 @@ mod tests {
         // SAFETY: it gives out no address.
         let mut regions = unsafe { Regions::new() };
         assert_eq!(regions.allocate(usize::MAX), Err(RegisterError::TooLarge));
+        // No address space has that much.
+        assert_eq!(regions.allocate(isize::MAX as usize & !63), Err(RegisterError::NoMemory));
         // SAFETY: refused, so nothing is ever touched.
         let refused = unsafe { regions.register(NonNull::dangling(), usize::MAX) };
         assert_eq!(refused, Err(RegisterError::TooLarge));

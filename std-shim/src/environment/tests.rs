@@ -93,6 +93,16 @@ fn a_seat_needs_its_neighbours() {
 }
 
 #[test]
+fn an_error_that_main_returns_shows_whole_names() {
+    for (variable, value) in [("UNISONO_LOSS", "2"), ("UNISONO_SIZE", "3"), ("UNISONO_BARIER", "ring")] {
+        let error = read(&[(variable, value)]).expect_err("invalid");
+        assert!(format!("{error:?}").contains(variable), "{error:?}");
+    }
+    let misspelt = read(&[("UNISONO_BARIER", "ring")]).expect_err("misspelt");
+    assert!(format!("{misspelt:?}").contains("UNISONO_BARRIER"), "{misspelt:?}");
+}
+
+#[test]
 fn a_secret_is_never_shown() {
     let text = refused(&[("UNISONO_SECRET", "tooshort")]);
     assert_eq!(text, "UNISONO_SECRET: a secret must have 16 to 1024 bytes");

@@ -49,6 +49,9 @@ impl Communicator {
     /// communicator fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
+        if self.intra_node.is_some() {
+            self.count_call();
+        }
         match &self.intra_node {
             Some(on_node) => on_node.barrier(self),
             None => self.run(self.call_barrier(), NoReduction),
@@ -66,8 +69,9 @@ impl Communicator {
     {
         let mut data = data.as_view_mut();
         if let (Some(on_node), Some(bytes)) = (&self.intra_node, data.dense())
-            && on_node.repeat_broadcast(bytes, size_of::<T>() as u32, root)
+            && on_node.repeat_broadcast(bytes, size_of::<T>() as u32, root, self.call().wrapping_add(1))
         {
+            self.count_call();
             return Ok(());
         }
         self.run(self.call_broadcast(data, root)?, NoReduction)
@@ -250,6 +254,7 @@ impl Communicator {
     }
 
     fn run(&self, call: CollectiveArgs<'_>, operate: impl ReductionOp + Send) -> Result<(), CollectiveError> {
+        self.count_call();
         match &self.intra_node {
             Some(on_node) if call.uses_slots() && on_node.supports(&call.plan) => {
                 let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));

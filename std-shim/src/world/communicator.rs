@@ -7,7 +7,7 @@ mod send_receive;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -57,11 +57,30 @@ pub struct Communicator {
     pub(super) members: Group,
     /// Number of agreements since it was made.
     pub(super) agreement_rounds: AtomicU32,
+    /// Number of collectives that the user has called, for errors.
+    pub(super) calls: AtomicU32,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
 
 impl Communicator {
+    /// Counts a collective that the user calls. Collectives of a communicator are started by one thread at a time.
+    #[inline(always)]
+    pub(super) fn count_call(&self) {
+        self.calls.store(self.call().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The last collective was not the user's.
+    pub(super) fn uncount_call(&self) {
+        self.calls.store(self.call().wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// The number of the collective that the user called last.
+    #[inline(always)]
+    pub(super) fn call(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// This process's rank in the communicator.
     pub const fn rank(&self) -> Rank {
         self.rank
@@ -341,7 +360,11 @@ impl Communicator {
                         note(&mut process, RequestHandle { request, region, peer, blocked_on: what })
                     }));
                 }
-                Err(SendFailure::Failed(failure)) => return Err(self.local_failure(failure)),
+                Err(SendFailure::Failed(failure)) => {
+                    process.record_cause(failure.named_rank());
+                    drop(process);
+                    return Err(self.local_failure(failure));
+                }
                 Err(SendFailure::Full) => {
                     self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
@@ -368,7 +391,10 @@ impl Communicator {
             // bytes ends.
             unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
         });
-        let (request, region) = received.map_err(|failure| self.local_failure(failure))?;
+        let (request, region) = received.map_err(|failure| {
+            process.record_cause(failure.named_rank());
+            self.local_failure_if(failure, || process.expect_open(self.context).is_err())
+        })?;
         let (peer, tag) = match what {
             ReceiveTarget::Pattern(Pattern { source, tag, .. }) => (source.map(Rank::from), tag.map(|tag| Tag(tag.0))),
             ReceiveTarget::Matched(_, source) => (Some(source.into()), None),
@@ -386,11 +412,12 @@ impl Communicator {
         }
         self.shared
             .with_process(|process| process.abort(Failure::Aborted { rank: process.rank, code: PANIC_EXIT_CODE }));
-        self.wait_until_departed();
+        self.wait_until_departed(SHUTDOWN_TIMEOUT);
     }
 
-    pub(super) fn wait_until_departed(&self) {
-        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+    /// Waits until the other ranks know that this process has ended its part, at most for this time.
+    pub(super) fn wait_until_departed(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         self.shared.wait_until(WaitFor::Notification, |process| {
             (process.has_announced_exit() || Instant::now() >= deadline).then_some(())
         });

@@ -51,7 +51,7 @@ use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive
 use send_request::Flush;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
-use unisono_memory::memory_regions::Regions;
+use unisono_memory::memory_regions::{Regions, RegisterError};
 
 /// Most datagrams that one round of progress receives and sends.
 const POLL_BUDGET: u32 = 64;
@@ -82,7 +82,7 @@ pub(super) struct Process {
     pub(super) device: DatagramTransport,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
-    /// `None` while this process waits at a fence.
+    /// `None` before this process has joined, and after it has finished.
     pub(super) membership: Option<Membership>,
     pub(super) silence: SilencePolicy,
     /// A digest of the settings that must be equal on all ranks.
@@ -116,6 +116,8 @@ pub(super) struct Process {
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
     unreported_failures: Vec<Rank>,
+    /// Whether the server knows a rank because of which an operation of this one failed.
+    has_reported_cause: bool,
     /// Whether this rank has sent its last message, and the ranks that reported the same.
     has_sent_all: bool,
     finished_senders: Vec<PeerId>,
@@ -139,11 +141,11 @@ impl Process {
         silence: SilencePolicy,
         node: Option<Arc<Node>>,
         (settings, pool): (&Settings, usize),
-    ) -> Self {
+    ) -> Result<Self, RegisterError> {
         let near = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
         let small = BounceBuffers::new(&mut regions);
-        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions);
+        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions)?;
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
@@ -187,6 +189,7 @@ impl Process {
             shm: near,
             watched: Vec::new(),
             unreported_failures: Vec::new(),
+            has_reported_cause: false,
             has_sent_all: false,
             finished_senders: Vec::new(),
             has_closed_receives: false,
@@ -206,7 +209,7 @@ impl Process {
             process.add_peer(Rank(rank as u32), entry);
         }
         process.membership = Some(membership);
-        process
+        Ok(process)
     }
 
     /// Reads the clock, in nanoseconds since this process joined.

@@ -61,7 +61,7 @@ pub(super) enum WaitFor {
     Rank(Rank),
     /// An action of any rank.
     AnyRank,
-    /// An event that takes long, such as the end of the other ranks, and wakes the waiter.
+    /// An event that takes long and wakes no waiter, such as the end of the other ranks.
     Notification,
 }
 
@@ -112,17 +112,12 @@ impl SharedProcess {
         }
     }
 
-    /// A handle that ends the current sleep on the polled queue.
-    pub(super) fn waiter(&self) -> TransportWaiter {
-        self.polled.clone()
-    }
-
     /// Makes progress until `done` returns a result. A panic in either aborts the process.
     pub(super) fn wait_until<R>(&self, awaits: WaitFor, done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let unfinished = AbortOnPanic;
         let result = match &self.node {
             Some(node) => self.wait_until_shm(node, awaits, done),
-            None => self.wait_until_remote(done),
+            None => self.wait_until_remote(awaits, done),
         };
         core::mem::forget(unfinished);
         result
@@ -159,6 +154,7 @@ impl SharedProcess {
         loop {
             let mut process = self.process.lock();
             if let Some(result) = self.with_wakeup(&mut process, &mut done) {
+                process.report_failures();
                 return result;
             }
             let in_memory = match awaits {
@@ -234,6 +230,9 @@ impl SharedProcess {
         let finished = process.requests.finished();
         let unfinished = AbortOnPanic;
         let result = what(process);
+        if process.requests.finished() != finished {
+            process.report_failures();
+        }
         core::mem::forget(unfinished);
         self.wake_sleepers(process, finished);
         result
@@ -269,7 +268,7 @@ impl SharedProcess {
     }
 
     /// Waits where all ranks are reached through the endpoint.
-    fn wait_until_remote<R>(&self, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
+    fn wait_until_remote<R>(&self, awaits: WaitFor, mut done: impl FnMut(&mut Process) -> Option<R>) -> R {
         let (spin, most) = if self.oversubscribed { (SPIN_OVERSUBSCRIBED, 0) } else { (SPIN, ARRIVAL_POLLS) };
         let (mut idle_since, mut glances) = (None::<u64>, 0);
         loop {
@@ -295,7 +294,8 @@ impl SharedProcess {
             glances = most;
             let idle = process.last_now - *idle_since.get_or_insert(process.last_now);
             if idle >= spin {
-                self.sleep(process, HYBRID_INTERVAL);
+                // A notification of the rendezvous server wakes no waiter.
+                self.sleep(process, if awaits == WaitFor::Notification { THREAD_INTERVAL } else { HYBRID_INTERVAL });
                 continue;
             }
             drop(process);

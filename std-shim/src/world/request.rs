@@ -72,6 +72,9 @@ pub enum Failure {
     /// Requests of several Worlds were passed to one call.
     #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
+    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank.
+    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root")]
+    Disagrees(Rank),
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -83,6 +86,26 @@ pub enum Failure {
         /// The exit code of the job.
         code: i32,
     },
+}
+
+impl Failure {
+    /// The rank whose death, end or behaviour is the cause.
+    pub(super) const fn named_rank(self) -> Option<Rank> {
+        match self {
+            Self::PeerFailed(rank) | Self::PeerFinished(rank) | Self::Corrupted(rank) | Self::Disagrees(rank) => {
+                Some(rank)
+            }
+            Self::Truncated { .. }
+            | Self::RemoteTruncated(_)
+            | Self::UnknownRank(_)
+            | Self::ResourceExhausted
+            | Self::Revoked
+            | Self::NoDevice
+            | Self::OtherWorld
+            | Self::Finished
+            | Self::Aborted { .. } => None,
+        }
+    }
 }
 
 /// One of several requests failed. The others are unchanged: they can still be waited for, also those that had ended.
@@ -113,6 +136,8 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
+    /// The rank that the first failure named.
+    pub(super) cause: Option<Rank>,
     /// Transfers of collectives that have ended, in this order.
     pub(super) finished_transfers: VecDeque<(u32, Result<(), Failure>)>,
     /// Sends whose payload was read once more, or will not be.
@@ -153,6 +178,7 @@ impl Requests {
             free: NONE,
             finished: 0,
             failed: 0,
+            cause: None,
             finished_transfers: VecDeque::new(),
             finished_reads: VecDeque::new(),
             probe_patterns: Vec::new(),
@@ -183,10 +209,18 @@ impl Requests {
         if let Some(entry @ RequestEntry::Pending) = self.entries.get_mut(request as usize) {
             *entry = RequestEntry::Done(result);
             self.finished += 1;
-            self.failed += u64::from(result.is_err());
+            if let Err(failure) = result {
+                self.record_failure(failure);
+            }
         } else {
             self.finish_other(request, result);
         }
+    }
+
+    #[cold]
+    fn record_failure(&mut self, failure: Failure) {
+        self.failed += 1;
+        self.cause = self.cause.or(failure.named_rank());
     }
 
     /// As [`finish`](Self::finish), for a success. Written in place: a struct that is written in parts and read whole

@@ -1,7 +1,8 @@
 //! Packet buffers: one allocation of equal cells that the kernel reads and writes.
 
-use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::alloc::{alloc_zeroed, dealloc};
 use core::{alloc::Layout, ptr::NonNull, slice};
+use std::io;
 
 /// Bytes of a cache line; cells start on one.
 const CACHE_LINE: usize = 64;
@@ -28,14 +29,18 @@ unsafe impl Send for BufferPool {}
 impl BufferPool {
     /// `cells` cells of `bytes` bytes. Their stride is an odd number of cache lines, so that cells of a power of two
     /// bytes do not map to the same cache sets.
-    pub(super) fn new(cells: usize, bytes: usize) -> Self {
+    ///
+    /// # Errors
+    /// The system has no memory.
+    pub(super) fn new(cells: usize, bytes: usize) -> io::Result<Self> {
+        let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         let stride = (bytes.div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
         let layout = Layout::from_size_align(stride * cells.max(1) + CACHE_LINE, ALLOCATION_ALIGNMENT)
-            .expect("a few hundred cells");
+            .map_err(|_| no_memory())?;
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, first: start.as_ptr().align_offset(CACHE_LINE), layout, stride, bytes, cells }
+        let start = NonNull::new(start).ok_or_else(no_memory)?;
+        Ok(Self { start, first: start.as_ptr().align_offset(CACHE_LINE), layout, stride, bytes, cells })
     }
 
     /// Bytes `start..start + bytes` of a cell, for the kernel or for reading.
@@ -74,7 +79,7 @@ mod tests {
 
     #[test]
     fn cells_are_apart_aligned_and_bounded() {
-        let mut slab = BufferPool::new(3, 128);
+        let mut slab = BufferPool::new(3, 128).unwrap();
         for cell in 0..3 {
             slab.get_mut(cell, 0, 128).unwrap().fill(cell as u8 + 1);
             assert_eq!(slab.piece(cell, 0, 0).unwrap().as_ptr() as usize % CACHE_LINE, 0);

@@ -116,7 +116,7 @@ impl fmt::Display for BindError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mtu(mtu) => write!(to, "the MTU of {mtu} bytes is not within {MTU_MIN}..={MTU_MAX}"),
-            Self::Socket(_) => to.write_str("the UDP socket cannot be opened"),
+            Self::Socket(error) => write!(to, "the UDP socket cannot be opened: {error}"),
         }
     }
 }
@@ -124,8 +124,7 @@ impl fmt::Display for BindError {
 impl Error for BindError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Mtu(_) => None,
-            Self::Socket(error) => Some(error),
+            Self::Mtu(_) | Self::Socket(_) => None,
         }
     }
 }
@@ -175,13 +174,13 @@ impl Udp {
         let [polled, interrupt] = options.ports.map(|port| SocketAddr::new(options.local, port));
         let probe = Socket::bind(SocketAddr::new(options.local, 0), 0, false)?;
         let gso = options.gso && probe.has_offload();
-        let pool = ReceivePool::new(mtu as usize, options.holdable, gso);
+        let pool = ReceivePool::new(mtu as usize, options.holdable, gso)?;
         let faulty = !options.faults.is_none();
         let queue = |local, seed| -> Result<SocketQueue, BindError> {
             let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
             Ok(SocketQueue {
                 waiter: ArrivalWaiter::new(Arc::clone(&socket))?,
-                ring: SendRing::new(mtu as usize, gso),
+                ring: SendRing::new(mtu as usize, gso)?,
                 batch: pool.batch(),
                 link: faulty.then(|| FaultyLink::new(Faults { seed, ..options.faults })),
                 socket,

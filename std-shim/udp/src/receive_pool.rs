@@ -148,18 +148,18 @@ pub(super) struct ReceivePool {
 impl ReceivePool {
     /// Buffers for the batches of both queues and for `holdable` held datagrams, each of which keeps at most one
     /// buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
-    pub(super) fn new(mtu: usize, holdable: u16, gro: bool) -> Self {
+    pub(super) fn new(mtu: usize, holdable: u16, gro: bool) -> io::Result<Self> {
         let bytes = if gro { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
         let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
-        Self {
-            slab: BufferPool::new(buffers.into(), bytes),
+        Ok(Self {
+            slab: BufferPool::new(buffers.into(), bytes)?,
             states: vec![BufferState { ..EMPTY }; buffers.into()],
             free: (0..buffers).rev().collect(),
             bytes,
             batch,
             gro,
-        }
+        })
     }
 
     /// An empty batch for one queue of this pool.

@@ -44,9 +44,9 @@ pub(super) struct SendRing {
 unsafe impl Send for SendRing {}
 
 impl SendRing {
-    pub(super) fn new(mtu: usize, whole_runs: bool) -> Self {
-        Self {
-            frames: BufferPool::new(1, BATCH * (HEADER_ROOM + COPY_MAX.min(mtu) + TRAILER) + HEADER_ROOM),
+    pub(super) fn new(mtu: usize, whole_runs: bool) -> std::io::Result<Self> {
+        Ok(Self {
+            frames: BufferPool::new(1, BATCH * (HEADER_ROOM + COPY_MAX.min(mtu) + TRAILER) + HEADER_ROOM)?,
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
             with_checksum: 0,
@@ -55,7 +55,7 @@ impl SendRing {
             mtu,
             whole_runs,
             run: (0, 0),
-        }
+        })
     }
 
     /// A free entry, or `None` while the ring is full.

@@ -9,10 +9,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
 use crate::bare_metal::{emulator, target};
+use crate::harness::packages::missing_program;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 /// Debian's `rustc-web`: the compiler whose source package `rust-web-src` has libcore for any target.
 const COMPILER: &str = "/usr/bin/rustc";
+/// The packages of compiler and source.
+const COMPILER_PACKAGES: &str = "rustc-web rust-web-src";
 /// The symbol that the image's panic handler refers to and nothing defines (linker/mps2/src/start.rs).
 const PANIC_MARK: &str = "a_panic_path_is_left_in_the_image";
 /// Parts of demangled names that must not occur: panics, formatting, and every form of allocator.
@@ -52,7 +55,8 @@ impl Toolchain {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests have no parent folder")?;
         let source = sysroot(COMPILER)?.join("lib/rustlib/src/rust/library/core/src/lib.rs");
         if !source.exists() {
-            return Err(format!("{} is missing: apt-get install rustc-web rust-web-src", source.display()).into());
+            let error = std::io::ErrorKind::NotFound.into();
+            return Err(missing_program(&source.display().to_string(), &error, COMPILER_PACKAGES).into());
         }
         let linker =
             sysroot("rustc")?.join(format!("lib/rustlib/{}-unknown-linux-gnu/bin/rust-lld", std::env::consts::ARCH));
@@ -176,13 +180,14 @@ fn sysroot(compiler: &str) -> Outcome<PathBuf> {
     let output = Command::new(compiler)
         .args(asked)
         .output()
-        .map_err(|error| format!("{compiler}: {error} (see docs/building.md)"))?;
+        .map_err(|error| missing_program(compiler, &error, COMPILER_PACKAGES))?;
     Ok(String::from_utf8(output.stdout)?.trim().into())
 }
 
 /// Output of a tool of binutils.
 fn listing(tool: &str, arguments: &[&str], image: &Path) -> Outcome<String> {
-    let output = Command::new(tool).args(arguments).arg(image).output().map_err(|error| format!("{tool}: {error}"))?;
+    let output = Command::new(tool).args(arguments).arg(image).output();
+    let output = output.map_err(|error| missing_program(tool, &error, "binutils"))?;
     if output.status.success() {
         Ok(String::from_utf8(output.stdout)?)
     } else {
@@ -276,4 +281,22 @@ fn panic_callers(image: &Path) -> Outcome<String> {
         }
     }
     Ok(callers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_is_missing_is_named_with_its_package() {
+        let compiler = sysroot("/nonexistent/rustc").expect_err("there is none").to_string();
+        let tool = listing("/nonexistent/size", &[], Path::new("image")).expect_err("there is none").to_string();
+        for (error, packages) in [(compiler, COMPILER_PACKAGES), (tool, "binutils")] {
+            assert!(error.starts_with("/nonexistent/"), "{error}");
+            assert!(
+                error.ends_with(&format!("apt-get install --no-install-recommends --no-remove {packages}")),
+                "{error}"
+            );
+        }
+    }
 }

@@ -8,10 +8,11 @@
 use core::time::Duration;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 use unisono_tests::harness::cpu_latency::CpuLatencyRequest;
+use unisono_tests::harness::packages::{install, missing_program};
 use unisono_tests::sample::Sample;
 use unisono_tests::vm::{Outcome, Parts, Task};
 
@@ -267,6 +268,10 @@ fn run(options: &Options) -> Outcome<bool> {
 /// optimized over all crates, which takes minutes; checks need not be. The target folder is one of its own: other
 /// harnesses run the `unisono` of the usual one, which must not be replaced meanwhile.
 fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
+    // The bindings of rdma-core are built with these.
+    let bindings = "cmake libclang-dev";
+    let cmake = Command::new("cmake").arg("--version").stdout(Stdio::null()).status();
+    cmake.map_err(|error| missing_program("cmake", &error, bindings))?;
     let (profile, programs) = if compares { ("fat", &PROGRAMS[..1]) } else { ("release", &PROGRAMS[..]) };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = target.join("verbs");
@@ -285,7 +290,7 @@ fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
         cargo.args(["--bin", program]);
     }
     if !cargo.status()?.success() {
-        return Err("the machine's programs do not build".into());
+        return Err(format!("the machine's programs do not build; they need: {}", install(bindings)).into());
     }
     for program in programs {
         parts.share(&target.join(profile).join(program))?;

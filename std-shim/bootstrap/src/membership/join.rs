@@ -39,6 +39,7 @@ impl Membership {
             events: VecDeque::new(),
             outcomes: Vec::new(),
             queries: VecDeque::new(),
+            waits_at_fence: false,
             connection: Some(connection),
             host,
         };
@@ -67,7 +68,8 @@ impl Membership {
             digests: offer.digests,
         };
         let (events, queries) = (VecDeque::new(), VecDeque::new());
-        Self { position, table: vec![entry], events, outcomes: Vec::new(), queries, connection: None, host: None }
+        let (outcomes, table) = (Vec::new(), vec![entry]);
+        Self { position, table, events, outcomes, queries, waits_at_fence: false, connection: None, host: None }
     }
 
     pub(super) fn receive_table(

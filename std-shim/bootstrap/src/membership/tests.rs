@@ -126,7 +126,7 @@ fn a_wrong_secret_or_job_is_refused_by_both_sides() {
     }
     // A client that skips the server's proof and reflects it is refused, too.
     let mut stream = TcpStream::connect(server.local()).expect("connects");
-    let mut hello = *b"unisono\x02\0\0\0\0\0\0\0\0................................";
+    let mut hello = *b"unisono\x03\0\0\0\0\0\0\0\0................................";
     hello[8] = 0;
     stream.write_all(&hello).expect("sent");
     let mut challenge = [0; 72];

@@ -69,8 +69,12 @@ impl MembershipState {
         let Self { agreements, members: roll, effects: acts, .. } = self;
         let Some(agreement) = agreements.get_mut(&name) else { return };
         let state = |rank: &Rank| roll.get(usize::try_from(rank.0).ok()?);
-        let is_gone =
-            |rank: &Rank| matches!(state(rank), Some(MemberState::Ended { .. } | MemberState::Finished { .. }));
+        let is_gone = |rank: &Rank| {
+            matches!(
+                state(rank),
+                Some(MemberState::Ended { .. } | MemberState::Finished { .. } | MemberState::Left { .. })
+            )
+        };
         let Agreement { members, voted, failed, most, words, verdict } = agreement;
         let is_heard = |rank: &Rank| voted.contains(rank) || is_gone(rank);
         if verdict.is_none() && members.iter().all(|rank| is_heard(rank) || failed.contains(rank)) {

@@ -1,6 +1,6 @@
 //! Ends of ranks, reported by their process's exit, their agent or their connection; and liveness queries.
 
-use super::{ConnectionId, Effect, MemberState, MembershipState, ServerReport};
+use super::{ConnectionId, Effect, MemberState, MembershipState, Participation, ProcessEnd, ServerReport};
 use crate::{
     message::ServerMessage,
     on_death::OnDeath,
@@ -29,9 +29,41 @@ impl MembershipState {
         let owner = self.agent_of.get(&rank);
         let known = owner == Some(&node) || (owner.is_none() && ending == Ending::NotStarted);
         if known && self.member(rank).is_some() {
-            self.effects.push_back(Effect::Report(ServerReport::Ended { rank, ending, reason }));
-            self.handle_ended(rank, ending);
+            self.ends.push_back(ProcessEnd { rank, ending, reason });
         }
+    }
+
+    /// The launcher reports that a process of its own host ended.
+    pub(crate) fn handle_local_end(&mut self, rank: Rank, ending: Ending) {
+        if self.member(rank).is_some() {
+            self.ends.push_back(ProcessEnd { rank, ending, reason: String::new() });
+        }
+    }
+
+    /// An end of a process to [handle](Self::handle_process_end) once everything that it sent has been received.
+    pub(crate) fn take_end(&mut self) -> Option<ProcessEnd> {
+        self.ends.pop_front()
+    }
+
+    /// The process of a rank has ended, and everything that it sent has been received.
+    pub(crate) fn handle_process_end(&mut self, end: ProcessEnd) {
+        let ProcessEnd { rank, ending, reason } = end;
+        let participation = match self.member(rank) {
+            Some(MemberState::Awaited) | None => Participation::None,
+            Some(MemberState::Joined { watched: true, .. }) => Participation::Unfinished,
+            // Another process has joined with the rank since.
+            Some(MemberState::Joined { .. }) => Participation::Over,
+            Some(MemberState::Finished { .. } | MemberState::Left { .. } | MemberState::Ended { .. }) => {
+                Participation::Over
+            }
+        };
+        self.effects.push_back(Effect::Report(ServerReport::Ended { rank, ending, participation, reason }));
+        self.handle_ended(rank, ending);
+    }
+
+    /// Whether the connection of a rank is open: it may hold messages of the rank that have not been received.
+    pub(crate) fn is_connected(&self, rank: Rank) -> bool {
+        matches!(self.member(rank), Some(MemberState::Joined { link: Some(_), watched: true, .. }))
     }
 
     /// An agent's connection is lost.
@@ -53,11 +85,15 @@ impl MembershipState {
             Some(MemberState::Joined { watched: true, .. }) => self.mark_failed(rank, ending),
             Some(MemberState::Awaited) => {
                 self.replace(rank, MemberState::Ended { entry: None, ending });
-                self.fail_join();
+                self.fail_join(rank);
             }
             Some(MemberState::Finished { entry }) => {
                 let entry = Some(*entry);
                 self.replace(rank, MemberState::Ended { entry, ending: Ending::Exited(0) });
+            }
+            Some(MemberState::Left { entry }) => {
+                let entry = Some(*entry);
+                self.replace(rank, MemberState::Ended { entry, ending });
             }
             _ => {}
         }
@@ -99,7 +135,7 @@ impl MembershipState {
             }
             OnDeath::End | OnDeath::Silent => {}
         }
-        self.fail_join();
+        self.fail_join(rank);
         self.check_agreements();
         self.check_fence();
         self.check_finish();
@@ -109,7 +145,7 @@ impl MembershipState {
     pub(crate) fn handle_liveness_query(&mut self, link: ConnectionId, asker: Rank, rank: Rank) {
         let alive = match self.member(rank) {
             Some(MemberState::Joined { link, watched, .. }) => *watched || link.is_some(),
-            Some(MemberState::Awaited | MemberState::Finished { .. }) => true,
+            Some(MemberState::Awaited | MemberState::Finished { .. } | MemberState::Left { .. }) => true,
             Some(MemberState::Ended { .. }) | None => false,
         };
         let agent = self.agent_of.get(&rank).and_then(|node| self.agents.get(node));

@@ -33,17 +33,39 @@ pub enum ServerReport {
         /// Its process ID on that node.
         pid: u32,
     },
-    /// An agent's rank ended.
+    /// The process of a rank ended, or did not start.
     Ended {
         /// The rank.
         rank: Rank,
         /// How it ended.
         ending: Ending,
+        /// Its part in the job until then.
+        participation: Participation,
         /// Why it did not start; empty if it did.
         reason: String,
     },
+    /// A rank left the job without finishing it.
+    Left(Rank),
+    /// An operation of a rank failed because of another rank.
+    Cause {
+        /// The rank whose operation failed.
+        rank: Rank,
+        /// The rank that its error names.
+        cause: Rank,
+    },
     /// Every rank has finished or failed.
     Finished,
+}
+
+/// The part that a process had in its job when it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Participation {
+    /// It had not joined.
+    None,
+    /// It had joined, and neither finished nor left.
+    Unfinished,
+    /// It had finished or left.
+    Over,
 }
 
 /// An effect for the server loop to carry out.

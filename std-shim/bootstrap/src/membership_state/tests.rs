@@ -26,6 +26,18 @@ fn effects(roll: &mut MembershipState) -> Vec<Effect> {
     core::iter::from_fn(|| roll.poll()).collect()
 }
 
+/// Handles the reported ends of processes, and returns their ranks.
+fn ends(roll: &mut MembershipState) -> Vec<Rank> {
+    let ends: Vec<ProcessEnd> = core::iter::from_fn(|| roll.take_end()).collect();
+    let ranks = ends.iter().map(|end| end.rank).collect();
+    ends.into_iter().for_each(|end| roll.handle_process_end(end));
+    ranks
+}
+
+fn ended(rank: u32, ending: Ending, participation: Participation) -> Effect {
+    Effect::Report(ServerReport::Ended { rank: Rank(rank), ending, participation, reason: String::new() })
+}
+
 /// Two ranks on connections 10 and 11, both joined.
 fn pair(policy: OnDeath, watched: bool) -> MembershipState {
     let mut roll = MembershipState::new(2, policy, watched);
@@ -140,7 +152,8 @@ fn a_rank_that_ends_before_it_joins_releases_those_that_wait() {
     let mut roll = MembershipState::new(2, OnDeath::Tell, true);
     join(&mut roll, 10, 0, 1);
     roll.handle_ended(Rank(1), Ending::Exited(2));
-    assert_eq!(effects(&mut roll), [Effect::Broadcast(ServerMessage::Refused(Refusal::Ending))]);
+    let cause = Effect::Report(ServerReport::Cause { rank: Rank(0), cause: Rank(1) });
+    assert_eq!(effects(&mut roll), [cause, Effect::Broadcast(ServerMessage::Refused(Refusal::Ending))]);
     assert!(!roll.is_joining());
     let mut roll = MembershipState::new(3, OnDeath::Tell, true);
     join(&mut roll, 10, 1, 1);
@@ -195,6 +208,7 @@ fn liveness_is_answered_by_agent_or_server() {
     roll.handle_liveness(5, Rank(1), Rank(0), true);
     assert_eq!(effects(&mut roll), [Effect::Send(10, ServerMessage::Liveness { rank: Rank(1), alive: true })]);
     roll.handle_agent_ended(5, Rank(1), Ending::Signalled(9), String::new());
+    assert_eq!(ends(&mut roll), [Rank(1)]);
     effects(&mut roll);
     for nobody in [Rank(1), Rank(77)] {
         roll.handle_liveness_query(10, Rank(0), nobody);
@@ -209,7 +223,7 @@ fn a_lost_agent_takes_its_ranks_along_and_no_others() {
     roll.handle_started(5, Rank(1), 4242);
     effects(&mut roll);
     roll.handle_agent_ended(5, Rank(0), Ending::Exited(9), String::new());
-    assert_eq!(effects(&mut roll), [], "an agent speaks for its own ranks only");
+    assert_eq!((ends(&mut roll), effects(&mut roll)), (vec![], vec![]), "an agent speaks for its own ranks only");
     roll.handle_agent_lost(5);
     let broadcast = Effect::Broadcast(died(1, 101, Ending::NodeLost));
     let report = Effect::Report(ServerReport::Failed { rank: Rank(1), ending: Ending::NodeLost });
@@ -297,4 +311,61 @@ fn only_members_vote_in_an_agreement() {
     assert_eq!(roll.handle_vote(11, Rank(1), other.clone()), Some(()));
     assert_eq!(roll.handle_vote(10, Rank(0), other), None);
     assert_eq!(roll.handle_vote(12, Rank(2), ballot(0, &[], &[1, 2], 0)), None, "another number of words");
+}
+
+#[test]
+fn a_rank_that_leaves_neither_fails_nor_blocks_a_fence() {
+    let mut roll = pair(OnDeath::End, true);
+    roll.handle_fence(Rank(0));
+    roll.handle_leave(Rank(1));
+    assert_eq!(
+        effects(&mut roll),
+        [Effect::Report(ServerReport::Left(Rank(1))), Effect::Broadcast(ServerMessage::Fenced)]
+    );
+    roll.handle_cause(Rank(0), Rank(1));
+    let cause = Effect::Report(ServerReport::Cause { rank: Rank(0), cause: Rank(1) });
+    assert_eq!(effects(&mut roll), [cause]);
+    roll.handle_local_end(Rank(1), Ending::Exited(7));
+    assert_eq!(ends(&mut roll), [Rank(1)]);
+    assert_eq!(effects(&mut roll), [ended(1, Ending::Exited(7), Participation::Over)]);
+}
+
+#[test]
+fn only_a_rank_that_has_not_finished_is_a_cause() {
+    let mut roll = pair(OnDeath::End, true);
+    roll.handle_finish(11, Rank(1));
+    effects(&mut roll);
+    for cause in [Rank(0), Rank(1), Rank(2)] {
+        roll.handle_cause(Rank(0), cause);
+        assert_eq!(effects(&mut roll), [], "{cause}");
+    }
+}
+
+#[test]
+fn an_end_is_reported_with_the_part_that_the_rank_had() {
+    let mut roll = pair(OnDeath::End, true);
+    roll.handle_local_end(Rank(0), Ending::Exited(0));
+    assert!(roll.is_connected(Rank(0)) && effects(&mut roll).is_empty(), "its messages come first");
+    assert_eq!(ends(&mut roll), [Rank(0)]);
+    assert!(effects(&mut roll).contains(&ended(0, Ending::Exited(0), Participation::Unfinished)));
+    roll.handle_finish(11, Rank(1));
+    effects(&mut roll);
+    roll.handle_local_end(Rank(1), Ending::Exited(0));
+    assert!(!roll.is_connected(Rank(1)));
+    assert_eq!(ends(&mut roll), [Rank(1)]);
+    assert_eq!(effects(&mut roll), [ended(1, Ending::Exited(0), Participation::Over)]);
+}
+
+#[test]
+fn a_rank_that_ends_before_all_have_joined_is_the_cause_of_all_refusals() {
+    let mut roll = MembershipState::new(3, OnDeath::End, true);
+    join(&mut roll, 10, 0, 100);
+    roll.handle_local_end(Rank(1), Ending::Exited(3));
+    assert_eq!(ends(&mut roll), [Rank(1)]);
+    let cause = |rank| Effect::Report(ServerReport::Cause { rank: Rank(rank), cause: Rank(1) });
+    let refused = ServerMessage::Refused(Refusal::Ending);
+    let broadcast = Effect::Broadcast(refused.clone());
+    assert_eq!(effects(&mut roll), [ended(1, Ending::Exited(3), Participation::None), cause(0), broadcast]);
+    join(&mut roll, 12, 2, 102);
+    assert_eq!(effects(&mut roll), [cause(2), Effect::Send(12, refused), Effect::Close(12)]);
 }

@@ -54,6 +54,8 @@ fn every_client_message() -> Vec<ClientMessage> {
             maximum: 8,
             words: vec![u64::MAX - 5; WORDS_MAX],
         }),
+        ClientMessage::Cause(rank),
+        ClientMessage::Leave,
     ]
 }
 

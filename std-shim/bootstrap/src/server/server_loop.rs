@@ -8,20 +8,23 @@ use connection::{Connection, Phase};
 use super::{ServerCommand, ServerConfig};
 use crate::{
     auth::JobKey,
-    membership_state::{ConnectionId, Effect, MembershipState, ServerReport},
+    membership_state::{ConnectionId, Effect, MembershipState, ProcessEnd, ServerReport},
     message::ServerMessage,
     stream::{BufferedStream, ConnectionError, Handshake},
 };
 use alloc::sync::Arc;
-use core::time::Duration;
+use core::{net::Ipv4Addr, time::Duration};
 use rustix::event::{Timespec, epoll};
-use std::{io, net::TcpListener, os::fd::OwnedFd, sync::mpsc, time::Instant};
+use socket2::Socket;
+use std::{io, os::fd::OwnedFd, sync::mpsc, time::Instant};
 use tracing::warn;
 
 /// Time limit for the authentication of a connection.
 const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest number of unauthenticated connections. Further ones wait in the listener's queue.
 const UNAUTHENTICATED_MAX: usize = 256;
+/// Time limit for the connection of an ended process to close. A child that it left behind may hold it open.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time limit for sending the last messages at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const WAKER: u64 = u64::MAX;
@@ -29,7 +32,7 @@ const LISTENER: u64 = u64::MAX - 1;
 
 /// The state of the server thread.
 pub(super) struct ServerLoop {
-    listener: TcpListener,
+    listener: Socket,
     listening: bool,
     epoll: OwnedFd,
     waker: Arc<OwnedFd>,
@@ -41,13 +44,15 @@ pub(super) struct ServerLoop {
     unauthenticated: usize,
     join_timeout: Duration,
     deadline: Option<Instant>,
+    /// Ends of processes whose connections are still open, with the time until which they are waited for.
+    ends: Vec<(Instant, ProcessEnd)>,
     report: Box<dyn FnMut(ServerReport) + Send>,
 }
 
 impl ServerLoop {
     /// A server on this listener. `waker` becomes readable when a command is queued in `inbox`.
     pub(super) fn new(
-        listener: TcpListener,
+        listener: Socket,
         hosting: &ServerConfig,
         waker: Arc<OwnedFd>,
         inbox: mpsc::Receiver<ServerCommand>,
@@ -69,6 +74,7 @@ impl ServerLoop {
             unauthenticated: 0,
             join_timeout: hosting.join_timeout,
             deadline: None,
+            ends: Vec::new(),
             report,
         })
     }
@@ -96,7 +102,9 @@ impl ServerLoop {
                         let _ = rustix::io::read(&self.waker, &mut count);
                         while let Ok(command) = self.inbox.try_recv() {
                             match command {
-                                ServerCommand::Ended(rank, ending) => self.state.handle_ended(rank, ending),
+                                ServerCommand::Ended(rank, ending) => {
+                                    self.state.handle_local_end(rank, ending);
+                                }
                                 ServerCommand::Signal { node, rank, signal } => {
                                     if let Some(agent) = self.state.agent(node) {
                                         self.send(agent, &ServerMessage::Signal { rank, signal }.encode());
@@ -119,8 +127,26 @@ impl ServerLoop {
                     Err(error) => self.close(link, error),
                 }
             }
+            self.handle_ends();
             self.apply_effects();
             self.check_timers();
+        }
+    }
+
+    /// Handles the ends of processes whose connections are closed, so that everything that they sent comes first.
+    fn handle_ends(&mut self) {
+        let now = Instant::now();
+        self.ends.extend(core::iter::from_fn(|| self.state.take_end()).map(|end| (now + CLOSE_TIMEOUT, end)));
+        let is_due = |(until, end): &mut (Instant, ProcessEnd)| now >= *until || !self.state.is_connected(end.rank);
+        let due: Vec<_> = self.ends.extract_if(.., is_due).collect();
+        due.into_iter().for_each(|(_, end)| self.state.handle_process_end(end));
+    }
+
+    /// Handles all ends that were reported: their reporter is gone.
+    fn handle_all_ends(&mut self) {
+        let reported: Vec<_> = self.ends.drain(..).map(|(_, end)| end).collect();
+        for end in reported.into_iter().chain(core::iter::from_fn(|| self.state.take_end()).collect::<Vec<_>>()) {
+            self.state.handle_process_end(end);
         }
     }
 
@@ -129,7 +155,8 @@ impl ServerLoop {
         let assembling = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
         // Unauthenticated connections and an exhausted file table are checked once a second.
         let looking = (self.unauthenticated > 0 || !self.listening).then_some(Duration::from_secs(1));
-        assembling.into_iter().chain(looking).min()
+        let closing = self.ends.iter().map(|(until, _)| until.saturating_duration_since(now));
+        assembling.into_iter().chain(looking).chain(closing).min()
     }
 
     fn check_timers(&mut self) {
@@ -185,6 +212,7 @@ impl ServerLoop {
                     return;
                 }
             };
+            let seen = from.as_socket().map_or(Ipv4Addr::LOCALHOST.into(), |from| from.ip());
             let id = self.free.last().copied().unwrap_or(self.connections.len());
             let data = epoll::EventData::new_u64(id as u64);
             let link = BufferedStream::new(stream);
@@ -198,7 +226,7 @@ impl ServerLoop {
                         stream: link,
                         phase: Phase::Handshake(Handshake::Hello),
                         since: Instant::now(),
-                        seen: from.ip(),
+                        seen,
                         table: None,
                         writing: false,
                         closing: false,
@@ -212,7 +240,7 @@ impl ServerLoop {
                     }
                     self.unauthenticated += 1;
                 }
-                Err(error) => warn!(%error, %from, "the rendezvous server dropped a connection"),
+                Err(error) => warn!(%error, from = %seen, "the rendezvous server dropped a connection"),
             }
         }
         self.update_listening();

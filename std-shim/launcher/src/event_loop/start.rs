@@ -1,11 +1,11 @@
 //! Starting a job: the ranks of this host, and the agents of the other hosts with their launch specifications.
 
-use super::Launch;
+use super::{Event, Launch};
 use crate::{
     job::{Job, LaunchError},
     launch_spec::{LaunchSpec, RankSpec},
     local_processes::{Input, Program, variables},
-    output::{OutputMerger, Source, mark},
+    output::{Merging, OutputMerger, Source},
     placement::RankPlacement,
     remote_agent::RemoteAgent,
     rendezvous::server_addresses,
@@ -26,18 +26,19 @@ use unisono_bootstrap::{HostPort, Rank};
 impl Launch<'_> {
     /// Starts all ranks and agents. On an error, dropping the [`Launch`] ends those that were started.
     pub(super) fn start(&mut self) -> Result<(), LaunchError> {
-        let port = self.server.local().port();
-        let places = server_addresses(&self.job.placement, port);
+        let places = server_addresses(&self.job.placement, &self.server);
         let (mut outputs, mut errors) = (Vec::new(), Vec::new());
         let tagged = self.settings.launcher.tag_output.is_some_and(Switch::is_on);
+        // A single rank keeps the terminal.
+        let captured = tagged || self.job.placement.size() > 1 || !io::stdout().is_terminal();
         for (host, name) in self.job.placement.hosts().iter().enumerate() {
             match name {
-                None => self.start_here(host, &places, tagged, &mut outputs, &mut errors)?,
+                None => self.start_here(host, &places, (tagged, captured), &mut outputs, &mut errors)?,
                 Some(name) => {
-                    let order = self.launch_spec(host, &places, tagged)?;
+                    let order = self.launch_spec(host, &places, (tagged, captured))?;
                     let first = self.job.placement.on_host(host).any(|placed| placed.rank == Rank(0));
                     let rsh = self.settings.launcher.rsh.as_deref();
-                    let started = RemoteAgent::start(rsh, name, &order, first, tagged);
+                    let started = RemoteAgent::start(rsh, name, &order, first, captured);
                     let (remote, sources) =
                         started.map_err(|error| LaunchError::RemoteShell { host: name.clone(), error })?;
                     if let Some([output, error]) = sources {
@@ -49,8 +50,11 @@ impl Launch<'_> {
                 }
             }
         }
-        if tagged {
-            self.output = Some(OutputMerger::start(outputs, errors).map_err(LaunchError::Setup)?);
+        if captured {
+            let events = self.to_events.clone();
+            // Without a receiver, the launcher is ending.
+            let closed = move || _ = events.send(Event::OutputClosed);
+            self.output = Some(OutputMerger::start(outputs, errors, closed).map_err(LaunchError::Setup)?);
         }
         Ok(())
     }
@@ -59,14 +63,13 @@ impl Launch<'_> {
         &mut self,
         host: usize,
         places: &[HostPort],
-        tagged: bool,
+        (tagged, captured): (bool, bool),
         outputs: &mut Vec<Source>,
         errors: &mut Vec<Source>,
     ) -> Result<(), LaunchError> {
         let Job { program, arguments, placement: layout, .. } = self.job;
         let pinned = self.settings.launcher.pin.is_some_and(Switch::is_on);
-        let plan =
-            Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured: tagged };
+        let plan = Program { name: program.clone(), arguments: arguments.clone(), directory: None, pinned, captured };
         let image = match &self.job.bare_metal {
             Some(machine) => {
                 let (name, arguments) = machine.command(arguments).map_err(LaunchError::Setup)?;
@@ -105,14 +108,19 @@ impl Launch<'_> {
             if let Some(to) = pipes.input {
                 copy_terminal(to).map_err(LaunchError::Setup)?;
             }
-            let source = |from| Source { from, prefix: mark(placed.rank) };
+            let source = |from| Source { from, merging: Merging::of(placed.rank, layout.size(), tagged) };
             outputs.extend(pipes.output.map(|from| source(from.into())));
             errors.extend(pipes.errors.map(|from| source(from.into())));
         }
         Ok(())
     }
 
-    fn launch_spec(&self, host: usize, places: &[HostPort], tagged: bool) -> Result<LaunchSpec, LaunchError> {
+    fn launch_spec(
+        &self,
+        host: usize,
+        places: &[HostPort],
+        (tagged, captured): (bool, bool),
+    ) -> Result<LaunchSpec, LaunchError> {
         let Job { program, arguments, placement: layout, .. } = self.job;
         let text = |text: &OsStr| text.to_str().map(str::to_owned).ok_or_else(|| LaunchError::NotUtf8(text.to_owned()));
         let directory = std::env::current_dir().map_err(LaunchError::Setup)?;
@@ -129,6 +137,7 @@ impl Launch<'_> {
             directory: text(directory.as_os_str())?,
             pinned: self.settings.launcher.pin.is_some_and(Switch::is_on),
             tagged,
+            captured,
             grace_ms: milliseconds(self.grace()),
             assembly_ms: milliseconds(self.settings.join_timeout()),
             variables: variables(&shared),

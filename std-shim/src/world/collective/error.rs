@@ -49,8 +49,8 @@ pub enum CollectiveError {
         rank: Rank,
         /// The collective that it is missing from.
         collective: &'static str,
-        /// The number of the collective among those of the communicator that use the same mechanism, where barriers in
-        /// shared memory are counted separately; wraps around.
+        /// The number of the collective among those of the communicator that the user has called, from 1 on; wraps
+        /// around.
         sequence: u32,
     },
     /// A rank violated the protocol, or its memory cannot be read.
@@ -97,6 +97,24 @@ impl CollectiveError {
             *collective = name;
         }
         self
+    }
+
+    /// The same error, with the number of another collective.
+    pub(in crate::world) const fn numbered(mut self, number: u32) -> Self {
+        if let Self::Missing { sequence, .. } | Self::Corrupt { sequence, .. } | Self::Disagrees { sequence, .. } =
+            &mut self
+        {
+            *sequence = number;
+        }
+        self
+    }
+
+    /// Whether it names no collective that the user has called.
+    pub(in crate::world) const fn is_unnumbered(&self) -> bool {
+        matches!(
+            self,
+            Self::Missing { sequence: 0, .. } | Self::Corrupt { sequence: 0, .. } | Self::Disagrees { sequence: 0, .. }
+        )
     }
 }
 

@@ -225,6 +225,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         operate: impl ReductionOp + Send + 'scope,
     ) -> ImmediateResult<'scope> {
         let loans = self.loans();
+        loans.communicator.count_call();
         if call.is_single_rank() {
             self.communicator().copy_alone(call)?;
             return Ok(CollectiveRequest::new(loans, None));

@@ -76,6 +76,9 @@ pub(in crate::world) struct IntraNodeGroup {
     /// Whether this rank has written for all others since the last barrier, most likely right after it: it lets them
     /// arrive first in the next one.
     arrives_last: AtomicBool,
+    /// The number of the last collective of which this rank was the root and read nothing of the others; 0 when it has
+    /// synchronised with them since.
+    lead_call: AtomicU32,
     store_policy: StorePolicy,
     state: BiasedLock<GroupState>,
 }
@@ -148,6 +151,7 @@ impl IntraNodeGroup {
             barrier_mode: Arc::new(AtomicU32::new(way)),
             epoch: AtomicU32::new(0),
             arrives_last: AtomicBool::new(false),
+            lead_call: AtomicU32::new(0),
             store_policy: StorePolicy::new(),
             state: BiasedLock::new(state),
         })
@@ -173,6 +177,9 @@ impl IntraNodeGroup {
     /// without lock or clock.
     #[inline]
     pub(super) fn barrier(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        if self.lead_call.load(Ordering::Relaxed) != 0 {
+            self.expect_same_root(communicator)?;
+        }
         let epoch = self.next_epoch();
         match self.barrier_mode.load(Ordering::Relaxed) {
             SPINNING => match self.placed.get() {
@@ -195,6 +202,31 @@ impl IntraNodeGroup {
                 Err(self.closed(communicator, failed))
             }
         }
+    }
+
+    /// Fails if another rank believed itself the root of the last collective of which this rank was the root.
+    #[cold]
+    fn expect_same_root(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
+        match self.rival_root() {
+            None => Ok(()),
+            Some((rank, call, collective)) => {
+                let failure = Failure { rank, cause: FailureCause::Disagrees, id: self.id(call), collective };
+                Err(self.fail(communicator, failure.into()))
+            }
+        }
+    }
+
+    /// A rank that believed itself the root of the last collective of which this rank was the root, the number of that
+    /// collective and its kind.
+    pub(in crate::world) fn rival_root(&self) -> Option<(Member, u32, CollectiveKind)> {
+        let call = self.lead_call.swap(0, Ordering::Relaxed);
+        if call == 0 {
+            return None;
+        }
+        // Either this rank sees what the other has published, or the other sees what this one has.
+        fence(Ordering::SeqCst);
+        let state = self.state.lock();
+        state.flags.rival_root().map(|rank| (rank, call, state.called))
     }
 
     /// Why nothing is started any more.
@@ -302,8 +334,12 @@ impl IntraNodeGroup {
             return Err(self.fail(communicator, CollectiveError::Corrupted));
         }
         let failed = |rank, cause| {
-            let failure =
-                Failure { rank: Member(rank), cause, id: self.id(epoch), collective: CollectiveKind::Barrier };
+            let failure = Failure {
+                rank: Member(rank),
+                cause,
+                id: self.id(communicator.call()),
+                collective: CollectiveKind::Barrier,
+            };
             Err(self.fail(communicator, failure.into()))
         };
         if let Some(rank) = self.others().find(|&rank| barrier.has_arrived(rank, epoch).is_none()) {
@@ -475,10 +511,10 @@ impl IntraNodeGroup {
         self.complete(communicator, &mut state, plan, places, &mut operate)
     }
 
-    /// Repeats a broadcast like the last call on the fast path. Returns false if it must be [run](Self::run) instead;
+    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it must be [run](Self::run) instead;
     /// nothing has happened then.
     #[inline]
-    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank) -> bool {
+    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> bool {
         let mut state = self.state.lock();
         let GroupState { flags, sequence, failed, .. } = &mut *state;
         if !flags.is_small_broadcast(data.len(), kind, root.0)
@@ -506,6 +542,9 @@ impl IntraNodeGroup {
             published.into_iter().flatten().for_each(|word| self.node.sleepers().wake(word));
         }
         self.arrives_last.store(shows, Ordering::Relaxed);
+        if shows {
+            self.lead_call.store(call, Ordering::Relaxed);
+        }
         true
     }
 
@@ -552,11 +591,12 @@ impl IntraNodeGroup {
     }
 
     /// Records whether this rank was the root of the last broadcast or scatter.
-    fn record_lead(&self, plan: &CollectiveSpec) {
+    fn record_lead(&self, plan: &CollectiveSpec, call: u32) {
         if plan.bytes > 0 {
             let leads = plan.rank == plan.root
                 && matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Scatter);
             self.arrives_last.store(leads, Ordering::Relaxed);
+            self.lead_call.store(if leads { call } else { 0 }, Ordering::Relaxed);
         }
     }
 
@@ -625,7 +665,7 @@ impl GroupCall<'_> {
                         (rest, polls) = (None, 0);
                     }
                     Err(DataError::Unreadable(rank)) if group.is_still_alive(rank.0) => {
-                        let id = group.id(state.sequence);
+                        let id = group.id(communicator.call());
                         return Err(
                             Failure { rank, cause: FailureCause::Corrupt, id, collective: plan.collective }.into()
                         );
@@ -679,10 +719,10 @@ impl GroupCall<'_> {
                     }
                 }
                 Poll::Complete => {
-                    group.record_lead(plan);
+                    group.record_lead(plan, communicator.call());
                     return Ok(());
                 }
-                Poll::Failed(failure) => return Err(failure.into()),
+                Poll::Failed(failure) => return Err(Failure { id: group.id(communicator.call()), ..failure }.into()),
             }
         }
     }
@@ -690,7 +730,7 @@ impl GroupCall<'_> {
     #[cold]
     fn abort(&mut self) {
         let Self { group, communicator, verb, .. } = *self;
-        let id = group.id(self.state.sequence);
+        let id = group.id(communicator.call());
         let panicked = Failure { rank: Member(group.own), cause: FailureCause::Missing, id, collective: verb };
         let error = self.ended.and_then(Result::err).unwrap_or(panicked.into());
         group.retire(communicator, error);
@@ -729,12 +769,13 @@ impl Communicator {
         }
         let of = process.collectives.contexts.get(self.context);
         if let Some(failed) = of.and_then(|of| of.failed) {
-            return Err(failed);
+            // It failed during this call, which did not start otherwise.
+            return Err(failed.of(verb.name()).numbered(self.call()));
         }
         if let Some(rank) =
             process.collectives.wait_registry.divergent_rank(subject).and_then(|rank| self.members.number(rank))
         {
-            let id = CollectiveId { context: self.context, sequence: subject.sequence };
+            let id = CollectiveId { context: self.context, sequence: self.call() };
             return Err(Failure { rank: Member(rank.0), cause: FailureCause::Disagrees, id, collective: verb }.into());
         }
         process.aborted.map_or(Ok(()), |failure| Err(CollectiveError::Ended(failure)))

@@ -63,10 +63,12 @@ impl<T> PersistentRequest<'_, T> {
         if self.is_under_way {
             return Err(CollectiveError::UnderWay);
         }
+        let communicator = self.loans.communicator;
+        communicator.count_call();
         match self.state {
             PersistentState::Scheduled(place) => {
-                self.loans.communicator.shared.with_process(|process| {
-                    process.start_collective(place)?;
+                communicator.shared.with_process(|process| {
+                    process.start_collective(place, communicator.call())?;
                     self.loans.collectives(process).under_way.push(place);
                     Ok::<_, CollectiveError>(())
                 })?;

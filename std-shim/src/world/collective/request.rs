@@ -57,7 +57,7 @@ impl Communicator {
             let place = unsafe {
                 process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, &mut combine)
             }?;
-            process.start_collective(place)?;
+            process.start_collective(place, self.call())?;
             note(process, place);
             Ok(place)
         })

@@ -136,7 +136,10 @@ impl Communicator {
         let mut reserved = self.agree_on_context()?;
         let mut said = vec![[0; 2]; self.size as usize];
         // The addition keeps the order of the keys.
-        self.all_gather_into(&[[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]], &mut said)?;
+        let own = [[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]];
+        let gathered = self.all_gather_into(&own, &mut said);
+        self.uncount_call();
+        gathered?;
         reserved.is_known = true;
         let Some(color) = color else { return Ok(None) };
         let mut own: Vec<(u64, u32)> =
@@ -155,7 +158,9 @@ impl Communicator {
     pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<Self>, CreateError> {
         let mut reserved = self.agree_on_context()?;
         let mut said = vec![0; self.size as usize];
-        self.all_gather_into(&[digest(group)], &mut said)?;
+        let gathered = self.all_gather_into(&[digest(group)], &mut said);
+        self.uncount_call();
+        gathered?;
         let own = self.members.world_rank(self.rank).and_then(|own| group.number(own));
         reserved.is_known = own.is_none();
         if own.is_none() {
@@ -194,7 +199,13 @@ impl Communicator {
                 differs: NOBODY,
             }];
             let operation = UserOperation::commutative(Proposal::combine);
-            let reduced = if self.size == 1 { Ok(()) } else { self.all_reduce_in_place(&mut terms, operation) };
+            let reduced = if self.size == 1 {
+                Ok(())
+            } else {
+                let reduced = self.all_reduce_in_place(&mut terms, operation);
+                self.uncount_call();
+                reduced
+            };
             let [terms] = terms;
             let found = match reduced {
                 Err(error) => Some(Err(error.into())),
@@ -250,6 +261,7 @@ impl Communicator {
             message_context: message_context(context, generation),
             members,
             agreement_rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
             rank,
             size,
         }

@@ -29,6 +29,15 @@ use unisono_bootstrap::Rank;
 /// Most payload bytes that fit after a collective's header in the endpoint's own record.
 const INLINE_PAYLOAD_MAX: usize = MESSAGE_HEADER_ROOM - EAGER_HEADER;
 
+/// Why the payload of a collective's message could not be gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum GatherError {
+    /// The system has no memory.
+    NoMemory,
+    /// A span lies outside its buffer.
+    Invalid,
+}
+
 impl Process {
     pub(super) fn start_step(&mut self, now: u64, collective: u32, step: StepId, operation: StepOperation) {
         match operation {
@@ -128,9 +137,11 @@ impl Process {
             self.collectives.transfers.take(message);
             self.finish_step(collective, transfer.step);
         } else {
-            outgoing.payload = self.gather_payload(message);
+            match self.gather_payload(message) {
+                Ok(payload) => outgoing.payload = Some(payload),
+                Err(error) => return self.fail_transfer(transfer, error),
+            }
             outgoing.owner = SendOwner::Transfer(message);
-            sound = outgoing.payload.is_some();
             self.set_holder(message, TransferHolder::Carrier);
         }
         if sound { self.post(now, outgoing) } else { self.report_corrupt(transfer.peer, transfer.key) }
@@ -165,29 +176,40 @@ impl Process {
         }
         self.set_holder(message, TransferHolder::Carrier);
         match self.gather_payload(message) {
-            Some(from) => {
+            Ok(from) => {
                 if let Some(neighbour) = live_peer(&mut self.shm, transfer.peer) {
                     neighbour.queue_collective(*head, from, id_of_transfer(message));
                 }
             }
-            None => self.report_corrupt(transfer.peer, transfer.key),
+            Err(error) => self.fail_transfer(transfer, error),
         }
     }
 
     /// The contiguous span of a message: in the user buffer, or a packed copy.
-    fn gather_payload(&mut self, message: u32) -> Option<Bytes> {
+    fn gather_payload(&mut self, message: u32) -> Result<Bytes, GatherError> {
         let collectives = &mut self.collectives;
-        let transfer = collectives.transfers.get(message)?;
-        if transfer.place.is_some() {
-            return transfer.place;
+        let transfer = collectives.transfers.get(message).ok_or(GatherError::Invalid)?;
+        if let Some(place) = transfer.place {
+            return Ok(place);
         }
-        let (span, bytes, collective) = (transfer.span, transfer.bytes, transfer.collective?);
+        let (span, bytes) = (transfer.span, transfer.bytes);
+        let collective = transfer.collective.ok_or(GatherError::Invalid)?;
         let regions = self.regions.get_mut();
-        let place = collectives.transfer_span(message, regions)?;
-        let running = collectives.active.get(collective as usize)?.as_ref()?;
-        let to = regions.address(Bytes { bytes, ..place })?;
-        running.pack(span, to, regions).ok()?;
-        Some(place)
+        let place = collectives.transfer_span(message, regions).ok_or(GatherError::NoMemory)?;
+        let running = collectives.active.get(collective as usize).and_then(Option::as_ref);
+        let packed = running.zip(regions.address(Bytes { bytes, ..place }));
+        match packed.map(|(running, to)| running.pack(span, to, regions)) {
+            Some(Ok(())) => Ok(place),
+            Some(Err(_)) | None => Err(GatherError::Invalid),
+        }
+    }
+
+    /// A message could not be gathered: its collective fails.
+    fn fail_transfer(&mut self, transfer: &Transfer, error: GatherError) {
+        match error {
+            GatherError::NoMemory => _ = self.collectives.report_exhausted(context_of(transfer.key)),
+            GatherError::Invalid => self.report_corrupt(transfer.peer, transfer.key),
+        }
     }
 
     /// Where ranks of this node find these bytes.
@@ -208,7 +230,10 @@ impl Process {
 
     /// Announces a message to its receiver (RTS).
     fn announce_message(&mut self, now: u64, message: u32, transfer: &Transfer, head: &StepHeader) {
-        let Some(place) = self.gather_payload(message) else { return self.report_corrupt(transfer.peer, transfer.key) };
+        let place = match self.gather_payload(message) {
+            Ok(place) => place,
+            Err(error) => return self.fail_transfer(transfer, error),
+        };
         if !self.is_shm_peer(transfer.peer) {
             return self.post(now, QueuedMessage::new(transfer.peer, head.as_ref()));
         }
@@ -252,6 +277,11 @@ impl Process {
             Ok(Posted::Early { slot }) => {
                 let regions = self.regions.get_mut();
                 let kept = collectives.eager_slot(slot, regions);
+                if kept.is_none() {
+                    // The message was dropped when it arrived.
+                    collectives.report_exhausted(context_of(transfer.key));
+                    return;
+                }
                 let from = kept.and_then(|kept| regions.address(kept.part(transfer.bytes)));
                 let running = collectives.active.get(collective as usize).and_then(Option::as_ref);
                 let unpacked = running.zip(from).map(|(running, from)| running.unpack(from, into, regions));
@@ -319,7 +349,10 @@ impl Process {
 
     /// The message of a receive was announced: fetches it through shared memory, or grants memory for it (CTS).
     pub(super) fn grant_message(&mut self, now: u64, to: PeerId, user: u32, key: StepKey) {
-        let Some(place) = self.collectives.transfer_span(user, self.regions.get_mut()) else { return };
+        let Some(place) = self.collectives.transfer_span(user, self.regions.get_mut()) else {
+            self.collectives.report_exhausted(context_of(key));
+            return;
+        };
         if self.is_shm_peer(to) {
             let announced = &mut self.collectives.announcements;
             let found = announced.iter().position(|(from, of, _)| *from == to && *of == key);

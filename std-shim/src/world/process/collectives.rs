@@ -51,7 +51,7 @@ impl Process {
         let Ok([input, output]) = lent else { return Err(self.fail_locally(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),
-            bytes => self.collectives.scratch.try_allocate(bytes, self.regions.get_mut()).map(Some),
+            bytes => self.collectives.scratch.allocate(bytes, self.regions.get_mut()).map(Some),
         };
         let Some(scratch) = scratch else {
             [input, output].into_iter().for_each(|lent| self.unregister(lent));
@@ -70,6 +70,7 @@ impl Process {
             since: 0,
             waited_since: None,
             is_queued: false,
+            call: 0,
             call_record: None,
             is_persistent: is_kept,
             ended: Some(Ok(())),
@@ -83,13 +84,14 @@ impl Process {
         CollectiveError::TooLong
     }
 
-    /// Starts a prepared collective that is not under way, and transmits its first messages.
-    pub(in crate::world) fn start_collective(&mut self, collective: u32) -> Result<(), CollectiveError> {
+    /// Starts a prepared collective that is not under way, the user's `call`th of its communicator, and transmits its
+    /// first messages.
+    pub(in crate::world) fn start_collective(&mut self, collective: u32, call: u32) -> Result<(), CollectiveError> {
         let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);
         let context = running.map_or(ALL_CONTEXTS, |running| running.executor.id().context);
         self.may_begin(context)?;
         let now = self.now();
-        self.collectives.start(now, collective);
+        self.collectives.start(now, collective, call);
         self.poll_collectives();
         Ok(())
     }
@@ -189,6 +191,8 @@ impl Process {
         loop {
             if let Some((asker, context)) = self.collectives.status_requests.pop() {
                 self.handle_ask(now, asker, context);
+            } else if let Some(context) = self.collectives.exhausted.pop() {
+                self.fail_locally(context);
             } else if let Some(blame) = self.collectives.faults.pop() {
                 self.handle_fault(now, blame);
             } else if let Some((message, result)) = self.requests.finished_transfers.pop_front() {
@@ -311,6 +315,7 @@ impl Process {
     /// Fails all collectives of a context, those under way and all later ones, and answers the ranks that asked for its
     /// status.
     pub(super) fn fail_context(&mut self, now: u64, context: u32, cause: FailureCause, rank: Rank) {
+        self.record_cause(Some(rank));
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let number = of.number(rank);
         // The notification may concern a collective that has ended here.
@@ -324,12 +329,19 @@ impl Process {
     pub(in crate::world) fn fail_with(&mut self, context: u32, error: CollectiveError) {
         let now = self.now();
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
-        let error = *of.failed.get_or_insert(error);
+        let error = *of.failed.insert(of.failed.filter(|failed| !failed.is_unnumbered()).unwrap_or(error));
         of.close_areas();
-        let cause = match error {
-            CollectiveError::Missing { rank, .. } => of.members.world_rank(rank),
-            _ => None,
+        let (cause, named) = match error {
+            CollectiveError::Missing { rank, .. } => {
+                let rank = of.members.world_rank(rank);
+                (rank, rank)
+            }
+            CollectiveError::Corrupt { rank, .. } | CollectiveError::Disagrees { rank, .. } => {
+                (None, of.members.world_rank(rank))
+            }
+            _ => (None, None),
         };
+        self.record_cause(named);
         self.end_collectives_of(context, |_| error);
         self.retire(now, context, cause.unwrap_or(self.rank));
     }

@@ -67,6 +67,29 @@ impl Process {
         self.watched = wanted;
     }
 
+    /// An operation of this rank fails because of another one: reports it once, so that the launcher names the rank that
+    /// failed first. Failures after this rank has closed are those of its end.
+    #[cold]
+    pub(in crate::world) fn record_cause(&mut self, cause: Option<Rank>) {
+        let Some(cause) = cause.filter(|cause| *cause != self.rank) else { return };
+        if self.has_closed_receives || self.has_reported_cause {
+            return;
+        }
+        if let Some(membership) = &mut self.membership {
+            tracing::debug!(rank = cause.0, "an operation failed because of the rank");
+            membership.report_cause(cause);
+            self.has_reported_cause = true;
+        }
+    }
+
+    /// Reports the cause of the first request that failed because of another rank.
+    #[inline]
+    pub(in crate::world) fn report_failures(&mut self) {
+        if self.requests.cause.is_some() && !self.has_reported_cause {
+            self.record_cause(self.requests.cause);
+        }
+    }
+
     /// The next live rank.
     fn next_live_rank(&self) -> Option<PeerId> {
         let own = self.rank.0;

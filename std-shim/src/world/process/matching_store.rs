@@ -20,7 +20,7 @@ use super::send_request::SendOps;
 use crate::world::request::{Failure, Requests, Status, Tag, transfer_of_id};
 use unisono_bootstrap::Rank;
 use unisono_memory::endpoint_storage::{ProcessMessages, buckets};
-use unisono_memory::memory_regions::{RegionRange, Regions};
+use unisono_memory::memory_regions::{RegionRange, Regions, RegisterError};
 
 /// Bytes of a slot of the pool for unexpected payloads.
 const SLOT_BYTES: usize = 1 << 14;
@@ -146,14 +146,14 @@ pub(in crate::world) struct MatchingStore {
 }
 
 impl MatchingStore {
-    pub(in crate::world) fn new(size: u32, pool: usize, regions: &mut Regions) -> Self {
+    /// # Errors
+    /// [`RegisterError`]: a system without the memory for unexpected messages cannot run the job.
+    pub(in crate::world) fn new(size: u32, pool: usize, regions: &mut Regions) -> Result<Self, RegisterError> {
         let headers = am_header::unexpected_per_peer(size);
         let (slot, messages) = (SLOT_BYTES.min(pool), headers as usize * size as usize + MATCHED_PROBES_MAX);
-        let mut allocate = |bytes: usize| regions.allocate(bytes);
         let slots = pool.checked_div(slot).unwrap_or(0);
-        let memory = allocate(slots * slot).and_then(|slots| Ok((slots, allocate(messages * SHORT_BYTES)?)));
-        // Reserved, not used yet: a system without this memory cannot run the job.
-        let (pool, short_slots) = memory.unwrap_or_default();
+        // Reserved, not used yet.
+        let (pool, short_slots) = (regions.allocate(slots * slot)?, regions.allocate(messages * SHORT_BYTES)?);
         let mut seed = [0; 4];
         // Without randomness, peers can only fill buckets on purpose more easily.
         let _ = getrandom::fill(&mut seed);
@@ -167,7 +167,7 @@ impl MatchingStore {
             buckets: [buckets(INITIAL_RECORDS), buckets(messages), buckets(INITIAL_RECORDS)],
         };
         let Some(machine) = ProcessMessages::new(config, lent) else { unreachable!("the tables are large enough") };
-        Self {
+        Ok(Self {
             machine,
             sends: SendOps::new(size),
             deferred: VecDeque::new(),
@@ -180,7 +180,7 @@ impl MatchingStore {
             slot,
             slots: pool,
             short_slots,
-        }
+        })
     }
 
     /// Most bytes that this peer's transport carries after a header.

@@ -100,6 +100,10 @@ impl Process {
         let fits = bytes <= eager || way == Route::ToSelf;
         let copies = standard && fits && (when == When::Now || way == Route::Remote && bytes <= SHORT_BYTES);
         let copy = if copies { self.copy_buffer(bytes, way == Route::ToSelf) } else { None };
+        if copies && way == Route::ToSelf && copy.is_none() {
+            // This thread would wait for a receive that it cannot post.
+            return Err(SendFailure::Failed(Failure::ResourceExhausted));
+        }
         let (owner, payload, region) = match copy {
             Some((owner, payload)) => (owner, payload, None),
             None => {
@@ -602,7 +606,7 @@ impl Process {
     /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
     /// has no memory.
     pub(in crate::world) fn allocate_copy(&mut self, bytes: usize) -> Option<(ScratchBlock, NonNull<u8>)> {
-        let kept = self.collectives.scratch.try_allocate(bytes, self.regions.get_mut())?;
+        let kept = self.collectives.scratch.allocate(bytes, self.regions.get_mut())?;
         Some((kept, self.regions.get_mut().address(kept.part(0))?.start()))
     }
 

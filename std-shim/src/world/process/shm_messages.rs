@@ -217,8 +217,7 @@ impl Process {
             Ok(()) => Ok(()),
             Err(PutError::Full | PutError::TooLong) => {
                 // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
-                unsafe { self.put_later(posting, credit, start, bytes) };
-                Ok(())
+                unsafe { self.put_later(posting, credit, start, bytes) }
             }
             Err(PutError::Corrupted) => Err(self.protocol_failure(peer)),
         }
@@ -226,9 +225,18 @@ impl Process {
 
     /// Copies a short message and puts the copy once the ring has room.
     ///
+    /// # Errors
+    /// [`Failure::ResourceExhausted`]: the system has no memory for the copy.
+    ///
     /// # Safety
     /// As for [`put_short`](Self::put_short).
-    unsafe fn put_later(&mut self, posting: &SendArgs, credit: HeaderCredit, start: NonNull<u8>, bytes: usize) {
+    unsafe fn put_later(
+        &mut self,
+        posting: &SendArgs,
+        credit: HeaderCredit,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), Failure> {
         let peer = PeerId::from(posting.to);
         let cell =
             self.bounce_buffers.allocate(bytes).map(|(cell, span)| (PayloadOwner::Cell(cell), RegionRange::from(span)));
@@ -236,7 +244,7 @@ impl Process {
             let region = self.regions.get_mut().allocate(bytes).ok()?;
             Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
         };
-        let Some((owner, payload)) = cell.or_else(own) else { return };
+        let (owner, payload) = cell.or_else(own).ok_or(Failure::ResourceExhausted)?;
         let from = payload.span(0, bytes);
         if let Some(to) = self.regions.get_mut().address(from) {
             // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
@@ -257,6 +265,7 @@ impl Process {
             let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
             shm_peer.queue(head, from, id_of_send(parcel));
         }
+        Ok(())
     }
 
     /// Puts a header of the matching machine, and the payload of a send.

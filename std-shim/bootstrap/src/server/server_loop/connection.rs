@@ -103,6 +103,8 @@ impl ServerLoop {
                 ClientMessage::Get { key } => roll.handle_get(id, &key),
                 ClientMessage::Finish => roll.handle_finish(id, *rank),
                 ClientMessage::Vote(ballot) => roll.handle_vote(id, *rank, ballot)?,
+                ClientMessage::Cause(cause) => roll.handle_cause(*rank, cause),
+                ClientMessage::Leave => roll.handle_leave(*rank),
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {
@@ -176,7 +178,12 @@ impl ServerLoop {
         match conversation.phase {
             Phase::Handshake(_) => {
                 self.unauthenticated -= 1;
-                warn!(from = %conversation.seen, %error, "a connection did not authenticate");
+                // A client that goes away has its own error to report.
+                if matches!(error, ConnectionError::Closed | ConnectionError::Broken(_)) {
+                    debug!(from = %conversation.seen, %error, "a connection did not authenticate");
+                } else {
+                    warn!(from = %conversation.seen, %error, "a connection did not authenticate");
+                }
             }
             Phase::Member { rank, joined, .. } => {
                 debug!(%rank, %error, "a rank's connection ends");
@@ -187,6 +194,7 @@ impl ServerLoop {
             Phase::Agent { node, .. } => {
                 debug!(node, %error, "an agent's connection ends");
                 if self.state.agent(node) == Some(id) {
+                    self.handle_all_ends();
                     self.state.handle_agent_lost(node);
                 }
             }

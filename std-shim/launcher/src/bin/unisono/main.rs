@@ -7,13 +7,16 @@ mod refusal;
 mod run;
 mod tuning;
 
-use clap::{Parser, Subcommand};
-use std::{io::IsTerminal, process::ExitCode};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::{env, io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 use unisono_launcher::agent;
 
 /// The variable with the log filter.
 const LOG: &str = "UNISONO_LOG";
+
+/// The variable of a rank: a launcher reads its output.
+const RANK: &str = "UNISONO_RANK";
 
 /// Messaging and collective communication on clusters.
 #[derive(Parser, Debug)]
@@ -40,7 +43,11 @@ enum Action {
 }
 
 fn main() -> ExitCode {
-    let command = Command::parse();
+    let matches = with_negative_numbers(Command::command()).get_matches();
+    let command = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if !matches!(command.what, Action::Run(_) | Action::Agent | Action::StandIn(_)) && env::var_os(RANK).is_none() {
+        end_with_reader();
+    }
     if let Err(reason) = log() {
         return fail(&format_args!("{LOG}: {reason}"), 2);
     }
@@ -66,6 +73,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// Options whose values are numbers take negative ones, so that the error names the value, not an unknown option.
+pub(crate) fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let allow = |option: clap::Arg| {
+        let takes = option.get_action().takes_values() && !option.is_positional();
+        if takes { option.allow_negative_numbers(true) } else { option }
+    };
+    command.mut_args(allow).mut_subcommands(with_negative_numbers)
+}
+
+/// Ends this process quietly when the reader of its output is gone, as other commands in a pipeline do.
+fn end_with_reader() {
+    // SAFETY: the default action replaces that of the start of this process; no thread runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 fn fail(reason: &dyn core::fmt::Display, code: u8) -> ExitCode {
     eprintln!("unisono: {reason}");
     ExitCode::from(code)
@@ -73,9 +95,9 @@ fn fail(reason: &dyn core::fmt::Display, code: u8) -> ExitCode {
 
 /// Initializes logging to the standard error: warnings only, unless the variable sets a filter.
 fn log() -> Result<(), Box<dyn core::error::Error>> {
-    let filter = match std::env::var(LOG) {
+    let filter = match env::var(LOG) {
         Ok(text) => EnvFilter::try_new(text)?,
-        Err(std::env::VarError::NotPresent) => EnvFilter::new("warn"),
+        Err(env::VarError::NotPresent) => EnvFilter::new("warn"),
         Err(error) => return Err(error.into()),
     };
     tracing_subscriber::fmt()

@@ -98,8 +98,8 @@ pub(crate) struct Options {
     /// Emulator of the bare-metal ranks, with its arguments [default: qemu-system-x86_64]
     #[arg(long, value_name = "COMMAND")]
     emulator: Option<String>,
-    /// Program to run as every rank, and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    /// Program to run as every rank, and its arguments; `--` may precede it
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
     #[command(flatten)]
     overrides: Overrides,
@@ -231,7 +231,8 @@ fn override_setting<T>(setting: &mut T, option: Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::with_negative_numbers;
+    use clap::{CommandFactory, FromArgMatches, Parser};
 
     #[derive(Parser)]
     struct Line {
@@ -241,7 +242,9 @@ mod tests {
 
     fn parse(line: &str, settings: &[(&str, &str)]) -> Result<Job, String> {
         let words = core::iter::once("run").chain(line.split(' '));
-        let options = Line::try_parse_from(words).map_err(|error| error.to_string())?.options;
+        let matches = with_negative_numbers(Line::command()).try_get_matches_from(words);
+        let options = matches.and_then(|matches| Line::from_arg_matches(&matches)).map_err(|error| error.to_string());
+        let options = options?.options;
         let variables = settings.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let settings = Settings::from_variables(variables).map_err(|error| error.to_string())?;
         job(options, settings).map_err(|refusal| refusal.reason)
@@ -270,6 +273,18 @@ mod tests {
         assert_eq!(job.settings.launcher.pin, Some(Switch::On));
         let tuning: Vec<_> = job.settings.tuning.variables().filter(|(name, _)| *name != "SHARING").collect();
         assert_eq!(tuning, [("ALLGATHER", "bruck:k=2".to_owned())]);
+    }
+
+    #[test]
+    fn the_program_needs_no_separator() {
+        for line in
+            ["-n 2 --device udp prog --device shm -n 3 -- x", "-n 2 --device udp -- prog --device shm -n 3 -- x"]
+        {
+            let job = parse(line, &[]).expect("good");
+            let arguments = ["--device", "shm", "-n", "3", "--", "x"].map(OsString::from);
+            assert_eq!((job.program, job.arguments), ("prog".into(), arguments.to_vec()), "{line}");
+            assert_eq!((job.placement.size(), job.settings.transport.device), (2, DeviceChoice::Udp), "{line}");
+        }
     }
 
     #[test]
@@ -331,6 +346,9 @@ mod tests {
             ("-- prog", "-n or --hosts is required"),
             ("-n 2", "<PROGRAM>"),
             ("-n 0 -- prog", "a job must have 1 to"),
+            ("-n -1 -- prog", "invalid value '-1' for '-n <N>'"),
+            ("-n 2 --nodes -1 -- prog", "invalid value '-1' for '--nodes <M>'"),
+            ("-n 2 --mtu -1 -- prog", "invalid value '-1' for '--mtu <BYTES>'"),
             ("-n 2 --nodes 3 -- prog", "2 ranks can be on 1 to 2 nodes"),
             ("-n 9 --hosts a:4 -- prog", "the hosts take 4 ranks in all, not 9"),
             ("-n 2 --device tcp -- prog", "expected one of auto, shm, udp, verbs"),
@@ -350,7 +368,7 @@ mod tests {
             ("-n 2 --nodes 1 --hosts a -- prog", "cannot be used with"),
         ] {
             match parse(line, &[]) {
-                Err(reason) => assert!(reason.contains(expected), "{line}: {reason}"),
+                Err(reason) => assert!(reason.contains(expected) && !reason.contains("tip:"), "{line}: {reason}"),
                 Ok(_) => panic!("{line} is accepted"),
             }
         }

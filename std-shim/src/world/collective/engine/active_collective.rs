@@ -63,6 +63,8 @@ pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) waited_since: Option<u64>,
     /// Whether it is in the queue of collectives to advance.
     pub(in crate::world) is_queued: bool,
+    /// Its number among the collectives of the communicator that the user has called.
+    pub(in crate::world) call: u32,
     /// The call that this rank published for it in shared memory, while it waits.
     pub(in crate::world) call_record: Option<CallRecord>,
     /// Whether it is persistent; one that failed no longer is.
@@ -209,7 +211,7 @@ impl ActiveCollective {
 
     /// The collective's identity.
     pub(in crate::world) fn name(&self) -> CollectiveName {
-        CollectiveName { id: self.executor.id(), verb: self.executor.plan().collective() }
+        CollectiveName { id: self.executor.id(), verb: self.executor.plan().collective(), call: self.call }
     }
 }
 
@@ -218,11 +220,14 @@ impl ActiveCollective {
 pub(in crate::world) struct CollectiveName {
     pub(in crate::world) id: CollectiveId,
     pub(in crate::world) verb: CollectiveKind,
+    /// Its number among the collectives of the communicator that the user has called.
+    pub(in crate::world) call: u32,
 }
 
 impl CollectiveName {
-    /// A failure of this collective.
+    /// A failure of this collective, numbered as the user's.
     pub(in crate::world) const fn failure(self, rank: Member, cause: FailureCause) -> Failure {
-        Failure { rank, cause, id: self.id, collective: self.verb }
+        let id = CollectiveId { sequence: self.call, ..self.id };
+        Failure { rank, cause, id, collective: self.verb }
     }
 }

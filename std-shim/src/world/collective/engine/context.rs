@@ -226,7 +226,7 @@ impl Contexts {
 
     /// Opens the context of a new communicator.
     pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
-        let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier };
+        let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier, call: 0 };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
         let (way, room, areas) = (None, None, None);
         let begun = Context {

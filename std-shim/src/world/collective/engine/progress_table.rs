@@ -152,6 +152,8 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) announcements: Vec<(PeerId, StepKey, Announcement)>,
     early: Vec<EarlyCollective>,
     pub(in crate::world) faults: Vec<PeerFault>,
+    /// Contexts of collectives for which this rank has no memory.
+    pub(in crate::world) exhausted: Vec<u32>,
     /// Ranks that have just requested a status, and of which context.
     pub(in crate::world) status_requests: Vec<(PeerId, u32)>,
     pub(in crate::world) failed: Vec<PeerId>,
@@ -210,6 +212,7 @@ impl CollectiveTable {
             announcements: Vec::new(),
             early: Vec::new(),
             faults: Vec::new(),
+            exhausted: Vec::new(),
             status_requests: Vec::new(),
             failed: Vec::new(),
             status_events: VecDeque::new(),
@@ -246,13 +249,13 @@ impl CollectiveTable {
         match self.transport.handle(from, head, bytes) {
             Arrival::Into { user, start } => {
                 let to = self.transfer_span(user, &mut regions.borrow_mut());
-                let Some(to) = to else { return self.report_fault(from, context, FailureCause::Corrupt) };
+                let Some(to) = to else { return self.report_exhausted(context) };
                 requests.finish(id_of_transfer(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
                 Verdict::Place { to, start }
             }
             Arrival::Keep { slot, start, bytes } => match self.eager_slot(slot, &mut regions.borrow_mut()) {
                 Some(kept) => Verdict::Place { to: kept.part(bytes), start },
-                None => Verdict::Release,
+                None => self.report_exhausted(context),
             },
             Arrival::Place { user, placement, key } => {
                 // Through a ring it is fetched instead, or granted there.
@@ -274,6 +277,13 @@ impl CollectiveTable {
         Verdict::Release
     }
 
+    /// This rank has no memory for a message of a collective.
+    pub(in crate::world) fn report_exhausted(&mut self, context: u32) -> Verdict {
+        self.has_work = true;
+        self.exhausted.push(context);
+        Verdict::Release
+    }
+
     /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
     pub(in crate::world) fn record_announcement(&mut self, from: PeerId, key: StepKey, message: Announcement) -> bool {
         self.announcements.retain(|(other, of, _)| (*other, *of) != (from, key));
@@ -282,7 +292,7 @@ impl CollectiveTable {
         so_far < PENDING_MAX
     }
 
-    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous.
+    /// The span of a transfer's bytes; allocates staging memory if they are not contiguous. `None`: the system has none.
     pub(in crate::world) fn transfer_span(&mut self, transfer: u32, regions: &mut Regions) -> Option<Bytes> {
         let transfer = self.transfers.get_mut(transfer)?;
         if transfer.place.is_none() {
@@ -346,14 +356,14 @@ impl CollectiveTable {
     }
 
     /// Starts a collective, as the next one of its communicator.
-    pub(in crate::world) fn start(&mut self, now: u64, place: u32) {
+    pub(in crate::world) fn start(&mut self, now: u64, place: u32, call: u32) {
         let Self { active: running, contexts, early: ahead, faults: blames, failed: dead, .. } = self;
         let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let context = running.executor.id().context;
         let Some(own) = contexts.get_mut(context) else { return };
         let sequence = own.last.id.sequence.wrapping_add(1);
         running.executor.restart(CollectiveId { context, sequence });
-        (running.since, running.waited_since, running.ended) = (now, None, None);
+        (running.since, running.waited_since, running.ended, running.call) = (now, None, None, call);
         own.last = running.name();
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
@@ -511,7 +521,7 @@ impl CollectiveTable {
     pub(in crate::world) fn stuck(&self) -> impl Iterator<Item = StuckCollective> {
         let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
         pending.filter_map(|running| {
-            let CollectiveName { id, verb } = running.name();
+            let CollectiveName { id, verb, .. } = running.name();
             let subject =
                 CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
             let awaited = self.partners(running).collect();
@@ -535,7 +545,7 @@ impl CollectiveTable {
             Some(running) if running.ended.is_some() => Some(Participation::Done),
             Some(running) if running.context == subject.context => Some(Participation::entered(self.partners(running))),
             Some(running) => {
-                let (communicator, CollectiveName { id, verb }) = (subject.communicator(), running.name());
+                let (communicator, CollectiveName { id, verb, .. }) = (subject.communicator(), running.name());
                 Some(Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence }))
             }
             None => {

@@ -67,7 +67,7 @@ impl IntraNodeGroup {
         let lines = if own == 0 { [chosen, theirs] } else { [theirs, chosen] };
         let settled = FlatBarrier::on_lines(self.node.segment(), &self.areas, own, lines);
         let Some(settled) = settled.and_then(|settled| Some((settled, settled.pair()?))) else {
-            let id = self.id(self.epoch.load(Ordering::Relaxed));
+            let id = self.id(communicator.call());
             let failure =
                 Failure { rank: Member(other), cause: FailureCause::Corrupt, id, collective: CollectiveKind::Barrier };
             return Err(self.fail(communicator, failure.into()));
