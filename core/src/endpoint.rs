@@ -51,12 +51,13 @@ use crate::endpoint::peer::Peer;
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, OperationId, PeerId, PlacementId};
 use crate::list::{List, NONE};
+use crate::path::{Path, PathParameters};
 use crate::span::Span;
 use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
 use crate::window::receive_window::ReceiveWindow;
-use crate::window::send_window::{PathParameters, SendWindow};
+use crate::window::send_window::SendWindow;
 use crate::wire::{DatagramKind, Flags};
 
 /// What the host does with a datagram. Afterwards it releases the datagram's slot, unless that is held.
@@ -156,6 +157,7 @@ impl Config {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sender<T: Time, const W: usize, const BITS: u32> {
     window: SendWindow<T, W, BITS>,
+    path: Path<T>,
     peer: u32,
     /// The next free or ready sender.
     link: u32,
@@ -186,6 +188,7 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.
     pub const FREE: Self = Self {
         window: SendWindow::new(crate::ids::Psn::new(0)),
+        path: Path::new(PathParameters::NONE),
         peer: NONE,
         link: NONE,
         posted_link: NONE,

@@ -72,6 +72,7 @@ pub mod endpoint;
 pub mod ids;
 mod list;
 pub mod message;
+pub mod path;
 pub mod pool;
 pub mod progress;
 pub mod schedule;

@@ -163,14 +163,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
             let operations = self.operations.as_mut();
-            for piece in record.window.unacknowledged() {
+            for piece in record.window.undelivered() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize)
                     && !mutant!("end_forgiven")
                 {
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abort();
+            record.window.abort(&mut record.path);
             record.flags |= ORPHANED;
             self.release(now, sender);
         }

@@ -20,7 +20,7 @@ use crate::span::Span;
 use crate::time::{Time, units};
 use crate::window::receive_state::ArrivalOrder;
 use crate::window::receive_window::Early;
-use crate::window::send_window::SegmentRef;
+use crate::window::segment_ring::SegmentRef;
 use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, ParseError};
 
 impl From<ParseError> for DropReason {
@@ -166,7 +166,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         refused.error = Some(OperationError::Refused);
         let unsent = refused.sent < refused.parts;
         refused.parts = refused.sent;
-        record.window.repair(header.psn());
+        record.window.request_resend(header.psn());
         if unsent {
             self.dequeue(header.rank);
         }

@@ -40,7 +40,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let pace = self.path_parameters();
         let silence = self.config.silence;
         let quiet = self.is_quiet(sender, !self.window_waiters.is_empty());
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
@@ -51,7 +50,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.retire(now, sender);
             return;
         }
-        if record.window.handle_timeout(now, &pace) {
+        if record.window.handle_timeout(now, &record.path) {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
@@ -69,7 +68,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Updates a sender after a change: a window that can send becomes ready, a blocked one probes for credit, an idle
     /// one watches its peer or will be retired.
     pub(super) fn update_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let pace = self.path_parameters();
         let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
         if to == NONE {
             return;
@@ -84,13 +82,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if queued {
-            record.window.handle_queued(now, &pace);
+            record.window.handle_queued(now, &record.path);
         } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
             || record.window.wants_probe()
-            || queued && record.window.has_room();
+            || queued && record.window.has_room(&record.path);
         if ready {
             self.make_ready(sender);
         }

@@ -149,7 +149,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         sender: u32,
         (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
     ) -> Option<Transmit> {
-        let pace = self.path_parameters();
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
         if record.flags & super::ORPHANED != 0 {
@@ -167,8 +166,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
-                let piece = crate::window::send_window::SegmentRef { operation: first, part: operation.sent };
-                let segment = record.window.push(now, piece, posting, &pace)?;
+                let piece = crate::window::segment_ring::SegmentRef { operation: first, part: operation.sent };
+                let segment = record.window.push(now, piece, posting, &record.path)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {
@@ -181,7 +180,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 // A blocked queue waits for room, and the sender of a placement for its memory: both need the
                 // acknowledgement at once.
-                if if empty { placed } else { !record.window.has_room() } {
+                if if empty { placed } else { !record.window.has_room(&record.path) } {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
@@ -283,7 +282,7 @@ pub(super) fn needs_rtt_sample<T: Time, const W: usize, const BITS: u32>(
     sender: &Sender<T, W, BITS>,
     granularity: u32,
 ) -> bool {
-    let rarely = sender.window.rtt().smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
+    let rarely = sender.path.rtt.smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
     let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & TIMELY_ACK != 0;
     let rarely = if prompt { rarely.saturating_mul(RTT_SAMPLE_BACKOFF) } else { rarely };
     T::since(now, sender.ack_requested).is_some_and(|since| since > rarely)

@@ -32,14 +32,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         record.set(WATCHED | CONTACTED);
         let mut sender = u32::from(record.sender());
         if sender == u32::from(NO_WINDOW) {
-            let (scarce, pace) = (self.free_senders.is_empty(), self.path_parameters());
+            let scarce = self.free_senders.is_empty();
             if scarce && asked {
                 return true;
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
             if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
-                record.window.probe_now(now, &pace);
+                record.window.probe_now(now, &record.path);
                 let epoch = self.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
                     peer.unset(WATCH_EPOCH);
@@ -61,9 +61,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
+        let parameters = self.path_parameters();
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let record = self.senders.as_mut().get_mut(i as usize)?;
         record.window.set_first_psn(peer.send_next());
+        record.path.parameters = parameters;
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;

@@ -1,35 +1,23 @@
 //! The sending half of a sliding window (Koop et al. 2007, §4.2) with repair by send order.
 //!
-//! Segments are sent in PSN order and kept until they are acknowledged **and** the device has completed their last
-//! posting. A hole is repaired after a segment that was sent later has been acknowledged, never because time passed:
-//! the idea of RACK (RFC 8985), counted in datagrams instead of time. When no acknowledgement arrives, the sender sends
-//! a header-only probe.
-//!
-//! Sent segments are linked in a list by order of their latest posting. The device completes the postings of each of
-//! its queues in order, but those of one queue before or after those of another.
+//! Segments are sent in PSN order and kept in a ring until they are acknowledged and completed. A hole is repaired after
+//! segments that were sent later have been acknowledged; when no acknowledgement arrives, a header-only probe is sent.
+//! The window knows no peer, and takes the [`Path`] that it is sent over as a parameter.
 
 mod acknowledge;
-mod burst;
 mod model;
-mod ring;
+#[cfg(test)]
+mod tests;
 mod timer;
 
-pub(crate) use burst::Burst;
-
-use crate::device::{DeviceQueue, PerQueue, Posting, Ticket, TxReason};
+use crate::device::{DeviceQueue, Posting, Ticket, TxReason};
 use crate::ids::Psn;
+use crate::path::Path;
 use crate::time::Time;
-use crate::window::congestion::{Congestion, CongestionControl};
-use crate::window::rtt::Rtt;
-
-/// The part of an operation that a segment carries.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct SegmentRef {
-    /// The operation's record.
-    pub operation: u32,
-    /// The part's index in the operation.
-    pub part: u32,
-}
+use crate::window::contradictions::Contradictions;
+use crate::window::credit_edge::CreditEdge;
+use crate::window::probe_timer::ProbeTimer;
+use crate::window::segment_ring::{Burst, Resend, SegmentRef, SegmentRing};
 
 /// A segment to be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,109 +56,13 @@ pub struct Acknowledged {
     pub stale: bool,
 }
 
-/// Path constants that bound the window's timer and its congestion control.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PathParameters {
-    /// Floor of the timeout's margin, in units of 64 ns.
-    pub granularity: u32,
-    /// Longest time between two probes, in units of 64 ns.
-    pub max_probe_interval: u32,
-    /// How the congestion window changes.
-    pub control: CongestionControl,
-}
-
-const NONE: u16 = u16::MAX;
-
-/// The device has not completed the latest posting.
-const POSTED: u8 = 1;
-/// The receiver has acknowledged it.
-const ACKED: u8 = 1 << 1;
-/// To be resent.
-const LOST: u8 = 1 << 2;
-/// Found lost by the answer to a probe.
-const BY_PROBE: u8 = 1 << 3;
-/// Sent before the latest probe.
-const PROBED: u8 = 1 << 4;
-/// Newly acknowledged by the acknowledgement that is being processed.
-const FRESH: u8 = 1 << 5;
-/// The latest posting is on the interrupt queue; set only together with [`POSTED`].
-const ON_INTERRUPT_QUEUE: u8 = 1 << 6;
-/// What is known of the latest posting.
-const POSTING: u8 = POSTED | ON_INTERRUPT_QUEUE;
-
-/// The state of a segment that was just posted on the queue.
-#[inline]
-const fn posted_on(queue: DeviceQueue) -> u8 {
-    POSTED | (queue as u8).wrapping_mul(ON_INTERRUPT_QUEUE)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Entry<T: Time> {
-    reference: SegmentRef,
-    stamp: T::Stamp,
-    ticket: Ticket,
-    /// Links of the list by order of posting.
-    before: u16,
-    after: u16,
-    /// Segments sent later and acknowledged earlier, saturating above the allowance.
-    reorder_count: u16,
-    state: u8,
-    count: u8,
-}
-
-impl<T: Time> Entry<T> {
-    const FREE: Self = Self {
-        reference: SegmentRef { operation: 0, part: 0 },
-        stamp: T::ZERO,
-        ticket: Ticket(0),
-        before: NONE,
-        after: NONE,
-        reorder_count: 0,
-        state: 0,
-        count: 0,
-    };
-}
-
 /// The send window: at most `W` segments that are sent and not yet released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SendWindow<T: Time, const W: usize, const BITS: u32> {
-    /// The oldest segment that is not released.
-    base: Psn<BITS>,
-    next: Psn<BITS>,
-    /// First PSN beyond the credit, if `admitted`.
-    edge: Psn<BITS>,
-    /// The last PSN that returned the credit.
-    drained: Option<Psn<BITS>>,
-    admitted: bool,
-    /// The entry of `base`.
-    head: u16,
-    /// The list by order of posting, and the first entry of each queue whose posting is not completed.
-    first: u16,
-    last: u16,
-    posted: PerQueue<u16>,
-    in_flight: u16,
-    lost: u16,
-    /// A hole counts as lost once more than this many segments overtook it.
-    allowance: u16,
-    /// Repairs that were necessary since the allowance last changed.
-    repairs: u16,
-    /// The largest number of segments that overtook one since then which was not lost.
-    reordered: u16,
-    deadline: Option<T::Instant>,
-    /// Nothing is outstanding: the deadline only watches for the peer's silence.
-    watching: bool,
-    backoff: u8,
-    probe_wanted: bool,
-    probe_number: u8,
-    unanswered: u8,
-    /// Times the oldest segment was resent, saturating at 255.
-    base_resends: u8,
-    /// Consecutive acknowledgements of PSNs that are not outstanding, counted at most once per timeout.
-    invalid_acks: u8,
-    invalid_acks_since: T::Stamp,
-    rtt: Rtt,
-    congestion: Congestion<T>,
-    entries: [Entry<T>; W],
+    ring: SegmentRing<T, W, BITS>,
+    credit: CreditEdge<BITS>,
+    timer: ProbeTimer<T>,
+    contradictions: Contradictions<T>,
 }
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -178,10 +70,6 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         W >= 1 && W <= 256 && (BITS > 9 || W < 1 << (BITS - 1)),
         "a window has 1 to 256 segments and less than half the sequence space"
     );
-    /// Most segments that may overtake a hole before it counts as lost.
-    const MAX_ALLOWANCE: u16 = if W < 8 { W as u16 / 2 } else { W as u16 / 4 };
-    /// Consecutive acknowledgements of PSNs that are not outstanding after which the peer contradicts itself.
-    const MAX_INVALID_ACKS: u8 = 16;
     /// Doublings of the timeout while only credit is missing: the probe then only guards against a lost grant.
     const ZERO_CREDIT_BACKOFF: u8 = 3;
 
@@ -190,256 +78,183 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     pub const fn new(first: Psn<BITS>) -> Self {
         let () = Self::FITS;
         Self {
-            base: first,
-            next: first,
-            edge: Psn::new(0),
-            drained: None,
-            admitted: false,
-            head: 0,
-            first: NONE,
-            last: NONE,
-            posted: PerQueue { polled: NONE, interrupt: NONE },
-            in_flight: 0,
-            lost: 0,
-            allowance: 0,
-            repairs: 0,
-            reordered: 0,
-            deadline: None,
-            watching: false,
-            backoff: 0,
-            probe_wanted: false,
-            probe_number: 0,
-            unanswered: 0,
-            base_resends: 0,
-            invalid_acks: 0,
-            invalid_acks_since: T::ZERO,
-            rtt: Rtt::NONE,
-            congestion: Congestion::NEW,
-            entries: [Entry::FREE; W],
+            ring: SegmentRing::new(first),
+            credit: CreditEdge::NoCredit,
+            timer: ProbeTimer::IDLE,
+            contradictions: Contradictions::NONE,
         }
     }
 
     /// Sets the PSN of the first segment of an unused window, in place: a new window would be copied.
     pub const fn set_first_psn(&mut self, first: Psn<BITS>) {
-        self.base = first;
-        self.next = first;
+        self.ring.base = first;
+        self.ring.next = first;
     }
 
     /// The PSN of the oldest segment that is not released.
     pub const fn base(&self) -> Psn<BITS> {
-        self.base
+        self.ring.base
     }
 
     /// The PSN of the next new segment.
     pub const fn next(&self) -> Psn<BITS> {
-        self.next
+        self.ring.next
     }
 
     /// Whether every segment is acknowledged and released.
     pub const fn is_empty(&self) -> bool {
-        self.base.since(self.next) == 0
+        self.ring.len() == 0
     }
 
     /// Whether every segment is acknowledged; the device may not have completed all postings.
     pub const fn is_acknowledged(&self) -> bool {
-        self.in_flight == 0 && self.lost == 0
-    }
-
-    /// The round-trip estimate.
-    pub const fn rtt(&self) -> &Rtt {
-        &self.rtt
+        self.ring.is_acknowledged()
     }
 
     /// Probes sent since the peer last answered, at most [`Time::MAX_UNANSWERED`].
     pub const fn unanswered(&self) -> u8 {
-        self.unanswered
+        self.timer.unanswered()
     }
 
     /// Whether the peer's acknowledgements contradict what was sent to it: it does not acknowledge the oldest segment
     /// although that was resent 255 times, or it acknowledges released or unsent PSNs 16 times in a row, each a timeout
     /// after the one before, so that they are not late datagrams. Models, whose time is abstract, do not count.
     pub const fn is_contradicted(&self) -> bool {
-        self.base_resends == u8::MAX || self.invalid_acks >= Self::MAX_INVALID_ACKS
+        self.contradictions.is_proof()
     }
 
     /// Whether the latest acknowledgement was of PSNs that are not outstanding.
     pub const fn has_invalid_acks(&self) -> bool {
-        self.invalid_acks > 0
+        self.contradictions.has_invalid_acks()
     }
 
     /// Whether the device has not completed some posting.
     pub const fn is_posted(&self) -> bool {
-        self.posted.polled != NONE || self.posted.interrupt != NONE
+        self.ring.is_posted()
     }
 
-    /// Credit beyond the segments that were sent.
-    fn granted(&self) -> u32 {
-        let left = self.edge.since(self.next);
-        if left as usize <= W { left } else { 0 }
-    }
-
-    /// Whether a new segment may be sent: window, credit and congestion window all have room.
-    pub fn has_room(&self) -> bool {
-        let sent = self.next.since(self.base) as usize;
-        let fits = sent < if mutant!("window_overfull") { W.saturating_add(1) } else { W };
-        fits && self.congestion.admits(self.in_flight, W as u16)
-            && if self.admitted { self.granted() > 0 } else { self.is_acknowledged() }
+    /// Whether a new segment may be sent: window, credit and the path's congestion window all have room.
+    pub fn has_room(&self, path: &Path<T>) -> bool {
+        let size = if mutant!("window_overfull") { W.saturating_add(1) } else { W };
+        let is_granted = match self.credit {
+            CreditEdge::At(_) => self.credit.left::<W>(self.ring.next) > 0,
+            CreditEdge::NoCredit | CreditEdge::Returned(_) => self.is_acknowledged(),
+        };
+        (self.ring.len() as usize) < size && is_granted && path.congestion.admits(self.ring.in_flight, W as u16)
     }
 
     /// Whether the sender holds credit that it has not returned.
     pub const fn is_admitted(&self) -> bool {
-        self.admitted
+        self.credit.is_admitted()
     }
 
     /// Whether a segment has to be resent.
     pub const fn has_lost(&self) -> bool {
-        self.lost > 0
+        self.ring.lost > 0
     }
 
-    /// Whether the credit left after the next segment is so small that an idle sender should return it. A sender that
-    /// does then sends one segment and waits for its acknowledgement; where only a few peers share a receiver, each
-    /// keeps its credit.
+    /// Whether the credit left after the next segment is so small that an idle sender should return it.
     pub fn is_credit_low(&self) -> bool {
-        self.admitted && (self.granted() as usize) < W.div_ceil(16)
+        self.credit.is_low::<W>(self.ring.next)
     }
 
     /// Adds a new segment to the window. `None` without room.
     pub fn push(
         &mut self,
         now: T::Instant,
-        piece: SegmentRef,
+        reference: SegmentRef,
         posting: Posting,
-        pace: &PathParameters,
+        path: &Path<T>,
     ) -> Option<Segment<BITS>> {
-        if !self.has_room() {
+        if !self.has_room(path) {
             return None;
         }
-        let psn = self.push_unchecked(T::stamp(now), piece, posting)?;
-        self.arm_if_idle(now, pace);
-        Some(Segment { psn, reference: piece, count: 0, reason: TxReason::First })
+        let psn = self.ring.push(T::stamp(now), reference, posting)?;
+        self.arm_if_idle(now, path);
+        Some(Segment { psn, reference, count: 0, reason: TxReason::First })
     }
 
     /// As [`push`](Self::push), where [`burst_room`](Self::burst_room) is known to suffice.
     #[inline]
-    pub(crate) fn push_unchecked(&mut self, stamp: T::Stamp, piece: SegmentRef, posting: Posting) -> Option<Psn<BITS>> {
-        let i = self.entry_at(self.next.since(self.base));
-        let (state, ticket) = (posted_on(posting.queue), posting.ticket);
-        *self.entries.get_mut(usize::from(i))? = Entry { reference: piece, stamp, ticket, state, ..Entry::FREE };
-        self.append(i, posting.queue);
-        self.in_flight = self.in_flight.wrapping_add(1);
-        let psn = self.next;
-        self.next = psn.add(1);
-        Some(psn)
+    pub(crate) fn push_unchecked(
+        &mut self,
+        stamp: T::Stamp,
+        reference: SegmentRef,
+        posting: Posting,
+    ) -> Option<Psn<BITS>> {
+        self.ring.push(stamp, reference, posting)
     }
 
     /// A lower bound of the new segments that may be pushed in a burst: 0 if a resend or a probe comes first, or if the
     /// timer does not run.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(crate) fn burst_room(&self) -> u32 {
-        if self.lost > 0 || self.probe_wanted || self.deadline.is_none() || self.watching || !self.admitted {
+    pub(crate) fn burst_room(&self, path: &Path<T>) -> u32 {
+        if self.ring.lost > 0 || self.timer.wants_probe() || !self.timer.is_armed() {
             return 0;
         }
-        let fits = (W as u32).saturating_sub(self.next.since(self.base));
-        fits.min(self.granted()).min(self.congestion.room(self.in_flight, W as u16))
+        let fits = (W as u32).saturating_sub(self.ring.len());
+        fits.min(self.credit.left::<W>(self.ring.next)).min(path.congestion.room(self.ring.in_flight, W as u16))
+    }
+
+    /// An empty burst after the last segment, to be posted on the queue.
+    #[inline]
+    pub(crate) fn burst(&self, queue: DeviceQueue) -> Burst<BITS> {
+        self.ring.burst(queue)
+    }
+
+    /// As [`push_unchecked`](Self::push_unchecked), for a segment that is committed later.
+    #[inline(always)]
+    pub(crate) fn push_burst(
+        &mut self,
+        burst: &mut Burst<BITS>,
+        stamp: T::Stamp,
+        reference: SegmentRef,
+        ticket: Ticket,
+    ) -> Option<Psn<BITS>> {
+        self.ring.push_burst(burst, stamp, reference, ticket)
+    }
+
+    /// Commits the burst to the window; the burst is empty afterwards.
+    pub(crate) fn commit(&mut self, burst: &mut Burst<BITS>) {
+        self.ring.commit(burst);
     }
 
     /// Returns the credit with the segment `psn`, which was just pushed: nothing is queued after it.
-    pub fn return_credit(&mut self, psn: Psn<BITS>) {
-        self.drained = Some(psn);
-        self.admitted = false;
-        self.edge = Psn::default();
+    pub const fn return_credit(&mut self, psn: Psn<BITS>) {
+        self.credit = CreditEdge::Returned(psn);
     }
 
     /// Takes the oldest lost segment whose posting is completed, to be resent.
     pub fn resend(&mut self, now: T::Instant, posting: Posting) -> Option<Segment<BITS>> {
-        if self.lost == 0 {
-            return None;
+        let Resend { offset, reference, count, by_probe } = self.ring.resend(T::stamp(now), posting)?;
+        if offset == 0 {
+            self.contradictions.handle_base_resend();
         }
-        if mutant!("resend_unfinished") {
-            self.handle_completed(DeviceQueue::Polled, Ticket(1 << 30));
-        }
-        let mut i = self.first;
-        loop {
-            let entry = self.entries.get(usize::from(i))?;
-            if entry.state & (LOST | POSTED) == LOST {
-                break;
-            }
-            i = entry.after;
-        }
-        self.unlink(i);
-        let offset = self.offset_of(i);
-        let entry = self.entries.get_mut(usize::from(i))?;
-        let cause = if entry.state & BY_PROBE != 0 { TxReason::ResentProbe } else { TxReason::ResentNack };
-        entry.count = entry.count.wrapping_add(1) & T::COUNT_MASK;
-        entry.stamp = T::stamp(now);
-        entry.ticket = posting.ticket;
-        entry.reorder_count = 0;
-        entry.state = posted_on(posting.queue);
-        let (piece, count) = (entry.reference, entry.count);
-        self.append(i, posting.queue);
-        if T::DETECT_MISBEHAVIOUR && offset == 0 {
-            self.base_resends = self.base_resends.saturating_add(1);
-        }
-        self.lost = self.lost.wrapping_sub(1);
-        self.in_flight = self.in_flight.wrapping_add(1);
-        Some(Segment { psn: self.base.add(offset), reference: piece, count, reason: cause })
+        let reason = if by_probe { TxReason::ResentProbe } else { TxReason::ResentNack };
+        Some(Segment { psn: self.ring.base.add(offset), reference, count, reason })
     }
 
     /// The parts carried by the oldest unacknowledged segment and all after it: the receiver has not delivered those
     /// acknowledged beyond a gap.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = SegmentRef> + '_ {
-        let sent = self.next.since(self.base);
-        let entries = (0..sent).filter_map(|offset| self.entries.get(usize::from(self.entry_at(offset))));
-        let concerned = entries.skip_while(|entry| entry.state & ACKED != 0);
-        concerned.filter(|entry| !mutant!("gap_forgiven") || entry.state & ACKED == 0).map(|entry| entry.reference)
+    pub fn undelivered(&self) -> impl Iterator<Item = SegmentRef> + '_ {
+        self.ring.undelivered()
     }
 
     /// The part that segment `psn` carries, if it is sent and not acknowledged.
     pub fn unacknowledged_at(&self, psn: Psn<BITS>) -> Option<SegmentRef> {
-        let offset = psn.since(self.base);
-        let entry = self.entries.get(usize::from(self.entry_at(offset))).filter(|entry| entry.state & ACKED == 0)?;
-        (offset < self.next.since(self.base)).then_some(entry.reference)
+        self.ring.unacknowledged_at(psn)
     }
 
     /// Marks the segment `psn` for resending: the receiver asked for it.
-    pub fn repair(&mut self, psn: Psn<BITS>) {
+    pub fn request_resend(&mut self, psn: Psn<BITS>) {
         if self.unacknowledged_at(psn).is_some() {
-            let i = self.entry_at(psn.since(self.base));
-            if self.entries.get(usize::from(i)).is_some_and(|entry| entry.state & LOST == 0) {
-                self.mark_lost(i, 0);
-            }
+            self.ring.request_resend(psn.since(self.ring.base));
         }
     }
 
     /// The device has completed every posting on the queue up to `upto`.
     pub fn handle_completed(&mut self, queue: DeviceQueue, upto: Ticket) {
-        let posted = posted_on(queue);
-        let mut i = *self.posted.get(queue);
-        while let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            let after = entry.after;
-            if entry.state & POSTING == posted || entry.state & POSTED != 0 && mutant!("queues_mixed") {
-                if !entry.ticket.is_within(upto) {
-                    break;
-                }
-                entry.state &= !POSTING;
-                // Completed entries hold no ticket, so that equal states compare equal.
-                entry.ticket = Ticket::default();
-                if entry.state & ACKED != 0 {
-                    self.unlink(i);
-                }
-            }
-            i = after;
-        }
-        *self.posted.get_mut(queue) = i;
-    }
-
-    fn mark_lost(&mut self, i: u16, by: u8) {
-        if let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            entry.state = entry.state & POSTING | LOST | by;
-            entry.reorder_count = 0;
-            self.lost = self.lost.wrapping_add(1);
-            self.in_flight = self.in_flight.wrapping_sub(1);
-        }
+        self.ring.handle_completed(queue, upto);
     }
 
     /// Releases the oldest segment if it is acknowledged and its posting completed.
@@ -451,41 +266,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     /// operation. Returns the part of the first one and their number.
     #[inline]
     pub(crate) fn release_parts(&mut self, most: u32) -> Option<(SegmentRef, u32)> {
-        if mutant!("release_unfinished") {
-            self.handle_completed(DeviceQueue::Polled, Ticket(1 << 30));
-        }
-        let most = most.min(self.next.since(self.base));
-        let (mut i, mut count, mut first) = (self.head, 0_u32, SegmentRef::default());
-        while count < most {
-            let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
-            let may = entry.state & (ACKED | POSTED) == ACKED;
-            if count == 0 {
-                first = entry.reference;
-            }
-            if !may || entry.reference.operation != first.operation {
-                break;
-            }
-            *entry = Entry::FREE;
-            i = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
-            count = count.wrapping_add(1);
-        }
-        if count == 0 {
-            return None;
-        }
-        self.base_resends = 0;
-        self.base = self.base.add(count);
-        self.head = if self.is_empty() { 0 } else { i };
-        Some((first, count))
+        let released = self.ring.release(most)?;
+        self.contradictions.handle_release();
+        Some(released)
     }
 
     /// Aborts the peer: every segment counts as acknowledged, and is released when its posting is completed.
-    pub fn abort(&mut self) {
-        let sent = self.next.since(self.base);
+    pub fn abort(&mut self, path: &mut Path<T>) {
         let mut fresh = 0_u32;
-        for offset in 0..sent {
-            fresh = fresh.wrapping_add(self.acknowledge(offset));
+        for offset in 0..self.ring.len() {
+            fresh = fresh.wrapping_add(self.ring.acknowledge(offset, &mut path.reordering));
         }
-        self.detect_overtaken(fresh);
-        self.disarm();
+        self.ring.detect_overtaken(fresh, &path.reordering);
+        self.timer.disarm();
     }
 }

@@ -1,8 +1,9 @@
 //! The clocks of the models: abstract and relative time.
 
+use unisono_core::path::{Path, PathParameters};
 use unisono_core::time::Time;
 use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::send_window::{PathParameters, SendWindow};
+use unisono_core::window::send_window::SendWindow;
 
 /// A clock that a model can advance.
 pub trait Clock: Time<Stamp = ()> {
@@ -10,8 +11,8 @@ pub trait Clock: Time<Stamp = ()> {
     const NAME: &str;
     /// The present moment: deadlines are relative to it.
     const NOW: Self::Instant;
-    /// Timing parameters of windows.
-    const PACE: PathParameters;
+    /// The path of the windows: nothing is measured of it.
+    const PATH: Path<Self>;
 
     /// The window one tick later; `None` where time does not pass.
     fn after_tick<const W: usize, const BITS: u32>(
@@ -52,8 +53,8 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
 impl<const COUNTS: u8> Clock for Abstract<COUNTS> {
     const NAME: &str = "abstract";
     const NOW: () = ();
-    const PACE: PathParameters =
-        PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed };
+    const PATH: Path<Self> =
+        Path::new(PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed });
 
     fn after_tick<const W: usize, const BITS: u32>(_: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         None
@@ -104,8 +105,8 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.
-    const PACE: PathParameters =
-        PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed };
+    const PATH: Path<Self> =
+        Path::new(PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed });
 
     fn after_tick<const W: usize, const BITS: u32>(
         window: &SendWindow<Self, W, BITS>,
@@ -114,6 +115,6 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     }
 
     fn is_too_far_ahead(deadline: u8) -> bool {
-        u32::from(deadline) * TICK > Self::PACE.max_probe_interval
+        u32::from(deadline) * TICK > Self::PATH.parameters.max_probe_interval
     }
 }

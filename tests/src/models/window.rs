@@ -14,9 +14,11 @@ mod datagram;
 use core::marker::PhantomData;
 
 use unisono_core::device::{DeviceQueue, Posting, Slot, Ticket};
+use unisono_core::path::Path;
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
-use unisono_core::window::send_window::{Segment, SegmentRef, SendWindow};
+use unisono_core::window::segment_ring::SegmentRef;
+use unisono_core::window::send_window::{Segment, SendWindow};
 
 use self::datagram::number;
 pub use self::datagram::{Datagram, Echoed, Message};
@@ -56,6 +58,7 @@ pub struct WindowOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State<T: Clock, const W: usize, const BITS: u32, const N: usize> {
     sender: SendWindow<T, W, BITS>,
+    path: Path<T>,
     inbound: ReceiveState<T, BITS>,
     receiver: Option<ReceiveWindow<W>>,
     /// Early messages in the cells of the receiver's device.
@@ -124,6 +127,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
     fn initial(&self) -> Self::State {
         State {
             sender: SendWindow::new(number(0)),
+            path: T::PATH,
             inbound: ReceiveState::new(number(0)),
             receiver: None,
             held: [None; W],
@@ -142,7 +146,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         }
         for on in self.queues() {
             let has_token = state.postings(on)[W - 1].is_none();
-            if state.queued && state.sender.has_room() && has_token {
+            if state.queued && state.sender.has_room(&state.path) && has_token {
                 actions.extend([false, true].map(|last| Action::Send { last, on }));
             }
             if state.sender.has_lost() && has_token {
@@ -184,7 +188,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             Action::Queue => next.queued = true,
             Action::Send { last, on } => {
                 let piece = segment_ref(next.sent);
-                let segment = next.sender.push(T::NOW, piece, next.posting(on), &T::PACE)?;
+                let segment = next.sender.push(T::NOW, piece, next.posting(on), &next.path)?;
                 next.queued = !last;
                 if last && next.sender.is_credit_low() {
                     next.sender.return_credit(segment.psn);
@@ -198,14 +202,14 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             }
             Action::Probe => next.probe(),
             Action::Timeout => {
-                next.sender.handle_timeout(T::NOW, &T::PACE);
+                next.sender.handle_timeout(T::NOW, &next.path);
                 if !self.options.probe_late {
                     next.probe();
                 }
             }
             Action::Tick => next.sender = T::after_tick(&next.sender)?,
             Action::Finish(on) => next.finish(on),
-            Action::Renew => next.sender = SendWindow::new(next.sender.next()),
+            Action::Renew => (next.sender, next.path) = (SendWindow::new(next.sender.next()), T::PATH),
             Action::Acknowledge(credit) => {
                 let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
                 next.network.send(Datagram::of::<T, BITS>(&acknowledgement, next.delivered));
@@ -279,7 +283,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             released += 1;
         }
         if self.queued {
-            self.sender.handle_queued(T::NOW, &T::PACE);
+            self.sender.handle_queued(T::NOW, &self.path);
         }
         if released > 0 {
             self.renumber(released);
@@ -379,7 +383,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             Datagram::Acknowledge { .. } => {
                 self.sender.handle_sign_of_life();
                 if let Some(acknowledgement) = datagram.acknowledgement() {
-                    self.sender.handle_ack(T::NOW, &acknowledgement, self.queued, &T::PACE);
+                    self.sender.handle_ack(T::NOW, &acknowledgement, self.queued, &mut self.path);
                 }
             }
         }

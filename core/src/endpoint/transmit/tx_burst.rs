@@ -11,7 +11,7 @@ use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Time;
-use crate::window::send_window::{Burst, SegmentRef};
+use crate::window::segment_ring::{Burst, SegmentRef};
 use crate::wire::{DatagramKind, Flags, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// The state of a burst after the latest datagram.
@@ -139,7 +139,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         tx_burst.sender = sender;
         tx_burst.header = header_of(&self.config, peer);
-        tx_burst.left = record.window.burst_room().saturating_sub(1);
+        tx_burst.left = record.window.burst_room(&record.path).saturating_sub(1);
     }
 
     /// Builds the next segment of a burst. `None`, without effect, if it is the last queued one or if there is none.

@@ -6,7 +6,7 @@ use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
 use crate::ids::Psn;
 use crate::time::Time;
-use crate::window::send_window::SegmentRef;
+use crate::window::segment_ring::SegmentRef;
 use crate::wire::{Acknowledgement, Header};
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
@@ -49,14 +49,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         ack: &Acknowledgement<BITS>,
         handler: &mut impl Handler,
     ) -> Result<(), DropReason> {
-        let pace = self.path_parameters();
         let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let is_queued = self.queued(from).is_some();
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_sign_of_life();
-        let outcome = record.window.handle_ack(now, ack, is_queued, &pace);
+        let outcome = record.window.handle_ack(now, ack, is_queued, &mut record.path);
         if record.window.is_contradicted() {
             self.abort_peer(now, from);
             return Err(DropReason::Ended);
@@ -88,7 +87,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler);
         }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
-        let (units, pace) = (self.watch_interval(peer), self.path_parameters());
+        let units = self.watch_interval(peer);
         if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
             && record.flags & ORPHANED == 0
         {
@@ -96,7 +95,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if record.window.is_redundant_ack(now, cumulative, header.credit, units) {
                 return Ok(());
             }
-            record.record_ack_timeliness(record.window.is_prompt(now, cumulative, &pace));
+            record.record_ack_timeliness(record.window.is_prompt(now, cumulative, &record.path));
         }
         self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler)
     }

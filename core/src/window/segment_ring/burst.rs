@@ -1,7 +1,7 @@
 //! A burst of new segments: written into the window's entries one by one, then linked and committed to the window at
 //! once.
 
-use super::{Entry, NONE, SegmentRef, SendWindow, posted_on};
+use super::{Entry, NONE, SegmentRef, SegmentRing, posted_on};
 use crate::device::{DeviceQueue, Ticket};
 use crate::ids::Psn;
 use crate::time::Time;
@@ -34,37 +34,37 @@ impl<const BITS: u32> Burst<BITS> {
     }
 }
 
-impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
+impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
     /// An empty burst, after the last segment, to be posted on the queue.
     #[inline]
-    pub(crate) fn burst(&self, queue: DeviceQueue) -> Burst<BITS> {
+    pub(in crate::window) fn burst(&self, queue: DeviceQueue) -> Burst<BITS> {
         let i = self.entry_at(self.next.since(self.base));
         Burst { i, next: self.next, before: self.last, count: 0, queue }
     }
 
     /// As [`push_unchecked`](Self::push_unchecked), for a segment that is committed later.
     #[inline(always)]
-    pub(crate) fn push_burst(
+    pub(in crate::window) fn push_burst(
         &mut self,
-        train: &mut Burst<BITS>,
+        burst: &mut Burst<BITS>,
         stamp: T::Stamp,
         piece: SegmentRef,
         ticket: Ticket,
     ) -> Option<Psn<BITS>> {
-        let i = train.i;
+        let i = burst.i;
         let entry = self.entries.get_mut(usize::from(i))?;
         let after = if usize::from(i).wrapping_add(1) == W { 0 } else { i.wrapping_add(1) };
-        let state = posted_on(train.queue);
-        *entry = Entry { reference: piece, stamp, ticket, before: train.before, after, state, ..Entry::FREE };
-        let psn = train.next;
-        *train = Burst { i: after, next: psn.add(1), before: i, count: train.count.wrapping_add(1), ..*train };
+        let state = posted_on(burst.queue);
+        *entry = Entry { reference: piece, stamp, ticket, before: burst.before, after, state, ..Entry::FREE };
+        let psn = burst.next;
+        *burst = Burst { i: after, next: psn.add(1), before: i, count: burst.count.wrapping_add(1), ..*burst };
         Some(psn)
     }
 
     /// Commits the burst to the window; the burst is empty afterwards.
-    pub(crate) fn commit(&mut self, train: &mut Burst<BITS>) {
+    pub(in crate::window) fn commit(&mut self, burst: &mut Burst<BITS>) {
         let first = self.entry_at(self.next.since(self.base));
-        let last = train.before;
+        let last = burst.before;
         if let Some(entry) = self.entries.get_mut(usize::from(last)) {
             entry.after = NONE;
         }
@@ -72,10 +72,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             Some(entry) => entry.after = first,
             None => self.first = first,
         }
-        self.note_posted(first, train.queue);
+        self.note_posted(first, burst.queue);
         self.last = last;
-        self.next = train.next;
-        self.in_flight = self.in_flight.wrapping_add(train.count);
-        train.count = 0;
+        self.next = burst.next;
+        self.in_flight = self.in_flight.wrapping_add(burst.count);
+        burst.count = 0;
     }
 }

@@ -1,0 +1,135 @@
+//! A send window's only timer: it asks for a probe when no acknowledgement arrives.
+
+use crate::time::Time;
+
+/// What the timer waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Deadline<I> {
+    None,
+    /// For an acknowledgement of what is outstanding.
+    Probe(I),
+    /// For any datagram of a peer that owes nothing.
+    Watch(I),
+}
+
+/// The timer, and the probes that it asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ProbeTimer<T: Time> {
+    deadline: Deadline<T::Instant>,
+    /// Doublings of the timeout.
+    pub(super) backoff: u8,
+    wanted: bool,
+    /// The latest probe's number.
+    number: u8,
+    unanswered: u8,
+}
+
+impl<T: Time> ProbeTimer<T> {
+    pub(super) const IDLE: Self =
+        Self { deadline: Deadline::None, backoff: 0, wanted: false, number: 0, unanswered: 0 };
+
+    /// When the timer expires.
+    pub(super) const fn deadline(&self) -> Option<T::Instant> {
+        match self.deadline {
+            Deadline::None => None,
+            Deadline::Probe(at) | Deadline::Watch(at) => Some(at),
+        }
+    }
+
+    /// Whether it runs for an acknowledgement.
+    #[inline]
+    pub(super) const fn is_armed(&self) -> bool {
+        matches!(self.deadline, Deadline::Probe(_))
+    }
+
+    /// Whether it only watches the peer, which answered the latest probe.
+    pub(super) const fn is_watching(&self) -> bool {
+        matches!(self.deadline, Deadline::Watch(_)) && !self.wanted && self.backoff == 0
+    }
+
+    /// Waits for an acknowledgement for `units` of 64 ns.
+    pub(super) fn arm(&mut self, now: T::Instant, units: u32) {
+        self.deadline = Deadline::Probe(T::after(now, units));
+    }
+
+    /// Watches the peer for `units` of 64 ns, unless the timer runs.
+    pub(super) fn watch(&mut self, now: T::Instant, units: u32) {
+        if matches!(self.deadline, Deadline::None) {
+            self.deadline = Deadline::Watch(T::after(now, units));
+        }
+    }
+
+    /// Begins the watch anew. Returns false, without effect, if the deadline would come nearer: it would have to be
+    /// entered in the timer wheel.
+    pub(super) fn watch_longer(&mut self, now: T::Instant, units: u32) -> bool {
+        let deadline = T::after(now, units);
+        let comes_nearer = self.deadline().is_some_and(|before| !T::is_due(deadline, before));
+        if !comes_nearer {
+            self.deadline = Deadline::Watch(deadline);
+        }
+        !comes_nearer
+    }
+
+    /// Asks for a probe if the deadline has passed. Returns whether it has.
+    pub(super) fn expire(&mut self, now: T::Instant) -> bool {
+        if !self.deadline().is_some_and(|deadline| T::is_due(now, deadline)) {
+            return false;
+        }
+        self.wanted = true;
+        self.backoff = self.backoff.saturating_add(1).min(T::MAX_BACKOFF);
+        self.deadline = Deadline::None;
+        true
+    }
+
+    /// Asks for a probe.
+    pub(super) const fn request_probe(&mut self) {
+        self.wanted = true;
+    }
+
+    pub(super) const fn wants_probe(&self) -> bool {
+        self.wanted
+    }
+
+    /// Takes the probe that was asked for: its number, and how many before it are unanswered.
+    pub(super) fn take_probe(&mut self) -> Option<(u8, u8)> {
+        if !self.wanted {
+            return None;
+        }
+        self.wanted = false;
+        self.number = self.number.wrapping_add(1) & T::COUNT_MASK;
+        let unanswered = self.unanswered;
+        self.unanswered = unanswered.saturating_add(1).min(T::MAX_UNANSWERED);
+        Some((self.number, unanswered))
+    }
+
+    /// The number of the latest probe.
+    pub(super) const fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Probes sent since the peer last answered, at most [`Time::MAX_UNANSWERED`].
+    pub(super) const fn unanswered(&self) -> u8 {
+        self.unanswered
+    }
+
+    /// A datagram of the peer arrived.
+    pub(super) const fn handle_sign_of_life(&mut self) {
+        self.unanswered = 0;
+    }
+
+    pub(super) const fn disarm(&mut self) {
+        self.deadline = Deadline::None;
+        self.wanted = false;
+        self.backoff = 0;
+    }
+
+    /// Shifts the deadline, for models whose time is relative.
+    pub(super) fn with_deadline(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
+        self.deadline = match self.deadline {
+            Deadline::None => Deadline::None,
+            Deadline::Probe(at) => Deadline::Probe(shift(at)),
+            Deadline::Watch(at) => Deadline::Watch(shift(at)),
+        };
+        self
+    }
+}

@@ -1,0 +1,92 @@
+//! Acknowledgements that change nothing or arrive in time.
+
+use super::*;
+use crate::device::{DeviceQueue, Posting, Ticket};
+use crate::path::PathParameters;
+use crate::time::Nanos;
+use crate::window::congestion::CongestionControl;
+use crate::wire::{Acknowledgement, Bitmap, Echo};
+
+type Window = SendWindow<Nanos, 8, 16>;
+
+const PATH: Path<Nanos> =
+    Path::new(PathParameters { granularity: 100, max_probe_interval: 100_000, control: CongestionControl::Fixed });
+const UNITS: u32 = 1000;
+
+const fn posting(ticket: u32) -> Posting {
+    Posting { queue: DeviceQueue::Polled, ticket: Ticket(ticket) }
+}
+
+fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {
+    let cumulative = Psn::new(cumulative);
+    Acknowledgement { cumulative, credit, selective: Bitmap::EMPTY, echo: None, answers_probe: false, nack: false }
+}
+
+fn handle_piggybacked(window: &mut Window, path: &mut Path<Nanos>, now: u64, cumulative: u32, credit: u16) {
+    window.handle_sign_of_life();
+    window.handle_ack(now, &acknowledgement(cumulative, credit), false, path);
+    while window.release().is_some() {}
+    if window.is_acknowledged() {
+        window.watch(now, UNITS);
+    }
+}
+
+#[test]
+fn redundant_ack_has_the_effect_of_its_acknowledgement() {
+    let mut known = [0; 3];
+    for (known, (sent, acknowledged, drains)) in known.iter_mut().zip([(3, 3, false), (3, 1, false), (3, 1, true)]) {
+        let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
+        handle_piggybacked(&mut window, &mut path, 0, 0, 6);
+        for i in 0..sent {
+            let piece = SegmentRef { operation: i, part: 0 };
+            let segment = window.push(0, piece, posting(i + 1), &path).expect("six are granted");
+            if drains && i + 1 == sent {
+                window.return_credit(segment.psn);
+            }
+        }
+        window.handle_completed(DeviceQueue::Polled, Ticket(sent));
+        handle_piggybacked(&mut window, &mut path, 10_000, acknowledged, 4);
+        for (cumulative, credit) in (0..6).flat_map(|cumulative| (0..8).map(move |credit| (cumulative, credit))) {
+            let (mut short, mut long) = (window, window);
+            if short.is_redundant_ack(1_000_000, Psn::new(cumulative), credit, UNITS) {
+                handle_piggybacked(&mut long, &mut path.clone(), 1_000_000, cumulative, credit);
+                *known += 1;
+            }
+            assert_eq!(short, long, "{sent} {acknowledged} {cumulative} {credit}");
+        }
+    }
+    // Of credits 0 to 7: those within the current credit; once it is returned, all of them.
+    assert_eq!(known, [5, 6, 8]);
+}
+
+#[test]
+fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
+    let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
+    let push = |window: &mut Window, now| {
+        let posting = posting(window.next().get() + 1);
+        window.push(now, SegmentRef::default(), posting, &PATH).expect("four are granted");
+        window.handle_completed(posting.queue, posting.ticket);
+    };
+    handle_piggybacked(&mut window, &mut path, 0, 0, 4);
+    push(&mut window, 0);
+    assert_eq!(window.is_prompt(64, Psn::new(1), &path), None, "no round trip measured");
+    let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
+    window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, false, &mut path);
+    while window.release().is_some() {}
+    push(&mut window, 10_000 * 64);
+    // The measured round trip is 50 units; the margin, which is at least 100, is four times the deviation.
+    for (units, expected) in [(0, true), (150, true), (151, false)] {
+        assert_eq!(window.is_prompt((10_000 + units) * 64, Psn::new(2), &path), Some(expected), "{units}");
+    }
+    for (cumulative, what) in [(1, "known"), (3, "never sent"), (0, "released")] {
+        assert_eq!(window.is_prompt(10_000 * 64, Psn::new(cumulative), &path), None, "{what}");
+    }
+    let (whole, rtt) = (path.congestion, path.rtt);
+    path.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &CongestionControl::Delay { target: 1 }, 4);
+    assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &path), Some(false), "a small window needs measurements");
+    path.congestion = whole;
+    window.request_resend(Psn::new(1));
+    assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &path), None, "lost");
+    assert!(window.resend(20_000 * 64, posting(3)).is_some());
+    assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &path), None, "sent twice: ambiguous which copy arrived");
+}
