@@ -11,8 +11,13 @@ pub trait Clock: Time<Stamp = ()> {
     const NAME: &str;
     /// The present moment: deadlines are relative to it.
     const NOW: Self::Instant;
+    /// The constants of the windows' path.
+    const PARAMETERS: PathParameters;
+
     /// The path of the windows: nothing is measured of it.
-    const PATH: Path<Self>;
+    fn path() -> Path<Self> {
+        Path::new(Self::PARAMETERS)
+    }
 
     /// The window one tick later; `None` where time does not pass.
     fn after_tick<const W: usize, const BITS: u32>(
@@ -53,8 +58,8 @@ impl<const COUNTS: u8> Time for Abstract<COUNTS> {
 impl<const COUNTS: u8> Clock for Abstract<COUNTS> {
     const NAME: &str = "abstract";
     const NOW: () = ();
-    const PATH: Path<Self> =
-        Path::new(PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed });
+    const PARAMETERS: PathParameters =
+        PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed };
 
     fn after_tick<const W: usize, const BITS: u32>(_: &SendWindow<Self, W, BITS>) -> Option<SendWindow<Self, W, BITS>> {
         None
@@ -105,8 +110,8 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     const NAME: &str = "relative";
     const NOW: u8 = 0;
     /// The backoff doubles the first timeout once and is cut short the second time.
-    const PATH: Path<Self> =
-        Path::new(PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed });
+    const PARAMETERS: PathParameters =
+        PathParameters { granularity: 1, max_probe_interval: 2 * TICK, control: CongestionControl::Fixed };
 
     fn after_tick<const W: usize, const BITS: u32>(
         window: &SendWindow<Self, W, BITS>,
@@ -115,6 +120,6 @@ impl<const COUNTS: u8> Clock for Relative<COUNTS> {
     }
 
     fn is_too_far_ahead(deadline: u8) -> bool {
-        u32::from(deadline) * TICK > Self::PATH.parameters.max_probe_interval
+        u32::from(deadline) * TICK > Self::PARAMETERS.max_probe_interval
     }
 }

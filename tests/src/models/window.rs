@@ -127,7 +127,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
     fn initial(&self) -> Self::State {
         State {
             sender: SendWindow::new(number(0)),
-            path: T::PATH,
+            path: T::path(),
             inbound: ReceiveState::new(number(0)),
             receiver: None,
             held: [None; W],
@@ -209,7 +209,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             }
             Action::Tick => next.sender = T::after_tick(&next.sender)?,
             Action::Finish(on) => next.finish(on),
-            Action::Renew => (next.sender, next.path) = (SendWindow::new(next.sender.next()), T::PATH),
+            Action::Renew => (next.sender, next.path) = (SendWindow::new(next.sender.next()), T::path()),
             Action::Acknowledge(credit) => {
                 let acknowledgement = next.inbound.acknowledge(T::NOW, credit, next.receiver.as_ref());
                 next.network.send(Datagram::of::<T, BITS>(&acknowledgement, next.delivered));
