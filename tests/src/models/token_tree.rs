@@ -110,6 +110,9 @@ pub enum Action {
     Report(usize),
 }
 
+/// More requests than one event can cause: of all epochs with a record, those of all operands and neighbours.
+const MOST_REQUESTS: u32 = 1000;
+
 impl<const M: usize, const S: usize> TokenTrees<M, S> {
     /// All trees of these sizes.
     pub fn new(sizes: TreeSizes<'_>, options: TreeOptions) -> Self {
@@ -265,8 +268,12 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
     /// Whether there was a request.
     fn poll(&self, state: &mut State<M, S>, rank: usize) -> bool {
         let before = state.ranks[rank].machine;
-        while let Some(request) = state.ranks[rank].machine.poll(()) {
+        for _ in 0..MOST_REQUESTS {
+            let Some(request) = state.ranks[rank].machine.poll(()) else { break };
             self.carry_out(state, rank, request);
+        }
+        if state.ranks[rank].machine.poll(()).is_some() {
+            state.violate("a machine comes to rest");
         }
         let side = &mut state.ranks[rank];
         side.free_buffers();
