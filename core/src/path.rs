@@ -14,7 +14,7 @@ pub struct Path<T: Time> {
     pub rtt: Rtt,
     /// The congestion window.
     pub congestion: Congestion<T>,
-    /// How far it reorders.
+    /// By how many segments it reorders.
     pub reordering: Reordering,
 }
 

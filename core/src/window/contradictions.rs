@@ -18,7 +18,7 @@ pub(super) struct Contradictions<T: Time> {
 impl<T: Time> Contradictions<T> {
     pub(super) const NONE: Self = Self { base_resends: 0, invalid_acks: 0, counted: T::ZERO };
 
-    /// Whether there are so many that they cannot be late datagrams. Models, whose time is abstract, do not count.
+    /// Whether they are too many to be late datagrams. Models, whose time is abstract, do not count.
     pub(super) const fn is_proof(&self) -> bool {
         self.base_resends == u8::MAX || self.invalid_acks >= MAX_INVALID_ACKS
     }

@@ -1,7 +1,7 @@
 //! When a segment counts as lost: after more segments than the path reorders were sent later and acknowledged earlier,
 //! never because time passed. The idea of RACK (RFC 8985), counted in datagrams instead of time.
 
-/// How far a path reorders.
+/// By how many segments a path reorders.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reordering {
     /// A segment counts as lost once more than this many segments overtook it.
@@ -27,12 +27,12 @@ impl Reordering {
         u32::from(overtaken).saturating_add(more).min(most) as u16
     }
 
-    /// Whether a segment that so many overtook is lost.
+    /// Whether a segment is lost that `overtaken` others overtook.
     pub(super) const fn shows_loss(&self, overtaken: u16) -> bool {
         overtaken > self.allowance
     }
 
-    /// A segment that so many overtook arrived after all.
+    /// A segment arrived after `overtaken` others that were sent later.
     pub(super) fn handle_late_arrival(&mut self, overtaken: u16) {
         self.observed = self.observed.max(overtaken);
     }
