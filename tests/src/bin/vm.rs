@@ -154,11 +154,11 @@ const CHECKS: [Check; 27] = [
         job; saw 2 'queues raw (rxe)'
         job '--queues library'; saw 2 'queues library'
         echo 1 >/tmp/version; mount --bind /tmp/version /sys/class/infiniband_verbs/uverbs0/abi_version
-        ./unisono info | grep 'queues  *rxe0 library: .* version 1 of'
-        job; saw 1 'queues raw (rxe)'; saw 1 'queues library'; saw 1 'cannot map the adapter queues.* version 1 of'
-        job '--queues raw' && exit 1; saw 1 'version 1 of'
+        ./unisono info | grep 'queues  *rxe0 library: .* have version 1,'
+        job; saw 1 'queues raw (rxe)'; saw 1 'queues library adapter'; saw 1 'cannot map the adapter queues.* have version 1,'
+        job '--queues raw' && exit 1; saw 1 'have version 1,'
         mount --bind /tmp/version /sys/class/infiniband_verbs/uverbs1/abi_version
-        UNISONO_QUEUES=raw ./unisono info >/tmp/said; saw 2 'queues  *rxe. none: .* version 1 of'; saw 0 '^devices .*verbs'",
+        UNISONO_QUEUES=raw ./unisono info >/tmp/said; saw 2 'queues  *rxe. none: .* have version 1,'; saw 0 '^devices .*verbs'",
     ),
     check(
         "ranks of a job find each other over verbs",
