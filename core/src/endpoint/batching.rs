@@ -365,6 +365,31 @@ fn answered(count: u32) -> Both<WINDOW> {
 }
 
 #[test]
+fn ack_of_unsent_segments_completes_nothing() {
+    let mut both = answered(2);
+    let frames = core::mem::take(&mut both.under_way[0]);
+    let lies: Vec<_> = frames
+        .iter()
+        .map(|frame| {
+            let mut frame = *frame;
+            let mut header = Header::<BITS>::parse(frame.prefix()).expect("a datagram");
+            header.acknowledged = header.acknowledged.wrapping_add(1);
+            header.emit(&mut frame.head);
+            frame
+        })
+        .collect();
+    both.ask(0, |now, side| side.receive(now, &lies));
+    both.send(0, 4);
+    both.ask(0, |now, side| side.transmit(now));
+    both.ask(0, |now, side| side.node.handle_completed(now, DeviceQueue::Polled, side.ticket));
+    assert_eq!(
+        both.ask(0, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).count()),
+        0,
+        "nothing has ended"
+    );
+}
+
+#[test]
 fn segments_after_another_datagram_stay_within_the_grant() {
     const SEGMENTS: u32 = 10;
     let size = MTU - SEGMENT_HEADER as u32;

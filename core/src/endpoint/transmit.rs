@@ -8,7 +8,8 @@ mod tx_completion;
 
 pub use batch::TransmitBatch;
 
-use super::{Config, Endpoint, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
+use super::{Config, Endpoint, Handler, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
+use crate::counters::Metric;
 use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
@@ -26,10 +27,23 @@ pub(super) const BURST: u8 = 16;
 const RTT_SAMPLE_BACKOFF: u32 = 16;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
-    /// Builds the next datagram, to be posted as `posting`. Its header is written to `head`. `None`: nothing is to be
-    /// sent.
+    /// Builds and records the next datagram, to be posted as `posting`. Its header is written to `head`. `None`: nothing
+    /// is to be sent.
     #[inline]
     fn transmit_one(
+        &mut self,
+        now: Now<S, W, BITS>,
+        posting: Posting,
+        head: &mut [u8; HEADER_ROOM],
+        handler: &mut impl Handler,
+    ) -> Option<Transmit> {
+        let transmit = self.build_next(now, posting, head)?;
+        record_sent(handler, &transmit);
+        Some(transmit)
+    }
+
+    #[inline]
+    fn build_next(
         &mut self,
         now: Now<S, W, BITS>,
         posting: Posting,
@@ -272,6 +286,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut fresh = core::mem::replace(&mut self.delayed_acks, List::EMPTY);
         self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
     }
+}
+
+fn record_sent(handler: &mut impl Handler, transmit: &Transmit) {
+    handler.record(Metric::Sent { cause: transmit.reason, bytes: transmit.bytes() });
 }
 
 /// Piggybacked acknowledgements feed no round-trip estimator: from time to time the sender requests one that does, and

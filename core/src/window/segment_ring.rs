@@ -57,7 +57,10 @@ const POSTING: u8 = POSTED | ON_INTERRUPT_QUEUE;
 /// The state of a segment that was just posted on the queue.
 #[inline]
 const fn posted_on(queue: DeviceQueue) -> u8 {
-    POSTED | (queue as u8).wrapping_mul(ON_INTERRUPT_QUEUE)
+    match queue {
+        DeviceQueue::Polled => POSTED,
+        DeviceQueue::Interrupt => POSTED | ON_INTERRUPT_QUEUE,
+    }
 }
 
 /// A segment.

@@ -2,7 +2,6 @@
 
 #[cfg(not(feature = "optimize_for_size"))]
 use super::tx_burst::TxBurst;
-use crate::counters::Metric;
 use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Ticket, Transmit};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now};
@@ -50,18 +49,9 @@ impl<S: Storage<W, BITS>, H: Handler, const W: usize, const BITS: u32> TransmitB
     pub fn poll_transmit(&mut self, ticket: Ticket, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let posting = Posting { queue: self.queue, ticket };
         #[cfg(feature = "optimize_for_size")]
-        let (transmit, is_counted) = (self.endpoint.transmit_one(self.now, posting, head), true);
+        return self.endpoint.transmit_one(self.now, posting, head, self.handler);
         #[cfg(not(feature = "optimize_for_size"))]
-        let (transmit, is_counted) = {
-            let transmit = self.endpoint.transmit_in_burst(self.now, posting, head, self.handler, &mut self.burst);
-            (transmit, !self.burst.is_part())
-        };
-        if let Some(transmit) = &transmit
-            && is_counted
-        {
-            self.handler.record(Metric::Sent { cause: transmit.reason, bytes: transmit.bytes() });
-        }
-        transmit
+        self.endpoint.transmit_in_burst(self.now, posting, head, self.handler, &mut self.burst)
     }
 
     /// Segments that may follow in the burst, and whether the latest one is not committed yet.

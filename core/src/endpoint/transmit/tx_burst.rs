@@ -1,6 +1,6 @@
 //! Transmission bursts: consecutive datagrams of one window, for which the checks are made once.
 
-use super::{BURST, data, emit, header_of, needs_rtt_sample};
+use super::{BURST, data, emit, header_of, needs_rtt_sample, record_sent};
 use crate::counters::Metric;
 use crate::device::{HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
@@ -102,6 +102,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if burst.parts > 0
             && let Some(transmit) = self.transmit_part(now, posting, head, burst)
         {
+            // Recorded with the others, when they are committed.
             return Some(transmit);
         }
         self.commit_burst(burst, handler);
@@ -111,10 +112,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if burst.left > 0
             && let Some(transmit) = self.transmit_next(now, posting, head, burst)
         {
+            record_sent(handler, &transmit);
             return Some(transmit);
         }
         burst.left = 0;
-        let transmit = self.transmit_one(now, posting, head);
+        let transmit = self.transmit_one(now, posting, head, handler);
         burst.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
         transmit
     }
