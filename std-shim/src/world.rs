@@ -303,11 +303,7 @@ impl World {
         process.endpoint.shutdown();
         process.send_bye(false);
         drop(process);
-        self.wait_until_departed(SHUTDOWN_TIMEOUT);
-        self.stop();
-        if let Some(node) = &self.node {
-            node.depart();
-        }
+        self.depart(SHUTDOWN_TIMEOUT);
         if let Some(membership) = self.shared.lock().membership.take() {
             let left = membership.finish(SHUTDOWN_TIMEOUT);
             tracing::debug!(?left, "left");
@@ -364,15 +360,21 @@ impl World {
             }
             process.send_bye(!is_flushed);
         });
-        self.wait_until_departed(DEPART_TIMEOUT);
-        self.stop();
-        if let Some(node) = &self.node {
-            node.depart();
-        }
+        self.depart(DEPART_TIMEOUT);
         self.shared.with_process(|process| {
             process.membership = None;
             process.close();
         });
+    }
+
+    /// Waits until the other ranks know that this process has ended its part, at most for this time, and takes no part
+    /// any more.
+    fn depart(&mut self, timeout: Duration) {
+        self.wait_until_departed(timeout);
+        self.stop();
+        if let Some(node) = &self.node {
+            node.depart();
+        }
     }
 
     /// Waits until all other ranks have reached the fence, and answers them meanwhile. Needs no thread: the system may

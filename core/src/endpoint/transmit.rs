@@ -43,12 +43,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     #[inline]
-    fn build_next(
-        &mut self,
-        now: Now<S, W, BITS>,
-        posting: Posting,
-        head: &mut [u8; HEADER_ROOM],
-    ) -> Option<Transmit> {
+    fn build_next(&mut self, now: Now<S, W, BITS>, posting: Posting, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         if self.control_count > 0
             && let Some(transmit) = self.transmit_control(head)
         {

@@ -49,11 +49,11 @@ impl Communicator {
     /// communicator fails.
     #[inline]
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        if self.intra_node.is_some() {
-            self.count_call();
-        }
         match &self.intra_node {
-            Some(on_node) => on_node.barrier(self),
+            Some(on_node) => {
+                self.count_call();
+                on_node.barrier(self)
+            }
             None => self.run(self.call_barrier(), NoReduction),
         }
     }

@@ -70,9 +70,12 @@ impl Communicator {
         self.calls.store(self.call().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The last collective was not the user's.
-    pub(super) fn uncount_call(&self) {
-        self.calls.store(self.call().wrapping_sub(1), Ordering::Relaxed);
+    /// Runs collectives that the user did not call: they are not counted.
+    pub(super) fn uncounted<R>(&self, run: impl FnOnce() -> R) -> R {
+        let calls = self.call();
+        let result = run();
+        self.calls.store(calls, Ordering::Relaxed);
+        result
     }
 
     /// The number of the collective that the user called last.

@@ -51,11 +51,8 @@ impl MembershipState {
         let participation = match self.member(rank) {
             Some(MemberState::Awaited) | None => Participation::None,
             Some(MemberState::Joined { watched: true, .. }) => Participation::Unfinished,
-            // Another process has joined with the rank since.
-            Some(MemberState::Joined { .. }) => Participation::Over,
-            Some(MemberState::Finished { .. } | MemberState::Left { .. } | MemberState::Ended { .. }) => {
-                Participation::Over
-            }
+            // Or another process has joined with the rank since.
+            Some(_) => Participation::Over,
         };
         self.effects.push_back(Effect::Report(ServerReport::Ended { rank, ending, participation, reason }));
         self.handle_ended(rank, ending);

@@ -5,6 +5,7 @@ pub(in crate::world) mod barrier_mode;
 mod cache_placement;
 mod cma_collectives;
 pub(in crate::world) mod communicator_slots;
+mod root_check;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -202,31 +203,6 @@ impl IntraNodeGroup {
                 Err(self.closed(communicator, failed))
             }
         }
-    }
-
-    /// Fails if another rank believed itself the root of the last collective of which this rank was the root.
-    #[cold]
-    fn expect_same_root(&self, communicator: &Communicator) -> Result<(), CollectiveError> {
-        match self.rival_root() {
-            None => Ok(()),
-            Some((rank, call, collective)) => {
-                let failure = Failure { rank, cause: FailureCause::Disagrees, id: self.id(call), collective };
-                Err(self.fail(communicator, failure.into()))
-            }
-        }
-    }
-
-    /// A rank that believed itself the root of the last collective of which this rank was the root, the number of that
-    /// collective and its kind.
-    pub(in crate::world) fn rival_root(&self) -> Option<(Member, u32, CollectiveKind)> {
-        let call = self.lead_call.swap(0, Ordering::Relaxed);
-        if call == 0 {
-            return None;
-        }
-        // Either this rank sees what the other has published, or the other sees what this one has.
-        fence(Ordering::SeqCst);
-        let state = self.state.lock();
-        state.flags.rival_root().map(|rank| (rank, call, state.called))
     }
 
     /// Why nothing is started any more.
@@ -511,8 +487,8 @@ impl IntraNodeGroup {
         self.complete(communicator, &mut state, plan, places, &mut operate)
     }
 
-    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it must be [run](Self::run) instead;
-    /// nothing has happened then.
+    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it
+    /// must be [run](Self::run) instead; nothing has happened then.
     #[inline]
     pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> bool {
         let mut state = self.state.lock();
@@ -588,16 +564,6 @@ impl IntraNodeGroup {
         state.flags.set_pulls(can[0] == 1);
         state.has_probed_cma = true;
         Ok(())
-    }
-
-    /// Records whether this rank was the root of the last broadcast or scatter.
-    fn record_lead(&self, plan: &CollectiveSpec, call: u32) {
-        if plan.bytes > 0 {
-            let leads = plan.rank == plan.root
-                && matches!(plan.collective, CollectiveKind::Broadcast | CollectiveKind::Scatter);
-            self.arrives_last.store(leads, Ordering::Relaxed);
-            self.lead_call.store(if leads { call } else { 0 }, Ordering::Relaxed);
-        }
     }
 
     fn complete(

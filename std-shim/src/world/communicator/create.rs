@@ -137,9 +137,7 @@ impl Communicator {
         let mut said = vec![[0; 2]; self.size as usize];
         // The addition keeps the order of the keys.
         let own = [[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]];
-        let gathered = self.all_gather_into(&own, &mut said);
-        self.uncount_call();
-        gathered?;
+        self.uncounted(|| self.all_gather_into(&own, &mut said))?;
         reserved.is_known = true;
         let Some(color) = color else { return Ok(None) };
         let mut own: Vec<(u64, u32)> =
@@ -158,9 +156,7 @@ impl Communicator {
     pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<Self>, CreateError> {
         let mut reserved = self.agree_on_context()?;
         let mut said = vec![0; self.size as usize];
-        let gathered = self.all_gather_into(&[digest(group)], &mut said);
-        self.uncount_call();
-        gathered?;
+        self.uncounted(|| self.all_gather_into(&[digest(group)], &mut said))?;
         let own = self.members.world_rank(self.rank).and_then(|own| group.number(own));
         reserved.is_known = own.is_none();
         if own.is_none() {
@@ -202,9 +198,7 @@ impl Communicator {
             let reduced = if self.size == 1 {
                 Ok(())
             } else {
-                let reduced = self.all_reduce_in_place(&mut terms, operation);
-                self.uncount_call();
-                reduced
+                self.uncounted(|| self.all_reduce_in_place(&mut terms, operation))
             };
             let [terms] = terms;
             let found = match reduced {

@@ -4,7 +4,7 @@ use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
 use unisono_core::endpoint::operation::Operation;
 use unisono_core::endpoint::peer::{Peer, PeerState};
 use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Config, Endpoint, Event, Handler, PoolUsage, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Config, Endpoint, Event, Handler, PoolUsage, Pools, ReceiveBatch, Sender, Verdict};
 use unisono_core::ids::{OperationId, PeerId};
 use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
@@ -21,8 +21,6 @@ type Records<const M: usize> = Arrays<Clock, 2, 2, M, 0, NOTICES>;
 
 /// Datagrams that arrive together, in this order.
 pub type Arrivals = [Option<Datagram>; 3];
-
-const NOT_HELD: &str = "a datagram is requested that is not held";
 
 /// An action at a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -281,13 +279,8 @@ impl<const W: usize, const BITS: u32, const M: usize> RankState<W, BITS, M> {
                     Verdict::Place { .. } => broken = Some("bytes are placed that nobody granted"),
                 }
                 // The step ends with a batch for those that are held after the last arrival.
-                while arrivals.peek().is_some()
-                    && let Some(slot) = batch.poll_deferred()
-                {
-                    let Some(datagram) = held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                        return broken = Some(NOT_HELD);
-                    };
-                    batch.handle_held(&Arrival { datagram, slot, from });
+                if arrivals.peek().is_some() {
+                    broken = broken.or(deliver_held(batch, held, from));
                 }
             }
         });
@@ -296,17 +289,10 @@ impl<const W: usize, const BITS: u32, const M: usize> RankState<W, BITS, M> {
 
     /// Handles held datagrams that are due, and releases those not needed any more.
     fn take_held(&mut self, seen: &mut Vec<Observation>) {
-        let (from, mut broken) = (self.other(), None);
+        let from = self.other();
         let mut inbox = Inbox { from: 1 - self.rank, incarnation: self.believed_incarnation(), observations: seen };
         let Self { endpoint, held, .. } = self;
-        endpoint.receive_batch((), &mut inbox, |batch| {
-            while let Some(slot) = batch.poll_deferred() {
-                let Some(datagram) = held.get_mut(slot.0 as usize).and_then(Option::take) else {
-                    return broken = Some(NOT_HELD);
-                };
-                batch.handle_held(&Arrival { datagram, slot, from });
-            }
-        });
+        let broken = endpoint.receive_batch((), &mut inbox, |batch| deliver_held(batch, held, from));
         seen.extend(broken.map(Observation::Broken));
     }
 
@@ -374,6 +360,21 @@ impl<const W: usize, const BITS: u32, const M: usize> core::fmt::Debug for RankS
         write!(to, ", {} posted {:?}", self.tickets, posted.iter().flatten().collect::<Vec<_>>())?;
         write!(to, ", held {:?}, {:?}", held.iter().flatten().collect::<Vec<_>>(), self.endpoint.pool_usage())
     }
+}
+
+/// Handles the held datagrams that the batch names. Returns the rule that it breaks.
+fn deliver_held<const W: usize, const BITS: u32, const M: usize>(
+    batch: &mut ReceiveBatch<'_, Records<M>, Inbox<'_>, W, BITS>,
+    held: &mut [Option<Datagram>; HOLDABLE],
+    from: PeerId,
+) -> Option<&'static str> {
+    while let Some(slot) = batch.poll_deferred() {
+        let Some(datagram) = held.get_mut(slot.0 as usize).and_then(Option::take) else {
+            return Some("a datagram is requested that is not held");
+        };
+        batch.handle_held(&Arrival { datagram, slot, from });
+    }
+    None
 }
 
 /// The message handler.
