@@ -10,6 +10,8 @@ use unisono_core::{
     span::{Region, Span},
 };
 
+pub use unisono_core::span::RegionRange;
+
 use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
 /// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
@@ -89,32 +91,6 @@ impl Address {
         // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and
         // another object.
         unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
-    }
-}
-
-/// A range of bytes of a region. Unlike a [`Span`], it is not limited to 2³² − 1 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionRange {
-    /// The region.
-    pub region: Region,
-    /// Offset of the first byte.
-    pub offset: usize,
-    /// Length in bytes.
-    pub bytes: usize,
-}
-
-impl RegionRange {
-    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
-    pub fn span(self, at: usize, most: usize) -> Span {
-        let at = at.min(self.bytes);
-        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
-        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
-    }
-}
-
-impl From<Span> for RegionRange {
-    fn from(span: Span) -> Self {
-        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
     }
 }
 
