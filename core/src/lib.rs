@@ -75,6 +75,7 @@ pub mod message;
 pub mod path;
 pub mod pool;
 pub mod progress;
+pub mod rma;
 pub mod schedule;
 pub mod span;
 pub mod time;
