@@ -5,6 +5,7 @@ use crate::endpoint::peer::{Peer, PeerFlags};
 use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::shutdown::Shutdown;
 use crate::endpoint::storage::Storage;
+use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
 
@@ -28,6 +29,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (Some(timer), _) => Some(timer),
             (None, aging) => aging,
         }
+    }
+
+    /// Whether nothing has arrived from the peer since the last few probes were sent to it.
+    pub fn is_unanswered(&self, peer: PeerId) -> bool {
+        let sender = self.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
+        let sender = sender.and_then(|sender| self.senders.as_ref().get(usize::from(sender)));
+        sender.is_some_and(|sender| sender.peer == peer.0 && sender.window.unanswered() >= S::Time::MAX_UNANSWERED)
     }
 
     /// Handles the timers that are due.

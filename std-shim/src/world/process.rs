@@ -1,6 +1,7 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+pub(super) mod blocked;
 pub(super) mod bounce_buffers;
 mod collective_messages;
 pub(super) mod collectives;
@@ -43,6 +44,7 @@ use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::world::group::Group;
+use blocked::BlockedReports;
 use bounce_buffers::BounceBuffers;
 use dispatch::Dispatcher;
 use matching_store::{MatchingStore, SharedRegions};
@@ -113,6 +115,7 @@ pub(super) struct Process {
     pub(super) collectives: CollectiveTable,
     pub(super) shm: Option<ShmTransport>,
     watched: Vec<PeerId>,
+    pub(super) blocked: BlockedReports,
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
     unreported_failures: Vec<Rank>,
@@ -188,6 +191,7 @@ impl Process {
             collectives,
             shm: near,
             watched: Vec::new(),
+            blocked: BlockedReports::default(),
             unreported_failures: Vec::new(),
             has_reported_cause: false,
             has_sent_all: false,
@@ -389,7 +393,10 @@ impl Process {
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
             Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
-                (SilencePolicy::AskAgent, Some(membership)) => membership.query_liveness(peer.into()),
+                (SilencePolicy::AskAgent, Some(membership)) => {
+                    membership.query_liveness(peer.into());
+                    self.note_silence(now, peer);
+                }
                 (SilencePolicy::AskAgent, None) => {}
                 (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");
