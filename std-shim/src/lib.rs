@@ -30,6 +30,16 @@ pub use world::{
     test_some, wait_all, wait_any, wait_some,
 };
 
+/// What other programming interfaces are built on.
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest};
+    pub use unisono_core::collective::{CollectiveKind, Order};
+    pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
+    pub use unisono_shmem::slot_collectives::data_executor::{Builtin, NoReduction, ReductionOp};
+}
+
 /// The README's program compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -47,7 +47,13 @@ use unisono_shmem::layout::WaitMode;
 
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
+#[doc(hidden)]
+pub use communicator::create::ProposalBytes;
+#[doc(hidden)]
+pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::probe::Message;
+#[doc(hidden)]
+pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
 pub use group::{Group, GroupError};
 pub use request::scope::{RecvRequest, Request, Scope};

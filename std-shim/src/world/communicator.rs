@@ -2,6 +2,7 @@
 
 pub(super) mod create;
 pub(super) mod probe;
+pub(super) mod raw;
 pub(super) mod recover;
 mod send_receive;
 
