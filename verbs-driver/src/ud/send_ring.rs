@@ -192,7 +192,7 @@ impl SendRing {
         let wanted = transmit.payload.map_or(0, |span| span.bytes as usize);
         let bytes = payload.map_or(0, Lent::bytes).min(wanted).min(self.mtu.saturating_sub(head));
         let payload = payload.filter(|_| bytes > 0);
-        if head + bytes > inline {
+        if head + bytes > inline || payload.is_some_and(|payload| !payload.is_adjacent()) {
             return self.gather(transmit, (entry, head), payload.map(|payload| (payload, bytes)), queue, table, tally);
         }
         let Some(peer) = transmit.to.on_first_rail() else {
@@ -258,7 +258,7 @@ impl SendRing {
         tally.sent_copied.add(1);
         // SAFETY: `payload` has `bytes` bytes, which its maker promised to be live and not written now
         // (`RegisteredMemory`); the room is the ring's own, and the entry free.
-        unsafe { payload.start().copy_to_nonoverlapping(room.start, bytes) };
+        unsafe { payload.copy_out(room.start, bytes) };
         Some(room)
     }
 

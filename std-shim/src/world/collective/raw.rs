@@ -11,7 +11,7 @@ use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 use super::arguments::CollectiveArgs;
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
-use super::pack::Gaps;
+use super::pack::Layouts;
 use super::partition::{BlockTable, BlockTables, Shape};
 use crate::world::communicator::Communicator;
 use crate::world::progress::WaitFor;
@@ -86,7 +86,7 @@ impl Communicator {
             output: output.map(table),
             own,
         });
-        Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, gaps: Gaps::default() } })
+        Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, layouts: Layouts::default() } })
     }
 
     /// Runs a collective.
