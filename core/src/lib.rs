@@ -79,6 +79,7 @@ pub mod messenger;
 pub mod path;
 pub mod pool;
 pub mod progress;
+pub mod rma;
 pub mod schedule;
 pub mod span;
 pub mod time;

@@ -13,5 +13,6 @@ pub mod messenger;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
+pub mod rma;
 pub mod token_tree;
 pub mod window;
