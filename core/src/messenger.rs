@@ -165,6 +165,12 @@ pub enum Event {
     ProtocolViolation(PeerId),
 }
 
+/// The sends and receives of a class, and its messages that wait for room.
+type Parts<'m, S> = (
+    &'m mut Operations<<S as MessengerStorage>::SendOps, <S as MessengerStorage>::ReceiveOps>,
+    &'m mut Outbox<<S as MessengerStorage>::Outbox>,
+);
+
 /// The messages of a process. See the [module](self) for the calling contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Messenger<S: MessengerStorage> {
@@ -263,7 +269,7 @@ impl<S: MessengerStorage> Messenger<S> {
     }
 
     /// The sends and receives of a class, and its messages that wait for room.
-    fn parts(&mut self, class: Class) -> (&mut Operations<S::SendOps, S::ReceiveOps>, &mut Outbox<S::Outbox>) {
+    fn parts(&mut self, class: Class) -> Parts<'_, S> {
         let [messages, steps] = &mut self.outboxes;
         match class {
             Class::Collective if !mutant!("pool_shared") => (&mut self.collective, steps),

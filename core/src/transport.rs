@@ -28,7 +28,7 @@ pub struct Grant {
     pub key: RemoteKey,
 }
 
-/// How far an accepted operation is.
+/// The state of an accepted operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Progress {
     /// Its payload is not needed any more.
@@ -46,12 +46,12 @@ pub enum TransportError {
     PeerGone,
 }
 
-/// How far the copy of a payload in the sender's memory is.
+/// The result of copying a payload out of the sender's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fetch {
     /// All of it was copied.
     Complete,
-    /// So many bytes were copied; the rest follows by another call.
+    /// This number of bytes was copied; the rest follows by another call.
     Copied(usize),
     /// This rank cannot read the payload: it has to be sent.
     Unreachable,

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod collective;
 pub mod congestion;
 pub mod message;
+pub mod messenger;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;

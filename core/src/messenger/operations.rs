@@ -31,7 +31,7 @@ pub enum ReceiveFailure {
     Disagrees,
 }
 
-/// How far a send is.
+/// The state of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum SendState {
     Free,
@@ -86,7 +86,7 @@ pub(super) enum PullSource {
     Step(StepKey),
 }
 
-/// How far a receive is.
+/// The state of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum ReceiveState {
     Free,

@@ -7,7 +7,7 @@ use crate::list::List;
 use crate::message::collective_transport::StepHeader;
 use crate::transport::{Fetch, Grant, Progress, Transport, TransportError};
 
-/// How far a listed receive is.
+/// The result of a listed receive's turn.
 enum Pulled {
     /// It is listed no more.
     Done,

@@ -11,6 +11,7 @@ use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, MessageLimits};
 use super::congestion::{self, Congestion};
 use super::message::{self, Messages, SentMessage};
+use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::peer_lifecycle::{self, PeerLifecycle};
 use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
@@ -166,6 +167,23 @@ macro_rules! message {
                 let model: Messages<$ranks> = $model;
                 explorer.explore(&model)
             },
+        }
+    };
+}
+
+/// Makes the entry of a model of messengers.
+macro_rules! messenger {
+    ($name:literal, $messages:literal, $model:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (8, 5),
+            time: ("abstract", 0),
+            messages: $messages,
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&$model),
         }
     };
 }
@@ -484,6 +502,18 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "no wildcards; one receive is cancelled"
     ),
+    messenger!(
+        "messenger",
+        "2 and a collective's",
+        Messengers { messages: &[EAGER, ANNOUNCED], flood: false, losses: 1 },
+        "endpoints and messengers; one datagram is lost"
+    ),
+    messenger!(
+        "messenger-flood",
+        "2 and a collective's",
+        Messengers { messages: &[ANNOUNCED, ANNOUNCED], flood: true, losses: 0 },
+        "announced messages fill every record of their class until the collective is complete"
+    ),
     token_tree!(
         "token-loss",
         2,
@@ -608,6 +638,12 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("offer_overtakes", "message-probe"),
     ("again_forgotten", "message-two"),
     ("asked_behind", "message-behind"),
+    ("ends_while_read", "messenger"),
+    ("ends_announced", "messenger"),
+    ("grants_twice", "messenger"),
+    ("delivered_early", "messenger"),
+    ("overtakes_queued", "messenger"),
+    ("pool_shared", "messenger-flood"),
     ("ack_early", "token-six"),
     ("entry_unawaited", "token-six"),
     ("units_ignored", "token-six"),
