@@ -25,6 +25,9 @@ pub fn faulty() -> Config {
     Config { faults, ..Config::default() }
 }
 
+/// Virtual nanoseconds after which a run is given up.
+const BOUND_NS: u64 = 100_000_000_000;
+
 /// Counts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
@@ -56,7 +59,7 @@ pub fn fetch_adds(config: Config, seed: u64, ranks: u32, adds: u64, entries: usi
     let mut totals = Totals::default();
     nodes[1..].iter().for_each(RmaProcess::wake);
     while totals.succeeded + totals.failed < all
-        && let Some(step) = network.step()
+        && let Some(step) = network.step_until(BOUND_NS)
     {
         let i = step.node.0 as usize;
         for completion in nodes[i].drive(step.lane).completions {
@@ -110,7 +113,7 @@ enum Running {
 const WINDOW_BYTES: usize = 1 << 17;
 
 /// Two ranks read, write and update each other's windows, `operations` times each, at random places and of random
-/// lengths up to 100 000 bytes.
+/// lengths up to 30 000 bytes.
 pub fn random_operations(config: Config, seed: u64, operations: u64) -> Totals {
     let network = Network::new(seed, config);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -128,7 +131,7 @@ pub fn random_operations(config: Config, seed: u64, operations: u64) -> Totals {
     nodes.iter().for_each(RmaProcess::wake);
     let mut totals = Totals::default();
     while sides.iter().any(|side| side.left > 0 || side.running.is_some())
-        && let Some(step) = network.step()
+        && let Some(step) = network.step_until(BOUND_NS)
     {
         let i = step.node.0 as usize;
         let events = nodes[i].drive(step.lane);
@@ -159,7 +162,7 @@ fn start(node: &mut RmaProcess, side: &mut Side, there: RKey, random: &mut fastr
     side.left -= 1;
     side.number += 1;
     // Short, of about a message, and long.
-    let most = [0, 8, 64, 1380, 1440, 3000, 100_000][random.usize(..7)];
+    let most = [0, 8, 64, 1380, 1440, 3000, 30_000][random.usize(..7)];
     let bytes = random.usize(..=most);
     let (mut offset, start) = (random.usize(..=WINDOW_BYTES - bytes), random.usize(..=WINDOW_BYTES - bytes));
     let from = Span { region: side.source, offset: start, bytes: bytes as u32 };

@@ -5,8 +5,8 @@ use unisono_tests::sim::{Completion, Config};
 
 #[test]
 fn fetch_adds_are_exact_under_loss_duplication_and_reordering() {
-    let totals = fetch_adds(faulty(), 3, 4, 3000, 64);
-    assert_eq!((totals.succeeded, totals.failed, totals.wrong), (9000, 0, 0), "{totals:?}");
+    let totals = fetch_adds(faulty(), 3, 4, 1000, 64);
+    assert_eq!((totals.succeeded, totals.failed, totals.wrong), (3000, 0, 0), "{totals:?}");
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn requesters_share_a_target_with_fewer_entries() {
 #[test]
 fn operations_of_any_length_equal_those_of_a_serial_memory() {
     for (seed, config) in [(5, faulty()), (6, Config { completion: Completion::After(30_000), ..faulty() })] {
-        let totals = random_operations(config, seed, 400);
-        assert!(totals.succeeded >= 800 && totals.failed == 0 && totals.wrong == 0, "{totals:?}");
+        let totals = random_operations(config, seed, 100);
+        assert!(totals.succeeded >= 200 && totals.failed == 0 && totals.wrong == 0, "{totals:?}");
     }
 }
