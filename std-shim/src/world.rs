@@ -29,6 +29,7 @@ mod request;
 mod shm_transport;
 mod singleton_guard;
 mod watchdog;
+mod window;
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -60,6 +61,7 @@ pub use request::scope::{RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
 pub use shm_transport::{AllocateError, Buffer};
+pub use window::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
