@@ -34,7 +34,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether nothing has arrived from the peer since the last few probes were sent to it.
     pub fn is_unanswered(&self, peer: PeerId) -> bool {
         let sender = self.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
-        let sender = sender.and_then(|sender| self.senders.as_ref().get(usize::from(sender)));
+        let sender = sender.and_then(|sender| self.senders.records.as_ref().get(usize::from(sender)));
         sender.is_some_and(|sender| sender.peer == peer.0 && sender.window.unanswered() >= S::Time::MAX_UNANSWERED)
     }
 
