@@ -280,6 +280,7 @@ impl Communicator {
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
+        let log = process.open_log(context);
         let on_node = room.and_then(|room| process.open_slot(context, room, rank));
         process.apply_early_revocation(context);
         drop(process);
@@ -294,6 +295,7 @@ impl Communicator {
             members,
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
+            log,
             rank,
             size,
         }
