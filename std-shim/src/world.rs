@@ -45,12 +45,12 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+#[doc(hidden)]
+pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
 #[doc(hidden)]
 pub use communicator::create::ProposalBytes;
-#[doc(hidden)]
-pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::probe::Message;
 #[doc(hidden)]
 pub use communicator::raw::{Channel, RawMessage, RawRequest};

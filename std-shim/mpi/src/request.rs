@@ -87,9 +87,8 @@ impl Kind for Request {
 
     fn predefined(handle: usize) -> Option<&'static Object<Self>> {
         static ENDED: std::sync::OnceLock<Held<Request>> = std::sync::OnceLock::new();
-        (handle == COMPLETED.0).then(|| {
-            &**ENDED.get_or_init(|| Request::new(None, Activity::Ended(Ok(()), MPI_Status::EMPTY)))
-        })
+        (handle == COMPLETED.0)
+            .then(|| &**ENDED.get_or_init(|| Request::new(None, Activity::Ended(Ok(()), MPI_Status::EMPTY))))
     }
 }
 
@@ -161,14 +160,16 @@ impl State {
                 (Activity::General(general), ended)
             }
             (Activity::Send(request, kept), Some(comm)) => {
-                let result = if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
+                let result =
+                    if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
                 match result {
                     Some(result) => (Activity::Ended(sent(result), MPI_Status::EMPTY), true),
                     None => (Activity::Send(request, kept), false),
                 }
             }
             (Activity::Receive(request, packed), Some(comm)) => {
-                let result = if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
+                let result =
+                    if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
                 match result {
                     Some(result) => {
                         let (outcome, status) = received(comm, result, packed);

@@ -42,9 +42,7 @@ pub(crate) unsafe fn comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
 
 pub(crate) unsafe fn comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| if comm.is_inter { give(size, comm.remote_size as c_int) } else { Err(MPI_ERR_COMM) })
-    }
+    unsafe { on(comm, |comm| if comm.is_inter { give(size, comm.remote_size as c_int) } else { Err(MPI_ERR_COMM) }) }
 }
 
 pub(crate) unsafe fn comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
@@ -59,9 +57,7 @@ pub(crate) unsafe fn comm_group(comm: MPI_Comm, to: *mut MPI_Group) -> c_int {
 
 pub(crate) unsafe fn comm_remote_group(comm: MPI_Comm, to: *mut MPI_Group) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| if comm.is_inter { made_group(to, comm.remote_group()) } else { Err(MPI_ERR_COMM) })
-    }
+    unsafe { on(comm, |comm| if comm.is_inter { made_group(to, comm.remote_group()) } else { Err(MPI_ERR_COMM) }) }
 }
 
 pub(crate) unsafe fn comm_compare(one: MPI_Comm, other: MPI_Comm, result: *mut c_int) -> c_int {
@@ -278,7 +274,7 @@ pub(crate) unsafe fn comm_create(comm: MPI_Comm, members: MPI_Group, new: *mut M
                 let color = is_member.map_or(MPI_UNDEFINED, |_| 0);
                 return made(new, split(comm, color, key)?);
             }
-            // Disjoint groups may be passed at once: a split by the first member tells them apart.
+            // Disjoint groups may be passed at once: a split by the first member separates them.
             let first = members.world_rank(Rank(0)).and_then(|rank| comm.group().number(rank));
             let color = is_member.and(first).map_or(MPI_UNDEFINED, |rank| rank.0 as c_int);
             made(new, split(comm, color, is_member.map_or(0, |rank| rank.0 as c_int))?)
@@ -409,21 +405,14 @@ pub(crate) unsafe fn intercomm_create(
 }
 
 /// Makes an intercommunicator of two disjoint groups whose leaders know each other.
-fn connect(
-    local: &Object<Comm>,
-    leader: Rank,
-    bridge: Option<(&Object<Comm>, Rank)>,
-    tag: Tag,
-) -> Outcome<Held<Comm>> {
+fn connect(local: &Object<Comm>, leader: Rank, bridge: Option<(&Object<Comm>, Rank)>, tag: Tag) -> Outcome<Held<Comm>> {
     let size = local.size as usize;
     let mut ranks: Vec<Rank> = (0..local.size).map(Rank).collect();
     // The leader is the first of the exchange.
     ranks.swap(0, leader.0 as usize);
     let own = ranks.iter().position(|rank| *rank == Rank(local.rank)).unwrap_or(0);
     let exchange = Exchange { comm: local, ranks, own, tag };
-    let across = bridge.map(|(bridge, peer)| {
-        (Exchange { comm: bridge, ranks: vec![peer], own: 0, tag }, peer)
-    });
+    let across = bridge.map(|(bridge, peer)| (Exchange { comm: bridge, ranks: vec![peer], own: 0, tag }, peer));
     let members: Vec<u32> = local.group().iter().map(|rank| rank.0).collect();
     // The leaders exchange the sizes and the members of their groups.
     let mut header = [0_u8; 8];

@@ -78,14 +78,10 @@ impl Communicator {
             // SAFETY: the caller promises that it is valid.
             CallMemory::Separate(unsafe { input.as_ref() }, output)
         };
-        let table = |blocks: RawBlocks| {
-            Arc::new(BlockTable { bytes: blocks.bytes.into(), at: blocks.at.into(), rows: None })
-        };
-        let tables = blocks.map(|(input, output, own)| BlockTables {
-            input: input.map(table),
-            output: output.map(table),
-            own,
-        });
+        let table =
+            |blocks: RawBlocks| Arc::new(BlockTable { bytes: blocks.bytes.into(), at: blocks.at.into(), rows: None });
+        let tables =
+            blocks.map(|(input, output, own)| BlockTables { input: input.map(table), output: output.map(table), own });
         Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, gaps: Gaps::default() } })
     }
 
