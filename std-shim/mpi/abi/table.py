@@ -119,6 +119,8 @@ def c_header(functions, constants, callbacks):
     text += "\n"
     for name in sorted(functions):
         returns, arguments = re.match(r"(\w+) \w+\((.*)\)$", functions[name]).groups()
+        # A compiler takes a constant that is passed as an array for an array without elements.
+        arguments = re.sub(r"(\w+)\[\](?!\[)", r"*\1", arguments)
         for twin in (name, "P" + name):
             text += f"{returns} {twin}({arguments});\n"
     return text + "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n"
