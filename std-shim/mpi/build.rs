@@ -3,8 +3,10 @@
 //! for large counts (`_c`) calls that of the same name without `_c`, which is generic, unless it has one of its own.
 //! Those functions are declared with `pub(crate) unsafe fn`, or listed in a macro with `fn`. A function that has none answers `MPI_ERR_UNSUPPORTED_OPERATION`. Constants come from `abi/constants.txt`.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+extern crate alloc;
+
+use alloc::collections::BTreeSet;
+use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
