@@ -117,12 +117,12 @@ impl Communicator {
     ) -> Result<Option<u32>, CollectiveError> {
         // SAFETY: the caller promises that the buffers are valid until the collective has ended.
         let arguments = unsafe { self.raw_arguments(call) }?;
-        self.count_call();
+        let digest = self.record(arguments.description());
         if arguments.is_single_rank() {
             return self.copy_alone(arguments).map(|()| None);
         }
         // SAFETY: the caller promises that the buffers are valid until the collective has ended.
-        unsafe { self.begin(arguments, Box::new(operate), |_, _| ()) }.map(Some)
+        unsafe { self.begin(arguments, digest, Box::new(operate), |_, _| ()) }.map(Some)
     }
 
     /// Waits for a collective that was begun.

@@ -213,8 +213,8 @@ impl Communicator {
         })
     }
 
-    /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they need not
-    /// be the members of this communicator.
+    /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
+    /// the members of this communicator.
     pub(super) fn agree_on_context_by(
         &self,
         is_foreign: bool,
