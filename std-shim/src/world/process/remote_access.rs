@@ -494,8 +494,9 @@ impl Process {
         let regions = self.regions.get_mut();
         let memory = |span| {
             let address = regions.address(span).ok_or(Refusal::BadKey)?;
+            let start = address.adjacent().ok_or(Refusal::BadKey)?;
             // SAFETY: a live region: exposed memory, to which nobody has a reference, or a staging slot of the process.
-            Ok(unsafe { WindowMemory::new(address.start(), address.bytes()) })
+            Ok(unsafe { WindowMemory::new(start, address.bytes()) })
         };
         let target = memory(at)?;
         match what {
