@@ -22,7 +22,7 @@ pub fn run(world: &World, program: &Program) -> Result<u64, String> {
     let mut made: Vec<Option<Communicator>> = vec![None];
     let mut compared = 0;
     for (number, step) in (0..).zip(&program.steps) {
-        let wrong = |reason: String| format!("step {number}, {step:?}: {reason}");
+        let wrong = |reason: String| format!("step {number}, {}: {reason}", step.name());
         let on = |of: usize| if of == 0 { Some(&**world) } else { made[of].as_ref() };
         match step {
             Step::Split { of, colors, keys, into } => {

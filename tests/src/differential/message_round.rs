@@ -60,7 +60,8 @@ impl<'a> MessageRound<'a> {
         let rng = &mut Rng::with_seed(self.round.order ^ u64::from(world.rank().0));
         let (mut receives, mut compared) = (self.receives(rng), 0);
         let statuses = self.exchange(world, &mut receives, rng, &mut compared)?;
-        for (on, incoming) in &self.incoming {
+        let posts = |on: usize| self.receive_mode(on) != ReceiveMode::Probe;
+        for (on, incoming) in self.incoming.iter().filter(|(on, _)| posts(*on)) {
             let posted = receives.iter().zip(&statuses).filter(|(receive, _)| receive.on == *on);
             compared += self.compare(*on, incoming, posted.map(|(receive, status)| (*status, &receive.into[..])))?;
         }

@@ -144,6 +144,17 @@ pub enum Step {
     Messages(Round),
 }
 
+impl Step {
+    /// What it does, in a word.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Split { .. } => "split",
+            Self::Collective { .. } => "collective",
+            Self::Messages(_) => "messages",
+        }
+    }
+}
+
 /// A program of all ranks of a job. Communicator 0 is the World.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
