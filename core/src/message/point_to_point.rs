@@ -14,8 +14,8 @@
 //!   the pool; if there is none, the receiver drops it and sends an *RTS ACK*: it will request the payload later. The
 //!   sender keeps an eager payload until the receiver reports that it is stored.
 //! - If there is no header credit, or earlier messages to this peer are held back, the sender *holds* the message, and
-//!   sends an *unbuffered RTS* once: the receiver answers with an RTS ACK if a posted receive matches, and otherwise
-//!   drops the header and counts it. As header credit returns, held messages are sent eagerly or as RTS, in their
+//!   sends an *unbuffered RTS* once: if a posted receive matches, the receiver's CTS or FIN claims the message;
+//!   otherwise it drops the header and counts it. As header credit returns, held messages are sent eagerly or as RTS, in their
 //!   order: so every unexpected message is older than every held one.
 //! - A receive that matches no unexpected message, while a peer holds messages whose headers were dropped, sends that
 //!   peer a *match request*; the reply is *found* or *no match*. A peer gets one such request at a time, in the order

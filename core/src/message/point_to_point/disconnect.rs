@@ -68,12 +68,7 @@ impl<S: MessageStorage> PointToPoint<S> {
                 self.matching.unpost(receive);
                 self.matching.free_receive(receive);
                 // Truncated and eager receives are complete already.
-                if waits
-                    || matches!(
-                        body.control,
-                        PendingControl::RtsAck { truncated: false } | PendingControl::Pull | PendingControl::Pulling
-                    )
-                {
+                if waits || matches!(body.control, PendingControl::Pull | PendingControl::Pulling) {
                     ended(Cancelled::Receive(body.user));
                 }
             }

@@ -37,10 +37,10 @@ pub(super) enum MessageKind {
     UnbufferedRts = 2,
     /// Only the credit that every header carries.
     Credit = 3,
-    /// RTS ACK: the receiver has the header, the payload stays with the sender, after an unbuffered RTS or a dropped
-    /// eager payload.
+    /// RTS ACK: the receiver has the header, the payload stays with the sender, after a dropped eager payload, or for a
+    /// matched probe.
     RtsAck = 4,
-    /// CTS: memory for the payload of an RTS, or after an RTS ACK.
+    /// CTS: memory for the payload. As FIN and truncated, it claims a message that the sender holds.
     Cts = 5,
     /// FIN: a synchronous message was matched, or the receiver has copied the payload.
     Fin = 6,
@@ -48,7 +48,7 @@ pub(super) enum MessageKind {
     Truncated = 7,
     /// Match request: asks for the first held message that matches.
     MatchRequest = 8,
-    /// Reply to a match request: the message. An RTS ACK or a decline follows.
+    /// Reply to a match request: the message. A claim or a decline follows.
     MatchFound = 9,
     /// Reply to a match request: no held message matches.
     NoMatch = 10,

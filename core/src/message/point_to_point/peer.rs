@@ -23,11 +23,11 @@ pub struct MessagePeer {
     /// The send that was found for its match request, while neither acknowledged nor declined.
     pub(super) reserved: u32,
 
-    /// Message headers received from it; how many of them were reported as settled; and RTS ACKs that are pending for
-    /// it.
+    /// Message headers received from it; how many of them were reported as settled; and headers that are pending
+    /// for it and claim its messages.
     pub(super) received: u32,
     pub(super) settled_reported: u32,
-    pub(super) pending_rts_acks: u32,
+    pub(super) pending_claims: u32,
     /// Payloads received from it since the latest report.
     pub(super) owed: u16,
     /// Headers from it that were freed; those reported as freed; and those that are stored.
@@ -80,7 +80,7 @@ impl MessagePeer {
         reserved: NONE,
         received: 0,
         settled_reported: 0,
-        pending_rts_acks: 0,
+        pending_claims: 0,
         owed: 0,
         freed: 0,
         freed_reported: 0,
@@ -137,14 +137,14 @@ impl MessagePeer {
 
     /// Whether a credit header is due, now that `half` of the headers may be freed.
     pub(super) const fn is_credit_due(&self, half: u16) -> bool {
-        self.pending_rts_acks == 0
+        self.pending_claims == 0
             && (self.is_report_requested || self.owed >= half || self.freed.wrapping_sub(self.freed_reported) >= half)
     }
 
     /// The credit that the next header carries.
     #[inline(always)]
     pub(super) const fn take_credit(&mut self) -> HeaderCredit {
-        if self.pending_rts_acks == 0 || mutant!("settled_early") {
+        if self.pending_claims == 0 || mutant!("settled_early") {
             self.settled_reported = self.received;
             self.owed = 0;
             self.is_report_requested = false;

@@ -44,7 +44,10 @@ impl<S: MessageStorage> PointToPoint<S> {
             }
             let kind = match reply {
                 Reply::Nothing => continue,
-                Reply::RtsAck => self.count_rts_ack(to),
+                Reply::RtsAck => {
+                    self.count_claim(to);
+                    MessageKind::RtsAck
+                }
                 Reply::Fin => MessageKind::Fin,
             };
             let head = self.head(to, kind, Flags::empty()).word(message);
@@ -52,13 +55,12 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
     }
 
-    /// Counts an RTS ACK to this peer as sent.
-    fn count_rts_ack(&mut self, from: PeerId) -> MessageKind {
+    /// Counts the header that claims a message of this peer as sent.
+    pub(super) fn count_claim(&mut self, from: PeerId) {
         if let Some(peer) = self.peer(from) {
-            peer.pending_rts_acks = peer.pending_rts_acks.saturating_sub(1);
+            peer.pending_claims = peer.pending_claims.saturating_sub(1);
         }
         self.schedule_credit(from, false);
-        MessageKind::RtsAck
     }
 
     fn poll_controls(&mut self) -> Option<Action> {
@@ -71,22 +73,21 @@ impl<S: MessageStorage> PointToPoint<S> {
             let to = body.from;
             match body.control {
                 PendingControl::Nothing | PendingControl::Pulling => {}
-                PendingControl::RtsAck { truncated } => {
-                    posted.body.control = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
-                    self.controls.push_front(receives, record, |posted| &mut posted.body.link);
-                    let kind = self.count_rts_ack(to);
-                    let head = self.head(to, kind, Flags::empty()).word(body.message);
-                    return Some(Action::Header { to, head });
-                }
                 PendingControl::Pull => {
                     posted.body.control = PendingControl::Pulling;
                     let (user, at, bytes) = (body.user, body.at, body.bytes);
                     return Some(Action::Pull { receive, user, from: to, at, bytes });
                 }
-                PendingControl::Fin | PendingControl::Truncated => {
-                    let kind =
-                        if body.control == PendingControl::Fin { MessageKind::Fin } else { MessageKind::Truncated };
+                PendingControl::Fin | PendingControl::Truncated | PendingControl::RtsAck => {
+                    let kind = match body.control {
+                        PendingControl::Fin => MessageKind::Fin,
+                        PendingControl::Truncated => MessageKind::Truncated,
+                        _ => MessageKind::RtsAck,
+                    };
                     self.matching.free_receive(receive);
+                    if body.claims {
+                        self.count_claim(to);
+                    }
                     let head = self.head(to, kind, Flags::empty()).word(body.message);
                     return Some(Action::Header { to, head });
                 }
@@ -150,7 +151,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let ((context, tag), settled) = (peer.match_request.take()?, peer.settled);
         let class = if tag.is_some() { HELD_TAG } else { HELD_ANY_TAG };
         let first = self.first_held(class, to, context, tag);
-        // The peer handles a message that it had not seen by an RTS ACK, or repeats its request.
+        // The peer claims a message that it had not seen, or repeats its request.
         let seen =
             first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
         let Some(record) = seen else { return Some(self.head(to, MessageKind::NoMatch, Flags::empty())) };
@@ -162,7 +163,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn request_match(&mut self, of: PeerId) -> Option<MessageHeader> {
         let peer = self.peers.as_ref().get(of.0 as usize)?;
         if peer.held_there == 0
-            || peer.pending_rts_acks > 0
+            || peer.pending_claims > 0
             || !matches!(peer.own_request, MatchRequestState::Nothing | MatchRequestState::Reserved)
         {
             return None;

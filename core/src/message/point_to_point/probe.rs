@@ -76,7 +76,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let peer = self.peer(from)?;
         peer.own_request = MatchRequestState::Nothing;
         peer.held_there = peer.held_there.saturating_sub(1);
-        peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
+        peer.pending_claims = peer.pending_claims.wrapping_add(1);
         self.queue_reply(id, Reply::RtsAck);
         self.activate(from);
         Some((id, status))

@@ -16,6 +16,8 @@ pub struct ReceiveBody {
     pub(super) room: u64,
     pub(super) user: u32,
     pub(super) control: PendingControl,
+    /// The next header about the matched message claims it: its sender holds it.
+    pub(super) claims: bool,
     /// The matched message: its sender, and the sender's number for it.
     pub(super) from: PeerId,
     pub(super) message: u32,
@@ -30,10 +32,8 @@ pub struct ReceiveBody {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum PendingControl {
     Nothing,
-    /// Send an RTS ACK; then pull the payload, or report the truncation.
-    RtsAck {
-        truncated: bool,
-    },
+    /// Send an RTS ACK: nobody pulls the payload that was claimed.
+    RtsAck,
     Pull,
     /// The host is pulling the payload.
     Pulling,
@@ -48,6 +48,7 @@ impl Default for ReceiveBody {
             room: 0,
             user: 0,
             control: PendingControl::Nothing,
+            claims: false,
             from,
             message: 0,
             bytes: 0,
@@ -270,11 +271,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Reports that the payload of a pulled message was copied.
     pub fn fetched(&mut self, receive: ReceiveId) {
         if self.pulled(receive).is_some() {
-            let receives = self.matching.receives.as_mut();
-            if let Some(posted) = receives.get_mut(receive.record as usize) {
-                posted.body.control = PendingControl::Fin;
-                self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
-            }
+            self.queue_control(receive, PendingControl::Fin);
         }
     }
 
@@ -286,10 +283,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         placement: PlacementId,
         key: RemoteKey,
     ) -> Option<(PeerId, MessageHeader)> {
-        let ReceiveBody { from, message, .. } = self.pulled(receive)?;
+        let granted = self.cts(receive, Flags::empty(), placement, key)?;
         self.matching.free_receive(receive);
-        let head = self.head(from, MessageKind::Cts, Flags::empty());
-        Some((from, head.word(message).word(placement.0).long(key.0)))
+        Some(granted)
     }
 
     /// As [`grant`](Self::grant), for the next part of the message only: more grants follow, in the order of the parts.
@@ -299,15 +295,39 @@ impl<S: MessageStorage> PointToPoint<S> {
         placement: PlacementId,
         key: RemoteKey,
     ) -> Option<(PeerId, MessageHeader)> {
-        let ReceiveBody { from, message, .. } = self.pulled(receive)?;
-        let head = self.head(from, MessageKind::Cts, Flags::MORE);
+        self.cts(receive, Flags::MORE, placement, key)
+    }
+
+    fn cts(
+        &mut self,
+        receive: ReceiveId,
+        flags: Flags,
+        placement: PlacementId,
+        key: RemoteKey,
+    ) -> Option<(PeerId, MessageHeader)> {
+        let ReceiveBody { from, message, claims, .. } = self.pulled(receive)?;
+        if claims {
+            self.count_claim(from);
+            self.matching.receives.as_mut().get_mut(receive.record as usize)?.body.claims = false;
+        }
+        let head = self.head(from, MessageKind::Cts, flags);
         Some((from, head.word(message).word(placement.0).long(key.0)))
     }
 
-    /// Reports that a pulled message cannot be moved: its sender failed.
+    /// Reports that a pulled message will not be moved: its sender failed, or nobody needs it.
     pub fn cancel_pull(&mut self, receive: ReceiveId) {
-        if self.pulled(receive).is_some() {
-            self.matching.free_receive(receive);
+        match self.pulled(receive) {
+            Some(ReceiveBody { claims: true, .. }) => self.queue_control(receive, PendingControl::RtsAck),
+            Some(_) => _ = self.matching.free_receive(receive),
+            None => {}
+        }
+    }
+
+    fn queue_control(&mut self, receive: ReceiveId, control: PendingControl) {
+        let receives = self.matching.receives.as_mut();
+        if let Some(posted) = receives.get_mut(receive.record as usize) {
+            posted.body.control = control;
+            self.controls.push(receives, receive.record, |posted| &mut posted.body.link);
         }
     }
 

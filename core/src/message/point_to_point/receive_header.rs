@@ -59,7 +59,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             Body::NoMatch => self.handle_no_match(from),
             Body::Decline => self.handle_decline(from),
         };
-        // RTS ACKs are handled before the credit that settles the messages up to them.
+        // Claims are handled before the credit that settles the messages up to them.
         outcome.filter(|_| self.apply_credit(from, read).is_some()).unwrap_or(Outcome::ProtocolViolation)
     }
 
@@ -154,8 +154,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
     }
 
-    /// Matches a posted receive with a message whose payload is at its sender, and sends an RTS ACK if that was an
-    /// unbuffered RTS.
+    /// Matches a posted receive with a message whose payload is at its sender; the next header about it claims it if
+    /// its sender holds it.
     pub(super) fn match_rts(
         &mut self,
         receive: ReceiveId,
@@ -166,16 +166,13 @@ impl<S: MessageStorage> PointToPoint<S> {
         let (_, body) = self.matching.receive(receive)?;
         let (user, truncated, from) = (body.user, shown.bytes > body.room, status.envelope.source);
         self.matching.unpost(receive);
-        let control = match (claims, truncated) {
-            (true, _) => PendingControl::RtsAck { truncated },
-            (false, true) => PendingControl::Truncated,
-            (false, false) => PendingControl::Pull,
-        };
+        let control = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
         if claims {
             let peer = self.peer(from)?;
-            peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
+            peer.pending_claims = peer.pending_claims.wrapping_add(1);
         }
         self.begin_transfer(receive, from, shown.message, (shown.bytes, Some(shown.at)), control);
+        self.matching.receives.as_mut().get_mut(receive.record as usize)?.body.claims = claims;
         let status = *status;
         Some(if truncated { Outcome::Truncated { user, status } } else { Outcome::Pending { user, status } })
     }
@@ -196,7 +193,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         peer.unexpected_count = peer.unexpected_count.wrapping_add(1);
         if place.is_none() {
             peer.owed = peer.owed.wrapping_sub(1);
-            peer.pending_rts_acks = peer.pending_rts_acks.wrapping_add(1);
+            peer.pending_claims = peer.pending_claims.wrapping_add(1);
             self.queue_reply(id, Reply::RtsAck);
         }
         self.matching.messages.as_mut().get_mut(id.record as usize)?.body.place = place;

@@ -46,7 +46,7 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     pub(super) fn handle_fin(&mut self, from: PeerId, message: u32) -> Option<Outcome> {
         let user = match self.send_state(from, message)? {
-            SendState::RtsSent => self.end_rendezvous(from, message)?,
+            SendState::RtsSent | SendState::Held => self.end_rendezvous(from, message)?,
             stage @ (SendState::Eager | SendState::Accepted) => {
                 let send = self.sends.as_ref().get(message as usize).filter(|send| send.synchronous)?;
                 let user = send.user;
@@ -56,7 +56,7 @@ impl<S: MessageStorage> PointToPoint<S> {
                 self.free_send(message);
                 user
             }
-            SendState::Free | SendState::Held => return None,
+            SendState::Free => return None,
         };
         Some(Outcome::Sent { user, truncated: false })
     }
@@ -69,10 +69,12 @@ impl<S: MessageStorage> PointToPoint<S> {
         Some(Outcome::Sent { user, truncated: !fits })
     }
 
-    /// The `user` value of a message whose payload the peer may request.
-    fn rts_user(&self, from: PeerId, message: u32) -> Option<u32> {
-        if self.send_state(from, message)? != SendState::RtsSent {
-            return None;
+    /// The `user` value of a message whose payload the peer may request. The request claims a held message.
+    fn rts_user(&mut self, from: PeerId, message: u32) -> Option<u32> {
+        match self.send_state(from, message)? {
+            SendState::RtsSent => {}
+            SendState::Held => _ = self.handle_rts_ack(from, message)?,
+            _ => return None,
         }
         Some(self.sends.as_ref().get(message as usize)?.user)
     }

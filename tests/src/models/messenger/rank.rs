@@ -31,7 +31,7 @@ const MTU: u32 = 64;
 const WINDOW: usize = 8;
 const BITS: u32 = 5;
 /// Operations of the endpoint: fewer than there are messages.
-const OPERATIONS: usize = 2;
+const OPERATIONS: usize = 1;
 const PLACEMENTS: usize = 1;
 const NOTICES: usize = 3;
 /// Tokens of the device.
