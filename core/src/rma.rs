@@ -43,7 +43,7 @@ mod tests;
 use core::fmt::Debug;
 
 use crate::ids::{PeerId, PlacementId, RemoteKey};
-use crate::pool::Records;
+use crate::pool::Pool;
 use crate::span::Span;
 
 pub use self::initiator::TargetState;
@@ -163,15 +163,15 @@ pub struct Immediate {
 /// The memory of the machine's records.
 pub trait RmaStorage: Debug {
     /// Regions, at most 65 536.
-    type Regions: Records<RegionRecord>;
+    type Regions: Pool<RegionRecord>;
     /// Operations, at most 65 536.
-    type Operations: Records<OperationRecord>;
+    type Operations: Pool<OperationRecord>;
     /// One record per rank.
-    type Targets: Records<TargetState>;
+    type Targets: Pool<TargetState>;
     /// Requests of peers, at most 65 536.
-    type Entries: Records<Entry>;
+    type Entries: Pool<Entry>;
     /// One record per rank.
-    type Requesters: Records<RequesterState>;
+    type Requesters: Pool<RequesterState>;
 }
 
 /// The records, each in its unused state.

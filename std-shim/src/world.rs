@@ -46,9 +46,15 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+#[doc(hidden)]
+pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
+#[doc(hidden)]
+pub use communicator::create::ProposalBytes;
 pub use communicator::probe::Message;
+#[doc(hidden)]
+pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
 pub use group::{Group, GroupError};
 pub use request::scope::{RecvRequest, Request, Scope};
@@ -63,7 +69,9 @@ use collective::engine::context::{WORLD, message_context};
 use collective::intra_node::IntraNodeGroup;
 use communicator::SHUTDOWN_TIMEOUT;
 use datagram_transport::{DatagramTransport, OpenError};
+use process::blocked::BlockedReports;
 use process::{Process, SilencePolicy};
+use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{
@@ -72,6 +80,7 @@ use unisono_bootstrap::{
 use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_memory::memory_regions::RegisterError;
 use unisono_udp::{BindError, UdpCounters};
+use watchdog::BlockedOn;
 
 /// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
 /// longer for a rank that others name as the cause of their failure.
@@ -228,7 +237,9 @@ impl World {
             world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
-        let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
+        let users = UserThreads::default();
+        process.blocked = BlockedReports::new(transport, users.clone());
+        let shared = Arc::new(SharedProcess::new(process, users, bells, oversubscribed && size > 1));
         let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
@@ -334,7 +345,7 @@ impl World {
             node.retire();
         }
         self.shared.with_process(Process::close_receives);
-        let is_flushed = self.shared.wait_until(WaitFor::AnyRank, |process| {
+        let is_flushed = self.shared.wait_until_recorded(WaitFor::AnyRank, BlockedOn::Flush, |process| {
             let is_flushed = process.is_flushed();
             let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
             (process.aborted.is_some() || is_flushed || is_late()).then_some(is_flushed)
@@ -387,9 +398,12 @@ impl World {
                 membership.enter_fence();
             }
         });
-        self.shared.wait_until(WaitFor::Notification, |process| match (&mut process.membership, process.aborted) {
-            (Some(membership), None) => membership.fence_outcome(),
-            (_, Some(_)) | (None, _) => Some(Ok(())),
+        let what = BlockedOn::Finish;
+        self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
+            match (&mut process.membership, process.aborted) {
+                (Some(membership), None) => membership.fence_outcome(),
+                (_, Some(_)) | (None, _) => Some(Ok(())),
+            }
         })
     }
 

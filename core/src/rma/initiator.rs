@@ -12,7 +12,7 @@ use super::region::{Refusal, RemoteSpan};
 use super::{Arrival, Owner};
 use crate::ids::{PeerId, PlacementId};
 use crate::list::{List, NONE};
-use crate::pool::Records;
+use crate::pool::Pool;
 
 bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -78,7 +78,7 @@ fn link(record: &mut OperationRecord) -> &mut u32 {
     &mut record.link
 }
 
-impl<O: Records<OperationRecord>, P: Records<TargetState>> Initiator<O, P> {
+impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
     pub(super) fn new(mut operations: O, targets: P, most: u8) -> Self {
         let free = List::of_all(operations.as_mut(), link);
         Self { operations, targets, free, ready: List::EMPTY, completed: List::EMPTY, most: most.max(1) }

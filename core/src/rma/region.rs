@@ -4,7 +4,7 @@ use bitflags::bitflags;
 
 use crate::ids::RemoteKey;
 use crate::list::List;
-use crate::pool::Records;
+use crate::pool::Pool;
 use crate::span::Region as Memory;
 use crate::span::Span;
 
@@ -145,7 +145,7 @@ pub struct RegionTable<R> {
     revoked: List,
 }
 
-impl<R: Records<RegionRecord>> RegionTable<R> {
+impl<R: Pool<RegionRecord>> RegionTable<R> {
     /// Without regions; each record is [`RegionRecord::FREE`].
     pub fn new(mut records: R) -> Self {
         let free = List::of_all(records.as_mut(), |record| &mut record.link);

@@ -9,7 +9,7 @@ use super::region::{Access, Refusal, RegionRecord, RegionTable, RemoteSpan, Righ
 use super::{Action, Arrival, Execution, Immediate, Owner};
 use crate::ids::PeerId;
 use crate::list::{List, NONE};
-use crate::pool::Records;
+use crate::pool::Pool;
 use crate::span::{Region, Span};
 
 bitflags! {
@@ -162,7 +162,7 @@ fn link(entry: &mut Entry) -> &mut u32 {
     &mut entry.link
 }
 
-impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
+impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
     pub(super) fn new(mut entries: E, requesters: P, staging: Staging) -> Self {
         let free = List::of_all(entries.as_mut(), link);
         Self {
@@ -186,7 +186,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
     }
 
     /// Handles a request. Its payload is placed before anything else happens.
-    pub(super) fn handle<R: Records<RegionRecord>>(
+    pub(super) fn handle<R: Pool<RegionRecord>>(
         &mut self,
         regions: &mut RegionTable<R>,
         from: PeerId,
@@ -256,7 +256,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
         }
     }
 
-    fn handle_atomic<R: Records<RegionRecord>>(
+    fn handle_atomic<R: Pool<RegionRecord>>(
         &mut self,
         regions: &mut RegionTable<R>,
         from: PeerId,
@@ -293,7 +293,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
     }
 
     /// Takes an entry for a request and checks it. `None`: it is dropped or refused.
-    fn accept<R: Records<RegionRecord>>(
+    fn accept<R: Pool<RegionRecord>>(
         &mut self,
         regions: &mut RegionTable<R>,
         from: PeerId,
@@ -346,7 +346,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
     }
 
     /// What the host has to do next.
-    pub(super) fn poll_action<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>) -> Option<Action> {
+    pub(super) fn poll_action<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>) -> Option<Action> {
         while let Some(peer) = self.due.pop(self.requesters.as_mut(), |requester| &mut requester.due_link) {
             if let Some(action) = self.poll_due(peer) {
                 return Some(action);
@@ -383,7 +383,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
         Some(Action::Send { to: PeerId(peer), head, payload: None, owner: Owner::Nothing })
     }
 
-    fn poll_entry<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32) -> Option<Action> {
+    fn poll_entry<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32) -> Option<Action> {
         let Entry { peer, operation, region, .. } = *self.entries.as_ref().get(i as usize)?;
         if let Some(region) = region.filter(|region| !regions.is_live(*region)) {
             self.release(regions, i, region);
@@ -441,7 +441,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
     }
 
     /// The host has executed an update: of an atomic operation the old value.
-    pub(super) fn handle_executed<R: Records<RegionRecord>>(
+    pub(super) fn handle_executed<R: Pool<RegionRecord>>(
         &mut self,
         regions: &mut RegionTable<R>,
         entry: u16,
@@ -463,7 +463,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
     }
 
     /// The endpoint does not use the memory of an answer any more.
-    pub(super) fn handle_completed<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, entry: u16) {
+    pub(super) fn handle_completed<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, entry: u16) {
         let state = self.entries.as_ref().get(usize::from(entry)).map(|entry| entry.state);
         if state == Some(EntryState::Sending) {
             self.free_entry(regions, entry.into());
@@ -487,7 +487,7 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
 
     /// The peer failed, finished, or was replaced: its requests end, and so do their uses of memory, apart from what
     /// the endpoint still sends.
-    pub(super) fn disconnect<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, peer: PeerId) {
+    pub(super) fn disconnect<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, peer: PeerId) {
         for i in 0..self.entries.as_ref().len() as u32 {
             let Some(Entry { state, region, .. }) =
                 self.entries.as_ref().get(i as usize).copied().filter(|entry| entry.peer == peer.0)
@@ -559,21 +559,21 @@ impl<E: Records<Entry>, P: Records<RequesterState>> Target<E, P> {
         Arrival::Nothing
     }
 
-    fn retain<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32, at: RemoteSpan) {
+    fn retain<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32, at: RemoteSpan) {
         if let Some(entry) = self.entries.as_mut().get_mut(i as usize) {
             entry.region = Some(at.region.index);
             regions.retain(at.region.index);
         }
     }
 
-    fn release<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32, region: u16) {
+    fn release<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32, region: u16) {
         if let Some(entry) = self.entries.as_mut().get_mut(i as usize) {
             entry.region = None;
         }
         regions.release(region);
     }
 
-    fn free_entry<R: Records<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32) {
+    fn free_entry<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32) {
         let Some(entry) = self.entries.as_mut().get_mut(i as usize) else { return };
         let region = core::mem::replace(entry, Entry::FREE).region;
         self.free.push_front(self.entries.as_mut(), i, link);
