@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Parser;
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::scenarios::hostile::{BOUND_NS, Choices, Outcome, lies, noise, rma_lies, rma_noise};
+use unisono_tests::scenarios::remote_access::{faulty, fetch_adds, random_operations};
 
 /// Half of the damage breaks the check, half has a correct one: altered datagrams, and random bytes.
 #[derive(Parser)]
@@ -23,6 +24,21 @@ struct Options {
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
+}
+
+/// Requests over a network that loses, duplicates and reorders: sums of fetch-adds, and comparison with a serial memory.
+fn lossy(options: &Options, report: &mut Report) {
+    let adds = options.datagrams / 4;
+    for (of, totals, wanted) in [
+        ("fetch-adds of 4 ranks", fetch_adds(faulty(), options.seed, 5, adds, 64), 4 * adds),
+        ("fetch-adds, 2 entries", fetch_adds(faulty(), options.seed, 9, adds / 80, 2), 8 * (adds / 80)),
+        ("operations of any length", random_operations(faulty(), options.seed, adds / 1000), 2 * (adds / 1000)),
+    ] {
+        report.figure("succeeded", of, totals.succeeded as f64, "operations", Limit::Least(wanted as f64));
+        report.figure("failed", of, totals.failed as f64, "operations", Limit::Most(0.0));
+        report.figure("wrong", of, totals.wrong as f64, "values", Limit::Most(0.0));
+        report.figure("datagrams", of, totals.datagrams as f64, "datagrams", Limit::None);
+    }
 }
 
 type Phase = fn(Choices, u64) -> Outcome;
@@ -68,6 +84,9 @@ fn main() -> ExitCode {
         let failed = (outcome.ended - outcome.succeeded) as f64;
         report.figure("failed", of, failed, "operations", may_fail);
         report.figure("seconds", of, seconds, "s", Limit::None);
+    }
+    if options.rma {
+        lossy(&options, &mut report);
     }
     report.end()
 }

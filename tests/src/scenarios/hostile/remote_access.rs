@@ -194,7 +194,7 @@ impl RmaUser {
         let mut at = RemoteSpan { region, offset: offset as u64 };
         let reaches = matches!(request, RmaRequest::Write { .. } | RmaRequest::Read { .. }) && bytes > 0;
         if choice >> 28 == 2 && reaches {
-            // Ends one byte behind the window, or far behind it.
+            // Ends one byte behind the window, or outside the address space.
             let end = if choice & 1 == 0 { WINDOW + 1 - bytes } else { usize::MAX };
             (at.offset, is_bad) = (end as u64, true);
         }
