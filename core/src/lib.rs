@@ -22,6 +22,9 @@
 //! [`messenger`] joins both with a [`transport`], a way to peers, of which an endpoint is one: it follows every send and
 //! receive to its end, so that a host only posts them, hands over arrivals and drains completions.
 //!
+//! # Remote memory access
+//! [`rma`] lets peers read, write and update regions of memory under keys, by requests over an endpoint.
+//!
 //! # The endpoint and the progress loop
 //! [`endpoint`] provides reliable, ordered messages of one datagram, and placements of any length into granted memory,
 //! between one process and all its peers. It owns the peers' records, the pools of windows, flow control, timers and

@@ -3,7 +3,7 @@
 //!
 //! Users start the operations of their scripts at any time; an endpoint holds at most `room` messages until it reports
 //! them as completed. Payload is read when it arrives, as an adapter may do, and memory that is free again is
-//! overwritten at once, so that whoever still reads or writes it is caught. Long reads are answered by placements, which
+//! overwritten at once, so that a late read or write of it is caught. Long reads are answered by placements, which
 //! arrive at any time.
 
 use alloc::collections::VecDeque;
@@ -129,7 +129,7 @@ struct Side {
     window: Vec<u8>,
     staging: Vec<[u8; 8]>,
     region: RKey,
-    /// The owner was told that nobody uses the window any more.
+    /// The machine has reported that nobody uses the window any more.
     is_revoked: bool,
     may_revoke: bool,
     incarnation: u8,

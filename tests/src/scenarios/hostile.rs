@@ -8,6 +8,7 @@
 
 mod choices;
 mod damage;
+mod remote_access;
 mod user;
 
 use alloc::rc::Rc;
@@ -18,6 +19,7 @@ use unisono_core::endpoint::Event;
 
 pub use self::choices::Choices;
 use self::damage::{AttackStyle, Attacker};
+pub use self::remote_access::{rma_lies, rma_noise};
 use self::user::User;
 use crate::sim::node::SimProcess;
 use crate::sim::{Config, Network, NodeId, TamperVerdict};
@@ -48,6 +50,8 @@ pub struct Outcome {
     pub ended: u64,
     /// Of those, without an error.
     pub succeeded: u64,
+    /// Requests of remote memory access that were refused.
+    pub refused: u64,
     /// Incarnations that ended early on either side.
     pub restarts: u64,
     /// Virtual nanoseconds that the slowest operation took.
@@ -78,6 +82,7 @@ impl Outcome {
             counted: self.counted + other.counted,
             ended: self.ended + other.ended,
             succeeded: self.succeeded + other.succeeded,
+            refused: self.refused + other.refused,
             restarts: self.restarts + other.restarts,
             slowest_ns: self.slowest_ns.max(other.slowest_ns),
             corrupt: self.corrupt + other.corrupt,

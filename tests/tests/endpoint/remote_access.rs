@@ -1,5 +1,6 @@
 //! Remote memory access over the simulated network (`--bin hostile -- --rma` feeds it ten million hostile datagrams).
 
+use unisono_tests::scenarios::hostile::{Choices, rma_lies, rma_noise};
 use unisono_tests::scenarios::remote_access::{faulty, fetch_adds, random_operations};
 use unisono_tests::sim::{Completion, Config};
 
@@ -21,4 +22,12 @@ fn operations_of_any_length_equal_those_of_a_serial_memory() {
         let totals = random_operations(config, seed, 100);
         assert!(totals.succeeded >= 200 && totals.failed == 0 && totals.wrong == 0, "{totals:?}");
     }
+}
+
+#[test]
+fn bad_requests_and_a_hostile_network_touch_nothing_else() {
+    let outcome = rma_noise(Choices::random(13), 4000);
+    assert!(outcome.is_clean() && outcome.refused > 10 && outcome.restarts == 0, "{outcome:?}");
+    let outcome = rma_lies(Choices::random(14), 4000);
+    assert!(outcome.is_clean() && outcome.restarts > 0 && outcome.succeeded > 100, "{outcome:?}");
 }

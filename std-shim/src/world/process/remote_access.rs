@@ -14,6 +14,7 @@ use unisono_core::rma::{
 };
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
+use unisono_shmem::user_memory::UserMemory as _;
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
@@ -335,7 +336,7 @@ impl Process {
         (used.has_written, used.pending > 0 && self.aborted.is_none())
     }
 
-    /// The writes to this target so far are about to be confirmed.
+    /// The writes to this target are about to be confirmed.
     pub(in crate::world) fn begin_flush(&mut self, window: u32, to: Rank) {
         self.remote_access.target_use(window, to.0).has_written = false;
     }

@@ -44,7 +44,7 @@ impl Window {
     /// excludes other locks.
     ///
     /// # Errors
-    /// [`WindowError`]. If a member fails meanwhile, whoever holds the lock, [`Failure::PeerFailed`].
+    /// [`WindowError`]. If a member fails meanwhile (it may hold the lock), [`Failure::PeerFailed`].
     pub fn lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         loop {
             let is_held = match kind {

@@ -1,7 +1,7 @@
 //! The memory of a window: copies, and updates element by element, of memory that other processes use meanwhile.
 //!
 //! No reference to it is ever made. Copies are relaxed atomic loads and stores of bytes and words, updates are atomic
-//! read-modify-write instructions of the processor: the one executor of all updates, whoever asks for them.
+//! read-modify-write instructions of the processor: the one executor of all updates, also of those that peers ask for.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -111,46 +111,46 @@ impl WindowMemory {
 
     /// Copies bytes there.
     pub(in crate::world) fn store(self, offset: usize, from: &[u8]) -> Result<(), Refusal> {
-        let to = self.at(offset, from.len())?;
-        let head = to.as_ptr().align_offset(8).min(from.len());
+        let to = self.at(offset, from.len())?.as_ptr();
+        let head = to.align_offset(8).min(from.len());
         let (first, rest) = from.split_at(head);
         let (words, last) = rest.as_chunks::<8>();
         for (i, byte) in first.iter().enumerate() {
             // SAFETY: within the bytes that `at` has checked.
-            unsafe { AtomicU8::from_ptr(to.add(i).as_ptr()) }.store(*byte, Ordering::Relaxed);
+            unsafe { AtomicU8::from_ptr(to.wrapping_add(i)) }.store(*byte, Ordering::Relaxed);
         }
         for (i, word) in words.iter().enumerate() {
             // SAFETY: within the bytes that `at` has checked, and aligned, since `head` bytes precede the first word.
-            let to = unsafe { AtomicU64::from_ptr(to.add(head + 8 * i).cast().as_ptr()) };
+            let to = unsafe { AtomicU64::from_ptr(to.wrapping_add(head + 8 * i).cast()) };
             to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
         let tail = head + 8 * words.len();
         for (i, byte) in last.iter().enumerate() {
             // SAFETY: within the bytes that `at` has checked.
-            unsafe { AtomicU8::from_ptr(to.add(tail + i).as_ptr()) }.store(*byte, Ordering::Relaxed);
+            unsafe { AtomicU8::from_ptr(to.wrapping_add(tail + i)) }.store(*byte, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Copies bytes from there.
     pub(in crate::world) fn load(self, offset: usize, to: &mut [u8]) -> Result<(), Refusal> {
-        let from = self.at(offset, to.len())?;
-        let head = from.as_ptr().align_offset(8).min(to.len());
+        let from = self.at(offset, to.len())?.as_ptr();
+        let head = from.align_offset(8).min(to.len());
         let (first, rest) = to.split_at_mut(head);
         let (words, last) = rest.as_chunks_mut::<8>();
         for (i, byte) in first.iter_mut().enumerate() {
             // SAFETY: within the bytes that `at` has checked.
-            *byte = unsafe { AtomicU8::from_ptr(from.add(i).as_ptr()) }.load(Ordering::Relaxed);
+            *byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(i)) }.load(Ordering::Relaxed);
         }
         let tail = head + 8 * words.len();
         for (i, word) in words.iter_mut().enumerate() {
             // SAFETY: within the bytes that `at` has checked, and aligned, since `head` bytes precede the first word.
-            let from = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast().as_ptr()) };
+            let from = unsafe { AtomicU64::from_ptr(from.wrapping_add(head + 8 * i).cast()) };
             *word = from.load(Ordering::Relaxed).to_ne_bytes();
         }
         for (i, byte) in last.iter_mut().enumerate() {
             // SAFETY: within the bytes that `at` has checked.
-            *byte = unsafe { AtomicU8::from_ptr(from.add(tail + i).as_ptr()) }.load(Ordering::Relaxed);
+            *byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(tail + i)) }.load(Ordering::Relaxed);
         }
         Ok(())
     }
