@@ -19,6 +19,9 @@
 //! which have exact keys. Both only build and handle message headers, so they run over an endpoint as well as over
 //! shared-memory rings.
 //!
+//! # Multicast
+//! [`multicast`] carries messages from one root to all members of a device's group, reliably and in order.
+//!
 //! # The endpoint and the progress loop
 //! [`endpoint`] provides reliable, ordered messages of one datagram, and placements of any length into granted memory,
 //! between one process and all its peers. It owns the peers' records, the pools of windows, flow control, timers and
@@ -72,6 +75,7 @@ pub mod endpoint;
 pub mod ids;
 mod list;
 pub mod message;
+pub mod multicast;
 pub mod path;
 pub mod pool;
 pub mod progress;

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod collective;
 pub mod congestion;
 pub mod message;
+pub mod multicast;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
