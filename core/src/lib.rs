@@ -24,6 +24,8 @@
 //!
 //! # Remote memory access
 //! [`rma`] lets peers read, write and update regions of memory under keys, by requests over an endpoint.
+//! # Multicast
+//! [`multicast`] carries messages from one root to all members of a device's group, reliably and in order.
 //!
 //! # The endpoint and the progress loop
 //! [`endpoint`] provides reliable, ordered messages of one datagram, and placements of any length into granted memory,
@@ -79,6 +81,7 @@ pub mod ids;
 mod list;
 pub mod message;
 pub mod messenger;
+pub mod multicast;
 pub mod path;
 pub mod pool;
 pub mod progress;

@@ -10,6 +10,7 @@ pub mod collective;
 pub mod congestion;
 pub mod message;
 pub mod messenger;
+pub mod multicast;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;

@@ -4,14 +4,14 @@ use alloc::collections::BTreeMap;
 use core::{
     error::Error,
     fmt, mem,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ptr,
 };
 
 use unisono_core::device::{Destination, DeviceQueue};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
-use super::MTU_MIN;
+use super::{MTU_MIN, group::GroupTable};
 
 /// The addresses of a process's two sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -79,6 +79,14 @@ impl SocketName {
         name
     }
 
+    /// The name of a socket address; its scope is left out.
+    pub(super) fn of(address: &SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => Self::v4(address.ip().octets(), address.port()),
+            SocketAddr::V6(address) => Self::v6(address.ip().octets(), address.port()),
+        }
+    }
+
     /// Length of the address, as the kernel expects it.
     pub(super) fn bytes(&self) -> libc::socklen_t {
         if self.family() == libc::AF_INET { size_of::<libc::sockaddr_in>() as libc::socklen_t } else { Self::BYTES }
@@ -144,12 +152,14 @@ pub(super) struct AddressTable {
     smaller_mtus: BTreeMap<u32, u16>,
     mtu: u16,
     v6: bool,
+    pub(super) groups: GroupTable,
 }
 
 impl AddressTable {
     /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included.
     pub(super) fn new(peers: u32, mtu: u16, v6: bool) -> Self {
-        Self { records: vec![AddressRecord::default(); peers as usize], smaller_mtus: BTreeMap::new(), mtu, v6 }
+        let (records, groups) = (vec![AddressRecord::default(); peers as usize], GroupTable::default());
+        Self { records, smaller_mtus: BTreeMap::new(), mtu, v6, groups }
     }
 
     /// Sets a peer's path. `mtu` is the largest frame that the peer accepts, in bytes, checksum included.
@@ -178,7 +188,11 @@ impl AddressTable {
 
     /// The address of a destination's queue, or `None` if it has no path.
     pub(super) fn name(&self, to: Destination, lane: DeviceQueue) -> Option<SocketName> {
-        self.peer_name(to.on_first_rail()?, lane)
+        match to {
+            Destination::Peer { peer, rail: Rail(0) } => self.peer_name(peer, lane),
+            Destination::Peer { .. } => None,
+            Destination::Group(group) => self.groups.name(group),
+        }
     }
 
     /// The address of a peer's queue, or `None` if the peer has no path.
@@ -216,7 +230,7 @@ impl AddressTable {
 
 #[cfg(test)]
 mod tests {
-    use core::net::{Ipv6Addr, SocketAddr};
+    use core::net::Ipv6Addr;
 
     use super::*;
 

@@ -3,7 +3,11 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use super::socket::Socket;
 
@@ -26,29 +30,59 @@ pub enum WakeReason {
 pub struct ArrivalWaiter {
     socket: Arc<Socket>,
     event: Arc<OwnedFd>,
+    /// Sockets of multicast groups.
+    groups: Arc<Mutex<Vec<Arc<Socket>>>>,
 }
 
 impl ArrivalWaiter {
     pub(super) fn new(socket: Arc<Socket>) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { socket, event: Arc::new(event) })
+        Ok(Self { socket, event: Arc::new(event), groups: Arc::default() })
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Arc<Socket>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on arrivals at this socket end a wait, too, but not one that has begun.
+    pub(super) fn watch(&self, socket: Arc<Socket>) {
+        self.groups().push(socket);
+    }
+
+    /// Undoes [`watch`](Self::watch).
+    pub(super) fn ignore(&self, socket: &Arc<Socket>) {
+        self.groups().retain(|watched| !Arc::ptr_eq(watched, socket));
     }
 
     /// Blocks until something arrives, [`notify`](Self::notify) is called or the timeout expires; `None` waits for
     /// ever. A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
-        let mut entries = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.event, PollFlags::IN)];
+        let groups = self.groups().clone();
+        if !groups.is_empty() {
+            let sockets = core::iter::once(&self.socket).chain(&groups);
+            let sockets = sockets.map(|socket| PollFd::new(socket, PollFlags::IN));
+            return self.wait_for(&mut sockets.chain([self.event_entry()]).collect::<Vec<_>>(), timeout);
+        }
+        self.wait_for(&mut [PollFd::new(&self.socket, PollFlags::IN), self.event_entry()], timeout)
+    }
+
+    fn event_entry(&self) -> PollFd<'_> {
+        PollFd::new(&self.event, PollFlags::IN)
+    }
+
+    /// Waits for one of these, the last of which is the event.
+    fn wait_for(&self, entries: &mut [PollFd<'_>], timeout: Option<Duration>) -> WakeReason {
         // A timeout that `Timespec` cannot represent means no timeout.
         let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        if poll(&mut entries, time.as_ref()).is_err() {
+        if poll(entries, time.as_ref()).is_err() {
             return WakeReason::TimedOut;
         }
-        let [socket, rung] = entries;
+        let Some((rung, sockets)) = entries.split_last() else { return WakeReason::TimedOut };
         if !rung.revents().is_empty() {
             // Another waiter may have taken the rings: no matter.
             let _ = rustix::io::read(&self.event, &mut [0; size_of::<u64>()]);
             WakeReason::Notified
-        } else if !socket.revents().is_empty() {
+        } else if sockets.iter().any(|socket| !socket.revents().is_empty()) {
             WakeReason::Arrived
         } else {
             WakeReason::TimedOut

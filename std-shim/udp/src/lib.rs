@@ -17,6 +17,7 @@ mod checksum;
 mod counters;
 pub mod fault_injection;
 mod faulty_link;
+mod group;
 mod gso;
 mod receive_pool;
 mod send_ring;
@@ -29,6 +30,7 @@ mod tests;
 pub use address_table::{Path, PathError, RECORD_BYTES};
 pub use arrival_waiter::{ArrivalWaiter, WakeReason};
 pub use counters::{Counter, UdpCounters};
+pub use group::{GroupAddress, GroupAddressError};
 pub use receive_pool::ReceivedDatagram;
 pub use send_ring::UdpToken;
 
@@ -40,13 +42,14 @@ use core::{
 };
 use std::io;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
-use unisono_core::ids::{PeerId, Rail};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, GroupError, Limits, PathRequest, Slot, Ticket};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use address_table::AddressTable;
 use checksum::TRAILER;
 use fault_injection::Faults;
 use faulty_link::FaultyLink;
+use group::GroupSocket;
 use receive_pool::{Batch, ReceivePool};
 use send_ring::SendRing;
 use socket::Socket;
@@ -83,6 +86,8 @@ pub struct Options {
     pub holdable: u16,
     /// Requested socket receive memory in bytes. The kernel grants at most twice `net.core.rmem_max` without privilege.
     pub receive_buffer: u32,
+    /// Multicast groups that the device can be a member of, each with a socket of its own.
+    pub groups: u16,
     /// Faults injected into outgoing frames.
     pub faults: Faults,
 }
@@ -98,6 +103,7 @@ impl Options {
             gso: true,
             holdable: 256,
             receive_buffer: 8 << 20,
+            groups: 0,
             faults: Faults::default(),
         }
     }
@@ -160,6 +166,17 @@ pub struct Udp {
     down: bool,
     limits: Limits,
     faulty: bool,
+    groups: GroupSockets,
+}
+
+/// The groups that the device is a member of.
+struct GroupSockets {
+    joined: Vec<GroupSocket>,
+    /// The socket that is polled first next time.
+    next: usize,
+    local: IpAddr,
+    receive_buffer: u32,
+    gro: bool,
 }
 
 impl Udp {
@@ -174,7 +191,7 @@ impl Udp {
         let [polled, interrupt] = options.ports.map(|port| SocketAddr::new(options.local, port));
         let probe = Socket::bind(SocketAddr::new(options.local, 0), 0, false)?;
         let gso = options.gso && probe.has_offload();
-        let pool = ReceivePool::new(mtu as usize, options.holdable, gso)?;
+        let pool = ReceivePool::new(mtu as usize, options.holdable, options.groups, gso)?;
         let faulty = !options.faults.is_none();
         let queue = |local, seed| -> Result<SocketQueue, BindError> {
             let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
@@ -196,7 +213,7 @@ impl Udp {
             lossless: false,
             interrupts: true,
             rails: 1,
-            groups: 0,
+            groups: options.groups.into(),
         };
         Ok(Self {
             polled,
@@ -209,6 +226,13 @@ impl Udp {
             down: false,
             limits,
             faulty,
+            groups: GroupSockets {
+                joined: Vec::new(),
+                next: 0,
+                local: options.local,
+                receive_buffer: options.receive_buffer,
+                gro: gso,
+            },
         })
     }
 
@@ -223,6 +247,38 @@ impl Udp {
     /// smaller of it and the device's own applies, and [`DeviceEvent::Path`] reports it when the path is requested.
     pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         self.table.set(peer, path, mtu)
+    }
+
+    /// Binds the number of a group to its address, for [`join`](Device::join).
+    ///
+    /// # Errors
+    /// [`GroupAddressError`]; nothing has changed.
+    pub fn set_group(&mut self, group: GroupId, address: GroupAddress) -> Result<(), GroupAddressError> {
+        if self.groups.joined.iter().any(|joined| joined.group == group) {
+            return Err(GroupAddressError::Joined);
+        }
+        self.table.groups.set(group, address, !self.groups.local.is_ipv4())
+    }
+
+    /// Datagrams of a group that the kernel dropped since the device joined it, because the socket's receive memory was
+    /// full. `None` for a group that it is no member of.
+    pub fn group_drops(&self, group: GroupId) -> Option<u32> {
+        self.groups.joined.iter().find(|joined| joined.group == group)?.socket.drops().ok()
+    }
+
+    /// The next datagram of a group, of each group in turn.
+    #[cold]
+    fn receive_from_groups(&mut self) -> Option<Slot> {
+        let Self { groups, pool, counters, .. } = self;
+        for _ in 0..groups.joined.len() {
+            let joined = groups.joined.get_mut(groups.next);
+            let slot = joined.and_then(|joined| pool.next(&mut joined.batch, &joined.socket, counters));
+            if slot.is_some() {
+                return slot;
+            }
+            groups.next = (groups.next + 1) % groups.joined.len();
+        }
+        None
     }
 
     /// The MTU in bytes of UDP payload, header and checksum included: the value that peers pass to
@@ -346,7 +402,11 @@ impl Device for Udp {
                 if self.faulty {
                     self.flush_idle(false);
                 }
-                None
+                if lane == DeviceQueue::Interrupt || self.groups.joined.is_empty() {
+                    return None;
+                }
+                let slot = self.receive_from_groups()?;
+                Some(self.pool.datagram(slot, &self.table))
             }
         }
     }
@@ -370,7 +430,9 @@ impl Device for Udp {
         if self.faulty {
             self.flush_idle(true);
         }
-        if self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
+        let in_groups =
+            lane == DeviceQueue::Polled && self.groups.joined.iter().any(|joined| joined.batch.may_have_more());
+        if in_groups || self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
     }
 
     fn request_path(&mut self, request: PathRequest) {
@@ -384,6 +446,40 @@ impl Device for Udp {
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
         self.events.pop_front()
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        if self.limits.groups == 0 {
+            return Err(GroupError::Unsupported);
+        }
+        let address = *self.table.groups.get(group).ok_or(GroupError::Unknown(group))?;
+        if self.groups.joined.iter().any(|joined| joined.group == group) {
+            return Ok(());
+        }
+        if self.groups.joined.len() >= self.limits.groups as usize {
+            return Err(GroupError::Full);
+        }
+        let options = address.options(self.groups.local);
+        let port = address.address.port();
+        let joined = Socket::join(&options, port, self.groups.receive_buffer, self.groups.gro)
+            .and_then(|socket| self.polled.socket.set_multicast(&options).map(|()| Arc::new(socket)));
+        let socket = joined.map_err(|_| GroupError::Refused(group))?;
+        self.polled.waiter.watch(Arc::clone(&socket));
+        self.groups.joined.push(GroupSocket { group, socket, batch: self.pool.batch() });
+        Ok(())
+    }
+
+    /// Datagrams of the group that have been received stay valid; those that have not are lost.
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        if self.limits.groups == 0 {
+            return Err(GroupError::Unsupported);
+        }
+        let place = self.groups.joined.iter().position(|joined| joined.group == group);
+        let mut left = self.groups.joined.swap_remove(place.ok_or(GroupError::NotMember(group))?);
+        self.pool.discard(&mut left.batch, &self.counters);
+        self.polled.waiter.ignore(&left.socket);
+        self.groups.next = 0;
+        Ok(())
     }
 }
 

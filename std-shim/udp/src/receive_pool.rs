@@ -146,12 +146,12 @@ pub(super) struct ReceivePool {
 }
 
 impl ReceivePool {
-    /// Buffers for the batches of both queues and for `holdable` held datagrams, each of which keeps at most one
-    /// buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
-    pub(super) fn new(mtu: usize, holdable: u16, gro: bool) -> io::Result<Self> {
+    /// Buffers for the batches of both queues and of `groups` groups, and for `holdable` held datagrams, each of which
+    /// keeps at most one buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
+    pub(super) fn new(mtu: usize, holdable: u16, groups: u16, gro: bool) -> io::Result<Self> {
         let bytes = if gro { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
-        let buffers = u16::try_from(2 * batch).unwrap_or(u16::MAX).saturating_add(holdable);
+        let buffers = u16::try_from((2 + usize::from(groups)) * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Ok(Self {
             slab: BufferPool::new(buffers.into(), bytes)?,
             states: vec![BufferState { ..EMPTY }; buffers.into()],
@@ -188,6 +188,13 @@ impl ReceivePool {
             self.fill(lane, socket, tally);
         }
         !lane.filled.is_empty()
+    }
+
+    /// Drops what a queue has received and not handed out.
+    pub(super) fn discard(&mut self, lane: &mut Batch, tally: &UdpCounters) {
+        while let Some(slot) = self.next_checked(lane, tally) {
+            self.release(slot);
+        }
     }
 
     /// The next datagram of the batch with a correct checksum. If there is none, the batch is empty afterwards.

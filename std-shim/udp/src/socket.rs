@@ -10,7 +10,10 @@ use core::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    net::sockopt::{self, Ipv4PathMtuDiscovery},
+    net::{
+        AddressFamily, SocketFlags, SocketType,
+        sockopt::{self, Ipv4PathMtuDiscovery},
+    },
 };
 use std::{
     fs, io,
@@ -23,6 +26,31 @@ const SEND_BUFFER: usize = 1 << 20;
 
 /// Segments per GSO or GRO message (`UDP_MAX_SEGMENTS` before Linux 6.9).
 pub(super) const SEGMENTS_MAX: usize = 64;
+
+/// How a multicast group is reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MulticastOptions {
+    pub(super) group: IpAddr,
+    /// Address of the interface, in IPv4 without `interface`.
+    pub(super) local: IpAddr,
+    pub(super) hops: u8,
+    /// Index of the interface, or 0.
+    pub(super) interface: u32,
+}
+
+impl MulticastOptions {
+    fn interface_request(&self, local: IpAddr, group: [u8; 4]) -> libc::ip_mreqn {
+        let local = match local {
+            IpAddr::V4(local) => local.octets(),
+            IpAddr::V6(_) => [0; 4],
+        };
+        libc::ip_mreqn {
+            imr_multiaddr: libc::in_addr { s_addr: u32::from_ne_bytes(group) },
+            imr_address: libc::in_addr { s_addr: u32::from_ne_bytes(local) },
+            imr_ifindex: c_int::try_from(self.interface).unwrap_or(0),
+        }
+    }
+}
 
 /// A bound non-blocking socket.
 #[derive(Debug)]
@@ -39,7 +67,16 @@ pub(super) struct Socket {
 impl Socket {
     /// Binds the socket, requests `receive_buffer` bytes of receive memory and enables GRO if `gro` is set.
     pub(super) fn bind(local: SocketAddr, receive_buffer: u32, gro: bool) -> io::Result<Self> {
-        let mut socket = Self { inner: UdpSocket::bind(local)?, granted: 0, dont_fragment: AtomicBool::new(false) };
+        let socket = Self::with_buffers(UdpSocket::bind(local)?, receive_buffer, gro)?;
+        if local.is_ipv4() {
+            let forbidden = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).is_ok();
+            socket.dont_fragment.store(forbidden, Ordering::Relaxed);
+        }
+        Ok(socket)
+    }
+
+    fn with_buffers(inner: UdpSocket, receive_buffer: u32, gro: bool) -> io::Result<Self> {
+        let mut socket = Self { inner, granted: 0, dont_fragment: AtomicBool::new(false) };
         socket.inner.set_nonblocking(true)?;
         let receive_buffer = receive_buffer.min(i32::MAX as u32) as usize;
         if sockopt::set_socket_recv_buffer_size_force(&socket, receive_buffer).is_err() {
@@ -47,13 +84,66 @@ impl Socket {
         }
         sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
         socket.granted = u32::try_from(sockopt::socket_recv_buffer_size(&socket)?).unwrap_or(0);
-        if local.is_ipv4() {
-            socket.dont_fragment = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).is_ok().into();
-        }
         if gro {
             socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
         }
         Ok(socket)
+    }
+
+    /// Opens a socket that receives the group's datagrams, whatever other sockets of this host do.
+    pub(super) fn join(options: &MulticastOptions, port: u16, receive_buffer: u32, gro: bool) -> io::Result<Self> {
+        let address = SocketAddr::new(options.group, port);
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let descriptor = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        rustix::net::bind(&descriptor, &address)?;
+        let socket = Self::with_buffers(UdpSocket::from(descriptor), receive_buffer, gro)?;
+        match (options.group, options.local) {
+            (IpAddr::V4(group), local) => {
+                let request = options.interface_request(local, group.octets());
+                socket.set_bytes(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
+                // Otherwise the socket receives what other sockets of the host have joined, too.
+                socket.set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+            }
+            (IpAddr::V6(group), _) => socket.inner.join_multicast_v6(&group, options.interface)?,
+        }
+        Ok(socket)
+    }
+
+    /// Sends datagrams to groups as these options say, to members on this host, too.
+    pub(super) fn set_multicast(&self, options: &MulticastOptions) -> io::Result<()> {
+        let hops = options.hops.into();
+        if options.group.is_ipv4() {
+            let request = options.interface_request(options.local, [0; 4]);
+            self.set_bytes(libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)?;
+            self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops)?;
+            return self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 1);
+        }
+        let interface = c_int::try_from(options.interface).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface)?;
+        self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops)?;
+        self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 1)
+    }
+
+    /// Datagrams that the kernel dropped because the receive memory was full: the count that `SO_RXQ_OVFL` attaches to
+    /// datagrams, read without them.
+    pub(super) fn drops(&self) -> io::Result<u32> {
+        /// Index of the drops (`SK_MEMINFO_DROPS`).
+        const DROPS: usize = 8;
+        let mut info = [0_u32; DROPS + 1];
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        let place = info.as_mut_ptr().cast();
+        // SAFETY: an open descriptor, a live array and its size.
+        let result = unsafe { libc::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, place, &mut length) };
+        let [.., drops] = info;
+        if result == 0 { Ok(drops) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn set_bytes(&self, level: c_int, option: c_int, value: &libc::ip_mreqn) -> io::Result<()> {
+        let bytes = size_of::<libc::ip_mreqn>() as libc::socklen_t;
+        // SAFETY: the descriptor is open; the pointer names a live structure and its size.
+        let result = unsafe { libc::setsockopt(self.fd(), level, option, ptr::from_ref(value).cast(), bytes) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Whether the kernel supports GSO (UDP_SEGMENT, Linux 4.18) and GRO (UDP_GRO, Linux 5.0).

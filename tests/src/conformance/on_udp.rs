@@ -1,11 +1,13 @@
 //! The suite on UDP sockets of this host.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicU16, Ordering};
 use core::time::Duration;
 
 use unisono_core::device::DeviceQueue;
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{GroupId, PeerId};
 use unisono_memory::memory_regions::Regions;
-use unisono_udp::{Options, Udp, WakeReason};
+use unisono_udp::{GroupAddress, Options, Udp, WakeReason};
 
 use super::{Fixture, real_time};
 
@@ -13,12 +15,30 @@ use super::{Fixture, real_time};
 #[derive(Debug)]
 pub struct UdpFixture {
     options: Options,
+    /// Port of the groups.
+    port: u16,
 }
 
 impl UdpFixture {
     /// Devices like this; the kernel chooses the ports.
-    pub const fn new(options: Options) -> Self {
-        Self { options }
+    pub fn new(options: Options) -> Self {
+        let process = std::process::id() as u16 % 100 * 200;
+        Self { options, port: 20_000 + process + NEXT_PORT.fetch_add(1, Ordering::Relaxed) % 200 }
+    }
+}
+
+/// Ports of groups, so that fixtures that run at the same time do not share one.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+
+impl UdpFixture {
+    fn group(&self, number: u16) -> GroupAddress {
+        let ip = match self.options.local {
+            IpAddr::V4(_) => Ipv4Addr::new(239, 77, 3, number as u8).into(),
+            IpAddr::V6(_) => Ipv6Addr::new(0xff11, 0, 0, 0, 0, 0, 0x77, number).into(),
+        };
+        // The loopback interface has index 1.
+        let interface = u32::from(self.options.local.is_ipv6());
+        GroupAddress { address: SocketAddr::new(ip, self.port), hops: 1, interface }
     }
 }
 
@@ -34,6 +54,10 @@ impl Fixture for UdpFixture {
             for (peer, path) in (0..).map(PeerId).zip(&paths) {
                 let mtu = device.mtu();
                 device.set_path(peer, *path, mtu).expect("the path of a bound socket");
+            }
+            for number in 0..self.options.groups.min(2) {
+                let address = self.group(number);
+                device.set_group(GroupId(number.into()), address).expect("the address of a group");
             }
         }
         // SAFETY: the suite runs on one thread, and frees what its device is done with.

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 
 use unisono_core::collective::token_tree::ReleasePath;
 use unisono_core::collective::{CollectiveKind, Order};
+use unisono_core::multicast::AckMode;
 use unisono_core::schedule::{Algorithm, Spec};
 
 use super::clock::{Abstract, Clock, Relative};
@@ -12,6 +13,7 @@ use super::collective::{Collective, MessageLimits};
 use super::congestion::{self, Congestion};
 use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
+use super::multicast::{MulticastOptions, MulticastStream};
 use super::peer_lifecycle::{self, PeerLifecycle};
 use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
@@ -207,6 +209,30 @@ macro_rules! token_tree {
         }
     };
 }
+
+/// Makes the entry of a multicast model.
+macro_rules! multicast {
+    ($name:literal, $options:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (2, 3),
+            time: ("abstract", 0),
+            messages: "4",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&MulticastStream::new($options)),
+        }
+    };
+}
+
+/// All acknowledge to the root.
+const BASIC: MulticastOptions = MulticastOptions::new(AckMode::Basic);
+/// One member acknowledges for another.
+const BELOW: MulticastOptions = MulticastOptions::new(AckMode::Tree { degree: 2 });
+/// One co-root, which has one leaf, as the root has.
+const CO_ROOT: MulticastOptions = MulticastOptions::new(AckMode::CoRoot { count: 1 });
 
 const fn sent(from: u8, tag: u32, bytes: u64) -> SentMessage {
     SentMessage { from, tag, bytes, synchronous: false }
@@ -582,6 +608,30 @@ pub const MODELS: &[CatalogueEntry] = &[
         TreeOptions { path: ReleasePath::Tree, ..TREE },
         "releases go from neighbour to neighbour"
     ),
+    multicast!(
+        "multicast-basic",
+        MulticastOptions { losses: 1, early_timeouts: 1, ..BASIC },
+        "one datagram is lost; one early timeout"
+    ),
+    multicast!(
+        "multicast-delayed",
+        MulticastOptions { ack_every: 2, losses: 2, ..BASIC },
+        "two datagrams are lost; acknowledgements of every second segment"
+    ),
+    multicast!("multicast-tree", MulticastOptions { losses: 2, ..BELOW }, "two datagrams are lost"),
+    multicast!("multicast-co-root", MulticastOptions { losses: 2, ..CO_ROOT }, "two datagrams are lost"),
+    multicast!(
+        "multicast-co-root-death",
+        MulticastOptions { losses: 1, mortal: 0b10, ..CO_ROOT },
+        "one datagram is lost; the co-root dies"
+    ),
+    multicast!(
+        "multicast-member-death",
+        MulticastOptions { losses: 1, mortal: 0b1000, ..CO_ROOT },
+        "one datagram is lost; the co-root's leaf dies"
+    ),
+    multicast!("multicast-root-death", MulticastOptions { losses: 1, mortal: 1, ..BASIC }, "the root dies"),
+    multicast!("multicast-join", MulticastOptions { losses: 1, joins: true, ..BASIC }, "a member joins; one loss"),
 ];
 
 /// Models that are too large: variants of those in [`MODELS`] without their restrictions. Explored by name only, as in
@@ -661,6 +711,23 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("subtree_forgotten", "token-epochs"),
     ("opens_more", "token-queue"),
     ("death_ignored", "token-crash"),
+    ("freed_by_first_ack", "multicast-basic"),
+    ("window_overrun", "multicast-basic"),
+    ("old_segment_placed", "multicast-basic"),
+    ("delivered_out_of_order", "multicast-basic"),
+    ("gap_unreported", "multicast-basic"),
+    ("nack_ignored", "multicast-basic"),
+    ("tail_unprobed", "multicast-basic"),
+    ("co_root_forgets", "multicast-co-root"),
+    ("probe_ends", "multicast-co-root"),
+    ("freed_at_own_edge", "multicast-co-root-death"),
+    ("acks_for_itself", "multicast-co-root-death"),
+    ("adopted_at_own_edge", "multicast-co-root-death"),
+    ("leaf_stays", "multicast-co-root-death"),
+    ("dead_member_awaited", "multicast-member-death"),
+    ("root_death_ignored", "multicast-root-death"),
+    ("joiner_unprobed", "multicast-join"),
+    ("joins_at_edge", "multicast-join"),
 ];
 
 /// The model of a name.
