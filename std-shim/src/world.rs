@@ -28,6 +28,7 @@ mod progress;
 mod request;
 mod shm_transport;
 mod singleton_guard;
+mod stats;
 mod watchdog;
 
 use alloc::sync::Arc;
@@ -47,6 +48,7 @@ use unisono_shmem::layout::WaitMode;
 
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
+pub use communicator::peer::Peer;
 pub use communicator::probe::Message;
 pub use communicator::recover::{AgreeError, Agreement};
 pub use group::{Group, GroupError};
@@ -67,6 +69,7 @@ use process::{Process, SilencePolicy};
 use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
+use stats::Stats;
 use unisono_bootstrap::{
     ConnectionError, Digests, FenceDifference, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
 };
@@ -155,6 +158,8 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     udp_counters: Arc<UdpCounters>,
     finished: bool,
+    /// Settings of the statistics, which are published at the end.
+    settings: Settings,
     /// Released last, after everything else has shut down.
     _singleton: SingletonGuard,
 }
@@ -249,7 +254,9 @@ impl World {
             rank,
             size,
         };
-        Ok(Self { communicator, thread, udp_counters: tally, finished: false, _singleton: seat })
+        let settings =
+            Settings { stats: settings.stats, stats_file: settings.stats_file.clone(), ..Settings::default() };
+        Ok(Self { communicator, thread, udp_counters: tally, finished: false, settings, _singleton: seat })
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.
@@ -299,6 +306,7 @@ impl World {
 
     fn shut_down(&mut self) -> Result<(), Failure> {
         self.close(None);
+        self.publish_stats();
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(None) };
         // All ranks have called everything. A collective that failed has reported why.
@@ -336,6 +344,16 @@ impl World {
         }
     }
 
+    /// Prints what this rank did, if the settings ask for it.
+    fn publish_stats(&self) {
+        let process = self.shared.lock();
+        let (ended, failed, counters) = (process.requests.finished(), process.requests.failed(), process.counters);
+        drop(process);
+        let (rank, collectives) = (self.rank, self.call());
+        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters }
+            .publish(&self.settings);
+    }
+
     /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns
     /// whether it has.
     fn close(&mut self, deadline: Option<Instant>) -> bool {
@@ -364,6 +382,7 @@ impl World {
             }
         });
         let is_flushed = self.close(Some(Instant::now() + LEAVE_TIMEOUT));
+        self.publish_stats();
         self.shared.with_process(|process| {
             if is_flushed {
                 process.endpoint.shutdown();
