@@ -33,6 +33,7 @@ pub use error::{Error, ErrorClass, JoinCause};
 #[cfg(target_os = "linux")]
 pub use node::{Node, NodeError, NodeRankState};
 pub use unisono_bootstrap::Rank;
+pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError, Field, Signature};
 pub use unisono_derive::Equivalence;
 #[cfg(target_os = "linux")]
 pub use world::{
@@ -41,6 +42,16 @@ pub use world::{
     test_some, wait_all, wait_any, wait_some,
 };
 pub use zerocopy;
+
+/// What other programming interfaces are built on.
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest};
+    pub use unisono_core::collective::{CollectiveKind, Order};
+    pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
+    pub use unisono_shmem::slot_collectives::data_executor::{Builtin, NoReduction, ReductionOp};
+}
 
 /// The README's program compiles.
 #[cfg(doctest)]

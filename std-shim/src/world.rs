@@ -46,10 +46,16 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+#[doc(hidden)]
+pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
+#[doc(hidden)]
+pub use communicator::create::ProposalBytes;
 pub use communicator::peer::Peer;
 pub use communicator::probe::Message;
+#[doc(hidden)]
+pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
 pub use group::{Group, GroupError};
 pub use request::scope::{RecvRequest, Request, Scope};

@@ -60,8 +60,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// are repaired, and the silence limit still applies.
     pub fn handle_device_event(&mut self, now: Now<S, W, BITS>, fact: DeviceEvent) {
         match fact {
-            DeviceEvent::NoPath(peer) => self.fail(now, peer),
-            DeviceEvent::Path { .. } | DeviceEvent::Down | DeviceEvent::Up => {}
+            DeviceEvent::NoPath { peer, .. } => self.fail(now, peer),
+            DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
         }
     }
 

@@ -121,6 +121,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         !self.operations.free.is_empty()
     }
 
+    /// Most bytes of a message to this peer, its header included; 0 if it takes no part.
+    pub fn longest_message(&self, to: PeerId) -> u32 {
+        self.reachable(to).map_or(0, |peer| u32::from(peer.mtu).saturating_sub(HEADER as u32))
+    }
+
     /// Whether no operation is in progress.
     pub fn is_idle(&self) -> bool {
         self.senders.posted.is_empty()

@@ -1,7 +1,7 @@
 //! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
 use super::{Endpoint, Now};
-use crate::device::{DeviceQueue, HEADER_ROOM, Transmit, TxReason};
+use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Transmit, TxReason};
 use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
@@ -98,7 +98,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 self.shutdown = Shutdown::SendingBye { kind, rank, round };
                 return Some(Transmit {
-                    to: PeerId(to),
+                    to: Destination::first_rail(PeerId(to)),
                     queue: DeviceQueue::Polled,
                     header_bytes: HEADER as u8,
                     payload: None,

@@ -10,7 +10,7 @@ pub use batch::TransmitBatch;
 
 use super::{Config, Endpoint, Handler, Now, Sender};
 use crate::counters::Metric;
-use crate::device::{DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
+use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::sender::SenderFlags;
@@ -281,6 +281,7 @@ pub(super) fn emit<const BITS: u32>(
 }
 
 pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: TxReason) -> Transmit {
+    let to = Destination::first_rail(to);
     Transmit { to, queue: DeviceQueue::Polled, header_bytes: head, payload, solicited: false, reason: cause }
 }
 

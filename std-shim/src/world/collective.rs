@@ -20,6 +20,7 @@ pub(super) mod operation;
 mod pack;
 pub(super) mod partition;
 mod persistent;
+pub(super) mod raw;
 pub(super) mod request;
 mod vector_collectives;
 mod view;

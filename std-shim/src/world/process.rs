@@ -31,6 +31,7 @@ use unisono_core::ids::{MessageId, OperationId, PeerId};
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Envelope};
 use unisono_core::progress::{make_progress, receive, transmit};
+use unisono_core::span::Region;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
@@ -105,6 +106,8 @@ pub(super) struct Process {
     /// Rounds that sends have waited for room.
     rounds: u32,
     bounce_buffers: BounceBuffers,
+    /// Packed copies of buffers with a layout, by the request that sends them.
+    packed_sends: Vec<(u32, Region)>,
     keys: RandomKeys,
     operation_owners: Vec<OperationOwner>,
     announced_sends: Vec<Option<AnnouncedSend>>,
@@ -182,6 +185,7 @@ impl Process {
             has_posted: false,
             rounds: 0,
             bounce_buffers: small,
+            packed_sends: Vec::new(),
             keys: RandomKeys::new(),
             operation_owners: Vec::new(),
             announced_sends: Vec::new(),

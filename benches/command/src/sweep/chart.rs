@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 /// Pixels of a chart.
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 480;
-/// Colours that people with colour blindness can tell apart (Okabe and Ito).
+/// Colours that differ for people with colour blindness, too (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

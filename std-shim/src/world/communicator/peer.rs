@@ -27,6 +27,8 @@ impl Communicator {
     /// assert_eq!(values, [1, 2]);
     /// let mut number = 7_u64;
     /// own.broadcast_into(&mut number)?;
+    /// own.send(&number, Tag(2))?;
+    /// own.receive_into(&mut number, Tag(2))?;
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn process_at_rank(&self, rank: Rank) -> Peer<'_> {
@@ -49,7 +51,7 @@ impl<'a> Peer<'a> {
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], tag: Tag) -> Result<(), Failure> {
+    pub fn send<T: IntoBytes + Immutable>(&self, data: &(impl AsView<T> + ?Sized), tag: Tag) -> Result<(), Failure> {
         self.communicator.send(data, self.rank, tag)
     }
 
@@ -57,7 +59,11 @@ impl<'a> Peer<'a> {
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], tag: Tag) -> Result<(), Failure> {
+    pub fn synchronous_send<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        tag: Tag,
+    ) -> Result<(), Failure> {
         self.communicator.synchronous_send(data, self.rank, tag)
     }
 
@@ -67,7 +73,7 @@ impl<'a> Peer<'a> {
     /// [`Failure`].
     pub fn receive_into<T: IntoBytes + FromBytes>(
         &self,
-        data: &mut [T],
+        data: &mut (impl AsViewMut<T> + ?Sized),
         tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
         self.communicator.receive_into(data, self.rank, tag)

@@ -1,5 +1,7 @@
 //! Probes: inspecting, or removing by a matched probe, a message before it is received.
 
+use core::ptr::NonNull;
+
 use zerocopy::{FromBytes, IntoBytes};
 
 use unisono_core::ids::MessageId;
@@ -7,12 +9,14 @@ use unisono_core::message::Pattern;
 use unisono_core::message::point_to_point::Status as MessageStatus;
 
 use super::Communicator;
+use crate::world::collective::AsViewMut;
 use crate::world::process::Process;
 use crate::world::process::matching_store::{ReceiveTarget, to_status};
 use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
 /// is discarded.
@@ -24,7 +28,7 @@ pub struct Message<'a> {
 }
 
 /// How a probe looks for a message.
-type ProbeFn<T> = fn(&mut Process, Pattern) -> Option<T>;
+pub(super) type ProbeFn<T> = fn(&mut Process, Pattern) -> Option<T>;
 
 impl Communicator {
     /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
@@ -78,13 +82,23 @@ impl Communicator {
         Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.local_status(to_status(&status)) }))
     }
 
-    fn poll_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
+    pub(super) fn poll_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Option<T>, Failure> {
         let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
         self.shared.progress(&mut process);
         process.try_probe(look, self.context, pattern).transpose().map_err(|failure| self.local_failure(failure))
     }
 
-    fn wait_for_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
+    pub(super) fn wait_for_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<T, Failure> {
         let pattern = self.pattern(source, tag)?;
         let awaits = pattern.source.map_or(WaitFor::AnyRank, |source| WaitFor::Rank(source.into()));
         let what = BlockedOn::Probe { source: pattern.source.map(Rank::from), tag };
@@ -114,7 +128,7 @@ impl Process {
         self.matching.machine.probe(pattern)
     }
 
-    fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
+    pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
         let (id, status) = self.matching.machine.matched_probe(pattern)?;
         self.matched_probes.push((id, status.envelope));
         Some((id, status))
@@ -152,16 +166,19 @@ impl Message<'_> {
     /// # Errors
     /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] the
     /// contents of `data` are unspecified.
-    pub fn receive_into<T: IntoBytes + FromBytes>(self, data: &mut [T]) -> Result<Status, Failure> {
+    pub fn receive_into<T: IntoBytes + FromBytes>(
+        self,
+        data: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
-        message.receive(data.as_mut_bytes())
+        message.receive(data.as_view_mut().user_buffer())
     }
 
-    fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
+    fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
         let wanted = ReceiveTarget::Matched(self.id, source.into());
         self.communicator.shared.lock().matched_probes.retain(|(id, _)| *id != self.id);
-        let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
+        let request = self.communicator.start_receive_buffer(into, wanted, |_, started| started).inspect_err(|_| {
             // No other receive can match it, and its sender may wait.
             self.communicator.shared.with_process(|process| process.drop_message(self.id, source.into()));
         })?;
@@ -172,6 +189,6 @@ impl Message<'_> {
 impl Drop for Message<'_> {
     fn drop(&mut self) {
         // Ends at once: a message of no bytes has arrived, and any other one is too long.
-        let _ = self.receive(&mut []);
+        let _ = self.receive(UserBuffer::plain(NonNull::dangling(), 0));
     }
 }

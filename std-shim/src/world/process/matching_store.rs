@@ -338,10 +338,9 @@ impl MatchingStore {
             Matched::Unexpected { message, place, status } => {
                 let from = self.unexpected_payload(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.span(0, into.bytes))) {
-                    let bytes = from.bytes().min(to.bytes());
                     // SAFETY: both regions live; the source is memory of this table that nobody else names, the target
                     // is borrowed by this request: they do not overlap.
-                    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+                    unsafe { to.copy_from(from) };
                 }
                 self.machine.release(message);
                 requests.finish(request, receive_result(&status, into.bytes));
