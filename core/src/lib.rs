@@ -24,6 +24,7 @@
 //!
 //! # Remote memory access
 //! [`rma`] lets peers read, write and update regions of memory under keys, by requests over an endpoint.
+//!
 //! # Multicast
 //! [`multicast`] carries messages from one root to all members of a device's group, reliably and in order.
 //!

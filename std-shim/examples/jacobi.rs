@@ -6,12 +6,10 @@
 //! unisono run -n 4 -- target/debug/examples/jacobi
 //! ```
 
-use core::error::Error;
 use core::f64::consts::PI;
 use core::ops::Range;
 
-use unisono::collective::SystemOperation;
-use unisono::{Failure, Rank, Tag, World, wait_all};
+use unisono::prelude::*;
 
 /// Inner points of the grid per side, without the boundary.
 const N: usize = 24;
@@ -24,7 +22,7 @@ const SWEEPS_MAX: usize = 20_000;
 /// Number of sides of a rectangle: north, west, east, south. Side 3 − s is opposite side s.
 const SIDES: usize = 4;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let mut part = Part::new(&world)?;
     let mut sweeps = 0;

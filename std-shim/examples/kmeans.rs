@@ -5,10 +5,7 @@
 //! unisono run -n 4 -- target/debug/examples/kmeans
 //! ```
 
-use core::error::Error;
-
-use unisono::collective::SystemOperation;
-use unisono::{Rank, World};
+use unisono::prelude::*;
 
 const POINTS: usize = 20_000;
 const K: usize = 5;
@@ -23,7 +20,7 @@ const CENTRES: [Point; K] = [[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0],
 /// The sum of a cluster's members: x, y, and their number.
 type Sum = [f64; 3];
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let (rank, size) = (world.rank().0 as usize, world.size() as usize);
     let points: Vec<Point> = (rank * POINTS / size..(rank + 1) * POINTS / size).map(point).collect();

@@ -5,15 +5,13 @@
 //! unisono run -n 4 -- target/debug/examples/matmul
 //! ```
 
-use core::error::Error;
-
-use unisono::{Rank, World};
+use unisono::prelude::*;
 
 /// Rows and columns.
 const N: usize = 150;
 const ROOT: Rank = Rank(0);
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let size = world.size() as usize;
     let is_root = world.rank() == ROOT;

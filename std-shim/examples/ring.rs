@@ -5,15 +5,14 @@
 //! unisono run -n 4 -- target/debug/examples/ring
 //! ```
 
-use core::error::Error;
 use std::time::Instant;
 
-use unisono::{Rank, Tag, World};
+use unisono::prelude::*;
 
 const TOKEN: Tag = Tag(1);
 const ROUNDS: u64 = 100;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let (rank, size) = (world.rank().0, world.size());
     // With one rank, both neighbours are the rank itself.

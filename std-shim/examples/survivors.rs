@@ -7,12 +7,10 @@
 //! ```
 //! The job's exit code is that of the rank that was killed (137).
 
-use core::error::Error;
 use core::f64::consts::PI;
 
 use rustix::process::{Signal, getpid, kill_process};
-use unisono::collective::{CollectiveError, SystemOperation};
-use unisono::{AgreeError, Communicator, Rank, World};
+use unisono::prelude::*;
 
 const ROUNDS: u64 = 100;
 /// Intervals of a round.
@@ -22,7 +20,7 @@ const WIDTH: f64 = 1.0 / (ROUNDS * INTERVALS) as f64;
 const VICTIM: Rank = Rank(1);
 const LAST: u64 = ROUNDS / 2;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let (mut survivors, mut sums) = (None::<Communicator>, Vec::new());
     while (sums.len() as u64) < ROUNDS {

@@ -172,6 +172,10 @@ pub struct Settings {
     pub launcher: LauncherSettings,
     /// Join timeout: time from the first rank to the last.
     pub join_timeout: Option<JoinTimeout>,
+    /// Whether each rank prints what it did, at its end.
+    pub stats: Option<Switch>,
+    /// The file to which each rank appends that, as a JSON object in a line.
+    pub stats_file: Option<PathBuf>,
 }
 
 impl Settings {
@@ -204,6 +208,8 @@ impl Settings {
             tuning,
             launcher: launching,
             join_timeout: assembly,
+            stats,
+            stats_file,
         } = self;
         let faults = &transport.faults;
         let injected = !faults.is_none();
@@ -246,6 +252,8 @@ impl Settings {
             launching.image.as_ref().and_then(|image| text("IMAGE", &image.display())),
             launching.emulator.as_ref().and_then(|emulator| text("EMULATOR", emulator)),
             assembly.and_then(|assembly| text("ASSEMBLY", &assembly)),
+            stats.and_then(|switch| text("STATS", &switch)),
+            stats_file.as_ref().and_then(|file| text("STATS_FILE", &file.display())),
         ]
         .into_iter()
         .flatten()
@@ -399,7 +407,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 51] = [
+    const NAMES: [&str; 53] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -437,6 +445,8 @@ impl SettingsReader {
         "IMAGE",
         "EMULATOR",
         "ASSEMBLY",
+        "STATS",
+        "STATS_FILE",
         "LOG",
         "BARRIER",
         "BROADCAST",
@@ -487,6 +497,8 @@ impl SettingsReader {
             tuning,
             launcher: launching,
             join_timeout: assembly,
+            stats,
+            stats_file,
             ..
         } = &mut self.settings;
         let faults = &mut transport.faults;
@@ -532,6 +544,8 @@ impl SettingsReader {
             "IMAGE" => store(&mut launching.image, value),
             "EMULATOR" => store(&mut launching.emulator, value),
             "ASSEMBLY" => store(assembly, value),
+            "STATS" => store(stats, value),
+            "STATS_FILE" => store(stats_file, value),
             "SHARING" => match value.parse() {
                 Ok(ranks @ 1..) => {
                     tuning.set_sharing(ranks);

@@ -10,8 +10,14 @@
 //! - [`Node`]: the memory that the ranks of one host share.
 
 extern crate alloc;
+// The paths that `#[derive(Equivalence)]` names.
+extern crate self as unisono;
 
 pub mod environment;
+#[cfg(target_os = "linux")]
+mod equivalence;
+#[cfg(target_os = "linux")]
+mod error;
 #[cfg(target_os = "linux")]
 mod node;
 #[cfg(target_os = "linux")]
@@ -21,15 +27,21 @@ mod world;
 
 pub use environment::{Settings, SettingsError};
 #[cfg(target_os = "linux")]
+pub use equivalence::{Equivalence, EquivalenceReader, EquivalenceWriter};
+#[cfg(target_os = "linux")]
+pub use error::{Error, ErrorClass, JoinCause};
+#[cfg(target_os = "linux")]
 pub use node::{Node, NodeError, NodeRankState};
 pub use unisono_bootstrap::Rank;
 pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError, Field, Signature};
+pub use unisono_derive::Equivalence;
 #[cfg(target_os = "linux")]
 pub use world::{
     AccumulateOperation, AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, GetRequest,
-    Group, GroupError, LockKind, Message, PutRequest, RecvRequest, Request, RequestFailed, Scope, Status, Tag, Window,
+    Group, GroupError, LockKind, Message, Peer, PutRequest, RecvRequest, Request, RequestFailed, Scope, Status, Tag, Window,
     WindowError, World, WorldError, collective, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
+pub use zerocopy;
 
 /// What other programming interfaces are built on.
 #[cfg(target_os = "linux")]

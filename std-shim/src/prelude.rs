@@ -1,4 +1,14 @@
-//! What most programs use: `use unisono::prelude::*;`.
+//! All that most programs need: `use unisono::prelude::*;`.
 
-pub use crate::collective::{CollectiveError, SystemOperation};
-pub use crate::{Communicator, Failure, Rank, Request, Scope, Status, Tag, World};
+pub use crate::collective::{
+    AsView, AsViewMut, CollectiveError, CollectiveRequest, Complex, Operation, Partition, PartitionMut,
+    PersistentRequest, Reproducible, SystemOperation, UserOperation, ValueIndex, Vector, View, ViewMut,
+};
+pub use crate::{
+    AgreeError, Agreement, Buffer, Communicator, CreateError, Equivalence, Error, ErrorClass, Failure, Group, Message,
+    Peer, Rank, RecvRequest, Request, RequestFailed, Scope, Status, Tag, World, WorldError, test_all, test_any,
+    test_some, wait_all, wait_any, wait_some,
+};
+/// Structs without padding are sent as they are: `#[derive(FromBytes, IntoBytes, Immutable)]`, with
+/// `#[zerocopy(crate = "unisono::zerocopy")]` in a package that does not depend on zerocopy itself.
+pub use zerocopy::{FromBytes, Immutable, IntoBytes};

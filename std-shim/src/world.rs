@@ -28,6 +28,7 @@ mod progress;
 mod request;
 mod shm_transport;
 mod singleton_guard;
+mod stats;
 mod watchdog;
 mod window;
 
@@ -52,6 +53,7 @@ pub use communicator::Communicator;
 pub use communicator::create::CreateError;
 #[doc(hidden)]
 pub use communicator::create::ProposalBytes;
+pub use communicator::peer::Peer;
 pub use communicator::probe::Message;
 #[doc(hidden)]
 pub use communicator::raw::{Channel, RawMessage, RawRequest};
@@ -75,6 +77,7 @@ use process::{Process, SilencePolicy};
 use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
+use stats::Stats;
 use unisono_bootstrap::{
     ConnectionError, Digests, FenceDifference, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
 };
@@ -163,6 +166,8 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     udp_counters: Arc<UdpCounters>,
     finished: bool,
+    /// Settings of the statistics, which are published at the end.
+    settings: Settings,
     /// Released last, after everything else has shut down.
     _singleton: SingletonGuard,
 }
@@ -257,7 +262,9 @@ impl World {
             rank,
             size,
         };
-        Ok(Self { communicator, thread, udp_counters: tally, finished: false, _singleton: seat })
+        let settings =
+            Settings { stats: settings.stats, stats_file: settings.stats_file.clone(), ..Settings::default() };
+        Ok(Self { communicator, thread, udp_counters: tally, finished: false, settings, _singleton: seat })
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.
@@ -307,6 +314,7 @@ impl World {
 
     fn shut_down(&mut self) -> Result<(), Failure> {
         self.close(None);
+        self.publish_stats();
         let aborted = self.shared.lock().aborted;
         let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(None) };
         // All ranks have called everything. A collective that failed has reported why.
@@ -344,6 +352,16 @@ impl World {
         }
     }
 
+    /// Prints what this rank did, if the settings ask for it.
+    fn publish_stats(&self) {
+        let process = self.shared.lock();
+        let (ended, failed, counters) = (process.requests.finished(), process.requests.failed(), process.counters);
+        drop(process);
+        let (rank, collectives) = (self.rank, self.call());
+        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters }
+            .publish(&self.settings);
+    }
+
     /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns
     /// whether it has.
     fn close(&mut self, deadline: Option<Instant>) -> bool {
@@ -372,6 +390,7 @@ impl World {
             }
         });
         let is_flushed = self.close(Some(Instant::now() + LEAVE_TIMEOUT));
+        self.publish_stats();
         self.shared.with_process(|process| {
             if is_flushed {
                 process.endpoint.shutdown();

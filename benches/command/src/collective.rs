@@ -26,14 +26,18 @@ pub(crate) enum CollectiveName {
     /// A part of the root's data to each rank
     Scatter,
     /// The data of all ranks to all ranks
+    #[value(aliases = ["all-gather", "allgather"])]
     AllGather,
     /// A part of each rank's data to each rank
+    #[value(aliases = ["all-to-all", "alltoall"])]
     AllToAll,
     /// The sum over all ranks, at the root
     Reduce,
     /// The sum over all ranks, at all ranks
+    #[value(aliases = ["all-reduce", "allreduce"])]
     AllReduce,
     /// A part of the sum over all ranks, at each rank
+    #[value(aliases = ["reduce-scatter", "reducescatter"])]
     ReduceScatter,
     /// The sum over all ranks up to one's own
     Scan,

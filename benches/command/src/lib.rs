@@ -10,6 +10,7 @@ mod exchange;
 mod hardware_baseline;
 mod latency;
 mod stream;
+mod sweep;
 mod transfer;
 mod tune;
 mod verification;
@@ -28,7 +29,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write as _;
 
 /// The measurement.
-#[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     /// Send position-dependent data from rank 0 to rank 1, and compare hashes of both sides
     Transfer(SizeArgs),
@@ -50,6 +51,8 @@ pub(crate) enum Measure {
     Collective(CollectiveArgs),
     /// Find the fastest algorithm of each collective and size, and print a table for --tuning; needs no launcher
     Tune(tune::Options),
+    /// Measure against message sizes: a table with quartiles, as CSV and as a plot; needs no launcher
+    Sweep(sweep::Options),
 }
 
 /// A collective and its size.
@@ -91,7 +94,7 @@ pub(crate) struct BandwidthArgs {
 }
 
 /// Options of `unisono bench`.
-#[derive(Parser, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Parser, Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     #[command(subcommand)]
     pub(crate) measure: Measure,
@@ -115,7 +118,7 @@ const ROUNDS: usize = 10_000;
 
 /// Runs the measurement. Returns whether the received data were correct.
 pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
-    let (name, size, needed) = match options.measure {
+    let (name, size, needed) = match &options.measure {
         Measure::Transfer(sized) => ("transfer", sized.bytes, 2),
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
         Measure::Bandwidth(buffered) => ("bandwidth", buffered.streamed.sized.bytes, 2),
@@ -123,12 +126,17 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor(which) => {
             Settings::from_environment()?;
-            hardware_baseline::measure(which)?.print(options.json);
+            hardware_baseline::measure(*which)?.print(options.json);
             return Ok(true);
         }
         Measure::Tune(jobs) => {
             Settings::from_environment()?;
-            tune::run(jobs, options.json)?;
+            tune::run(*jobs, options.json)?;
+            return Ok(true);
+        }
+        Measure::Sweep(sweep) => {
+            Settings::from_environment()?;
+            sweep::run(sweep, options.json)?;
             return Ok(true);
         }
         Measure::Barrier => ("barrier", Bytes(0), 1),
@@ -183,7 +191,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) => {}
+        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) | Measure::Sweep(_) => {}
         Measure::Latency(_) => {
             let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
@@ -277,7 +285,13 @@ mod tests {
         ] {
             assert_eq!(
                 parse(line),
-                Ok(Options { measure, json: false, duplicate: false, messages: false, counters: false }),
+                Ok(Options {
+                    measure: measure.clone(),
+                    json: false,
+                    duplicate: false,
+                    messages: false,
+                    counters: false
+                }),
                 "{line}"
             );
             assert_eq!(

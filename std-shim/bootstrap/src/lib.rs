@@ -28,6 +28,7 @@ mod rank_zero;
 mod server;
 mod stream;
 mod stuck;
+mod version;
 mod waits;
 
 pub use agent_link::{AgentLink, AgentRequest};
@@ -45,4 +46,5 @@ pub use peer_record::{Digests, Ending, Incarnation, LocalRecord, PeerRecord, fre
 pub use rank::{JobPosition, Rank, SIZE_MAX};
 pub use server::{Server, ServerConfig};
 pub use stream::ConnectionError;
+pub use version::Version;
 pub use waits::{CONDITIONS_MAX, WAITS_MAX, Wait, WaitCondition, WaitReport};

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     fence::{FenceRecord, first_difference},
     rank::Rank,
+    version::Version,
 };
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
@@ -212,6 +213,12 @@ impl MembershipState {
             self.effects.extend(links.map(Effect::SendTable));
             self.effects.push_back(Effect::Report(ServerReport::AllJoined));
         }
+    }
+
+    /// A process with another version of the library wants to join.
+    pub(crate) fn refuse_version(&mut self, link: ConnectionId, own: Version) {
+        let refusal = Refusal::Version { own, server: Version::CURRENT };
+        self.effects.extend([Effect::Send(link, ServerMessage::Refused(refusal)), Effect::Close(link)]);
     }
 
     /// The join timeout has expired.

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     fence::{FENCE_RECORDS_MAX, FenceDifference, FenceRecord},
     rank::Rank,
+    version::Version,
     waits::WaitReport,
 };
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
@@ -36,6 +37,7 @@ pub struct Malformed {
 pub(crate) enum ClientMessage {
     /// The first message of a rank.
     Join {
+        version: Version,
         offer: LocalRecord,
         pid: u32,
         node: Option<u32>,
@@ -133,6 +135,13 @@ pub enum Refusal {
     RankTaken,
     /// The job is ending, or can never be complete because a rank ended before it joined.
     Ending,
+    /// Its version of unisono is not that of the launcher, or of rank 0.
+    Version {
+        /// Its version.
+        own: Version,
+        /// The other one.
+        server: Version,
+    },
     /// Ranks were missing when the join timeout expired.
     MissingRanks {
         /// Number of missing ranks.
@@ -148,6 +157,10 @@ impl core::fmt::Display for Refusal {
             Self::NoSuchRank => to.write_str("the job has no such rank: check UNISONO_RANK and UNISONO_SIZE"),
             Self::RankTaken => to.write_str("another process has joined with this rank"),
             Self::Ending => to.write_str("the job is ending, or a rank ended before it joined"),
+            Self::Version { own, server } => write!(
+                to,
+                "it was built with unisono {own}, and the launcher (or rank 0) with {server}: build both with one version"
+            ),
             Self::MissingRanks { count, first } => {
                 write!(to, "{count} ranks did not join in time, the lowest is rank {first}")
             }

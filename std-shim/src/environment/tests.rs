@@ -159,6 +159,8 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_IMAGE", "/images/rank"),
         ("UNISONO_EMULATOR", "qemu -enable-kvm"),
         ("UNISONO_ASSEMBLY", "20s"),
+        ("UNISONO_STATS", "on"),
+        ("UNISONO_STATS_FILE", "/tmp/stats"),
         ("UNISONO_BARRIER", "dissemination:k=3"),
         ("UNISONO_BROADCAST", "knomial:k=2,radix=5,segments=8"),
         ("UNISONO_REDUCE", "ring"),

@@ -1,10 +1,12 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
 pub(super) mod create;
+pub(super) mod peer;
 pub(super) mod probe;
 pub(super) mod raw;
 pub(super) mod recover;
 mod send_receive;
+mod values;
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;

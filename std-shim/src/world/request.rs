@@ -1,5 +1,6 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
+mod future;
 pub(super) mod handle;
 pub(super) mod scope;
 pub(super) mod scope_loans;

@@ -8,6 +8,7 @@ use crate::{
     rank::JobPosition,
     rank_zero::RankZeroServer,
     stream::{ClientRole, ConnectionError, connect::connect},
+    version::Version,
 };
 use alloc::collections::VecDeque;
 use core::{
@@ -89,7 +90,13 @@ impl Membership {
         offer: LocalRecord,
         deadline: Instant,
     ) -> Result<Option<JoinError>, ConnectionError> {
-        let join = ClientMessage::Join { offer, pid: std::process::id(), node, host: host_identity() };
+        let join = ClientMessage::Join {
+            version: Version::CURRENT,
+            offer,
+            pid: std::process::id(),
+            node,
+            host: host_identity(),
+        };
         let Some(connection) = &mut self.connection else {
             return Ok(None);
         };

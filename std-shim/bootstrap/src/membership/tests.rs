@@ -1,4 +1,5 @@
 use super::*;
+use crate::Version;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
     OnDeath, Secret, Server, ServerConfig, ServerReport,
@@ -102,7 +103,13 @@ fn a_table_of_many_parts_arrives_whole() {
             let place = HostPort::from(at);
             let places = [place];
             let (mut link, _) = connect(&places, ClientRole::Member(rank), &key, deadline).expect("proves itself");
-            let join = ClientMessage::Join { offer: offer(rank), pid: 1, node: Some(rank / 64), host: String::new() };
+            let join = ClientMessage::Join {
+                version: Version::CURRENT,
+                offer: offer(rank),
+                pid: 1,
+                node: Some(rank / 64),
+                host: String::new(),
+            };
             link.send(&join.encode()).expect("sent");
             link
         })
@@ -306,7 +313,8 @@ fn a_member_that_violates_the_protocol_is_disconnected() {
         vec![100],
         vec![1, 0xff],
         ClientMessage::Started { rank: Rank(0), pid: 1 }.encode(),
-        ClientMessage::Join { offer: offer(1), pid: 1, node: None, host: String::new() }.encode(),
+        ClientMessage::Join { version: Version::CURRENT, offer: offer(1), pid: 1, node: None, host: String::new() }
+            .encode(),
     ];
     let mut talker = members.remove(1);
     for (number, said) in invalid.into_iter().enumerate() {

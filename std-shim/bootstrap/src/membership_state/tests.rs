@@ -52,6 +52,16 @@ fn died(rank: u32, incarnation: u32, ending: Ending) -> ServerMessage {
 }
 
 #[test]
+fn another_version_is_refused_with_both() {
+    let mut roll = MembershipState::new(2, OnDeath::End, true);
+    roll.refuse_version(10, Version(9, 8, 7));
+    let refusal = Refusal::Version { own: Version(9, 8, 7), server: Version::CURRENT };
+    assert_eq!(effects(&mut roll), [Effect::Send(10, ServerMessage::Refused(refusal)), Effect::Close(10)]);
+    let text = refusal.to_string();
+    assert!(text.contains("unisono 9.8.7") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+}
+
+#[test]
 fn the_last_to_join_releases_the_table() {
     let mut roll = MembershipState::new(2, OnDeath::End, true);
     join(&mut roll, 10, 1, 101);

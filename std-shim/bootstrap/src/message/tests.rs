@@ -37,8 +37,8 @@ fn every_client_message() -> Vec<ClientMessage> {
         digests: Digests { tuning: 3, transport: 4 },
     };
     vec![
-        ClientMessage::Join { offer, pid: 77, node: Some(2), host: "node7".to_owned() },
-        ClientMessage::Join { offer, pid: 77, node: None, host: String::new() },
+        ClientMessage::Join { version: Version::CURRENT, offer, pid: 77, node: Some(2), host: "node7".to_owned() },
+        ClientMessage::Join { version: Version::CURRENT, offer, pid: 77, node: None, host: String::new() },
         ClientMessage::QueryLiveness(rank),
         ClientMessage::Fence(None),
         ClientMessage::Fence(Some(vec![[u32::MAX; 7]; FENCE_RECORDS_MAX])),
@@ -81,6 +81,7 @@ fn every_server_message() -> Vec<ServerMessage> {
         ServerMessage::Refused(Refusal::NoSuchRank),
         ServerMessage::Refused(Refusal::RankTaken),
         ServerMessage::Refused(Refusal::Ending),
+        ServerMessage::Refused(Refusal::Version { own: Version(1, 2, 3), server: Version::CURRENT }),
         ServerMessage::Refused(Refusal::MissingRanks { count: 2, first: 1 }),
         ServerMessage::Table { first: 3, lines: vec![entry(); RECORDS_MAX] },
         ServerMessage::Table { first: u32::MAX, lines: vec![longest_entry(); RECORDS_MAX] },
@@ -176,7 +177,7 @@ fn parts_that_are_too_long_are_refused() {
 fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
     let offer = LocalRecord { incarnation: Incarnation(1), addresses: lanes(), mtu: 1, digests: Digests::default() };
-    let payload = ClientMessage::Join { offer, pid: 1, node: None, host }.encode();
+    let payload = ClientMessage::Join { version: Version::CURRENT, offer, pid: 1, node: None, host }.encode();
     match ClientMessage::decode(&frame(&payload)) {
         Ok(ClientMessage::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),
         other => panic!("{other:?}"),

@@ -130,7 +130,8 @@ impl Communicator {
     /// # Errors
     /// [`CollectiveError`].
     pub fn raw_wait_collective(&self, begun: u32) -> Result<(), CollectiveError> {
-        self.shared.wait_until(WaitFor::AnyRank, |process| process.outcome(begun)).result()
+        let outcome = self.shared.wait_until(WaitFor::AnyRank, |process| process.outcome(begun));
+        outcome.result().map_err(|error| self.explained(error))
     }
 
     /// Makes progress once, and returns the result of a collective that has ended.

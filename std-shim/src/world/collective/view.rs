@@ -337,6 +337,27 @@ impl<T, D: AsView<T> + ?Sized> AsView<T> for &D {
     }
 }
 
+macro_rules! scalars {
+    ($($type:ty),*) => { $(
+        /// A buffer of one element.
+        impl AsView<$type> for $type {
+            fn as_view(&self) -> View<'_, $type> {
+                core::slice::from_ref(self).as_view()
+            }
+        }
+
+        /// A buffer of one element.
+        impl AsViewMut<$type> for $type {
+            fn as_view_mut(&mut self) -> ViewMut<'_, $type> {
+                core::slice::from_mut(self).as_view_mut()
+            }
+        }
+    )* };
+}
+
+scalars!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, f32, f64, half::f16, half::bf16);
+scalars!(super::Complex<f32>, super::Complex<f64>);
+
 impl<T, D: AsView<T> + ?Sized> AsView<T> for &mut D {
     fn as_view(&self) -> View<'_, T> {
         (**self).as_view()

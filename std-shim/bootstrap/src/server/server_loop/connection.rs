@@ -6,6 +6,7 @@ use crate::{
     message::{ClientMessage, RECORDS_MAX, ServerMessage},
     rank::Rank,
     stream::{BufferedStream, ClientRole, ConnectionError, Handshake, SessionKeys},
+    version::Version,
 };
 use core::net::IpAddr;
 use rustix::event::epoll;
@@ -90,7 +91,13 @@ impl ServerLoop {
         said: ClientMessage,
     ) -> Option<()> {
         match (phase, said) {
-            (Phase::Member { rank, joined, .. }, ClientMessage::Join { offer, pid, node, host }) if !*joined => {
+            (Phase::Member { rank, joined, .. }, ClientMessage::Join { version, offer, pid, node, host })
+                if !*joined =>
+            {
+                if version != Version::CURRENT {
+                    roll.refuse_version(id, version);
+                    return Some(());
+                }
                 *joined = true;
                 debug!(%rank, pid, host, "a rank joins");
                 roll.handle_join(id, *rank, offer, node, host, seen);

@@ -20,7 +20,7 @@ const RANK: &str = "UNISONO_RANK";
 
 /// Messaging and collective communication on clusters.
 #[derive(Parser, Debug)]
-#[command(name = "unisono", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "unisono", version, propagate_version = true)]
 struct Command {
     #[command(subcommand)]
     what: Action,
@@ -43,7 +43,14 @@ enum Action {
 }
 
 fn main() -> ExitCode {
-    let matches = with_negative_numbers(Command::command()).get_matches();
+    let mut command = with_variables(with_negative_numbers(Command::command()));
+    if env::args_os().len() == 1 {
+        return match command.print_help() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        };
+    }
+    let matches = command.get_matches();
     let command = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !matches!(command.what, Action::Run(_) | Action::Agent | Action::StandIn(_)) && env::var_os(RANK).is_none() {
         end_with_reader();
@@ -82,6 +89,18 @@ pub(crate) fn with_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_args(allow).mut_subcommands(with_negative_numbers)
 }
 
+/// Names the variable of each option of `unisono run` in its help.
+fn with_variables(command: clap::Command) -> clap::Command {
+    let name = |option: clap::Arg| {
+        let variable = option.get_long().map(|long| format!("UNISONO_{}", long.to_uppercase().replace('-', "_")));
+        match (variable, option.get_help().map(ToString::to_string)) {
+            (Some(variable), Some(help)) => option.help(format!("{help} [variable: {variable}]")),
+            _ => option,
+        }
+    };
+    command.mut_subcommand("run", |run| run.mut_args(name))
+}
+
 /// Ends this process quietly when the reader of its output is gone, as other commands in a pipeline do.
 fn end_with_reader() {
     // SAFETY: the default action replaces that of the start of this process; no thread runs yet.
@@ -117,5 +136,35 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         Command::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_option_names_its_variable() {
+        let mut command = with_variables(Command::command());
+        let run = command.find_subcommand_mut("run").expect("a command");
+        let help = run.render_long_help().to_string();
+        let names: Vec<&str> =
+            help.split("UNISONO_").skip(1).filter_map(|rest| rest.split([']', ',', '\n']).next()).collect();
+        for option in ["DEVICE", "ON_DEATH", "STUCK", "UNREACHABLE", "TUNING", "REDUCE_SCATTER"] {
+            assert!(names.contains(&option), "{option}: {help}");
+        }
+        for heading in ["Placement", "Transport", "Failures", "Algorithms of collectives"] {
+            assert!(help.contains(heading), "{heading}: {help}");
+        }
+        for name in names {
+            let name = std::ffi::OsString::from(format!("UNISONO_{name}"));
+            let unknown = unisono::Settings::from_variables([(name.clone(), "?".into())]);
+            assert!(!matches!(unknown, Err(unisono::SettingsError::Unknown { .. })), "{name:?} is no setting");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_a_collective_is_taken() {
+        for name in ["allreduce", "all-reduce", "all_reduce"] {
+            let line = ["unisono", "run", "-n", "2", &format!("--{name}"), "ring", "program"];
+            assert!(Command::command().try_get_matches_from(line).is_ok(), "{name}");
+            let line = ["unisono", "bench", "collective", name, "--bytes", "8"];
+            assert!(Command::command().try_get_matches_from(line).is_ok(), "{name}");
+        }
     }
 }

@@ -23,87 +23,94 @@ pub(crate) struct Options {
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<u32>,
     /// Run on this host, divided into M nodes of consecutive ranks: ranks of different nodes share no memory
-    #[arg(long, value_name = "M", conflicts_with = "hosts")]
+    #[arg(long, value_name = "M", conflicts_with = "hosts", help_heading = "Placement")]
     nodes: Option<u32>,
     /// Run on these hosts, through a remote shell; the number is that of ranks per host, which are filled in order
-    #[arg(long, value_name = "A:4,B:4")]
+    #[arg(long, value_name = "A:4,B:4", help_heading = "Placement")]
     hosts: Option<HostList>,
     /// Remote shell that starts the ranks of other hosts, with its arguments [default: ssh -T -x]
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Placement")]
     rsh: Option<String>,
     /// Device that transports messages: auto (shared memory within a node, UDP between nodes), shm, udp or verbs (RDMA)
-    #[arg(long)]
+    /// [default: auto]
+    #[arg(long, help_heading = "Transport")]
     device: Option<DeviceChoice>,
     /// What makes progress while the program computes: engine (only its calls), thread (one that wakes up periodically)
-    /// or hybrid (one that arrivals wake up)
-    #[arg(long)]
+    /// or hybrid (one that arrivals wake up) [default: engine]
+    #[arg(long, help_heading = "Transport")]
     progress: Option<Progress>,
-    /// Pin each rank to processors of its own
-    #[arg(long)]
+    /// Pin each rank to processors of its own [default: off]
+    #[arg(long, help_heading = "Placement")]
     pin: bool,
     /// Largest datagram in bytes, 576 to 65507 [default: the MTU of the link]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     mtu: Option<Mtu>,
     /// UDP segmentation offload (GSO, GRO) by the kernel: on or off [default: on if the kernel supports it]
-    #[arg(long, value_name = "SWITCH")]
+    #[arg(long, value_name = "SWITCH", help_heading = "Transport")]
     gso: Option<Switch>,
     /// How work queues of RDMA adapters are written: library (through libibverbs), raw (directly) or auto [default:
     /// auto]
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", help_heading = "Transport")]
     queues: Option<QueuesChoice>,
     /// Memory of each rank for unexpected eager messages, such as 64K [default: 1M]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     eager_pool: Option<EagerPool>,
-    /// Inject faults: probability that a datagram is lost, such as 5% or 0.05
-    #[arg(long, value_name = "P")]
+    /// Inject faults: probability that a datagram is lost, such as 5% or 0.05 [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     loss: Option<Probability>,
-    /// Inject faults: probability that a datagram is delayed until after 1 to 8 later ones
-    #[arg(long, value_name = "P")]
+    /// Inject faults: probability that a datagram is delayed until after 1 to 8 later ones [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     reorder: Option<Probability>,
-    /// Inject faults: probability that a datagram is sent twice
-    #[arg(long, value_name = "P")]
+    /// Inject faults: probability that a datagram is sent twice [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     dup: Option<Probability>,
-    /// Inject faults: probability that a datagram is corrupted
-    #[arg(long, value_name = "P")]
+    /// Inject faults: probability that a datagram is corrupted [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     corrupt: Option<Probability>,
-    /// Inject faults: seed of the random numbers; equal seeds give equal faults
-    #[arg(long, value_name = "NUMBER")]
+    /// Inject faults: seed of the random numbers; equal seeds give equal faults [default: 0]
+    #[arg(long, value_name = "NUMBER", help_heading = "Fault injection (device udp)")]
     seed: Option<u64>,
     /// When a rank fails: end the job (end), report the failure to the other ranks (tell), or let them detect it
     /// (silent) [default: end]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = "Failures")]
     on_death: Option<OnDeath>,
     /// Consider a peer failed after this time without an answer, 1ms to 120s [default: only if its process has ended]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     silence: Option<SilenceTimeout>,
     /// Time between SIGTERM and SIGKILL when ranks are ended [default: 2s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     grace: Option<KillTimeout>,
     /// Time limit for all ranks to join, from the first one on [default: 60s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     assembly: Option<JoinTimeout>,
-    /// Prefix every line of output with [rank]
-    #[arg(long)]
+    /// Prefix every line of output with [rank] [default: off]
+    #[arg(long, help_heading = "Output")]
     tag_output: bool,
-    /// Report the missing ranks after waiting this long in a collective
-    #[arg(long, value_name = "TIME")]
+    /// Report the missing ranks after waiting this long in a collective [default: never]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     watchdog: Option<WatchdogTimeout>,
     /// Report ranks that wait for each other, and can never continue, after this time without progress [default: 10s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     stuck: Option<StuckTimeout>,
     /// Consider a peer failed from which no datagram has arrived for this time although it makes progress [default:
     /// 30s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
     unreachable: Option<UnreachableTimeout>,
+    /// Print what each rank did, at its end [default: off]
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
+    /// Write that to a file, as a JSON object for each rank
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    stats_file: Option<PathBuf>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
     /// the image, too
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", help_heading = "Ranks without an operating system")]
     bare_metal: Option<u32>,
     /// Image of the bare-metal ranks [default: unisono-x86 beside this program]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Ranks without an operating system")]
     image: Option<PathBuf>,
     /// Emulator of the bare-metal ranks, with its arguments [default: qemu-system-x86_64]
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Ranks without an operating system")]
     emulator: Option<String>,
     /// The program was compiled for the standard ABI of MPI: load libmpi_abi.so, which lies beside this program
     #[arg(long)]
@@ -119,6 +126,11 @@ pub(crate) struct Options {
 pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
     let settings = Settings::from_environment().map_err(Refusal::usage)?;
     let job = job(options, settings)?;
+    if let Some(path) = &job.settings.stats_file {
+        // The ranks append to it.
+        let created = std::fs::File::create(path);
+        created.map_err(|error| Refusal::usage(format_args!("--stats-file {}: {error}", path.display())))?;
+    }
     Ok(ExitCode::from(launch(&job)?))
 }
 
@@ -126,7 +138,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, stuck, unreachable, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, stats, stats_file, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -175,6 +187,10 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         settings.tuning.set_default_sharing(layout.size(), available_parallelism().map_or(1, usize::from));
     }
     settings.join_timeout = assembly.or(settings.join_timeout);
+    settings.stats_file = stats_file.or(settings.stats_file.take());
+    if stats {
+        settings.stats = Some(Switch::On);
+    }
     let launching = &mut settings.launcher;
     launching.rsh = rsh.or(launching.rsh.take());
     launching.kill_timeout = grace.or(launching.kill_timeout);

@@ -20,7 +20,7 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Reduce))]
     reduce: Option<Override>,
     /// One of doubling, standard-exchange, knomial, halving or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allreduce))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allreduce), aliases = ["all-reduce", "all_reduce"])]
     allreduce: Option<Override>,
     /// One of direct or knomial
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Gather))]
@@ -29,13 +29,13 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scatter))]
     scatter: Option<Override>,
     /// One of direct, doubling, standard-exchange, bruck or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allgather))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allgather), aliases = ["all-gather", "all_gather"])]
     allgather: Option<Override>,
     /// One of direct, pairwise, bruck, doubling or standard-exchange
-    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Alltoall))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Alltoall), aliases = ["all-to-all", "all_to_all"])]
     alltoall: Option<Override>,
     /// One of knomial, halving or ring
-    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::ReduceScatter))]
+    #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::ReduceScatter), aliases = ["reduce_scatter", "reducescatter"])]
     reduce_scatter: Option<Override>,
     /// One of dissemination or ring
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scan))]

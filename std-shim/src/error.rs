@@ -1,0 +1,214 @@
+//! One error for everything that can fail, with its class, the rank that it names and a remedy.
+
+use core::fmt;
+
+use crate::collective::CollectiveError;
+use crate::{
+    AgreeError, AllocateError, CreateError, Failure, GroupError, Rank, RequestFailed, SettingsError, WorldError,
+};
+
+/// Any error of the library. Each call returns an error type of its own, which converts into this one with `?`; its
+/// [`source`](core::error::Error::source) is that error. As an error of `main` it is shown as text.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process could not join its job.
+    #[error("cannot join the job")]
+    Join(#[source] alloc::sync::Arc<JoinCause>),
+    /// A message was not sent or received.
+    #[error("a message failed")]
+    Message(#[from] Failure),
+    /// One of several requests failed.
+    #[error("a request failed")]
+    Request(#[from] RequestFailed),
+    /// A collective did not complete.
+    #[error("a collective failed")]
+    Collective(#[from] CollectiveError),
+    /// A communicator was not made.
+    #[error("cannot make a communicator")]
+    Communicator(#[from] CreateError),
+    /// The members did not agree.
+    #[error("cannot agree")]
+    Agreement(#[from] AgreeError),
+    /// Memory was not allocated.
+    #[error("cannot allocate memory")]
+    Memory(#[from] AllocateError),
+    /// A group was not made.
+    #[error("cannot make a group")]
+    Group(#[from] GroupError),
+}
+
+/// Why a process could not join, comparable and shareable.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct JoinCause(WorldError);
+
+impl PartialEq for JoinCause {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for JoinCause {}
+
+/// What went wrong, regardless of the call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// The environment or the job's settings do not allow it.
+    Environment,
+    /// An argument is wrong.
+    Argument,
+    /// Ranks have called different things.
+    Disagreement,
+    /// A rank has failed, has finished or is gone.
+    Rank,
+    /// A rank, or another process in its name, has written invalid data.
+    Corruption,
+    /// Memory or another resource is used up.
+    Resources,
+    /// The communicator was revoked.
+    Revoked,
+    /// The job, or this process's part in it, has ended.
+    Ended,
+}
+
+impl From<WorldError> for Error {
+    fn from(error: WorldError) -> Self {
+        Self::Join(alloc::sync::Arc::new(JoinCause(error)))
+    }
+}
+
+impl From<SettingsError> for Error {
+    fn from(error: SettingsError) -> Self {
+        WorldError::from(error).into()
+    }
+}
+
+impl Error {
+    /// What went wrong, regardless of the call.
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Join(_) => ErrorClass::Environment,
+            Self::Message(failure) | Self::Request(RequestFailed { failure, .. }) => of_failure(*failure),
+            Self::Collective(error) | Self::Communicator(CreateError::Collective(error)) => of_collective(error),
+            Self::Communicator(CreateError::Differs(_) | CreateError::Disagrees(_)) => ErrorClass::Disagreement,
+            Self::Communicator(CreateError::NotMember(_)) | Self::Group(_) => ErrorClass::Argument,
+            Self::Communicator(CreateError::NoContext)
+            | Self::Agreement(AgreeError::NoContext | AgreeError::Scattered)
+            | Self::Memory(_) => ErrorClass::Resources,
+            Self::Agreement(AgreeError::NoServer) => ErrorClass::Environment,
+            Self::Agreement(AgreeError::Excluded) => ErrorClass::Rank,
+            Self::Agreement(AgreeError::Ended(failure)) => of_failure(*failure),
+        }
+    }
+
+    /// The rank that the error names, in the communicator of the call.
+    pub const fn rank(&self) -> Option<Rank> {
+        match self {
+            Self::Message(failure)
+            | Self::Request(RequestFailed { failure, .. })
+            | Self::Agreement(AgreeError::Ended(failure)) => rank_of_failure(*failure),
+            Self::Collective(error) | Self::Communicator(CreateError::Collective(error)) => match error {
+                CollectiveError::UnknownRank { rank, .. }
+                | CollectiveError::Missing { rank, .. }
+                | CollectiveError::Corrupt { rank, .. }
+                | CollectiveError::Disagrees { rank, .. } => Some(*rank),
+                CollectiveError::Ended(failure) => rank_of_failure(*failure),
+                _ => None,
+            },
+            Self::Communicator(
+                CreateError::Differs(rank) | CreateError::NotMember(rank) | CreateError::Disagrees(rank),
+            ) => Some(*rank),
+            _ => None,
+        }
+    }
+
+    /// What the program or its user can do.
+    pub const fn remedy(&self) -> &'static str {
+        match self.class() {
+            ErrorClass::Environment => "start all ranks alike, with `unisono run` or the variables of docs/using.md",
+            ErrorClass::Argument => "correct the arguments of the call",
+            ErrorClass::Disagreement => "call the same collectives, with the same arguments, on all ranks",
+            ErrorClass::Rank => "end the job, or revoke and shrink the communicator (run with --on-death tell)",
+            ErrorClass::Corruption => "restart the job",
+            ErrorClass::Resources => "complete pending requests, drop communicators, or raise the limits of the system",
+            ErrorClass::Revoked => "agree and shrink, and continue on the new communicator",
+            ErrorClass::Ended => "end this process",
+        }
+    }
+}
+
+const fn of_failure(failure: Failure) -> ErrorClass {
+    match failure {
+        Failure::PeerFailed(_) | Failure::PeerFinished(_) => ErrorClass::Rank,
+        Failure::Truncated { .. } | Failure::RemoteTruncated(_) | Failure::Disagrees(_) => ErrorClass::Disagreement,
+        Failure::Corrupted(_) => ErrorClass::Corruption,
+        Failure::UnknownRank(_) | Failure::OtherWorld => ErrorClass::Argument,
+        Failure::ResourceExhausted => ErrorClass::Resources,
+        Failure::Revoked => ErrorClass::Revoked,
+        Failure::NoDevice => ErrorClass::Environment,
+        Failure::Finished | Failure::Aborted { .. } => ErrorClass::Ended,
+    }
+}
+
+const fn rank_of_failure(failure: Failure) -> Option<Rank> {
+    match failure {
+        Failure::PeerFailed(rank)
+        | Failure::PeerFinished(rank)
+        | Failure::RemoteTruncated(rank)
+        | Failure::Corrupted(rank)
+        | Failure::UnknownRank(rank)
+        | Failure::Disagrees(rank)
+        | Failure::Aborted { rank, .. } => Some(rank),
+        _ => None,
+    }
+}
+
+const fn of_collective(error: &CollectiveError) -> ErrorClass {
+    match error {
+        CollectiveError::UnknownRank { .. }
+        | CollectiveError::Length { .. }
+        | CollectiveError::Overlapping
+        | CollectiveError::Undefined
+        | CollectiveError::ElementTooLong { .. }
+        | CollectiveError::UnderWay => ErrorClass::Argument,
+        CollectiveError::TooLong => ErrorClass::Resources,
+        CollectiveError::Missing { .. } => ErrorClass::Rank,
+        CollectiveError::Corrupt { .. } | CollectiveError::Corrupted => ErrorClass::Corruption,
+        CollectiveError::Disagrees { .. } => ErrorClass::Disagreement,
+        CollectiveError::Revoked => ErrorClass::Revoked,
+        CollectiveError::Ended(failure) => of_failure(*failure),
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{self}")?;
+        let mut source = core::error::Error::source(self);
+        while let Some(cause) = source {
+            write!(to, ": {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_class_rank_and_cause() {
+        let failed = Error::from(Failure::PeerFailed(Rank(3)));
+        assert_eq!((failed.class(), failed.rank()), (ErrorClass::Rank, Some(Rank(3))));
+        assert!(failed.remedy().contains("shrink"));
+        assert_eq!(format!("{failed:?}"), format!("a message failed: {}", Failure::PeerFailed(Rank(3))));
+        let collective = Error::from(CollectiveError::Ended(Failure::Revoked));
+        assert_eq!((collective.class(), collective.rank()), (ErrorClass::Revoked, None));
+        let join = Error::from(WorldError::Joined);
+        assert_eq!((join.class(), join.clone()), (ErrorClass::Environment, join));
+        let refused = Error::from(CreateError::Collective(CollectiveError::Overlapping));
+        assert_eq!(refused.class(), ErrorClass::Argument);
+    }
+}

@@ -1,0 +1,87 @@
+//! Messages into memory that the call allocates, and messages of values that are not plain bytes.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Communicator;
+use super::probe::Message;
+use crate::collective::CollectiveError;
+use crate::equivalence::{Equivalence, read_all, write_all};
+use crate::world::request::{Failure, Status, Tag};
+use unisono_bootstrap::Rank;
+
+impl Communicator {
+    /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1.0, 2.0, 3.0], world.rank(), Tag(1))?;
+    /// let (values, status) = world.receive::<f64>(world.rank(), Tag(1))?;
+    /// assert_eq!((values, status.bytes), (vec![1.0, 2.0, 3.0], 24));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`receive_into`](Self::receive_into); [`Failure::Truncated`]: the message is no whole number of elements;
+    /// [`Failure::ResourceExhausted`]: there is no memory for it. Both times the message is discarded.
+    pub fn receive<T: IntoBytes + FromBytes>(
+        &self,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<(Vec<T>, Status), Failure> {
+        self.matched_probe(source, tag)?.receive_vec()
+    }
+
+    /// Sends values of any type with [`Equivalence`], as [`send`](Self::send) does.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub fn send_values<T: Equivalence>(&self, values: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+        self.send(write_all(values).ok_or(Failure::ResourceExhausted)?.as_slice(), to, tag)
+    }
+
+    /// Receives all values of a message.
+    ///
+    /// # Errors
+    /// As of [`receive`](Self::receive); [`Failure::Truncated`] also of a message that is no sequence of such values.
+    pub fn receive_values<T: Equivalence>(
+        &self,
+        source: impl Into<Option<Rank>>,
+        tag: impl Into<Option<Tag>>,
+    ) -> Result<(Vec<T>, Status), Failure> {
+        let (bytes, status) = self.receive::<u8>(source, tag)?;
+        let values = read_all(&bytes).ok_or(Failure::Truncated { bytes: bytes.len() as u64 })?;
+        Ok((values, status))
+    }
+
+    /// Copies the root's values to those of all other ranks, of which there are as many.
+    ///
+    /// # Errors
+    /// As of [`broadcast_into`](Self::broadcast_into).
+    pub fn broadcast_values<T: Equivalence>(&self, values: &mut [T], root: Rank) -> Result<(), CollectiveError> {
+        let mut bytes = write_all(values).ok_or(CollectiveError::TooLong)?;
+        self.broadcast_into(&mut bytes, root)?;
+        let corrupt = CollectiveError::Corrupt { rank: root, collective: "broadcast", sequence: self.call() };
+        let received = read_all::<T>(&bytes).ok_or(corrupt)?;
+        values.iter_mut().zip(received).for_each(|(value, received)| *value = received);
+        Ok(())
+    }
+}
+
+impl Message<'_> {
+    /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
+    ///
+    /// # Errors
+    /// As of [`Communicator::receive`].
+    pub fn receive_vec<T: IntoBytes + FromBytes>(self) -> Result<(Vec<T>, Status), Failure> {
+        let bytes = self.status().bytes;
+        let count = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+        if count * size_of::<T>() != bytes {
+            return Err(Failure::Truncated { bytes: bytes as u64 });
+        }
+        let mut values = T::new_vec_zeroed(count).map_err(|_| Failure::ResourceExhausted)?;
+        let status = self.receive_into(&mut values)?;
+        Ok((values, status))
+    }
+}

@@ -1,0 +1,95 @@
+//! What a rank prints, or appends to a file, about itself at the end (`--stats`, `--stats-file`).
+
+use core::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Write as _;
+use std::path::Path;
+
+use unisono_core::counters::{Counters, DropReason};
+use unisono_core::device::TxReason;
+use unisono_core::wire::DatagramKind;
+use unisono_udp::UdpCounters;
+
+use super::watchdog::report;
+use crate::environment::{Settings, Switch};
+use unisono_bootstrap::Rank;
+
+/// What a rank did until its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stats<'a> {
+    pub(super) rank: Rank,
+    /// Requests and collectives that ended, and those that failed.
+    pub(super) ended: u64,
+    pub(super) failed: u64,
+    /// Collectives that the program called on the World.
+    pub(super) collectives: u32,
+    pub(super) counters: &'a Counters,
+    pub(super) udp: &'a UdpCounters,
+}
+
+impl Stats<'_> {
+    /// Prints and appends what the settings ask for. A file that cannot be written is reported.
+    pub(super) fn publish(&self, settings: &Settings) {
+        if settings.stats == Some(Switch::On) {
+            report(self.rank, &self.text());
+        }
+        if let Some(path) = &settings.stats_file
+            && let Err(error) = self.append(path)
+        {
+            report(self.rank, &format!("cannot write its statistics to {}: {error}", path.display()));
+        }
+    }
+
+    /// One write of one line: those of several ranks do not mix.
+    fn append(&self, path: &Path) -> io::Result<()> {
+        OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{}\n", self.json()).as_bytes())
+    }
+
+    fn resent(&self) -> u64 {
+        let of = |reason: TxReason| self.counters.sent.get(reason as usize).copied().unwrap_or(0);
+        of(TxReason::ResentNack).saturating_add(of(TxReason::ResentProbe))
+    }
+
+    fn text(&self) -> String {
+        let Counters { sent, accepted, dropped, duplicates, bytes_sent, bytes_accepted, .. } = self.counters;
+        let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        format!(
+            "ends: {} operations, {} of them failed; {} collectives; sent {} datagrams of {bytes_sent} bytes, {} of them \
+             again; accepted {} of {bytes_accepted} bytes, {duplicates} duplicates, {} dropped",
+            self.ended,
+            self.failed,
+            self.collectives,
+            sum(sent),
+            self.resent(),
+            sum(accepted),
+            sum(dropped),
+        )
+    }
+
+    fn json(&self) -> String {
+        let Counters { sent, accepted, dropped, duplicates, spurious, bytes_sent, bytes_accepted, .. } = self.counters;
+        let mut line = format!(
+            "{{\"rank\":{},\"operations\":{},\"failed\":{},\"collectives\":{}",
+            self.rank, self.ended, self.failed, self.collectives
+        );
+        for (name, names, counts) in [
+            ("sent", &TxReason::NAMES[..], &sent[..]),
+            ("accepted", &DatagramKind::NAMES[..], &accepted[..]),
+            ("dropped", &DropReason::NAMES[..], &dropped[..]),
+        ] {
+            let fields: Vec<String> =
+                names.iter().zip(counts).map(|(name, count)| format!("\"{name}\":{count}")).collect();
+            // Writing to a String does not fail.
+            let _ = write!(line, ",\"{name}\":{{{}}}", fields.join(","));
+        }
+        let _ = write!(
+            line,
+            ",\"duplicates\":{duplicates},\"spurious\":{spurious},\"bytes_sent\":{bytes_sent},\
+             \"bytes_accepted\":{bytes_accepted},\"send_calls\":{},\"receive_calls\":{}}}",
+            self.udp.send_calls.get(),
+            self.udp.receive_calls.get(),
+        );
+        line
+    }
+}
