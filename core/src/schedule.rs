@@ -64,7 +64,7 @@ use crate::ids::Rank;
 
 pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
-pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs, StridedVector};
+pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with};
 pub use spec::{Spec, Unsupported};

@@ -23,6 +23,7 @@ pub use environment::{Settings, SettingsError};
 #[cfg(target_os = "linux")]
 pub use node::{Node, NodeError, NodeRankState};
 pub use unisono_bootstrap::Rank;
+pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError, Field, Signature};
 #[cfg(target_os = "linux")]
 pub use world::{
     AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, Group, GroupError, Message,

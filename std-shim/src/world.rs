@@ -67,7 +67,9 @@ use collective::engine::context::{WORLD, message_context};
 use collective::intra_node::IntraNodeGroup;
 use communicator::SHUTDOWN_TIMEOUT;
 use datagram_transport::{DatagramTransport, OpenError};
+use process::blocked::BlockedReports;
 use process::{Process, SilencePolicy};
+use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{
@@ -76,6 +78,7 @@ use unisono_bootstrap::{
 use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_memory::memory_regions::RegisterError;
 use unisono_udp::{BindError, UdpCounters};
+use watchdog::BlockedOn;
 
 /// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
 /// longer for a rank that others name as the cause of their failure.
@@ -232,7 +235,9 @@ impl World {
             world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
-        let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
+        let users = UserThreads::default();
+        process.blocked = BlockedReports::new(transport, users.clone());
+        let shared = Arc::new(SharedProcess::new(process, users, bells, oversubscribed && size > 1));
         let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
@@ -338,7 +343,7 @@ impl World {
             node.retire();
         }
         self.shared.with_process(Process::close_receives);
-        let is_flushed = self.shared.wait_until(WaitFor::AnyRank, |process| {
+        let is_flushed = self.shared.wait_until_recorded(WaitFor::AnyRank, BlockedOn::Flush, |process| {
             let is_flushed = process.is_flushed();
             let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
             (process.aborted.is_some() || is_flushed || is_late()).then_some(is_flushed)
@@ -391,9 +396,12 @@ impl World {
                 membership.enter_fence();
             }
         });
-        self.shared.wait_until(WaitFor::Notification, |process| match (&mut process.membership, process.aborted) {
-            (Some(membership), None) => membership.fence_outcome(),
-            (_, Some(_)) | (None, _) => Some(Ok(())),
+        let what = BlockedOn::Finish;
+        self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
+            match (&mut process.membership, process.aborted) {
+                (Some(membership), None) => membership.fence_outcome(),
+                (_, Some(_)) | (None, _) => Some(Ok(())),
+            }
         })
     }
 

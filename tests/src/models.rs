@@ -12,5 +12,6 @@ pub mod message;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
+pub mod rma;
 pub mod token_tree;
 pub mod window;

@@ -19,6 +19,30 @@ pub unsafe trait RegisteredMemory: Copy {
     fn bytes(self) -> usize;
     /// The lkey; `None` for memory that is not registered, which is copied before it is sent.
     fn key(self) -> Option<u32>;
+
+    /// Whether its bytes are adjacent, from `start` on.
+    fn is_adjacent(self) -> bool {
+        true
+    }
+
+    /// Copies its first `bytes` bytes. Memory whose bytes are not adjacent has copies of its own and no key, and its
+    /// `start` is not used.
+    ///
+    /// # Safety
+    /// It has that many bytes; `to` is writable for as many, and lies elsewhere.
+    unsafe fn copy_out(self, to: NonNull<u8>, bytes: usize) {
+        // SAFETY: by the trait's contract the bytes are valid and not written; the caller answers for `to`.
+        unsafe { to.copy_from_nonoverlapping(self.start(), bytes) };
+    }
+
+    /// Copies to its first `bytes` bytes.
+    ///
+    /// # Safety
+    /// It has that many bytes; `from` is readable for as many, and lies elsewhere.
+    unsafe fn copy_in(self, from: NonNull<u8>, bytes: usize) {
+        // SAFETY: by the trait's contract the bytes are valid and not in use; the caller answers for `from`.
+        unsafe { self.start().copy_from_nonoverlapping(from, bytes) };
+    }
 }
 
 /// Registered memory of the driver, divided into equal pieces.

@@ -32,37 +32,20 @@ pub enum BlockMap<'m> {
         /// Distance from one row's start to the next one's.
         stride: usize,
     },
-    /// As [`Uniform`](Self::Uniform), for bytes that are not consecutive.
-    Vector {
-        /// Bytes of a block.
-        block: usize,
-        /// Bytes of all blocks.
-        total: usize,
-        /// The layout of the bytes.
-        vector: StridedVector,
-    },
 }
 
-/// Rows of bytes, repeated: the layout that `MPI_Type_vector` describes.
+/// Rows of `row` bytes that begin `stride` bytes apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct StridedVector {
-    /// Bytes of a row.
-    pub row: usize,
-    /// Rows of one vector.
-    pub rows: usize,
-    /// Distance from one row's start to the next one's.
-    pub stride: usize,
-    /// Distance from one vector's start to the next one's.
-    pub extent: usize,
+struct Rows {
+    row: usize,
+    stride: usize,
 }
 
-impl StridedVector {
+impl Rows {
     /// The offset of byte `at`, and how many bytes of its row remain from there.
-    fn locate(&self, at: usize) -> (usize, usize) {
+    fn locate(self, at: usize) -> (usize, usize) {
         let (row, within) = (at.checked_div(self.row).unwrap_or(0), at.checked_rem(self.row).unwrap_or(0));
-        let (vector, row) = (row.checked_div(self.rows).unwrap_or(0), row.checked_rem(self.rows).unwrap_or(0));
-        let begin = vector.saturating_mul(self.extent).saturating_add(row.saturating_mul(self.stride));
-        (begin.saturating_add(within), self.row.saturating_sub(within))
+        (row.saturating_mul(self.stride).saturating_add(within), self.row.saturating_sub(within))
     }
 }
 
@@ -78,19 +61,11 @@ impl BlockMap<'_> {
         Self::Uniform { block, total: block.saturating_mul(blocks as usize) }
     }
 
-    /// The same blocks, of a vector's bytes.
-    pub const fn strided(self, vector: StridedVector) -> Self {
-        match self {
-            Self::Uniform { block, total } | Self::Vector { block, total, .. } => Self::Vector { block, total, vector },
-            Self::Table { .. } | Self::Rows { .. } => self,
-        }
-    }
-
     /// The offset of block `b`, and its length.
     fn block(&self, b: u32) -> (usize, usize) {
         let b = b as usize;
         match *self {
-            Self::Uniform { block, total } | Self::Vector { block, total, .. } => {
+            Self::Uniform { block, total } => {
                 let at = b.saturating_mul(block).min(total);
                 (at, block.min(total.saturating_sub(at)))
             }
@@ -103,38 +78,26 @@ impl BlockMap<'_> {
 
     /// The offset and length of `blocks` blocks from `first` on, if they are contiguous whatever their sizes.
     fn run(&self, first: u32, blocks: u32) -> Option<(usize, usize)> {
-        let (Self::Uniform { block, total } | Self::Vector { block, total, .. }) = *self else { return None };
+        let Self::Uniform { block, total } = *self else { return None };
         let at = (first as usize).saturating_mul(block).min(total);
         let bytes = (blocks as usize).saturating_mul(block);
         Some((at, bytes.min(total.saturating_sub(at))))
     }
 
-    /// The vector layout of the buffer's bytes, of each block or of the whole buffer.
-    const fn vector_of(&self) -> Option<(StridedVector, Whose)> {
+    /// The rows of each block.
+    const fn rows(&self) -> Option<Rows> {
         match *self {
-            Self::Rows { row, stride, .. } => {
-                Some((StridedVector { row, rows: usize::MAX, stride, extent: 0 }, Whose::Block))
-            }
-            Self::Vector { vector, .. } => Some((vector, Whose::All)),
+            Self::Rows { row, stride, .. } => Some(Rows { row, stride }),
             Self::Uniform { .. } | Self::Table { .. } => None,
         }
     }
 
     fn largest(&self) -> usize {
         match *self {
-            Self::Uniform { block, total } | Self::Vector { block, total, .. } => block.min(total),
+            Self::Uniform { block, total } => block.min(total),
             Self::Table { bytes, .. } | Self::Rows { bytes, .. } => bytes.iter().copied().max().unwrap_or(0),
         }
     }
-}
-
-/// What a vector layout applies to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Whose {
-    /// The block: it begins at the block's offset.
-    Block,
-    /// The whole buffer: it begins at the buffer's start.
-    All,
 }
 
 /// Bytes of each of `parts` parts of `total` in whole `grain`s; the last ones may be shorter.
@@ -238,10 +201,10 @@ impl<'m> Layout<'m> {
         }
     }
 
-    const fn vector_of(&self, place: BlockBuffer) -> Option<(StridedVector, Whose)> {
+    const fn rows(&self, place: BlockBuffer) -> Option<Rows> {
         match place {
-            BlockBuffer::Input => self.input.vector_of(),
-            BlockBuffer::Output => self.output.vector_of(),
+            BlockBuffer::Input => self.input.rows(),
+            BlockBuffer::Output => self.output.rows(),
             BlockBuffer::Scratch => None,
         }
     }
@@ -262,7 +225,7 @@ pub struct ByteRanges<'m> {
     /// The rest of the current run: its first block, and the number of blocks.
     run: (u32, u32),
     runs: Runs,
-    /// In rows: the vector's offset, the bytes before the rest, and the remaining bytes.
+    /// In rows: the block's offset, the bytes before the rest, and the remaining bytes.
     rows: (usize, usize, usize),
 }
 
@@ -288,12 +251,9 @@ impl ByteRanges<'_> {
                 (at, from, bytes)
             }
         };
-        match self.layout.vector_of(place) {
-            Some((_, whose)) if bytes != 0 => {
-                self.rows = match whose {
-                    Whose::Block => (at, from, bytes),
-                    Whose::All => (0, at.saturating_add(from), bytes),
-                };
+        match self.layout.rows(place) {
+            Some(_) if bytes != 0 => {
+                self.rows = (at, from, bytes);
                 Some(self.next_row())
             }
             _ => Some((at.saturating_add(from), bytes)),
@@ -303,8 +263,8 @@ impl ByteRanges<'_> {
     /// The offset and length of the rest of a row.
     fn next_row(&mut self) -> (usize, usize) {
         let (at, from, left) = self.rows;
-        let (offset, row) = match self.layout.vector_of(self.span.buffer) {
-            Some((vector, _)) => vector.locate(from),
+        let (offset, row) = match self.layout.rows(self.span.buffer) {
+            Some(rows) => rows.locate(from),
             None => (from, left),
         };
         // Rows without bytes would never end.
@@ -362,7 +322,7 @@ impl Iterator for Pairs<'_> {
 #[cfg(test)]
 mod tests {
     extern crate alloc;
-    use super::{BlockMap, ByteRange, Layout, StridedVector};
+    use super::{BlockMap, ByteRange, Layout};
     use crate::schedule::{BlockBuffer, BlockSpan, Blocks};
     use alloc::vec::Vec;
 
@@ -430,26 +390,6 @@ mod tests {
         let none = BlockMap::Rows { bytes: &bytes, at: &at, row: 0, stride: 0 };
         let layout = Layout::new(none, none, none, 3, 1, 1);
         assert_eq!(layout.pieces(span(BlockBuffer::Input)).count(), 12, "a malformed layout ends");
-    }
-
-    #[test]
-    fn schedule_blocks_lie_in_a_vector() {
-        // Two vectors of 3 rows of 4 bytes, with stride 10; the second one is next to the first.
-        let vector = StridedVector { row: 4, rows: 3, stride: 10, extent: 5 };
-        let layout = |segments| {
-            let (three, one) = (BlockMap::equal(8, 3).strided(vector), BlockMap::equal(8, 1));
-            Layout::new(three, one, BlockMap::equal(8, 3), 3, 2, segments)
-        };
-        let blocks = [0, 1, 2].map(|b| pieces(&layout(1), BlockBuffer::Input, Blocks::one(b), 0));
-        assert_eq!(blocks, [[(0, 4), (10, 4)], [(20, 4), (5, 4)], [(15, 4), (25, 4)]]);
-        let wrapped = pieces(&layout(1), BlockBuffer::Input, Blocks::wrapped(2, 2, 3), 0);
-        assert_eq!(wrapped, [(15, 4), (25, 4), (0, 4), (10, 4)]);
-        let halves = [0, 1].map(|segment| pieces(&layout(2), BlockBuffer::Input, Blocks::one(1), segment));
-        assert_eq!(halves, [[(20, 4)], [(5, 4)]]);
-        assert_eq!(pieces(&layout(1), BlockBuffer::Scratch, Blocks::range(0, 3), 0), [(0, 24)], "scratch has no gaps");
-        let none = BlockMap::equal(8, 1).strided(StridedVector { row: 0, rows: 0, stride: 0, extent: 0 });
-        let layout = Layout::new(none, none, none, 1, 1, 1);
-        assert_eq!(pieces(&layout, BlockBuffer::Input, Blocks::one(0), 0).len(), 8, "a malformed layout ends");
     }
 
     #[test]

@@ -13,7 +13,10 @@ use super::{
     rank_zero::RankZeroServer,
     stream::{AuthenticatedStream, ConnectionError},
 };
-use crate::rank::{JobPosition, Rank};
+use crate::{
+    rank::{JobPosition, Rank},
+    waits::WaitReport,
+};
 use alloc::collections::VecDeque;
 use core::time::Duration;
 use std::{
@@ -144,6 +147,11 @@ impl Membership {
                 MembershipEvent::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             ServerMessage::Aborted { rank, code } => MembershipEvent::Aborted { rank, code },
+            ServerMessage::ConfirmWaits(round) => MembershipEvent::ConfirmWaits(round),
+            ServerMessage::QueryPolling { asker } => MembershipEvent::PollingQuery { asker },
+            ServerMessage::Polling { rank, milliseconds } => {
+                MembershipEvent::Polling { rank, duration: Duration::from_millis(milliseconds) }
+            }
             ServerMessage::Fenced if self.waits_at_fence => {
                 self.waits_at_fence = false;
                 return Some(());
@@ -263,6 +271,23 @@ impl Membership {
     /// that failed first. Does not wait.
     pub fn report_cause(&mut self, cause: Rank) {
         self.send(&ClientMessage::Cause(cause));
+    }
+
+    /// Reports the waits of this process, which is blocked, or that it is so no longer. Does not wait.
+    pub fn report_waits(&mut self, report: WaitReport) {
+        self.send(&ClientMessage::Waits(report));
+    }
+
+    /// Queries for how long a rank has made progress. The answer is a [`MembershipEvent::Polling`], once the rank makes
+    /// progress.
+    pub fn query_polling(&mut self, rank: Rank) {
+        self.send(&ClientMessage::QueryPolling(rank));
+    }
+
+    /// Answers a rank's [`query_polling`](Self::query_polling).
+    pub fn answer_polling(&mut self, asker: Rank, duration: Duration) {
+        let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self.send(&ClientMessage::Polling { asker, milliseconds });
     }
 
     /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does

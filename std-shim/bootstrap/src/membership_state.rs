@@ -5,12 +5,13 @@
 //! effects, in order.
 
 mod agreements;
+mod blocked;
 mod failures;
 mod report;
 mod store;
 
 pub(crate) use report::Effect;
-pub use report::{Participation, ServerReport};
+pub use report::{Participation, ServerReport, StuckRank};
 
 use super::on_death::OnDeath;
 use super::{
@@ -77,6 +78,7 @@ pub(crate) struct MembershipState {
     store: BTreeMap<Vec<u8>, Vec<u8>>,
     stored: usize,
     agreements: HashMap<AgreementId, agreements::Agreement>,
+    blocked: blocked::BlockedRanks,
     policy: OnDeath,
     watched: bool,
     joined: usize,
@@ -102,6 +104,7 @@ impl MembershipState {
             store: BTreeMap::new(),
             stored: 0,
             agreements: HashMap::new(),
+            blocked: blocked::BlockedRanks::default(),
             policy,
             watched,
             joined: 0,
@@ -342,6 +345,7 @@ impl MembershipState {
     }
 
     fn replace(&mut self, rank: Rank, state: MemberState) -> Option<MemberState> {
+        self.blocked.forget(rank);
         self.member_mut(rank).map(|member| core::mem::replace(member, state))
     }
 }

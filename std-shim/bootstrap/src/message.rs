@@ -5,7 +5,7 @@ use super::{
     frame::{Frame, PAYLOAD_MAX},
     peer_record::{Ending, Incarnation, IncarnationOnWire, LocalRecord, PeerRecord},
 };
-use crate::rank::Rank;
+use crate::{rank::Rank, waits::WaitReport};
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 /// Longest key of a stored value, in bytes.
@@ -67,6 +67,12 @@ pub(crate) enum ClientMessage {
     Cause(Rank),
     /// The rank leaves the job without finishing it: other ranks may fail because of this one.
     Leave,
+    /// The rank is blocked, or is so no longer.
+    Waits(WaitReport),
+    /// Queries for how long a rank has made progress. Answered by [`ServerMessage::Polling`] once it makes progress.
+    QueryPolling(Rank),
+    /// The answer to [`ServerMessage::QueryPolling`].
+    Polling { asker: Rank, milliseconds: u64 },
 }
 
 /// A message from the server to a rank or an agent.
@@ -105,6 +111,12 @@ pub(crate) enum ServerMessage {
     QueryLiveness { rank: Rank, asker: Rank },
     /// The answer to [`ClientMessage::Vote`].
     Agreed(AgreementOutcome),
+    /// The rank is to report its waits again, with this number.
+    ConfirmWaits(u32),
+    /// Queries for how long the rank has made progress.
+    QueryPolling { asker: Rank },
+    /// The answer to [`ClientMessage::QueryPolling`].
+    Polling { rank: Rank, milliseconds: u64 },
 }
 
 /// Why a process may not join.
@@ -152,6 +164,7 @@ impl ClientMessage {
             Self::Vote(Vote { members, failed, words, .. }) => {
                 members.is_bounded() && failed.is_bounded() && words.len() <= WORDS_MAX
             }
+            Self::Waits(report) => report.is_bounded(),
             _ => true,
         })
     }

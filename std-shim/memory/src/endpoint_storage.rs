@@ -152,6 +152,8 @@ mod tests {
             granularity_ns: 1000,
             lossless: true,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         };
         let config = Config::new(PeerId(0), Incarnation(1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::growing(4096).pools());

@@ -5,3 +5,4 @@ extern crate alloc;
 
 pub mod endpoint_storage;
 pub mod memory_regions;
+pub mod user_buffer;

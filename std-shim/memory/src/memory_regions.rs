@@ -3,6 +3,7 @@
 mod adapter;
 
 use alloc::alloc::{alloc_zeroed, dealloc};
+use alloc::sync::Arc;
 use core::{alloc::Layout, error::Error, fmt, mem, ptr::NonNull};
 
 use unisono_core::{
@@ -10,18 +11,30 @@ use unisono_core::{
     span::{Region, Span},
 };
 
+pub use unisono_core::span::RegionRange;
+
+use unisono_datatype::Datatype;
+
+use crate::user_buffer::{self, UserBuffer};
 use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
-/// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one.
+/// Bytes that are copied at a time between two scattered addresses.
+const COPY_CHUNK: usize = 4096;
+
+/// The address of a span: a bounded piece of a live region. Only [`Regions`] makes one. Its bytes are adjacent, or the
+/// region has a layout, by which they are gathered and scattered.
 ///
 /// The code that made the table and registered the memory promised that it outlives every address in use, that uses of
 /// it follow each other, and that nobody makes a reference to these bytes while a device may read or write them
 /// ([`Regions::new`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
+    /// With a layout, the byte that its offsets count from.
     start: NonNull<u8>,
     bytes: usize,
     key: AdapterKey,
+    /// The region's layout, and the number of the first byte in it.
+    layout: Option<(NonNull<Datatype>, usize)>,
 }
 
 // SAFETY: only a table gives one out, for which its maker promised what the trait demands (`Regions::new`); regions are
@@ -33,6 +46,16 @@ unsafe impl unisono_shmem::user_memory::UserMemory for Address {
 
     fn bytes(self) -> usize {
         self.bytes
+    }
+
+    unsafe fn copy_out(self, to: NonNull<u8>, bytes: usize) {
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.read_to(0, to, bytes) };
+    }
+
+    unsafe fn copy_in(self, from: NonNull<u8>, bytes: usize) {
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.write_from(0, from, bytes) };
     }
 }
 
@@ -49,7 +72,21 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 
     fn key(self) -> Option<u32> {
-        self.key
+        self.key.filter(|_| self.layout.is_none())
+    }
+
+    fn is_adjacent(self) -> bool {
+        self.layout.is_none()
+    }
+
+    unsafe fn copy_out(self, to: NonNull<u8>, bytes: usize) {
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.read_to(0, to, bytes) };
+    }
+
+    unsafe fn copy_in(self, from: NonNull<u8>, bytes: usize) {
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.write_from(0, from, bytes) };
     }
 }
 
@@ -60,9 +97,9 @@ unsafe impl Send for Address {}
 unsafe impl Sync for Address {}
 
 impl Address {
-    /// The first byte.
-    pub const fn start(self) -> NonNull<u8> {
-        self.start
+    /// The first byte, if the bytes are adjacent.
+    pub const fn adjacent(self) -> Option<NonNull<u8>> {
+        if self.layout.is_none() { Some(self.start) } else { None }
     }
 
     /// The number of bytes.
@@ -70,14 +107,99 @@ impl Address {
         self.bytes
     }
 
+    /// The layout by which its bytes are scattered, the byte that its offsets count from, and the number of the first
+    /// byte in it.
+    ///
+    /// # Safety
+    /// The region is still live, and stays so as long as the layout is used.
+    pub unsafe fn layout<'a>(self) -> Option<(&'a Datatype, NonNull<u8>, usize)> {
+        let (layout, at) = self.layout?;
+        // SAFETY: the region owns its layout, whose address stays the same; the caller promises that the region lives.
+        Some((unsafe { layout.as_ref() }, self.start, at))
+    }
+
+    /// Copies `bytes` bytes at `from` to this address, from its byte `at` on, cut to its length. They may overlap; with
+    /// a layout the contents are then unspecified.
+    ///
+    /// # Safety
+    /// The region is still live, and no thread, process or posting uses these bytes meanwhile; `from` is readable for
+    /// as many bytes.
+    #[inline]
+    pub unsafe fn write_from(self, at: usize, from: NonNull<u8>, bytes: usize) {
+        let bytes = bytes.min(self.bytes.saturating_sub(at));
+        // SAFETY: the caller promises that the region lives.
+        match unsafe { self.layout() } {
+            None => {
+                // SAFETY: within this piece of a region, which the caller says lives.
+                let to = unsafe { self.start.add(at.min(self.bytes)) };
+                // SAFETY: both have that many bytes, which the caller says nobody else uses.
+                unsafe { to.copy_from(from, bytes) };
+            }
+            Some((layout, start, first)) => {
+                // SAFETY: who registered the region promised that the layout names live bytes, and the caller that
+                // nobody else uses them and that `from` is readable.
+                unsafe { layout.scatter(from, start, first.saturating_add(at), bytes) };
+            }
+        }
+    }
+
+    /// Copies `bytes` bytes from its byte `at` on to `to`, cut to its length. They may overlap; with a layout the
+    /// contents are then unspecified.
+    ///
+    /// # Safety
+    /// The region is still live, and no thread, process or device writes these bytes meanwhile; `to` is writable for as
+    /// many bytes.
+    #[inline]
+    pub unsafe fn read_to(self, at: usize, to: NonNull<u8>, bytes: usize) {
+        let bytes = bytes.min(self.bytes.saturating_sub(at));
+        // SAFETY: the caller promises that the region lives.
+        match unsafe { self.layout() } {
+            None => {
+                // SAFETY: within this piece of a region, which the caller says lives.
+                let from = unsafe { self.start.add(at.min(self.bytes)) };
+                // SAFETY: both have that many bytes, which the caller says nobody writes otherwise.
+                unsafe { to.copy_from(from, bytes) };
+            }
+            Some((layout, start, first)) => {
+                // SAFETY: who registered the region promised that the layout names live bytes, and the caller that
+                // nobody writes them and that `to` is writable.
+                unsafe { layout.gather(start, first.saturating_add(at), to, bytes) };
+            }
+        }
+    }
+
+    /// Copies bytes from another address: the shorter of both lengths. They may overlap; with a layout the contents are
+    /// then unspecified.
+    ///
+    /// # Safety
+    /// Both regions are still live, and no thread, process or posting uses these bytes meanwhile.
+    pub unsafe fn copy_from(self, from: Self) {
+        let bytes = self.bytes.min(from.bytes);
+        match (self.adjacent(), from.adjacent()) {
+            // SAFETY: under the same promises of the caller; `from` has at least as many bytes.
+            (_, Some(start)) => unsafe { self.write_from(0, start, bytes) },
+            // SAFETY: under the same promises of the caller; this address has at least as many bytes.
+            (Some(start), None) => unsafe { from.read_to(0, start, bytes) },
+            (None, None) => {
+                let mut chunk = [0_u8; COPY_CHUNK];
+                for at in (0..bytes).step_by(COPY_CHUNK) {
+                    let (length, chunk) = (COPY_CHUNK.min(bytes - at), NonNull::from(&mut chunk).cast());
+                    // SAFETY: the chunk has as many bytes; otherwise under the same promises of the caller.
+                    unsafe { from.read_to(at, chunk, length) };
+                    // SAFETY: the chunk has as many bytes; otherwise under the same promises of the caller.
+                    unsafe { self.write_from(at, chunk, length) };
+                }
+            }
+        }
+    }
+
     /// Copies `from` to this address, cut to [`bytes`](Self::bytes).
     ///
     /// # Safety
     /// The region is still live, and no thread, process or posting uses these bytes meanwhile.
     pub unsafe fn write(self, from: &[u8]) {
-        // SAFETY: the count is within this piece of a region, which the caller says lives; `from` is another object,
-        // since no reference is made to bytes of a region.
-        unsafe { self.start.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len().min(self.bytes)) };
+        // SAFETY: a slice is readable for its length; otherwise under the same promises of the caller.
+        unsafe { self.write_from(0, NonNull::from(from).cast(), from.len()) };
     }
 
     /// Copies the bytes at this address into `to`, as much as fits.
@@ -85,36 +207,8 @@ impl Address {
     /// # Safety
     /// The region is still live, and no thread, process or device writes these bytes meanwhile.
     pub unsafe fn read(self, to: &mut [u8]) {
-        let bytes = to.len().min(self.bytes);
-        // SAFETY: the count is within this piece of a region, which the caller says lives; `to` is exclusive and
-        // another object.
-        unsafe { self.start.copy_to_nonoverlapping(NonNull::from(to).cast(), bytes) };
-    }
-}
-
-/// A range of bytes of a region. Unlike a [`Span`], it is not limited to 2³² − 1 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionRange {
-    /// The region.
-    pub region: Region,
-    /// Offset of the first byte.
-    pub offset: usize,
-    /// Length in bytes.
-    pub bytes: usize,
-}
-
-impl RegionRange {
-    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
-    pub fn span(self, at: usize, most: usize) -> Span {
-        let at = at.min(self.bytes);
-        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
-        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
-    }
-}
-
-impl From<Span> for RegionRange {
-    fn from(span: Span) -> Self {
-        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
+        // SAFETY: a slice is writable for its length; otherwise under the same promises of the caller.
+        unsafe { self.read_to(0, NonNull::from(&mut *to).cast(), to.len()) };
     }
 }
 
@@ -164,6 +258,8 @@ struct RegionEntry {
     alive: bool,
     owner: Owner,
     registration: AdapterRegistration,
+    /// Which bytes from `start` on it consists of; `None` where they are adjacent.
+    layout: Option<Arc<Datatype>>,
 }
 
 /// Registered memory by index and generation. Every call takes constant time.
@@ -225,10 +321,26 @@ impl Regions {
     /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and
     /// copy with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
     pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
-        self.insert(start, bytes, Owner::Caller)
+        self.insert(start, bytes, Owner::Caller, None)
     }
 
-    /// Registers two pieces of the caller's memory, which may overlap. Registers neither if one fails.
+    /// Registers a buffer of the caller. The spans of a buffer with a layout count its bytes in the layout's order.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    ///
+    /// # Safety
+    /// As of [`register`](Self::register), of all bytes of the buffer.
+    pub unsafe fn register_buffer(&mut self, buffer: UserBuffer) -> Result<Region, RegisterError> {
+        let UserBuffer { start, bytes, layout } = buffer;
+        let Some(layout) = layout else {
+            // SAFETY: what `register` demands the caller promises.
+            return unsafe { self.register(start, bytes) };
+        };
+        self.insert(start, layout.size(), Owner::Caller, Some(layout))
+    }
+
+    /// Registers two buffers of the caller, which may overlap. Registers neither if one fails.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -237,13 +349,13 @@ impl Regions {
     /// As of [`register`](Self::register), of both.
     pub unsafe fn register_both(
         &mut self,
-        (first, bytes): (NonNull<u8>, usize),
-        (second, other): (NonNull<u8>, usize),
+        first: UserBuffer,
+        second: UserBuffer,
     ) -> Result<[Region; 2], RegisterError> {
-        // SAFETY: what `register` demands the caller promises of both pieces.
-        let first = unsafe { self.register(first, bytes) }?;
-        // SAFETY: what `register` demands the caller promises of both pieces.
-        let second = unsafe { self.register(second, other) }.inspect_err(|_| _ = self.revoke(first))?;
+        // SAFETY: what `register` demands the caller promises of both buffers.
+        let first = unsafe { self.register_buffer(first) }?;
+        // SAFETY: what `register` demands the caller promises of both buffers.
+        let second = unsafe { self.register_buffer(second) }.inspect_err(|_| _ = self.revoke(first))?;
         Ok([first, second])
     }
 
@@ -257,7 +369,7 @@ impl Regions {
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(RegisterError::NoMemory)?;
-        self.insert(start, bytes, Owner::Table(layout)).inspect_err(|_| {
+        self.insert(start, bytes, Owner::Table(layout), None).inspect_err(|_| {
             // SAFETY: allocated above with this layout, and named by nobody.
             unsafe { dealloc(start.as_ptr(), layout) };
         })
@@ -272,6 +384,7 @@ impl Regions {
         entry.alive = false;
         if entry.owner == Owner::Caller {
             entry.registration = AdapterRegistration::NONE;
+            entry.layout = None;
         }
         match entry.generation.checked_add(1) {
             Some(generation) if entry.owner == Owner::Caller => {
@@ -288,15 +401,22 @@ impl Regions {
     /// live.
     pub fn detach(&mut self, region: Region) -> bool {
         let place = region.index() as usize;
-        let alive = self.entries.get(place).filter(|entry| entry.alive && entry.generation == region.generation());
-        let Some((start, bytes)) = alive.map(|entry| (entry.start, entry.bytes)) else { return false };
+        let entry = self.entries.get_mut(place);
+        let Some(entry) = entry.filter(|entry| entry.alive && entry.generation == region.generation()) else {
+            return false;
+        };
+        let (start, bytes, layout) = (entry.start, entry.bytes, entry.layout.take());
         let Ok(copy) = self.allocate(bytes) else { return self.revoke(region) };
         let copied = self.entries.get_mut(copy.index() as usize);
         let Some((to, registration)) = copied.map(|entry| (entry.start, mem::take(&mut entry.registration))) else {
             return false;
         };
-        // SAFETY: both have the same length, and live; the copy is nobody else's.
-        unsafe { to.copy_from_nonoverlapping(start, bytes) };
+        match layout {
+            // SAFETY: the layout names as many live bytes; the copy is nobody else's.
+            Some(layout) => _ = unsafe { layout.gather(start, 0, to, bytes) },
+            // SAFETY: both have the same length, and live; the copy is nobody else's.
+            None => unsafe { to.copy_from_nonoverlapping(start, bytes) },
+        }
         if let Some(entry) = self.entries.get_mut(place) {
             (entry.start, entry.owner, entry.registration) = (to, Owner::Leaked, registration);
         }
@@ -338,26 +458,45 @@ impl Regions {
         self.entries.iter().filter(|entry| entry.alive).count()
     }
 
-    /// The address of a whole range, and its length in bytes.
-    pub fn range_address(&self, extent: RegionRange) -> Option<(NonNull<u8>, usize)> {
-        let start = self.address(extent.span(0, 0))?.start;
-        let entry = self.entries.get(extent.region.index() as usize)?;
-        let end = extent.offset.checked_add(extent.bytes)?;
-        (end <= entry.bytes).then_some((start, extent.bytes))
+    /// Copies a range to another one: the shorter of both lengths. They may overlap; with a layout the contents are then
+    /// unspecified.
+    ///
+    /// # Safety
+    /// No thread, process or posting uses these bytes meanwhile.
+    pub unsafe fn copy(&self, from: RegionRange, into: RegionRange) {
+        let (mut at, bytes) = (0, from.bytes.min(into.bytes));
+        while at < bytes {
+            let (from, into) = (from.span(at, bytes - at), into.span(at, bytes - at));
+            let (Some(source), Some(target)) = (self.address(from), self.address(into)) else { return };
+            // SAFETY: both regions live; the caller promises that nobody else uses these bytes.
+            unsafe { target.copy_from(source) };
+            at = at.saturating_add(from.bytes as usize);
+        }
     }
 
-    fn insert(&mut self, start: NonNull<u8>, bytes: usize, owner: Owner) -> Result<Region, RegisterError> {
+    fn insert(
+        &mut self,
+        start: NonNull<u8>,
+        bytes: usize,
+        owner: Owner,
+        layout: Option<Arc<Datatype>>,
+    ) -> Result<Region, RegisterError> {
         if bytes > isize::MAX as usize {
             return Err(RegisterError::TooLarge);
         }
-        let registration = self.adapter.register(start, bytes, owner)?;
+        let registration = match layout {
+            None => self.adapter.register(start, bytes, owner)?,
+            // The device gathers and scatters.
+            Some(_) => AdapterRegistration::NONE,
+        };
         let free = self.free.pop();
         if let Some((index, entry)) = free.and_then(|index| Some((index, self.entries.get_mut(index as usize)?))) {
-            *entry = RegionEntry { start, bytes, generation: entry.generation, alive: true, owner, registration };
+            *entry =
+                RegionEntry { start, bytes, generation: entry.generation, alive: true, owner, registration, layout };
             return Ok(Region::new(index, entry.generation));
         }
         let index = u32::try_from(self.entries.len()).map_err(|_| RegisterError::Full)?;
-        self.entries.push(RegionEntry { start, bytes, generation: 1, alive: true, owner, registration });
+        self.entries.push(RegionEntry { start, bytes, generation: 1, alive: true, owner, registration, layout });
         Ok(Region::new(index, 1))
     }
 }
@@ -372,9 +511,16 @@ impl Memory for Regions {
         if !entry.alive || entry.generation != span.region.generation() || end > entry.bytes {
             return None;
         }
-        // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
-        let start = unsafe { entry.start.add(span.offset) };
-        Some(Address { key: entry.registration.key(), start, bytes })
+        let address = |start, layout| Address { key: entry.registration.key(), start, bytes, layout };
+        let Some(layout) = &entry.layout else {
+            // SAFETY: the offset is at most the region's length, so the result stays within it or one past its end.
+            return Some(address(unsafe { entry.start.add(span.offset) }, None));
+        };
+        Some(match layout.adjacent(span.offset, bytes) {
+            Some(first) => address(user_buffer::offset(entry.start, first), None),
+            None if bytes == 0 => address(entry.start, None),
+            None => address(entry.start, Some((NonNull::from(&**layout), span.offset))),
+        })
     }
 }
 
@@ -398,7 +544,7 @@ mod tests {
         let base = regions.address(span(region, 0, 100)).unwrap();
         assert_eq!(base.bytes(), 100);
         let inner = regions.address(span(region, 40, 60)).unwrap();
-        assert_eq!(inner.start().as_ptr() as usize, base.start().as_ptr() as usize + 40);
+        assert_eq!(inner.start.as_ptr() as usize, base.start.as_ptr() as usize + 40);
         assert!(regions.address(span(region, 100, 0)).is_some());
         for (offset, bytes) in [(0, 101), (41, 60), (101, 0), (usize::MAX, 1), (usize::MAX, u32::MAX), (50, u32::MAX)] {
             assert_eq!(regions.address(span(region, offset, bytes)), None, "{offset} {bytes}");
@@ -448,13 +594,14 @@ mod tests {
         let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 16]);
         let (start, most) = (NonNull::from(&mut bytes).cast(), isize::MAX as usize + 1);
         for refused in [[most, 16], [16, most]] {
-            let [first, second] = refused.map(|bytes| (start, bytes));
+            let [first, second] = refused.map(|bytes| UserBuffer::plain(start, bytes));
             // SAFETY: refused, so nothing is ever touched.
             assert_eq!(unsafe { regions.register_both(first, second) }, Err(RegisterError::TooLarge));
             assert_eq!(regions.live_regions(), 0);
         }
+        let [first, second] = [16, 8].map(|bytes| UserBuffer::plain(start, bytes));
         // SAFETY: the array outlives the table and is not used.
-        assert!(unsafe { regions.register_both((start, 16), (start, 8)) }.is_ok_and(|[first, second]| first != second));
+        assert!(unsafe { regions.register_both(first, second) }.is_ok_and(|[first, second]| first != second));
         assert_eq!(regions.live_regions(), 2);
     }
 
@@ -505,6 +652,43 @@ mod tests {
         unsafe { regions.address(span(region, 0, 16)).unwrap().read(&mut seen) };
         assert_eq!((seen, bytes), ([7; 16], [9; 16]));
         assert!(regions.revoke(region) && !regions.detach(region));
+    }
+
+    #[test]
+    fn spans_of_a_layout_are_gathered_and_scattered() {
+        // SAFETY: this test uses one address at a time.
+        let (mut regions, mut bytes) = (unsafe { Regions::new() }, [0_u8; 12]);
+        bytes.iter_mut().zip(0..).for_each(|(byte, i)| *byte = i);
+        let layout = Datatype::of::<u8>().vector(3, 2, 4).expect("small");
+        let buffer = UserBuffer::new(NonNull::from(&mut bytes).cast(), &Arc::new(layout));
+        // SAFETY: the array outlives the region, and is used only through it meanwhile.
+        let region = unsafe { regions.register_buffer(buffer) }.expect("a region");
+        assert!(regions.address(span(region, 0, 7)).is_none(), "it has 6 bytes");
+        let piece = regions.address(span(region, 2, 2)).expect("within");
+        assert!(piece.adjacent().is_some(), "one block");
+        let piece = regions.address(span(region, 1, 4)).expect("within");
+        let mut seen = [0; 4];
+        // SAFETY: nobody else uses the region.
+        unsafe { piece.read(&mut seen) };
+        assert_eq!((seen, piece.adjacent()), ([1, 4, 5, 8], None));
+        // SAFETY: nobody else uses the region.
+        unsafe { piece.write(&[21, 22, 23, 24]) };
+        let whole = RegionRange { region, offset: 0, bytes: 6 };
+        let copy = regions.allocate(6).expect("memory");
+        let copied = RegionRange { region: copy, ..whole };
+        // SAFETY: nobody else uses the regions.
+        unsafe { regions.copy(whole, copied) };
+        let mut seen = [0; 6];
+        // SAFETY: nobody else uses the region.
+        unsafe { regions.address(span(copy, 0, 6)).expect("within").read(&mut seen) };
+        assert_eq!(seen, [0, 21, 22, 23, 24, 9]);
+        assert!(
+            regions.detach(region) && regions.address(span(region, 0, 6)).is_some_and(|all| all.adjacent().is_some())
+        );
+        assert!(regions.revoke(region));
+        assert_eq!(bytes, [0, 21, 2, 3, 22, 23, 6, 7, 24, 9, 10, 11]);
+        // SAFETY: no address of it is used any more.
+        assert!(unsafe { regions.free(copy) });
     }
 
     #[test]

@@ -20,6 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
+use super::collective::{AsView, AsViewMut};
 use super::process::Process;
 use super::process::matching_store::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure};
@@ -32,6 +33,7 @@ use super::watchdog::BlockedOn;
 use crate::node::Node;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// Exit code of a Rust program that panicked.
 const PANIC_EXIT_CODE: i32 = 101;
@@ -126,8 +128,18 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        self.send_bytes(data.as_bytes(), to, tag)
+    #[inline]
+    pub fn send<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        to: Rank,
+        tag: Tag,
+    ) -> Result<(), Failure> {
+        let view = data.as_view();
+        match view.dense() {
+            Some(bytes) => self.send_bytes(bytes, to, tag),
+            None => self.send_buffer(&view.user_buffer(), Mode::Standard, to, tag),
+        }
     }
 
     fn send_bytes(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
@@ -154,16 +166,26 @@ impl Communicator {
         }
     }
 
+    /// Sends a buffer that the caller borrows, and waits.
+    fn send_buffer(&self, buffer: &UserBuffer, mode: Mode, to: Rank, tag: Tag) -> Result<(), Failure> {
+        let posting = self.send_args(to, tag, mode, Flush::Now)?;
+        match self.start_send_buffer(buffer, &posting, |_, started| started)? {
+            None => Ok(()),
+            Some(request) => self.wait(request).map(|_| ()),
+        }
+    }
+
     /// As [`send`](Self::send), and waits until a receive has matched the message (`MPI_Ssend`).
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn synchronous_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        let posting = self.send_args(to, tag, Mode::Synchronous, Flush::Now)?;
-        match self.start_send(data.as_bytes(), &posting, |_, started| started)? {
-            None => Ok(()),
-            Some(request) => self.wait(request).map(|_| ()),
-        }
+    pub fn synchronous_send<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        to: Rank,
+        tag: Tag,
+    ) -> Result<(), Failure> {
+        self.send_buffer(&data.as_view().user_buffer(), Mode::Synchronous, to, tag)
     }
 
     /// As [`send`](Self::send), where the receive is known to be posted (`MPI_Rsend`). It is sent like a standard send,
@@ -171,7 +193,12 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn ready_send<T: IntoBytes + Immutable>(&self, data: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
+    pub fn ready_send<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        to: Rank,
+        tag: Tag,
+    ) -> Result<(), Failure> {
         self.send(data, to, tag)
     }
 
@@ -181,13 +208,19 @@ impl Communicator {
     /// # Errors
     /// [`Failure`]; after [`Failure::Truncated`] the contents of `data` are unspecified. A rank that dies meanwhile
     /// ends a receive from any rank, since it may be the one that is waited for.
+    #[inline]
     pub fn receive_into<T: IntoBytes + FromBytes>(
         &self,
-        data: &mut [T],
+        data: &mut (impl AsViewMut<T> + ?Sized),
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
-        let bytes = data.as_mut_bytes();
+        let mut view = data.as_view_mut();
+        let Some(bytes) = view.dense() else {
+            let target = self.receive_target(source.into(), tag.into())?;
+            let request = self.start_receive_buffer(view.user_buffer(), target, |_, started| started)?;
+            return self.wait(request);
+        };
         match (source.into(), tag.into()) {
             (Some(source), Some(tag)) => self.receive_bytes(bytes, source, tag),
             (source, tag) => self.receive_general(bytes, source, tag),
@@ -225,7 +258,7 @@ impl Communicator {
     /// As of [`receive_into`](Self::receive_into).
     pub fn receive_any_into<T: IntoBytes + FromBytes>(
         &self,
-        data: &mut [T],
+        data: &mut (impl AsViewMut<T> + ?Sized),
         tag: Option<Tag>,
     ) -> Result<Status, Failure> {
         self.receive_into(data, None, tag)
@@ -333,7 +366,7 @@ impl Communicator {
         }
     }
 
-    /// Starts a send, and records it before any other thread has the lock.
+    /// As [`start_send_buffer`](Self::start_send_buffer), from adjacent bytes.
     #[inline]
     pub(super) fn start_send<R>(
         &self,
@@ -341,7 +374,17 @@ impl Communicator {
         posting: &SendArgs,
         note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<Option<R>, Failure> {
-        let start = NonNull::from(bytes).cast();
+        self.start_send_buffer(&UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()), posting, note)
+    }
+
+    /// Starts a send, and records it before any other thread has the lock.
+    #[inline]
+    pub(super) fn start_send_buffer<R>(
+        &self,
+        buffer: &UserBuffer,
+        posting: &SendArgs,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
+    ) -> Result<Option<R>, Failure> {
         let mut rounds = 0..HEADER_WAIT_ROUNDS;
         loop {
             let mut process = self.shared.lock();
@@ -355,7 +398,7 @@ impl Communicator {
             let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
-                unsafe { process.send(posting, start, bytes.len()) }
+                unsafe { process.send(posting, buffer) }
             });
             match sent {
                 Ok(sent) => {
@@ -380,7 +423,7 @@ impl Communicator {
         }
     }
 
-    /// As [`start_send`](Self::start_send), for a receive.
+    /// As [`start_receive_buffer`](Self::start_receive_buffer), into adjacent bytes.
     #[inline]
     pub(super) fn start_receive<R>(
         &self,
@@ -388,12 +431,24 @@ impl Communicator {
         what: ReceiveTarget,
         note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<R, Failure> {
-        let (count, mut process) = (bytes.len(), self.shared.lock());
+        let buffer = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len());
+        self.start_receive_buffer(buffer, what, note)
+    }
+
+    /// As [`start_send_buffer`](Self::start_send_buffer), for a receive.
+    #[inline]
+    pub(super) fn start_receive_buffer<R>(
+        &self,
+        buffer: UserBuffer,
+        what: ReceiveTarget,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
+    ) -> Result<R, Failure> {
+        let mut process = self.shared.lock();
         process.expect_open(self.context)?;
         let received = self.shared.with_wakeup(&mut process, |process| {
             // SAFETY: the caller, `receive` or a `Scope`, waits for the request before its exclusive borrow of these
             // bytes ends.
-            unsafe { process.receive(what, NonNull::from(bytes).cast(), count) }
+            unsafe { process.receive(what, buffer) }
         });
         let (request, region) = received.map_err(|failure| {
             process.record_cause(failure.named_rank());

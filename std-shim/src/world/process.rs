@@ -1,6 +1,7 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+pub(super) mod blocked;
 pub(super) mod bounce_buffers;
 mod collective_messages;
 pub(super) mod collectives;
@@ -30,6 +31,7 @@ use unisono_core::ids::{MessageId, OperationId, PeerId};
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Envelope};
 use unisono_core::progress::{make_progress, receive, transmit};
+use unisono_core::span::Region;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
@@ -43,6 +45,7 @@ use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::world::group::Group;
+use blocked::BlockedReports;
 use bounce_buffers::BounceBuffers;
 use dispatch::Dispatcher;
 use matching_store::{MatchingStore, SharedRegions};
@@ -103,6 +106,8 @@ pub(super) struct Process {
     /// Rounds that sends have waited for room.
     rounds: u32,
     bounce_buffers: BounceBuffers,
+    /// Packed copies of buffers with a layout, by the request that sends them.
+    packed_sends: Vec<(u32, Region)>,
     keys: RandomKeys,
     operation_owners: Vec<OperationOwner>,
     announced_sends: Vec<Option<AnnouncedSend>>,
@@ -113,6 +118,7 @@ pub(super) struct Process {
     pub(super) collectives: CollectiveTable,
     pub(super) shm: Option<ShmTransport>,
     watched: Vec<PeerId>,
+    pub(super) blocked: BlockedReports,
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
     unreported_failures: Vec<Rank>,
@@ -179,6 +185,7 @@ impl Process {
             has_posted: false,
             rounds: 0,
             bounce_buffers: small,
+            packed_sends: Vec::new(),
             keys: RandomKeys::new(),
             operation_owners: Vec::new(),
             announced_sends: Vec::new(),
@@ -188,6 +195,7 @@ impl Process {
             collectives,
             shm: near,
             watched: Vec::new(),
+            blocked: BlockedReports::default(),
             unreported_failures: Vec::new(),
             has_reported_cause: false,
             has_sent_all: false,
@@ -389,7 +397,10 @@ impl Process {
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
             Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
-                (SilencePolicy::AskAgent, Some(membership)) => membership.query_liveness(peer.into()),
+                (SilencePolicy::AskAgent, Some(membership)) => {
+                    membership.query_liveness(peer.into());
+                    self.note_silence(now, peer);
+                }
                 (SilencePolicy::AskAgent, None) => {}
                 (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");

@@ -2,7 +2,7 @@
 //!
 //! The headers of ring entries are defined in [`unisono_shmem::am_header`].
 
-mod cma;
+pub(super) mod cma;
 mod copy_selector;
 mod shm_allocator;
 
@@ -311,7 +311,7 @@ impl ShmPeer {
                 if let Some(part) = piece.part(at, from.bytes()) {
                     // SAFETY: both have `from.bytes()` bytes; who gathers promises that nobody writes there, and a
                     // ring's bulk is nobody's buffer.
-                    unsafe { part.start().copy_from_nonoverlapping(from.start(), from.bytes()) };
+                    unsafe { from.read_to(0, part.start(), from.bytes()) };
                 }
                 at += from.bytes();
             });
@@ -356,16 +356,17 @@ impl ShmPeer {
                     self.put(note, bytes.get(..length).unwrap_or_default()).map(|()| None)
                 }
                 Some(QueuedEntry::Eager { head, from, request }) => {
-                    let put = match regions.address(from) {
+                    let put = match regions.address(from).and_then(Address::adjacent) {
                         // SAFETY: the region lives, so its bytes are borrowed.
-                        Some(address) => unsafe {
+                        Some(start) => unsafe {
                             self.put_with(
                                 [EAGER_WITH_HEADER, checksum(head.as_ref())],
                                 head.as_ref(),
-                                address.start(),
+                                start,
                                 from.bytes,
                             )
                         },
+                        // An eager payload is adjacent.
                         None => Ok(()),
                     };
                     put.map(|()| Some(request))
@@ -423,8 +424,16 @@ impl ShmPeer {
     /// registered.
     fn put_span(&mut self, note: [u32; 2], from: Span, regions: &Regions) -> Result<(), PutError> {
         let Some(address) = regions.address(from) else { return Ok(()) };
-        // SAFETY: the region lives, so its bytes are borrowed.
-        unsafe { self.put_bulk(note, address.start(), from.bytes) }
+        if let Some(start) = address.adjacent() {
+            // SAFETY: the region lives, so its bytes are borrowed.
+            return unsafe { self.put_bulk(note, start, from.bytes) };
+        }
+        // SAFETY: the region lives, so its bytes are borrowed; the piece is as long, and bulk of a ring, which nobody
+        // refers to.
+        let gather = |piece: SharedBytes<'_>| unsafe { address.read_to(0, piece.start(), piece.bytes()) };
+        self.tx_ring.put_piece(note, from.bytes, gather)?;
+        self.wake_peer();
+        Ok(())
     }
 
     /// The word that changes when an entry arrives, or, if entries are queued, when there is room.
@@ -468,6 +477,20 @@ pub(super) unsafe fn copy_out(payload: SharedBytes<'_>, to: NonNull<u8>, room: u
         // SAFETY: `bytes` are readable in the payload, and the caller promises that `room` bytes, at least as many, are
         // writable; a ring is nobody's buffer.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
+    }
+}
+
+/// Copies a payload to an address, as much as fits.
+///
+/// # Safety
+/// The region is live, and nobody else uses these bytes.
+#[inline(always)]
+pub(super) unsafe fn copy_to(payload: SharedBytes<'_>, to: Address) {
+    match to.adjacent() {
+        // SAFETY: under the same promises of the caller.
+        Some(start) => unsafe { copy_out(payload, start, to.bytes()) },
+        // SAFETY: as many bytes are readable in the payload; otherwise under the same promises of the caller.
+        None => unsafe { to.write_from(0, payload.start(), payload.bytes()) },
     }
 }
 

@@ -11,8 +11,8 @@ use super::{
 };
 use unisono_memory::memory_regions::Address;
 
-/// Largest payload that is copied, in bytes; longer payloads are gathered. A run of copied frames is one I/O vector for
-/// the kernel, a run of gathered ones needs two per frame.
+/// Largest payload that is copied, in bytes; longer payloads are gathered by the kernel, unless their bytes are not
+/// adjacent. A run of copied frames is one I/O vector for the kernel, a run of gathered ones needs two per frame.
 const COPY_MAX: usize = 2048;
 
 /// Datagrams whose checksums are computed together: one checksum is a chain of dependent steps, several overlap.
@@ -46,7 +46,7 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     pub(super) fn new(mtu: usize, whole_runs: bool) -> std::io::Result<Self> {
         Ok(Self {
-            frames: BufferPool::new(1, BATCH * (HEADER_ROOM + COPY_MAX.min(mtu) + TRAILER) + HEADER_ROOM)?,
+            frames: BufferPool::new(1, BATCH * (HEADER_ROOM + mtu + TRAILER) + HEADER_ROOM)?,
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
             with_checksum: 0,
@@ -138,25 +138,22 @@ impl Token for UdpToken<'_> {
         let head = usize::from(transmit.header_bytes).min(HEADER_ROOM);
         let bytes = transmit.payload.map_or(0, |span| span.bytes as usize);
         let payload_len = payload.map_or(0, Address::bytes).min(bytes).min(ring.mtu - TRAILER - head);
-        // SAFETY: the creator of the address's table promised that its region lives and that nobody changes these bytes
-        // until the posting ends (`Regions::new`).
-        let payload = unsafe { payload_bytes(payload, payload_len) };
-        let copied = if payload_len <= COPY_MAX { payload_len } else { 0 };
+        let adjacent = payload.map_or(Some(NonNull::dangling()), Address::adjacent);
+        let gathered = adjacent.filter(|_| payload_len > COPY_MAX);
+        let copied = if gathered.is_some() { 0 } else { payload_len };
         let end = head + copied;
-        if let Some(to) = ring.frames.get_mut(0, ring.cursor + head, copied)
-            && copied == payload_len
-        {
-            to.copy_from_slice(payload);
+        if let (Some(to), Some(payload)) = (ring.frames.get_mut(0, ring.cursor + head, copied), payload) {
+            // SAFETY: the creator of the address's table promised that its region lives and that nobody changes these
+            // bytes until the posting ends (`Regions::new`); a frame is no region.
+            unsafe { payload.read(to) };
         }
         let piece = |start, bytes| {
             let start = ring.frames.piece(0, ring.cursor + start, bytes).expect("a part of the frame");
             IoVector { start, bytes }
         };
-        let (first, rest) = if copied == payload_len {
-            (piece(0, end + TRAILER), None)
-        } else {
-            let payload = IoVector { start: NonNull::from(payload).cast(), bytes: payload_len };
-            (piece(0, head), Some([payload, piece(head, TRAILER)]))
+        let (first, rest) = match gathered {
+            None => (piece(0, end + TRAILER), None),
+            Some(start) => (piece(0, head), Some([IoVector { start, bytes: payload_len }, piece(head, TRAILER)])),
         };
         ring.cursor += end + TRAILER;
         ring.posted.push(TxDatagram {
@@ -171,18 +168,5 @@ impl Token for UdpToken<'_> {
         if ring.posted.len() - ring.with_checksum == CHECKSUM_GROUP {
             ring.write_checksums();
         }
-    }
-}
-
-/// The payload as bytes, to be dropped before anybody may write to it.
-///
-/// # Safety
-/// The address lies in a live region of at least `bytes` bytes, which do not change meanwhile.
-unsafe fn payload_bytes<'a>(payload: Option<Address>, bytes: usize) -> &'a [u8] {
-    match payload {
-        // SAFETY: the caller promises that `bytes` bytes lie at the address, in a live region, and that nobody changes
-        // them now.
-        Some(address) => unsafe { slice::from_raw_parts(address.start().as_ptr(), bytes) },
-        None => &[],
     }
 }

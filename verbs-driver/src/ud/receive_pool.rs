@@ -338,7 +338,7 @@ impl ReceivePool {
         if let Some(piece) = unsafe { self.memory.get(slot as usize * self.stride + START + start, bytes) } {
             // SAFETY: as many bytes as both have; the creator of the address promised that they are live and not in use
             // (`RegisteredMemory`); user memory is no slot.
-            unsafe { to.start().as_ptr().copy_from_nonoverlapping(piece.as_ptr(), bytes) };
+            unsafe { to.copy_in(NonNull::from(piece).cast(), bytes) };
         }
     }
 }

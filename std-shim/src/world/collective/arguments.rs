@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
 use super::operation::Operation;
-use super::pack::Gaps;
+use super::pack::{Layouts, packed};
 use super::partition::{BlockTables, Shape};
 use super::view::{View, ViewMut};
 use crate::world::communicator::Communicator;
@@ -25,10 +25,10 @@ pub(super) struct CollectiveArgs<'b> {
     pub(super) shape: Shape,
 }
 
-/// The buffers of a call, and which of them are strided.
+/// The buffers of a call, and their layouts.
 pub(super) struct CallBuffers<'b> {
     pub(super) buffers: CallMemory<'b>,
-    pub(super) gaps: Gaps,
+    pub(super) layouts: Layouts,
 }
 
 impl<'b> CallBuffers<'b> {
@@ -38,36 +38,36 @@ impl<'b> CallBuffers<'b> {
         T: IntoBytes + FromBytes + Immutable,
     {
         let ((data, input), (into, output)) = (data.bytes(), into.bytes());
-        Self { buffers: CallMemory::Separate(data, into), gaps: Gaps { input, output } }
+        Self { buffers: CallMemory::Separate(data, into), layouts: Layouts { input, output } }
     }
 
     /// Input only.
     pub(super) fn input_only<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
         let (data, input) = data.bytes();
-        Self { buffers: CallMemory::Separate(data, &mut []), gaps: Gaps { input, output: None } }
+        Self { buffers: CallMemory::Separate(data, &mut []), layouts: Layouts { input, output: None } }
     }
 
     /// Output only.
     pub(super) fn output_only<T: IntoBytes + FromBytes>(into: ViewMut<'b, T>) -> Self {
         let (into, output) = into.bytes();
-        Self { buffers: CallMemory::Separate(&[], into), gaps: Gaps { input: None, output } }
+        Self { buffers: CallMemory::Separate(&[], into), layouts: Layouts { input: None, output } }
     }
 
     /// One buffer for input and output.
     pub(super) fn in_place<T: IntoBytes + FromBytes>(data: ViewMut<'b, T>) -> Self {
         let (data, both) = data.bytes();
-        Self { buffers: CallMemory::InPlace(data), gaps: Gaps::both(both) }
+        Self { buffers: CallMemory::InPlace(data), layouts: Layouts::both(both) }
     }
 }
 
 impl<'b> CollectiveArgs<'b> {
     pub(super) fn new(plan: CollectiveSpec, buffers: CallBuffers<'b>) -> Self {
-        Self { plan, buffers: buffers.buffers, shape: Shape { tables: None, gaps: buffers.gaps } }
+        Self { plan, buffers: buffers.buffers, shape: Shape { tables: None, layouts: buffers.layouts } }
     }
 
     /// A call whose blocks differ in length.
     pub(super) fn vector(plan: CollectiveSpec, buffers: CallBuffers<'b>, tables: BlockTables) -> Self {
-        Self { plan, buffers: buffers.buffers, shape: Shape { tables: Some(tables), gaps: buffers.gaps } }
+        Self { plan, buffers: buffers.buffers, shape: Shape { tables: Some(tables), layouts: buffers.layouts } }
     }
 
     /// Whether ranks of one node use the collective area: calls with blocks of different lengths, in-place calls except
@@ -83,33 +83,33 @@ impl<'b> CollectiveArgs<'b> {
         if let (CallMemory::Separate(input, output), true) =
             (self.buffers, self.plan.collective != CollectiveKind::Exscan)
         {
-            self.shape.gaps.copy(input, output, self.plan.bytes);
+            self.shape.layouts.copy(input, output, self.plan.bytes);
         }
     }
 
-    /// Calls `run` with contiguous buffers: packs strided ones before, and unpacks them afterwards.
+    /// Calls `run` with contiguous buffers: packs those with a layout before, and unpacks them afterwards.
     pub(super) fn packed(
         self,
         run: impl FnOnce(&CollectiveSpec, CallMemory<'_>) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        let (plan, Gaps { input, output }) = (&self.plan, self.shape.gaps);
+        let (plan, Layouts { input, output }) = (&self.plan, &self.shape.layouts);
         match self.buffers {
             places if input.is_none() && output.is_none() => run(plan, places),
             CallMemory::InPlace(both) => {
-                let Some(gaps) = output else { return run(plan, CallMemory::InPlace(both)) };
-                let mut packed = gaps.packed(both)?;
-                run(plan, CallMemory::InPlace(&mut packed))?;
-                gaps.unpack(&packed, both);
+                let Some(layout) = output else { return run(plan, CallMemory::InPlace(both)) };
+                let mut contiguous = packed(layout, both)?;
+                run(plan, CallMemory::InPlace(&mut contiguous))?;
+                let _ = layout.unpack(&contiguous, both, 0);
                 Ok(())
             }
             CallMemory::Separate(data, into) => {
-                let input = input.map(|gaps| gaps.packed(data)).transpose()?;
+                let input = input.as_ref().map(|layout| packed(layout, data)).transpose()?;
                 let data = input.as_deref().unwrap_or(data);
-                let Some(gaps) = output else { return run(plan, CallMemory::Separate(data, into)) };
+                let Some(layout) = output else { return run(plan, CallMemory::Separate(data, into)) };
                 // Elements that the collective does not write keep their values.
-                let mut packed = gaps.packed(into)?;
-                run(plan, CallMemory::Separate(data, &mut packed))?;
-                gaps.unpack(&packed, into);
+                let mut contiguous = packed(layout, into)?;
+                run(plan, CallMemory::Separate(data, &mut contiguous))?;
+                let _ = layout.unpack(&contiguous, into, 0);
                 Ok(())
             }
         }

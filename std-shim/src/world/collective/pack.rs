@@ -1,62 +1,61 @@
-//! Packing and unpacking of strided bytes.
+//! The layouts of a call's buffers, and copies between them.
 
-use unisono_core::schedule::{BlockBuffer, BlockMap, BlockSpan, Blocks, Layout, Pairs, StridedVector};
+use alloc::sync::Arc;
+
+use unisono_datatype::Datatype;
 
 use super::error::CollectiveError;
 
-/// Bytes that are arranged in vectors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) struct StridedBytes {
-    pub(in crate::world) vector: StridedVector,
-    pub(super) bytes: usize,
+/// Bytes that are copied at a time between two buffers with layouts.
+const COPY_CHUNK: usize = 4096;
+
+/// The layouts of a call's buffers; `None` for contiguous ones.
+#[derive(Clone, Default, Debug)]
+pub(in crate::world) struct Layouts {
+    pub(in crate::world) input: Option<Arc<Datatype>>,
+    pub(in crate::world) output: Option<Arc<Datatype>>,
 }
 
-/// The strides of a call's buffers; `None` for contiguous ones.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(in crate::world) struct Gaps {
-    pub(in crate::world) input: Option<StridedBytes>,
-    pub(in crate::world) output: Option<StridedBytes>,
-}
-
-impl Gaps {
-    /// The strides of an in-place call.
-    pub(super) const fn both(both: Option<StridedBytes>) -> Self {
-        Self { input: both, output: both }
+impl Layouts {
+    /// The layout of an in-place call.
+    pub(super) fn both(both: Option<Arc<Datatype>>) -> Self {
+        Self { input: both.clone(), output: both }
     }
 
-    /// The contiguous pieces of the first `bytes` bytes, in input and output.
-    pub(super) fn pairs(self, bytes: usize) -> Pairs<'static> {
-        let one = BlockMap::equal(bytes, 1);
-        let cut = |gaps: Option<StridedBytes>| gaps.map_or(one, |strided| one.strided(strided.vector));
-        let layout = Layout::new(cut(self.input), cut(self.output), one, 1, 1, 1);
-        let span = |place| BlockSpan { buffer: place, blocks: Blocks::one(0), segment: 0 };
-        layout.pairs(span(BlockBuffer::Input), span(BlockBuffer::Output))
-    }
-
-    /// Copies the first `bytes` bytes of the input to the output.
-    pub(super) fn copy(self, from: &[u8], into: &mut [u8], bytes: usize) {
-        for (source, target) in self.pairs(bytes) {
-            let source = from.get(source.offset..source.offset.saturating_add(source.bytes));
-            let target = into.get_mut(target.offset..target.offset.saturating_add(target.bytes));
-            if let (Some(source), Some(target)) = (source, target) {
-                target.copy_from_slice(source);
+    /// Copies the first `bytes` bytes of the input to the output. The buffers are as long as their layouts.
+    pub(super) fn copy(&self, from: &[u8], into: &mut [u8], bytes: usize) {
+        match (self.input.as_deref(), self.output.as_deref()) {
+            (None, None) => {
+                let bytes = bytes.min(from.len()).min(into.len());
+                if let (Some(into), Some(from)) = (into.get_mut(..bytes), from.get(..bytes)) {
+                    into.copy_from_slice(from);
+                }
+            }
+            (Some(layout), None) => {
+                let bytes = bytes.min(into.len());
+                let _ = layout.pack(from, 0, into.get_mut(..bytes).unwrap_or_default());
+            }
+            (None, Some(layout)) => {
+                let bytes = bytes.min(from.len());
+                let _ = layout.unpack(from.get(..bytes).unwrap_or_default(), into, 0);
+            }
+            (Some(input), Some(output)) => {
+                let mut chunk = [0; COPY_CHUNK];
+                for at in (0..bytes).step_by(COPY_CHUNK) {
+                    let chunk = chunk.get_mut(..COPY_CHUNK.min(bytes - at)).unwrap_or_default();
+                    let packed = input.pack(from, at, chunk).unwrap_or(0);
+                    let _ = output.unpack(chunk.get(..packed).unwrap_or_default(), into, at);
+                }
             }
         }
     }
 }
 
-impl StridedBytes {
-    /// The bytes, packed. An input may name the same bytes so often that memory does not suffice.
-    pub(super) fn packed(self, from: &[u8]) -> Result<Vec<u8>, CollectiveError> {
-        let mut packed = Vec::new();
-        packed.try_reserve_exact(self.bytes).map_err(|_| CollectiveError::TooLong)?;
-        packed.resize(self.bytes, 0);
-        Gaps { input: Some(self), output: None }.copy(from, &mut packed, self.bytes);
-        Ok(packed)
-    }
-
-    /// Copies packed bytes to their places.
-    pub(super) fn unpack(self, packed: &[u8], into: &mut [u8]) {
-        Gaps { input: None, output: Some(self) }.copy(packed, into, self.bytes);
-    }
+/// The bytes of a layout, packed. An input may name the same bytes so often that memory does not suffice.
+pub(super) fn packed(layout: &Datatype, from: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+    let (mut packed, bytes) = (Vec::new(), layout.size());
+    packed.try_reserve_exact(bytes).map_err(|_| CollectiveError::TooLong)?;
+    packed.resize(bytes, 0);
+    let _ = layout.pack(from, 0, &mut packed);
+    Ok(packed)
 }

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::CollectiveError;
-use super::pack::Gaps;
+use super::pack::Layouts;
 
 /// Most bytes of a block: lengths on the wire have 32 bits.
 pub(super) const BLOCK_MAX: usize = u32::MAX as usize;
@@ -162,7 +162,7 @@ pub(in crate::world) struct BlockTables {
 pub(in crate::world) struct Shape {
     /// Where blocks differ in length.
     pub(in crate::world) tables: Option<BlockTables>,
-    pub(in crate::world) gaps: Gaps,
+    pub(in crate::world) layouts: Layouts,
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::engine::active_collective::Reducer;
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
 use super::operation::Operation;
-use super::pack::Gaps;
+use super::pack::Layouts;
 use super::partition::Shape;
 use super::view::{AsView as _, AsViewMut};
 use crate::world::request::scope::Scope;
@@ -37,14 +37,14 @@ pub struct PersistentRequest<'scope, T> {
 }
 
 /// What a start does.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum PersistentState {
     /// Its index in the progress table.
     Scheduled(u32),
     /// It has failed, and so does every further start.
     Failed,
     /// A single rank copies this many bytes.
-    SingleRank(Gaps, usize),
+    SingleRank(Layouts, usize),
 }
 
 // SAFETY: it holds exclusive borrows of `T`s, which may be sent where a `T` may. All else of it any thread may use
@@ -65,8 +65,8 @@ impl<T> PersistentRequest<'_, T> {
         }
         let communicator = self.loans.communicator;
         communicator.count_call();
-        match self.state {
-            PersistentState::Scheduled(place) => {
+        match &self.state {
+            &PersistentState::Scheduled(place) => {
                 communicator.shared.with_process(|process| {
                     process.start_collective(place, communicator.call())?;
                     self.loans.collectives(process).under_way.push(place);
@@ -74,7 +74,7 @@ impl<T> PersistentRequest<'_, T> {
                 })?;
             }
             PersistentState::Failed => return self.loans.communicator.may_begin(),
-            PersistentState::SingleRank(gaps, bytes) => {
+            &PersistentState::SingleRank(ref layouts, bytes) => {
                 self.loans.communicator.may_begin()?;
                 let of = |buffer: NonNull<[T]>| {
                     NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
@@ -84,7 +84,7 @@ impl<T> PersistentRequest<'_, T> {
                 // SAFETY: made of an exclusive borrow for 'scope of what is plain bytes. Where it is the buffer of
                 // `from`, in place, `bytes` is 0 and no reference is made.
                 let into = if bytes == 0 { &mut [] } else { unsafe { of(self.result).as_mut() } };
-                gaps.copy(from, into, bytes);
+                layouts.copy(from, into, bytes);
             }
         }
         self.is_under_way = true;
@@ -157,7 +157,7 @@ impl<T> PersistentRequest<'_, T> {
 
 impl<T> Drop for PersistentRequest<'_, T> {
     fn drop(&mut self) {
-        if let (PersistentState::Scheduled(place), false) = (self.state, self.is_under_way) {
+        if let (&PersistentState::Scheduled(place), false) = (&self.state, self.is_under_way) {
             let mut process = self.loans.communicator.shared.lock();
             self.loans.collectives(&mut process).persistent.retain(|kept| *kept != place);
             let released = process.release_collective(place);
@@ -343,7 +343,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     plan.collective,
                     CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan
                 );
-            PersistentState::SingleRank(shape.gaps, if copies { plan.bytes } else { 0 })
+            PersistentState::SingleRank(shape.layouts, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is
             // released, if not before.

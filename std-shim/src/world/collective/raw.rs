@@ -11,7 +11,7 @@ use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 use super::arguments::CollectiveArgs;
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
-use super::pack::Gaps;
+use super::pack::Layouts;
 use super::partition::{BlockTable, BlockTables, Shape};
 use crate::world::communicator::Communicator;
 use crate::world::progress::WaitFor;
@@ -82,7 +82,7 @@ impl Communicator {
             |blocks: RawBlocks| Arc::new(BlockTable { bytes: blocks.bytes.into(), at: blocks.at.into(), rows: None });
         let tables =
             blocks.map(|(input, output, own)| BlockTables { input: input.map(table), output: output.map(table), own });
-        Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, gaps: Gaps::default() } })
+        Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, layouts: Layouts::default() } })
     }
 
     /// Runs a collective.

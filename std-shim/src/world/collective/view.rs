@@ -1,16 +1,18 @@
-//! Buffer arguments of collectives: slices, and strided views of slices.
+//! Buffer arguments of messages and collectives: slices, and views of slices by a datatype.
 
+use alloc::sync::Arc;
 use core::ptr::NonNull;
 
+use unisono_datatype::{Datatype, DatatypeError};
+use unisono_memory::user_buffer::UserBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::error::CollectiveError;
-use super::pack::StridedBytes;
 use super::partition::BLOCK_MAX;
 use crate::world::shm_transport::Buffer;
 
 /// A strided layout: `rows` rows of `row` elements that begin `stride` elements apart, as `MPI_Type_vector` describes
-/// it.
+/// it. For other layouts see [`Datatype`](crate::Datatype).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Vector {
     pub(super) rows: usize,
@@ -58,30 +60,42 @@ impl Vector {
         Self::new(self.rows, self.row, self.stride).extent
     }
 
-    /// Whether `count` nonempty vectors contain no element twice.
-    fn is_disjoint(self, count: usize) -> bool {
-        let Self { rows, row, stride, extent } = self;
-        let has_rows_apart = rows == 1 || stride >= row;
-        let is_behind = count == 1 || extent >= self.length();
-        let is_within = extent >= row && stride >= (count - 1).saturating_mul(extent).saturating_add(row);
-        // Of two rows r apart, in vectors v apart, one begins within the other if `v · extent` and `r · stride` differ
-        // by less than a row.
-        let is_clear = |vectors: usize| {
-            let apart = vectors.saturating_mul(extent);
-            let near = apart.checked_div(stride).unwrap_or(0);
-            [0, near, near.saturating_add(1)]
-                .iter()
-                .all(|r| *r >= rows || apart.abs_diff(r.saturating_mul(stride)) >= row)
-        };
-        // More distant ones begin after the last row.
-        let near = self.length().checked_div(extent).unwrap_or(1).saturating_add(1).min(count);
-        has_rows_apart && (is_behind || is_within || (1..near).all(is_clear))
+    /// Its datatype, `count` times, in elements of `size` bytes.
+    fn datatype(self, count: usize, size: usize) -> Result<Datatype, DatatypeError> {
+        let bytes = |elements: usize| isize::try_from(elements.saturating_mul(size)).unwrap_or(isize::MAX);
+        let row = Datatype::bytes(size)?.contiguous(self.row)?;
+        let rows = if self.rows > 1 { row.hvector(self.rows, 1, bytes(self.stride))? } else { row };
+        if count > 1 { rows.resized(0, bytes(self.extent))?.contiguous(count) } else { Ok(rows) }
     }
+}
 
-    /// Whether `count` vectors are contiguous.
-    const fn is_dense(self, count: usize) -> bool {
-        (self.rows == 1 || self.stride == self.row) && (count == 1 || self.extent == self.rows * self.row)
+/// The layout of bytes, unless they are adjacent from the first one on.
+fn layout(datatype: Datatype) -> Option<Arc<Datatype>> {
+    let is_slice = datatype.is_one_block() && datatype.true_bounds().0 == 0;
+    (!is_slice).then(|| Arc::new(datatype))
+}
+
+/// The layout of `count` copies of a datatype in `given` elements of `size` bytes, the number of elements that it
+/// names, and the number up to the last one.
+fn expect_within(
+    datatype: &Datatype,
+    count: usize,
+    size: usize,
+    given: usize,
+) -> Result<(Datatype, usize, usize), CollectiveError> {
+    let all = datatype.contiguous(count).map_err(|_| CollectiveError::TooLong)?;
+    let bytes = given.saturating_mul(size);
+    let (first, end) = all.true_bounds();
+    let needed = usize::try_from(end).unwrap_or(0).div_ceil(size.max(1));
+    if first < 0 || needed > given || all.size() % size.max(1) != 0 {
+        let whole = all.size().div_ceil(size.max(1));
+        return Err(CollectiveError::Length { needed: needed.max(whole), given });
     }
+    if all.size() > bytes && all.size() > BLOCK_MAX {
+        return Err(CollectiveError::TooLong);
+    }
+    let elements = all.size() / size.max(1);
+    Ok((all, elements, needed))
 }
 
 /// Elements that are read: a whole slice, or the elements of vectors in it, in their order.
@@ -90,7 +104,7 @@ pub struct View<'b, T> {
     data: &'b [T],
     elements: usize,
     /// `None` if they are contiguous.
-    vector: Option<Vector>,
+    layout: Option<Arc<Datatype>>,
 }
 
 impl<'b, T> View<'b, T> {
@@ -101,8 +115,32 @@ impl<'b, T> View<'b, T> {
     /// and in all more than 2³² − 1 bytes.
     pub fn new(data: &'b [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
-        let vector = Some(vector).filter(|vector| elements != 0 && !vector.is_dense(count));
-        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, vector })
+        let datatype =
+            if elements == 0 { Datatype::EMPTY } else { vector.datatype(count, size_of::<T>()).map_err(too_long)? };
+        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+    }
+
+    /// The elements that `count` copies of a datatype name, counted from the first byte of `data` on. Several may be
+    /// the same.
+    ///
+    /// ```
+    /// use unisono::{Datatype, Tag, World, collective::View};
+    ///
+    /// let world = World::join()?;
+    /// let (matrix, mut column) = ([0, 1, 2, 3, 4, 5], [0; 3]);
+    /// let second = Datatype::of::<i32>().hindexed_block(1, &[4, 12, 20])?;
+    /// world.send(&View::of(&matrix, 1, &second)?, world.rank(), Tag(0))?;
+    /// world.receive_into(&mut column, world.rank(), Tag(0))?;
+    /// assert_eq!(column, [1, 3, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`CollectiveError::Length`]: they exceed `data`, or are not a whole number of elements.
+    /// [`CollectiveError::TooLong`]: as of [`new`](Self::new).
+    pub fn of(data: &'b [T], count: usize, datatype: &Datatype) -> Result<Self, CollectiveError> {
+        let (all, elements, needed) = expect_within(datatype, count, size_of::<T>(), data.len())?;
+        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(all) })
     }
 
     /// Number of elements.
@@ -112,9 +150,29 @@ impl<'b, T> View<'b, T> {
 }
 
 impl<'b, T: IntoBytes + Immutable> View<'b, T> {
+    /// The bytes that `count` copies of a datatype name in `data`, which may be parts of its elements.
+    ///
+    /// # Errors
+    /// As of [`of`](Self::of).
+    pub fn bytes_of(data: &'b [T], count: usize, datatype: &Datatype) -> Result<View<'b, u8>, CollectiveError> {
+        View::of(data.as_bytes(), count, datatype)
+    }
+
     /// The bytes, with the gaps between them.
-    pub(super) fn bytes(&self) -> (&'b [u8], Option<StridedBytes>) {
-        (self.data.as_bytes(), strided::<T>(self.elements, self.vector))
+    pub(super) fn bytes(&self) -> (&'b [u8], Option<Arc<Datatype>>) {
+        (self.data.as_bytes(), self.layout.clone().filter(|_| size_of::<T>() != 0))
+    }
+
+    /// The bytes, if they are contiguous.
+    #[inline]
+    pub(in crate::world) fn dense(&self) -> Option<&'b [u8]> {
+        if self.layout.is_none() { Some(self.data.as_bytes()) } else { None }
+    }
+
+    /// The bytes, to be read as long as they are borrowed.
+    pub(in crate::world) fn user_buffer(&self) -> UserBuffer {
+        let (bytes, layout) = self.bytes();
+        UserBuffer::with(NonNull::from(bytes).cast(), bytes.len(), layout.as_ref())
     }
 }
 
@@ -123,7 +181,7 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
 pub struct ViewMut<'b, T> {
     data: &'b mut [T],
     elements: usize,
-    vector: Option<Vector>,
+    layout: Option<Arc<Datatype>>,
 }
 
 impl<'b, T> ViewMut<'b, T> {
@@ -133,11 +191,24 @@ impl<'b, T> ViewMut<'b, T> {
     /// As of [`View::new`], and [`CollectiveError::Overlapping`].
     pub fn new(data: &'b mut [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
-        if elements != 0 && !vector.is_disjoint(count) {
+        let datatype =
+            if elements == 0 { Datatype::EMPTY } else { vector.datatype(count, size_of::<T>()).map_err(too_long)? };
+        if !datatype.is_disjoint() {
             return Err(CollectiveError::Overlapping);
         }
-        let vector = Some(vector).filter(|vector| elements != 0 && !vector.is_dense(count));
-        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, vector })
+        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+    }
+
+    /// As [`View::of`], without shared elements ([`Datatype::is_disjoint`]).
+    ///
+    /// # Errors
+    /// As of [`View::of`], and [`CollectiveError::Overlapping`].
+    pub fn of(data: &'b mut [T], count: usize, datatype: &Datatype) -> Result<Self, CollectiveError> {
+        let (all, elements, needed) = expect_within(datatype, count, size_of::<T>(), data.len())?;
+        if !all.is_disjoint() {
+            return Err(CollectiveError::Overlapping);
+        }
+        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(all) })
     }
 
     /// Number of elements.
@@ -152,45 +223,55 @@ impl<'b, T> ViewMut<'b, T> {
 }
 
 impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
+    /// As [`View::bytes_of`], without shared bytes.
+    ///
+    /// # Errors
+    /// As of [`of`](Self::of).
+    pub fn bytes_of(data: &'b mut [T], count: usize, datatype: &Datatype) -> Result<ViewMut<'b, u8>, CollectiveError> {
+        ViewMut::of(data.as_mut_bytes(), count, datatype)
+    }
+
     /// The bytes. `None`: they are not contiguous.
     #[inline]
-    pub(super) fn dense(&mut self) -> Option<&mut [u8]> {
-        if self.vector.is_none() { Some(self.data.as_mut_bytes()) } else { None }
+    pub(in crate::world) fn dense(&mut self) -> Option<&mut [u8]> {
+        if self.layout.is_none() { Some(self.data.as_mut_bytes()) } else { None }
     }
 
     /// The bytes, with the gaps between them.
-    pub(super) fn bytes(self) -> (&'b mut [u8], Option<StridedBytes>) {
-        (self.data.as_mut_bytes(), strided::<T>(self.elements, self.vector))
+    pub(super) fn bytes(self) -> (&'b mut [u8], Option<Arc<Datatype>>) {
+        (self.data.as_mut_bytes(), self.layout.filter(|_| size_of::<T>() != 0))
+    }
+
+    /// The bytes, to be written as long as they are borrowed.
+    pub(in crate::world) fn user_buffer(self) -> UserBuffer {
+        let (bytes, layout) = self.bytes();
+        UserBuffer::with(NonNull::from(&mut *bytes).cast(), bytes.len(), layout.as_ref())
     }
 }
 
-fn strided<T>(elements: usize, vector: Option<Vector>) -> Option<StridedBytes> {
-    let bytes = |elements: usize| elements.saturating_mul(size_of::<T>());
-    let Vector { rows, row, stride, extent } = vector.filter(|_| size_of::<T>() != 0)?;
-    let vector =
-        unisono_core::schedule::StridedVector { row: bytes(row), rows, stride: bytes(stride), extent: bytes(extent) };
-    Some(StridedBytes { vector, bytes: bytes(elements) })
+const fn too_long(_: DatatypeError) -> CollectiveError {
+    CollectiveError::TooLong
 }
 
 impl<T> Default for View<'_, T> {
     fn default() -> Self {
-        Self { data: &[], elements: 0, vector: None }
+        Self { data: &[], elements: 0, layout: None }
     }
 }
 
 impl<T> Default for ViewMut<'_, T> {
     fn default() -> Self {
-        Self { data: &mut [], elements: 0, vector: None }
+        Self { data: &mut [], elements: 0, layout: None }
     }
 }
 
-/// A buffer that a collective reads.
+/// A buffer that a message or a collective reads.
 pub trait AsView<T> {
     /// The elements.
     fn as_view(&self) -> View<'_, T>;
 }
 
-/// A buffer that a collective writes.
+/// A buffer that a message or a collective writes.
 pub trait AsViewMut<T> {
     /// The elements.
     fn as_view_mut(&mut self) -> ViewMut<'_, T>;
@@ -198,32 +279,32 @@ pub trait AsViewMut<T> {
 
 impl<T> AsView<T> for View<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        let Self { data, elements, vector } = *self;
-        View { data, elements, vector }
+        let Self { data, elements, ref layout } = *self;
+        View { data, elements, layout: layout.clone() }
     }
 }
 
 impl<T> AsView<T> for ViewMut<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self.data, elements: self.elements, vector: self.vector }
+        View { data: self.data, elements: self.elements, layout: self.layout.clone() }
     }
 }
 
 impl<T> AsViewMut<T> for ViewMut<'_, T> {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { data: self.data, elements: self.elements, vector: self.vector }
+        ViewMut { data: self.data, elements: self.elements, layout: self.layout.clone() }
     }
 }
 
 impl<T> AsView<T> for [T] {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self, elements: self.len(), vector: None }
+        View { data: self, elements: self.len(), layout: None }
     }
 }
 
 impl<T> AsViewMut<T> for [T] {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { elements: self.len(), data: self, vector: None }
+        ViewMut { elements: self.len(), data: self, layout: None }
     }
 }
 

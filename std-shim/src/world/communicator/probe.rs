@@ -1,5 +1,7 @@
 //! Probes: inspecting, or removing by a matched probe, a message before it is received.
 
+use core::ptr::NonNull;
+
 use zerocopy::{FromBytes, IntoBytes};
 
 use unisono_core::ids::MessageId;
@@ -7,12 +9,14 @@ use unisono_core::message::Pattern;
 use unisono_core::message::point_to_point::Status as MessageStatus;
 
 use super::Communicator;
+use crate::world::collective::AsViewMut;
 use crate::world::process::Process;
 use crate::world::process::matching_store::{ReceiveTarget, to_status};
 use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
 /// is discarded.
@@ -162,16 +166,19 @@ impl Message<'_> {
     /// # Errors
     /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] the
     /// contents of `data` are unspecified.
-    pub fn receive_into<T: IntoBytes + FromBytes>(self, data: &mut [T]) -> Result<Status, Failure> {
+    pub fn receive_into<T: IntoBytes + FromBytes>(
+        self,
+        data: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
-        message.receive(data.as_mut_bytes())
+        message.receive(data.as_view_mut().user_buffer())
     }
 
-    fn receive(&self, bytes: &mut [u8]) -> Result<Status, Failure> {
+    fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
         let wanted = ReceiveTarget::Matched(self.id, source.into());
         self.communicator.shared.lock().matched_probes.retain(|(id, _)| *id != self.id);
-        let request = self.communicator.start_receive(bytes, wanted, |_, started| started).inspect_err(|_| {
+        let request = self.communicator.start_receive_buffer(into, wanted, |_, started| started).inspect_err(|_| {
             // No other receive can match it, and its sender may wait.
             self.communicator.shared.with_process(|process| process.drop_message(self.id, source.into()));
         })?;
@@ -182,6 +189,6 @@ impl Message<'_> {
 impl Drop for Message<'_> {
     fn drop(&mut self) {
         // Ends at once: a message of no bytes has arrived, and any other one is too long.
-        let _ = self.receive(&mut []);
+        let _ = self.receive(UserBuffer::plain(NonNull::dangling(), 0));
     }
 }

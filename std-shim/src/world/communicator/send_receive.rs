@@ -7,12 +7,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
+use crate::world::collective::{AsView, AsViewMut};
 use crate::world::process::matching_store::ReceiveTarget;
 use crate::world::process::messages::SendArgs;
 use crate::world::process::send_request::Flush;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// A copy of a buffer that is sent while a receive overwrites it.
 struct SendCopy<'c> {
@@ -46,16 +48,16 @@ impl Communicator {
     /// receive. When the receive fails, the send continues, and is waited for.
     pub fn send_receive_into<S: IntoBytes + Immutable, R: IntoBytes + FromBytes>(
         &self,
-        data: &[S],
+        data: &(impl AsView<S> + ?Sized),
         to: Rank,
         send_tag: Tag,
-        into: &mut [R],
+        into: &mut (impl AsViewMut<R> + ?Sized),
         source: impl Into<Option<Rank>>,
         receive_tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
         let posting = self.send_args(to, send_tag, Mode::Standard, Flush::Now)?;
         let wanted = self.receive_target(source.into(), receive_tag.into())?;
-        self.exchange(data.as_bytes(), &posting, into.as_mut_bytes(), wanted)
+        self.exchange(&data.as_view().user_buffer(), &posting, into.as_view_mut().user_buffer(), wanted)
     }
 
     /// As [`send_receive_into`](Self::send_receive_into), with one buffer: the received message replaces the sent one,
@@ -77,18 +79,20 @@ impl Communicator {
         let wanted = self.receive_target(source.into(), receive_tag.into())?;
         let data = data.as_mut_bytes();
         let copied = SendCopy::of(self, data)?;
-        self.exchange(copied.bytes(), &posting, data, wanted)
+        let (copy, data) = (NonNull::from(copied.bytes()), NonNull::from(&mut *data));
+        let sent = UserBuffer::plain(copy.cast(), copy.len());
+        self.exchange(&sent, &posting, UserBuffer::plain(data.cast(), data.len()), wanted)
     }
 
     fn exchange(
         &self,
-        data: &[u8],
+        data: &UserBuffer,
         posting: &SendArgs,
-        into: &mut [u8],
+        into: UserBuffer,
         wanted: ReceiveTarget,
     ) -> Result<Status, Failure> {
-        let receive = self.start_receive(into, wanted, |_, started| started)?;
-        match self.start_send(data, posting, |_, started| started) {
+        let receive = self.start_receive_buffer(into, wanted, |_, started| started)?;
+        match self.start_send_buffer(data, posting, |_, started| started) {
             Ok(None) => self.wait(receive),
             Ok(Some(send)) => self.wait_for_both(receive, send),
             Err(failure) => self.cancel_receive(receive, failure),
@@ -98,7 +102,7 @@ impl Communicator {
     /// Waits for either the send or the receive, then for the other one alone, so that hang reports and liveness checks
     /// no longer concern the one that has ended.
     fn wait_for_both(&self, receive: RequestHandle, send: RequestHandle) -> Result<Status, Failure> {
-        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], |process| {
+        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], false, |process| {
             let mut take =
                 |started| process.take_ended(started).map(|ended| self.request_result_locked(process, started, ended));
             match take(&send) {

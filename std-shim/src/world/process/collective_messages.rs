@@ -218,8 +218,10 @@ impl Process {
             return Some(MessageLocation::Private(0));
         }
         let address = self.regions.get_mut().address(from)?;
-        let shared = self.shm.as_ref()?.pool.offset(address.start(), address.bytes());
-        Some(shared.map_or(MessageLocation::Private(address.start().addr().get() as u64), MessageLocation::Shared))
+        // The parts of a layout have no address: the receiver asks for them.
+        let Some(start) = address.adjacent() else { return Some(MessageLocation::Private(0)) };
+        let shared = self.shm.as_ref()?.pool.offset(start, address.bytes());
+        Some(shared.map_or(MessageLocation::Private(start.addr().get() as u64), MessageLocation::Shared))
     }
 
     fn set_holder(&mut self, message: u32, holder: TransferHolder) {

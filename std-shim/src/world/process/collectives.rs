@@ -19,13 +19,14 @@ use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::Shape;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 impl Process {
     /// Prepares a collective, to be [started](Self::start_collective) once or repeatedly, and returns its index in the
     /// table. Takes `combine` on success; on failure leaves it to the caller, which drops it outside the lock.
     ///
     /// # Safety
-    /// The buffers, which may be one, stay valid until the collective has ended, or is
+    /// The buffers, which may be one, are as long as their layouts in `shape`, and stay valid until the collective has ended, or is
     /// [released](Self::release_collective) if it is kept; so does what `combine` borrows. While it is under way the
     /// first is not written but as the second, which nobody else uses.
     pub(in crate::world) unsafe fn prepare_collective(
@@ -47,7 +48,11 @@ impl Process {
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_locally(context)) };
         // SAFETY: the caller promises that both buffers stay valid until the collective has ended or is released, which
         // revokes the regions, and how they are used until then.
-        let lent = unsafe { self.regions.get_mut().register_both((input, inward), (output, outward)) };
+        let lent = unsafe {
+            let buffer = |start, bytes, layout: &Option<_>| UserBuffer::with(start, bytes, layout.as_ref());
+            let input = buffer(input, inward, &shape.layouts.input);
+            self.regions.get_mut().register_both(input, buffer(output, outward, &shape.layouts.output))
+        };
         let Ok([input, output]) = lent else { return Err(self.fail_locally(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),

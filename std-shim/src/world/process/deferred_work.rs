@@ -205,12 +205,8 @@ impl Process {
         let Some(matched) = receiving.matched() else { return };
         let Some(payload) = self.matching.sends.get(parcel).map(|parcel| parcel.payload) else { return };
         let regions = self.regions.get_mut();
-        let from = regions.range_address(payload);
-        if let (Some((from, bytes)), Some((to, room))) = (from, regions.range_address(into)) {
-            // SAFETY: both are borrowed, or a copy; a sender that breaks the rules may name any bytes: they may
-            // overlap.
-            unsafe { to.copy_from(from, bytes.min(room)) };
-        }
+        // SAFETY: both are borrowed, or a copy; a sender that breaks the rules may name any bytes: they may overlap.
+        unsafe { regions.copy(payload, into) };
         self.requests.finish(request, Ok(to_status(&matched)));
     }
 }

@@ -7,6 +7,7 @@ use unisono_shmem::am_header;
 use super::Process;
 use super::shutdown::ASK_AFTER;
 use crate::world::collective::engine::progress_table::QueuedMessage;
+use crate::world::request::handle::RequestHandle;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
 };
@@ -132,6 +133,12 @@ impl Process {
     pub(in crate::world) fn record_wait(&mut self, request: Option<u32>, what: BlockedOn) {
         let now = self.last_now;
         self.collectives.wait_registry.record_wait(now, request, what);
+    }
+
+    /// As [`record_wait`](Self::record_wait), for a thread that waits for all of these requests, or for any one.
+    pub(in crate::world) fn record_waits(&mut self, any: bool, requests: &[RequestHandle]) {
+        let waits = requests.iter().map(|handle| (Some(handle.request), handle.blocked_on));
+        self.collectives.wait_registry.record_waits(self.last_now, any, waits);
     }
 
     /// Records that it no longer waits.

@@ -240,6 +240,11 @@ impl MatchingStore {
         self.receives.get_mut(request as usize)?.as_mut()
     }
 
+    /// The context of a posted receive.
+    pub(in crate::world) fn pending_context(&self, request: u32) -> Option<Context> {
+        self.receives.get(request as usize)?.as_ref().map(|receiving| receiving.context)
+    }
+
     pub(in crate::world) fn remove(&mut self, request: u32) -> Option<ReceiveRecord> {
         let receiving = self.receives.get_mut(request as usize)?.take()?;
         self.receive_count -= 1;
@@ -333,10 +338,9 @@ impl MatchingStore {
             Matched::Unexpected { message, place, status } => {
                 let from = self.unexpected_payload(place, status.bytes as u32);
                 if let (Some(from), Some(to)) = (address(regions, from), address(regions, into.span(0, into.bytes))) {
-                    let bytes = from.bytes().min(to.bytes());
                     // SAFETY: both regions live; the source is memory of this table that nobody else names, the target
                     // is borrowed by this request: they do not overlap.
-                    unsafe { to.start().copy_from_nonoverlapping(from.start(), bytes) };
+                    unsafe { to.copy_from(from) };
                 }
                 self.machine.release(message);
                 requests.finish(request, receive_result(&status, into.bytes));

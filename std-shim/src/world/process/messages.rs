@@ -27,7 +27,8 @@ use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
 use Flush as When;
 use unisono_bootstrap::Rank;
-use unisono_memory::memory_regions::RegionRange;
+use unisono_memory::memory_regions::{Address, RegionRange};
+use unisono_memory::user_buffer::UserBuffer;
 
 /// Tests of a send request between two that ask its receiver for an acknowledgement.
 const ACK_REQUEST_INTERVAL: u32 = 64;
@@ -62,7 +63,7 @@ struct Payload {
 }
 
 impl Process {
-    /// Sends `bytes` bytes at `start`. `Ok(None)`: they were copied, and the buffer is free. Otherwise the buffer stays
+    /// Sends a buffer. `Ok(None)`: they were copied, and the buffer is free. Otherwise the buffer stays
     /// in use until the returned request has ended, and is registered as the returned region. [`SendFailure::Full`]:
     /// make progress and retry.
     ///
@@ -72,22 +73,28 @@ impl Process {
     pub(in crate::world) unsafe fn send(
         &mut self,
         posting: &SendArgs,
-        start: NonNull<u8>,
-        bytes: usize,
+        buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
         if let Some(failure) = self.closed_reason() {
             return Err(SendFailure::Failed(failure));
         }
+        let UserBuffer { start, bytes, ref layout } = *buffer;
         let SendArgs { to, context, tag, mode, flush: when } = *posting;
         let (way, peer) = (self.route(to)?, PeerId::from(to));
         if self.send_batch.sends == 0 && way == Route::Remote {
             self.now();
         }
         let shared = match &self.shm {
-            Some(shm) if way == Route::SharedMemory && bytes > EAGER_SHARED => shm.pool.offset(start, bytes),
+            Some(shm) if way == Route::SharedMemory && bytes > EAGER_SHARED && layout.is_none() => {
+                shm.pool.offset(start, bytes)
+            }
             _ => None,
         };
         let eager = if shared.is_some() { EAGER_SHARED } else { self.matching.eager_limit(peer) as usize };
+        if layout.is_some() && (bytes <= eager || way == Route::ToSelf) {
+            // SAFETY: under the same promises of the caller.
+            return unsafe { self.send_packed(posting, buffer) };
+        }
         let standard = mode != Mode::Synchronous;
         if standard
             && bytes <= SHORT_BYTES.min(eager)
@@ -109,13 +116,15 @@ impl Process {
             None => {
                 // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended and
                 // its region is revoked.
-                let region = unsafe { self.regions.get_mut().register(start, bytes) };
+                let region = unsafe { self.regions.get_mut().register_buffer(buffer.clone()) };
                 let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
                 (PayloadOwner::Request(self.requests.start()), RegionRange { region, offset: 0, bytes }, Some(region))
             }
         };
-        let at = self.regions.get_mut().address(payload.span(0, 0));
-        let at = shared.map_or(at.map_or(0, |at| at.start().addr().get() as u64), |at| at);
+        // No other process reads the parts of a layout.
+        let at = self.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
+        let at = at.and_then(Address::adjacent).map_or(0, |at| at.addr().get() as u64);
+        let at = shared.unwrap_or(at);
         let place = if shared.is_some() && region.is_some() {
             MessageLocation::Shared(at)
         } else {
@@ -172,7 +181,7 @@ impl Process {
             // The receiver's wait is over by now. From here on the copy is sent.
             // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are
             // another object.
-            unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
+            unsafe { to.write_from(0, start, bytes) };
         }
         if send.uses == 0 {
             self.complete_send(user);
@@ -185,6 +194,34 @@ impl Process {
             (PayloadOwner::Request(request), Some(region)) => Ok(Some((request, region))),
             _ => Ok(None),
         }
+    }
+
+    /// As [`send`](Self::send), from a packed copy.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    unsafe fn send_packed(
+        &mut self,
+        posting: &SendArgs,
+        buffer: &UserBuffer,
+    ) -> Result<Option<(u32, Region)>, SendFailure> {
+        let (UserBuffer { start, bytes, layout: Some(layout) }, regions) = (buffer, self.regions.get_mut()) else {
+            return Err(SendFailure::Failed(Failure::ResourceExhausted));
+        };
+        let exhausted = || SendFailure::Failed(Failure::ResourceExhausted);
+        let region = regions.allocate(*bytes).map_err(|_| exhausted())?;
+        let whole = RegionRange { region, offset: 0, bytes: *bytes };
+        let packed = regions.address(whole.span(0, 0)).and_then(Address::adjacent).ok_or_else(exhausted)?;
+        // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
+        unsafe { layout.gather(*start, 0, packed, *bytes) };
+        // SAFETY: the copy lives until the request has ended.
+        let sent = unsafe { self.send(posting, &UserBuffer::plain(packed, *bytes)) };
+        match sent {
+            Ok(Some((request, _))) => self.packed_sends.push((request, region)),
+            // SAFETY: the bytes were copied, or are not sent.
+            Ok(None) | Err(_) => _ = unsafe { self.regions.get_mut().free(region) },
+        }
+        sent
     }
 
     /// Admits a message to the matching machine. `None`: its receiver has failed, or no record could be allocated.
@@ -286,7 +323,7 @@ impl Process {
                     if let Some(address) = self.regions.get_mut().address(span) {
                         // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another
                         // object.
-                        unsafe { address.start().copy_from_nonoverlapping(start, bytes) };
+                        unsafe { address.write_from(0, start, bytes) };
                     }
                     self.post_message(peer, head.as_ref(), Some(span), SendOwner::Cell(cell));
                 } else {
@@ -344,7 +381,7 @@ impl Process {
         {
             // SAFETY: the caller promises that as many bytes are valid at `start`; the target is borrowed by a receive,
             // or kept for one. A sender that breaks the rules may name any bytes: the two may overlap.
-            unsafe { to.start().copy_from(start, to.bytes()) };
+            unsafe { to.write_from(0, start, to.bytes()) };
         }
     }
 
@@ -361,7 +398,7 @@ impl Process {
         let payload = found.and_then(|(parcel, extent)| {
             let from = extent.span(0, extent.bytes);
             let address = self.regions.get_mut().address(from)?;
-            Some(Payload { start: address.start(), bytes: address.bytes(), from, send: parcel })
+            Some(Payload { start: address.adjacent()?, bytes: address.bytes(), from, send: parcel })
         });
         // SAFETY: the region is live: borrowed, or a copy.
         unsafe { self.route_send(way, to, head, payload) };
@@ -470,7 +507,7 @@ impl Process {
         self.bounce_buffers.release(cell);
     }
 
-    /// Posts a receive of up to `bytes` bytes at `start`, registered as the returned region.
+    /// Posts a receive into a buffer, registered as the returned region.
     ///
     /// # Safety
     /// The bytes stay valid, and nobody else uses them, until the request has ended and its region is
@@ -478,9 +515,9 @@ impl Process {
     pub(in crate::world) unsafe fn receive(
         &mut self,
         what: ReceiveTarget,
-        start: NonNull<u8>,
-        bytes: usize,
+        buffer: UserBuffer,
     ) -> Result<(u32, Region), Failure> {
+        let bytes = buffer.bytes;
         let source = match what {
             ReceiveTarget::Pattern(Pattern { source, .. }) => source.map(Rank::from),
             ReceiveTarget::Matched(..) => None,
@@ -490,7 +527,7 @@ impl Process {
         // SAFETY: the caller promises that the memory stays valid, and nobody else's, until the request has ended and
         // its region is revoked.
         let region =
-            unsafe { self.regions.get_mut().register(start, bytes) }.map_err(|_| Failure::ResourceExhausted)?;
+            unsafe { self.regions.get_mut().register_buffer(buffer) }.map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
         let into = RegionRange { region, offset: 0, bytes };
         if !self.matching.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
@@ -607,7 +644,7 @@ impl Process {
     /// has no memory.
     pub(in crate::world) fn allocate_copy(&mut self, bytes: usize) -> Option<(ScratchBlock, NonNull<u8>)> {
         let kept = self.collectives.scratch.allocate(bytes, self.regions.get_mut())?;
-        Some((kept, self.regions.get_mut().address(kept.part(0))?.start()))
+        Some((kept, self.regions.get_mut().address(kept.part(0))?.adjacent()?))
     }
 
     /// Frees the copy, from which nothing is sent any more.
@@ -627,6 +664,11 @@ impl Process {
     pub(in crate::world) fn release_request(&mut self, request: u32, region: Region) {
         self.requests.release(request);
         self.unregister(region);
+        if let Some(place) = self.packed_sends.iter().position(|(packed, _)| *packed == request) {
+            let (_, packed) = self.packed_sends.swap_remove(place);
+            // SAFETY: the request has ended, and its postings are completed: nobody reads the copy any more.
+            unsafe { self.regions.get_mut().free(packed) };
+        }
     }
 
     /// Unregisters a user buffer, of a request or a collective.

@@ -29,7 +29,8 @@ use crate::node::NodeRankState;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::status::STATUS_BYTES;
 use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
-use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out};
+use crate::world::shm_transport::cma::CmaSource;
+use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out, copy_to};
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{RegionRange, Regions};
 
@@ -248,7 +249,7 @@ impl Process {
         let from = payload.span(0, bytes);
         if let Some(to) = self.regions.get_mut().address(from) {
             // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
-            unsafe { to.start().copy_from_nonoverlapping(start, bytes) };
+            unsafe { to.write_from(0, start, bytes) };
         }
         let parcel = SendOp {
             to: peer,
@@ -548,13 +549,17 @@ impl Process {
                 };
                 // SAFETY: the receive's memory is borrowed by this request. A buffer that is being sent is not received
                 // into, but a sender that breaks the rules may name any: the regions may overlap.
-                unsafe { to.start().copy_from(cells.start(), to.bytes()) };
+                unsafe { to.write_from(0, cells.start(), to.bytes()) };
                 true
             }
             (Some(to), MessageLocation::Private(at)) => {
                 // On an oversubscribed node two ranks never copy at the same time.
-                let reads = fetched > 0
-                    || into.bytes >= CMA_MIN && (!spins || shm_peer.copy_selector.uses_cma(at, into.bytes as u64));
+                // A buffer with a layout has no address, and one of many parts is no faster read in parts.
+                let reads = at != 0 && CmaSource::is_worthwhile(to);
+                let reads = reads && fetched > 0
+                    || reads
+                        && into.bytes >= CMA_MIN
+                        && (!spins || shm_peer.copy_selector.uses_cma(at, into.bytes as u64));
                 let source = shm_peer.cma_source.filter(|_| reads);
                 let started = Instant::now();
                 // SAFETY: the receive's memory is borrowed by this request, so that nobody else uses it.
@@ -662,7 +667,7 @@ impl ShmReceiver<'_> {
         {
             let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(ProtocolViolation)?;
             // SAFETY: a live region, borrowed by this receive or memory of the process.
-            unsafe { copy_out(behind, to.start(), to.bytes()) };
+            unsafe { copy_to(behind, to) };
         }
         Ok(())
     }
@@ -727,7 +732,7 @@ impl ShmReceiver<'_> {
                     let rest = payload.bytes().checked_sub(start).ok_or(ProtocolViolation)?;
                     let payload = payload.part(start, rest).ok_or(ProtocolViolation)?;
                     // SAFETY: the region lives, and is borrowed by this receive, or kept for one.
-                    unsafe { copy_out(payload, to.start(), to.bytes()) };
+                    unsafe { copy_to(payload, to) };
                 }
                 Ok(())
             }
@@ -753,7 +758,7 @@ impl ShmReceiver<'_> {
             // Times the second fragment of a message, if it is a whole one.
             let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
             // SAFETY: the region lives, and is borrowed by this receive.
-            unsafe { copy_out(entry.payload, to.start(), to.bytes()) };
+            unsafe { copy_to(entry.payload, to) };
             if let Some(started) = started {
                 shm_peer.copy_selector.record_fragment(to.bytes(), started.elapsed().as_nanos() as u64);
             }

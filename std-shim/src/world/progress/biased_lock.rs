@@ -211,6 +211,14 @@ impl<T> Drop for OwnerGuard<'_, T> {
     }
 }
 
+impl<T> LockGuard<'_, T> {
+    /// Whether the thread did not enter as the owner.
+    #[inline]
+    pub(in crate::world) fn has_queued(&self) -> bool {
+        self.entered != Entered::AsOwner
+    }
+}
+
 impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
 

@@ -15,11 +15,13 @@ use unisono_core::message::point_to_point::Mode;
 use super::handle::RequestHandle;
 use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Failure, Status, Tag};
+use crate::world::collective::{AsView, AsViewMut, View, ViewMut};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::process::send_request::Flush;
 use crate::world::progress::SharedProcess;
 use unisono_bootstrap::Rank;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// Makes the lifetime of a scope invariant.
 type Invariant<'scope> = PhantomData<&'scope mut &'scope ()>;
@@ -155,13 +157,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`Failure`] when the send was not started.
-    pub fn immediate_send<T: IntoBytes + Immutable>(
+    pub fn immediate_send<T: IntoBytes + Immutable + 'scope>(
         &'scope self,
-        data: &'scope [T],
+        data: &'scope (impl AsView<T> + ?Sized),
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        self.start_send(data.as_bytes(), to, tag, Mode::Standard)
+        let data: View<'scope, T> = data.as_view();
+        self.start_send(&data.user_buffer(), to, tag, Mode::Standard)
     }
 
     /// As [`immediate_send`](Self::immediate_send); the request ends when a receive has matched the message
@@ -169,13 +172,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`Failure`] when the send was not started.
-    pub fn immediate_synchronous_send<T: IntoBytes + Immutable>(
+    pub fn immediate_synchronous_send<T: IntoBytes + Immutable + 'scope>(
         &'scope self,
-        data: &'scope [T],
+        data: &'scope (impl AsView<T> + ?Sized),
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        self.start_send(data.as_bytes(), to, tag, Mode::Synchronous)
+        let data: View<'scope, T> = data.as_view();
+        self.start_send(&data.user_buffer(), to, tag, Mode::Synchronous)
     }
 
     /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted (`MPI_Irsend`). It is sent
@@ -183,25 +187,27 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`Failure`] when the send was not started.
-    pub fn immediate_ready_send<T: IntoBytes + Immutable>(
+    pub fn immediate_ready_send<T: IntoBytes + Immutable + 'scope>(
         &'scope self,
-        data: &'scope [T],
+        data: &'scope (impl AsView<T> + ?Sized),
         to: Rank,
         tag: Tag,
     ) -> Result<Request<'scope>, Failure> {
-        self.start_send(data.as_bytes(), to, tag, Mode::Ready)
+        let data: View<'scope, T> = data.as_view();
+        self.start_send(&data.user_buffer(), to, tag, Mode::Ready)
     }
 
     fn start_send(
         &'scope self,
-        bytes: &'scope [u8],
+        buffer: &UserBuffer,
         to: Rank,
         tag: Tag,
         mode: Mode,
     ) -> Result<Request<'scope>, Failure> {
         let (loans, communicator) = (&self.loans, self.communicator());
         let posting = communicator.send_args(to, tag, mode, Flush::Batched)?;
-        let loan = communicator.start_send(bytes, &posting, |process, started| loans.record(process, started))?;
+        let loan =
+            communicator.start_send_buffer(buffer, &posting, |process, started| loans.record(process, started))?;
         Ok(Request::new(loans, loan.unwrap_or(LoanId::COMPLETED)))
     }
 
@@ -209,13 +215,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// [`Failure`] when the receive was not posted.
-    pub fn immediate_receive_into<T: IntoBytes + FromBytes>(
+    pub fn immediate_receive_into<T: IntoBytes + FromBytes + 'scope>(
         &'scope self,
-        data: &'scope mut [T],
+        data: &'scope mut (impl AsViewMut<T> + ?Sized),
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<Request<'scope>, Failure> {
-        let loan = self.start_receive(data.as_mut_bytes(), source.into(), tag.into())?;
+        let data: ViewMut<'scope, T> = data.as_view_mut();
+        let loan = self.start_receive(data.user_buffer(), source.into(), tag.into())?;
         Ok(Request::new(&self.loans, loan))
     }
 
@@ -233,14 +240,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the
         // pointer, not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
+        let bytes = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len());
         let loan = self.start_receive(bytes, source.into(), tag.into())?;
         Ok(RecvRequest { request: Request::new(&self.loans, loan), buffer, borrow: PhantomData })
     }
 
     #[inline]
-    fn start_receive(&self, bytes: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<LoanId, Failure> {
+    fn start_receive(&self, into: UserBuffer, source: Option<Rank>, tag: Option<Tag>) -> Result<LoanId, Failure> {
         let wanted = self.communicator().receive_target(source, tag)?;
-        self.communicator().start_receive(bytes, wanted, |process, started| self.loans.record(process, started))
+        self.communicator().start_receive_buffer(into, wanted, |process, started| self.loans.record(process, started))
     }
 
     /// Transmits the sends that wait to be sent together.

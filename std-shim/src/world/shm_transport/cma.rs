@@ -3,9 +3,15 @@
 //!
 //! Every read also reads a nonce, which identifies the process: its process id may have been reused.
 
-use core::ptr::NonNull;
+use core::ops::ControlFlow;
 
+use unisono_datatype::Run;
 use unisono_memory::memory_regions::Address;
+
+/// Least mean length of the parts that memory is read into, in bytes.
+const PART_MIN: usize = 512;
+/// Most parts of one read, with the nonce: the limit of the system (`UIO_MAXIOV`).
+const PARTS_MAX: usize = 1024;
 
 /// Random bytes at an address that the peers know.
 pub(in crate::world) struct Nonce([u8; Self::BYTES]);
@@ -47,7 +53,7 @@ impl CmaSource {
         let nonce = *rest.first_chunk()?;
         let source = Self { process: libc::pid_t::try_from(process).ok()?, nonce_at: u64::from_le_bytes(*at), nonce };
         // SAFETY: nothing is copied but the nonce.
-        unsafe { source.read(0, NonNull::dangling(), 0) }.then_some(source)
+        unsafe { source.read(0, &mut [NONE]) }.then_some(source)
     }
 
     /// Copies bytes from this address of the process. Returns false if it cannot be read, or is another process; then
@@ -56,23 +62,82 @@ impl CmaSource {
     /// # Safety
     /// `to` is borrowed, and nobody else uses it meanwhile.
     pub(in crate::world) unsafe fn pull(&self, from: u64, to: Address) -> bool {
-        // SAFETY: the caller promises that `to` is borrowed and that nobody else uses its bytes.
-        unsafe { self.read(from, to.start(), to.bytes()) }
+        if let Some(start) = to.adjacent() {
+            let mut here = [NONE, piece(start.as_ptr(), to.bytes())];
+            // SAFETY: the caller promises that `to` is borrowed and that nobody else uses its bytes.
+            return unsafe { self.read(from, &mut here) };
+        }
+        let (mut at, mut here) = (from, vec![NONE]);
+        parts(to, |part| here.push(part));
+        let mut parts = here.get_mut(..).unwrap_or_default();
+        // The last part of each read makes room for the nonce of the next one.
+        while let Some((read, _)) =
+            parts.split_at_mut_checked(parts.len().min(PARTS_MAX)).filter(|(read, _)| read.len() > 1)
+        {
+            let (count, bytes) = (read.len(), bytes_of(read));
+            // SAFETY: the caller promises that `to` is borrowed and that nobody else uses its bytes.
+            if !unsafe { self.read(at, read) } {
+                return false;
+            }
+            at = at.wrapping_add(bytes as u64);
+            parts = parts.get_mut(count - 1..).unwrap_or_default();
+        }
+        true
     }
 
+    /// Whether a read into the parts of `to` is likely faster than a copy through a ring.
+    pub(in crate::world) fn is_worthwhile(to: Address) -> bool {
+        let mut count: usize = 0;
+        parts(to, |_| count += 1);
+        count.saturating_mul(PART_MIN) <= to.bytes().max(PART_MIN)
+    }
+
+    /// Reads into all pieces of `here` but the first one, which is replaced.
+    ///
     /// # Safety
-    /// `bytes` bytes at `to` are valid for writes.
-    unsafe fn read(&self, from: u64, to: NonNull<u8>, bytes: usize) -> bool {
+    /// They are valid for writes.
+    unsafe fn read(&self, from: u64, here: &mut [libc::iovec]) -> bool {
         let mut seen = [0_u8; Nonce::BYTES];
-        let piece = |base: *mut u8, iov_len| libc::iovec { iov_base: base.cast(), iov_len };
+        if let Some(first) = here.first_mut() {
+            *first = piece(seen.as_mut_ptr(), seen.len());
+        }
+        let bytes = bytes_of(here);
         let there = |at: u64| core::ptr::without_provenance_mut(at as usize);
-        let here = [piece(seen.as_mut_ptr(), seen.len()), piece(to.as_ptr(), bytes)];
         let there = [piece(there(self.nonce_at), seen.len()), piece(there(from), bytes)];
-        // SAFETY: `seen` is this function's, and the caller promises `bytes` writable bytes at `to`; the pieces of the
+        let count = here.len() as libc::c_ulong;
+        // SAFETY: `seen` is this function's, and the caller promises that the other pieces are writable; those of the
         // other process are numbers to this one, which the kernel checks.
-        let read = unsafe { libc::process_vm_readv(self.process, here.as_ptr(), 2, there.as_ptr(), 2, 0) };
+        let read = unsafe { libc::process_vm_readv(self.process, here.as_ptr(), count, there.as_ptr(), 2, 0) };
         usize::try_from(read) == Ok(seen.len() + bytes) && seen == self.nonce
     }
+}
+
+/// No bytes.
+const NONE: libc::iovec = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+
+const fn piece(base: *mut u8, iov_len: usize) -> libc::iovec {
+    libc::iovec { iov_base: base.cast(), iov_len }
+}
+
+/// Bytes of all pieces but the first one.
+fn bytes_of(pieces: &[libc::iovec]) -> usize {
+    pieces.iter().skip(1).map(|piece| piece.iov_len).sum()
+}
+
+/// Reports the adjacent parts of an address.
+fn parts(of: Address, mut report: impl FnMut(libc::iovec)) {
+    if let Some(start) = of.adjacent() {
+        return report(piece(start.as_ptr(), of.bytes()));
+    }
+    // SAFETY: the process holds its lock: the region that the address was made of still lives.
+    let Some((layout, start, first)) = (unsafe { of.layout() }) else { return };
+    layout.for_each_run(first, of.bytes(), |Run { offset, bytes, count, stride }| {
+        for i in 0..count {
+            let at = offset.wrapping_add(stride.wrapping_mul(i as isize));
+            report(piece(start.as_ptr().wrapping_offset(at), bytes));
+        }
+        ControlFlow::Continue(())
+    });
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@
 //! send      to                           tag
 //! probe     as of a receive
 //! agreement  communicator
+//! finish    –
+//! flush     –
 //! ```
 //! Numbers are little-endian. The context, as in the key of a collective's message, holds the communicator and a digest
 //! of the call.
@@ -36,6 +38,8 @@ const RECEIVE: u8 = 4;
 const SEND: u8 = 5;
 const PROBE: u8 = 6;
 const AGREEMENT: u8 = 7;
+const FINISH: u8 = 8;
+const FLUSH: u8 = 9;
 /// No rank.
 const NOBODY: u32 = u32::MAX;
 /// Most ranks in an answer.
@@ -109,6 +113,10 @@ pub(in crate::world) enum BlockedOn {
     Agreement {
         communicator: u32,
     },
+    /// It has finished, and waits for the other ranks.
+    Finish,
+    /// It finishes, and waits until everything that it sent is received.
+    Flush,
 }
 
 /// A rank's part in a collective.
@@ -186,6 +194,8 @@ fn answer(standing: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
         Participation::Absent(BlockedOn::Probe { source, tag }) => (PROBE, None, pattern(source, tag)),
         Participation::Absent(BlockedOn::Send { to, tag }) => (SEND, None, [to.0, tag.0, 0, 0]),
         Participation::Absent(BlockedOn::Agreement { communicator }) => (AGREEMENT, None, [communicator, 0, 0, 0]),
+        Participation::Absent(BlockedOn::Finish) => (FINISH, None, [0; 4]),
+        Participation::Absent(BlockedOn::Flush) => (FLUSH, None, [0; 4]),
     }
 }
 
@@ -203,6 +213,8 @@ fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Participation> {
         RECEIVE => Participation::Absent(BlockedOn::Receive { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
         PROBE => Participation::Absent(BlockedOn::Probe { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
         AGREEMENT => Participation::Absent(BlockedOn::Agreement { communicator: a }),
+        FINISH => Participation::Absent(BlockedOn::Finish),
+        FLUSH => Participation::Absent(BlockedOn::Flush),
         SEND => Participation::Absent(BlockedOn::Send { to: Rank(a), tag: Tag(b) }),
         _ => return None,
     })
@@ -225,6 +237,8 @@ impl fmt::Display for BlockedOn {
                 tag.map_or(Ok(()), |tag| write!(to, " with tag {tag}"))
             }
             Self::Agreement { communicator } => write!(to, "waits in an agreement of communicator {communicator}"),
+            Self::Finish => to.write_str("waits for the other ranks to finish"),
+            Self::Flush => to.write_str("finishes, and waits for its messages to be received"),
             Self::Send { to: rank, tag } => write!(to, "waits for rank {rank} to receive a message with tag {tag}"),
         }
     }
@@ -246,6 +260,8 @@ mod tests {
             BlockedOn::Send { to: Rank(9), tag: Tag(u32::MAX) },
             BlockedOn::Probe { source: Some(Rank(2)), tag: None },
             BlockedOn::Agreement { communicator: 0xfffe },
+            BlockedOn::Finish,
+            BlockedOn::Flush,
         ];
         let standings = [Participation::Entered(four), Participation::Entered(two), Participation::Done];
         for means in [Mechanism::Messages, Mechanism::Slots, Mechanism::Barrier] {

@@ -64,7 +64,7 @@ pub struct AdapterAddress {
 // nobody makes a reference.
 unsafe impl RegisteredMemory for AdapterAddress {
     fn start(self) -> NonNull<u8> {
-        self.address.start()
+        self.address.adjacent().unwrap_or(NonNull::dangling())
     }
 
     fn bytes(self) -> usize {
@@ -94,7 +94,7 @@ impl AdapterMemory {
     pub fn make(&mut self, bytes: usize) -> Region {
         let region = self.regions.allocate(bytes).expect("a region of a test is small");
         let whole = self.regions.address(Span { region, offset: 0, bytes: bytes as u32 }).expect("it is valid");
-        let key = self.network.borrow_mut().memory.register(whole.start(), bytes);
+        let key = self.network.borrow_mut().memory.register(whole.adjacent().expect("it has no layout"), bytes);
         self.keys.insert(region, key);
         region
     }

@@ -105,6 +105,9 @@ impl ServerLoop {
                 ClientMessage::Vote(ballot) => roll.handle_vote(id, *rank, ballot)?,
                 ClientMessage::Cause(cause) => roll.handle_cause(*rank, cause),
                 ClientMessage::Leave => roll.handle_leave(*rank),
+                ClientMessage::Waits(report) => roll.handle_waits(*rank, report),
+                ClientMessage::QueryPolling(about) => roll.handle_polling_query(*rank, about),
+                ClientMessage::Polling { asker, milliseconds } => roll.handle_polling(*rank, asker, milliseconds),
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {

@@ -6,7 +6,7 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
     DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, OnDeath, Progress, QueuesChoice, Settings,
-    SilenceTimeout, Switch, WatchdogTimeout,
+    SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -88,6 +88,13 @@ pub(crate) struct Options {
     /// Report the missing ranks after waiting this long in a collective
     #[arg(long, value_name = "TIME")]
     watchdog: Option<WatchdogTimeout>,
+    /// Report ranks that wait for each other, and can never continue, after this time without progress [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    stuck: Option<StuckTimeout>,
+    /// Consider a peer failed from which no datagram has arrived for this time although it makes progress [default:
+    /// 30s]
+    #[arg(long, value_name = "TIME")]
+    unreachable: Option<UnreachableTimeout>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
     /// the image, too
     #[arg(long, value_name = "K")]
@@ -119,7 +126,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -158,6 +165,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
+    transport.stuck = stuck.or(transport.stuck);
+    transport.unreachable = unreachable.or(transport.unreachable);
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
         return Err(Refusal::usage("--queues raw needs --device verbs"));
     }

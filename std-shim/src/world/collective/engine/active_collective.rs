@@ -18,6 +18,9 @@ use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::BlockTables;
 use unisono_memory::memory_regions::{Address, Regions};
 
+/// Bytes that are combined at a time where they are not adjacent.
+const COPY_CHUNK: usize = 4096;
+
 /// How a collective ended.
 pub(in crate::world) struct Outcome {
     pub(in crate::world) result: Result<(), CollectiveError>,
@@ -123,14 +126,14 @@ impl ActiveCollective {
 
     /// Copies a message's bytes to contiguous memory.
     pub(in crate::world) fn pack(&self, span: BlockSpan, to: Address, regions: &Regions) -> Result<(), InvalidSpan> {
-        let mut at = 0;
+        let (start, mut at) = (to.adjacent().ok_or(InvalidSpan)?, 0);
         self.gather(span, regions, |from| {
             let bytes = from.bytes().min(to.bytes() - at);
             // SAFETY: within `to`, as the line above says.
-            let into = unsafe { to.start().add(at) };
+            let into = unsafe { start.add(at) };
             // SAFETY: the buffers are borrowed by this collective, whose schedule lets nobody write them now; `to` is
             // memory of the process that nobody else uses: another object.
-            unsafe { into.copy_from_nonoverlapping(from.start(), bytes) };
+            unsafe { from.read_to(0, into, bytes) };
             at += bytes;
         })
     }
@@ -142,14 +145,14 @@ impl ActiveCollective {
         span: BlockSpan,
         regions: &Regions,
     ) -> Result<(), InvalidSpan> {
-        let mut at = 0;
+        let (start, mut at) = (from.adjacent().ok_or(InvalidSpan)?, 0);
         self.gather(span, regions, |to| {
             let bytes = to.bytes().min(from.bytes() - at);
             // SAFETY: within `from`, as the line above says.
-            let here = unsafe { from.start().add(at) };
+            let here = unsafe { start.add(at) };
             // SAFETY: the buffers are borrowed by this collective, whose schedule lets this step alone write there now;
             // `from` is memory of the process that nobody writes meanwhile: another object.
-            unsafe { to.start().copy_from_nonoverlapping(here, bytes) };
+            unsafe { to.write_from(0, here, bytes) };
             at += bytes;
         })
     }
@@ -159,7 +162,7 @@ impl ActiveCollective {
             let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
             // SAFETY: borrowed by this collective, whose schedule lets nobody else use them now; they may overlap in
             // place.
-            unsafe { into.start().copy_from(from.start(), from.bytes().min(into.bytes())) };
+            unsafe { into.copy_from(from) };
         }
         Ok(())
     }
@@ -168,14 +171,41 @@ impl ActiveCollective {
         let layout = self.layout;
         for (from, into) in layout.pairs(from, into) {
             let (from, into) = (self.address(from, regions)?, self.address(into, regions)?);
-            let bytes = from.bytes().min(into.bytes());
-            let (left, right) = match fold {
-                Fold::Left => (from.start(), into.start()),
-                Fold::Right => (into.start(), from.start()),
-            };
-            self.operate(left, right, into.start(), bytes);
+            match (from.adjacent(), into.adjacent()) {
+                (Some(source), Some(target)) => {
+                    self.fold(source, target, fold, from.bytes().min(into.bytes()));
+                }
+                _ => self.reduce_scattered(from, into, fold),
+            }
         }
         Ok(())
+    }
+
+    /// As [`reduce`](Self::reduce), of bytes that are not adjacent: through copies of a few elements at a time.
+    #[cold]
+    fn reduce_scattered(&mut self, from: Address, into: Address, fold: Fold) {
+        let grain = self.executor.plan().grain().max(1);
+        let (bytes, chunk) = (from.bytes().min(into.bytes()), (COPY_CHUNK / grain).max(1).saturating_mul(grain));
+        let mut copies = [vec![0_u8; chunk.min(bytes)], vec![0_u8; chunk.min(bytes)]];
+        let [source, target] = copies.each_mut().map(|copy| NonNull::from(copy.as_mut_slice()).cast::<u8>());
+        for at in (0..bytes).step_by(chunk) {
+            let length = chunk.min(bytes - at);
+            // SAFETY: the copy has as many bytes; borrowed by this collective, whose schedule lets nobody else use them.
+            unsafe { from.read_to(at, source, length) };
+            // SAFETY: the copy has as many bytes; borrowed by this collective, whose schedule lets nobody else use them.
+            unsafe { into.read_to(at, target, length) };
+            self.fold(source, target, fold, length);
+            // SAFETY: the copy has as many bytes; borrowed by this collective, whose schedule lets nobody else use them.
+            unsafe { into.write_from(at, target, length) };
+        }
+    }
+
+    fn fold(&mut self, from: NonNull<u8>, into: NonNull<u8>, fold: Fold, bytes: usize) {
+        let (left, right) = match fold {
+            Fold::Left => (from, into),
+            Fold::Right => (into, from),
+        };
+        self.operate(left, right, into, bytes);
     }
 
     /// Calls the reduction function, which may panic in a thread that does not wait for it: the waiting thread gets the

@@ -9,7 +9,6 @@ use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
 
 use crate::environment::tuning::{Carrier, Tuning};
 use crate::world::collective::error::CollectiveError;
-use crate::world::collective::pack::StridedBytes;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
@@ -39,6 +38,11 @@ impl CachedSchedule {
     /// A digest of everything that ranks must agree on.
     pub(in crate::world) fn digest(&self) -> u32 {
         self.0.digest
+    }
+
+    /// Bytes of an element that is reduced.
+    pub(in crate::world) fn grain(&self) -> usize {
+        self.0.plan.grain
     }
 
     pub(in crate::world) fn schedule(&self) -> &schedule::Plan {
@@ -130,7 +134,7 @@ impl ScheduleCache {
     }
 }
 
-/// The layout of a collective's blocks. The caller keeps the tables of `shape` as long as the layout is used.
+/// The layout of a collective's blocks in its packed bytes. The caller keeps the tables of `shape` as long as the layout is used.
 pub(in crate::world) fn layout(
     plan: &CollectiveSpec,
     schedule: &schedule::Plan,
@@ -141,8 +145,6 @@ pub(in crate::world) fn layout(
         None => equal_cuts(plan, blocks),
         Some(tables) => varying_cuts(tables)?,
     };
-    let lies = |cut: BlockMap<'static>, gaps: Option<StridedBytes>| gaps.map_or(cut, |gaps| cut.strided(gaps.vector));
-    let (input, output) = (lies(input, shape.gaps.input), lies(output, shape.gaps.output));
     Ok(Layout::new(input, output, held, blocks, plan.grain, segments))
 }
 
