@@ -1,7 +1,8 @@
 //! Generates the exports of the library from the table of the ABI (`abi/functions.txt`): each function and its profiling
 //! twin (`PMPI_`) calls the function of the same name in `src/calls`, in lower case and without `MPI_`; a function
 //! for large counts (`_c`) calls that of the same name without `_c`, which is generic, unless it has one of its own.
-//! Those functions are declared with `pub(crate) unsafe fn`, or listed in a macro with `fn`. A function that has none answers `MPI_ERR_UNSUPPORTED_OPERATION`. Constants come from `abi/constants.txt`.
+//! Those functions are declared with `pub(crate) unsafe fn`, or listed in a macro with `fn`. A function that has none answers `MPI_ERR_UNSUPPORTED_OPERATION`. The functions of
+//! `abi/removed.txt`, which MPI 3.0 removed and old programs use, have no twins. Constants come from `abi/constants.txt`.
 
 extern crate alloc;
 
@@ -13,12 +14,15 @@ use std::{env, fs};
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for name in ["abi/functions.txt", "abi/constants.txt", "src/calls", "build.rs"] {
+    for name in ["abi/functions.txt", "abi/removed.txt", "abi/constants.txt", "src/calls", "build.rs"] {
         println!("cargo:rerun-if-changed={name}");
     }
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
     let functions = fs::read_to_string(root.join("abi/functions.txt")).expect("the table is checked in");
-    fs::write(out.join("exports.rs"), exports(&functions, &implemented(&root.join("src/calls")))).expect("writable");
+    let removed = fs::read_to_string(root.join("abi/removed.txt")).expect("the table is checked in");
+    let implemented = implemented(&root.join("src/calls"));
+    let text = exports(&functions, &implemented, &["", "P"]) + &exports(&removed, &implemented, &[""]);
+    fs::write(out.join("exports.rs"), text).expect("writable");
     let constants = fs::read_to_string(root.join("abi/constants.txt")).expect("the table is checked in");
     fs::write(out.join("constants.rs"), constants_of(&constants)).expect("writable");
     link_by_soname(&out);
@@ -55,7 +59,7 @@ fn implemented(folder: &Path) -> BTreeSet<(String, String)> {
     found
 }
 
-fn exports(functions: &str, implemented: &BTreeSet<(String, String)>) -> String {
+fn exports(functions: &str, implemented: &BTreeSet<(String, String)>, prefixes: &[&str]) -> String {
     let mut text = String::new();
     for line in functions.lines() {
         let (head, arguments) = line.trim_end_matches(')').split_once('(').expect("a prototype");
@@ -70,7 +74,7 @@ fn exports(functions: &str, implemented: &BTreeSet<(String, String)>) -> String 
         let declared: Vec<_> = parameters.iter().map(|(name, kind)| format!("{name}: {kind}")).collect();
         let passed: Vec<_> = parameters.iter().map(|(name, _)| name.as_str()).collect();
         let returned = rust_type(returns, 0, false);
-        for twin in [name.to_owned(), format!("P{name}")] {
+        for twin in prefixes.iter().map(|prefix| format!("{prefix}{name}")) {
             let _ = writeln!(text, "/// `{twin}` of the standard.");
             let _ = writeln!(text, "/// # Safety\n/// As the standard says.");
             let _ = writeln!(text, "#[unsafe(no_mangle)]");

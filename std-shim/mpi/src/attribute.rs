@@ -50,10 +50,13 @@ pub fn create(owner: Owner, copy: Callback, delete: Callback, extra: *mut c_void
     number
 }
 
-/// Frees a key; attributes that have it keep it.
+/// Frees a key; one that attributes have stays valid as long as they do.
 pub fn free(owner: Owner, number: c_int) -> Outcome {
     find(owner, number)?;
-    KEYS.lock().1.remove(&number);
+    let mut keys = KEYS.lock();
+    if keys.1.get(&number).is_some_and(|key| Arc::strong_count(key) == 1) {
+        keys.1.remove(&number);
+    }
     Ok(())
 }
 

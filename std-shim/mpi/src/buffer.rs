@@ -55,11 +55,6 @@ impl Buffer {
         }
     }
 
-    /// Messages that have not left.
-    pub fn pending(&self) -> Vec<Held<Request>> {
-        self.0.lock().pending.iter().map(|(request, _)| request.hold()).collect()
-    }
-
     /// Checks that a message of this length fits.
     pub fn reserve(&self, bytes: usize) -> Outcome {
         let mut attached = self.0.lock();

@@ -5,6 +5,7 @@
 //! detected is; a pointer that must not be null and is gives `MPI_ERR_ARG`.
 
 #![allow(clippy::missing_safety_doc, reason = "the contract of all is stated above")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "one contract covers all of them")]
 #![allow(clippy::too_many_arguments, reason = "signatures of the ABI")]
 
 pub mod attributes;
@@ -18,6 +19,7 @@ pub mod infos;
 pub mod integers;
 pub mod operations;
 pub mod point_to_point;
+pub mod removed;
 pub mod requests;
 pub mod sessions;
 pub mod topologies;

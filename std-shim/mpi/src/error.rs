@@ -233,12 +233,10 @@ pub fn last_code() -> c_int {
 
 /// Adds a class, or a code of a class.
 pub fn add(class: Option<c_int>) -> Outcome<c_int> {
-    if class.is_some_and(|class| class_of(class).is_none()) {
-        return Err(MPI_ERR_ARG);
-    }
+    let class = class.map(|class| class_of(class).ok_or(MPI_ERR_ARG)).transpose()?;
     Ok(with_added(|added| {
         added.last += 1;
-        added.classes.insert(added.last, class.and_then(class_of).unwrap_or(added.last));
+        added.classes.insert(added.last, class.unwrap_or(added.last));
         added.last
     }))
 }

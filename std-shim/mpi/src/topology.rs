@@ -138,43 +138,56 @@ pub fn choose_lengths(nodes: c_int, lengths: &mut [c_int]) -> Outcome {
     if nodes % fixed != 0 || (free == 0 && fixed != nodes) {
         return Err(MPI_ERR_DIMS);
     }
-    let mut best: Option<Vec<c_int>> = None;
-    search(nodes / fixed, free, c_int::MAX, &mut Vec::new(), &mut best);
-    let mut chosen = best.unwrap_or_default().into_iter();
+    let mut search = Search { divisors: divisors(nodes / fixed), chosen: Vec::new(), best: None };
+    search.extend(nodes / fixed, free, c_int::MAX);
+    let mut chosen = search.best.unwrap_or_default().into_iter();
     for length in lengths.iter_mut().filter(|length| **length == 0) {
         *length = chosen.next().unwrap_or(1);
     }
     Ok(())
 }
 
-/// Tries all products of decreasing factors; keeps the one with the least difference between greatest and least.
-fn search(rest: c_int, left: usize, most: c_int, chosen: &mut Vec<c_int>, best: &mut Option<Vec<c_int>>) {
-    if left == 0 {
+/// All divisors, the greatest first.
+fn divisors(number: c_int) -> Vec<c_int> {
+    let small = (1..).take_while(|factor| i64::from(*factor) * i64::from(*factor) <= number.into());
+    let mut all: Vec<c_int> =
+        small.filter(|factor| number % factor == 0).flat_map(|factor| [factor, number / factor]).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    all.dedup();
+    all
+}
+
+/// A search of the decreasing factors with the least difference between the first and the last.
+struct Search {
+    divisors: Vec<c_int>,
+    chosen: Vec<c_int>,
+    best: Option<Vec<c_int>>,
+}
+
+impl Search {
+    /// Tries all ways to complete the chosen factors by `left` more, none greater than `most`, of the product `rest`.
+    fn extend(&mut self, rest: c_int, left: usize, most: c_int) {
         let spread = |all: &[c_int]| all.first().zip(all.last()).map_or(0, |(first, last)| first - last);
-        if rest == 1 && best.as_ref().is_none_or(|best| spread(chosen) < spread(best)) {
-            *best = Some(chosen.clone());
-        }
-        return;
-    }
-    if left == 1 {
-        if rest <= most {
-            chosen.push(rest);
-            search(1, 0, rest, chosen, best);
-            chosen.pop();
-        }
-        return;
-    }
-    let mut factor = 1;
-    while i64::from(factor) * i64::from(factor) <= i64::from(rest) {
-        if rest % factor == 0 {
-            for here in [factor, rest / factor] {
-                if here <= most {
-                    chosen.push(here);
-                    search(rest / here, left - 1, here, chosen, best);
-                    chosen.pop();
-                }
+        if left == 0 {
+            if rest == 1 && self.best.as_ref().is_none_or(|best| spread(&self.chosen) < spread(best)) {
+                self.best = Some(self.chosen.clone());
             }
+            return;
         }
-        factor += 1;
+        let power = |factor: c_int| f64::from(factor).powi(left as i32);
+        for at in 0..self.divisors.len() {
+            let Some(&factor) = self.divisors.get(at) else { return };
+            // The factors that follow are not greater, so that their product would be too small.
+            if power(factor) < f64::from(rest) * 0.999 {
+                return;
+            }
+            let is_worse = |first: c_int| self.best.as_ref().is_some_and(|best| spread(best) <= first - factor);
+            if factor > most || rest % factor != 0 || self.chosen.first().copied().is_some_and(is_worse) {
+                continue;
+            }
+            self.chosen.push(factor);
+            self.extend(rest / factor, left - 1, factor);
+            self.chosen.pop();
+        }
     }
 }

@@ -62,9 +62,10 @@ def passes(entry, program, start, limit):
     if entry["result"] in ("TestStatus", "TestErrFatal"):
         return process.returncode != 0, text
     if entry["result"] == "TestAllErrFatal" or entry["result"] == "TestStatusNoErrors":
-        return "No Errors" in text, text
-    clean = all(line.strip() in ("", "No Errors") for line in text.splitlines())
-    return process.returncode == 0 and "No Errors" in text and clean, text
+        return "no errors" in text.lower(), text
+    lines = [line.strip().lower() for line in text.splitlines()]
+    clean = all(line in ("", "no errors") for line in lines)
+    return process.returncode == 0 and "no errors" in lines and clean, text
 
 
 def main():
@@ -77,11 +78,14 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--against", type=pathlib.Path)
+    parser.add_argument("--except", dest="exceptions", type=pathlib.Path)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("folders", nargs="+")
     options = parser.parse_args()
     reference = json.loads(options.against.read_text()) if options.against else None
     results, worse = {}, []
+    lines = options.exceptions.read_text().splitlines() if options.exceptions else []
+    exceptions = {line.split("#")[0].strip() for line in lines}
     for folder in options.folders:
         counted = passed = 0
         for entry in entries(options.build, options.source, folder):
@@ -89,7 +93,7 @@ def main():
             program = options.build / folder / entry["name"]
             if not program.exists() or entry["ranks"] > options.most or options.only and options.only not in key:
                 continue
-            if reference is not None and not reference.get(key):
+            if reference is not None and not reference.get(key) or folder + "/" + entry["name"] in exceptions:
                 continue
             counted += 1
             results[key], text = passes(entry, program.resolve(), options.start, options.limit)

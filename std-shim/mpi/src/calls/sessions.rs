@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::CString;
 
-use unisono::{Rank, Tag};
+use unisono::{Group, Rank, Tag};
 
 use crate::abi::*;
 use crate::calls::communicators::{create_from_members, made};
@@ -99,9 +99,9 @@ pub(crate) unsafe fn session_get_pset_info(session: MPI_Session, name: *const c_
     // SAFETY: the contract of this module.
     unsafe {
         on(session, || {
-            let size = match text(name)?.to_bytes() {
-                b"mpi://WORLD" => world_communicator().map_or(0, |world| world.size),
-                b"mpi://SELF" => 1,
+            let size = match &*text(name)?.to_bytes().to_ascii_lowercase() {
+                b"mpi://world" => world_communicator().map_or(0, |world| world.size),
+                b"mpi://self" => 1,
                 _ => return Err(MPI_ERR_ARG),
             };
             let made = Info::default();
@@ -132,9 +132,9 @@ pub(crate) unsafe fn group_from_session_pset(
         on(session, || {
             let world = world_communicator().ok_or(MPI_ERR_SESSION)?;
             let all = world.library().group();
-            match text(name)?.to_bytes() {
-                b"mpi://WORLD" => groups::made(group, all),
-                b"mpi://SELF" => groups::made(group, all.include(&[Rank(world.rank)]).map_err(|_| MPI_ERR_ARG)?),
+            match &*text(name)?.to_bytes().to_ascii_lowercase() {
+                b"mpi://world" => groups::made(group, all),
+                b"mpi://self" => groups::made(group, all.include(&[Rank(world.rank)]).map_err(|_| MPI_ERR_ARG)?),
                 _ => Err(MPI_ERR_ARG),
             }
         })
@@ -153,12 +153,7 @@ pub(crate) unsafe fn comm_create_from_group(
         (|| {
             let (members, name) = (groups::group(group)?, text(name)?);
             let world: &Object<Comm> = world_communicator().ok_or(MPI_ERR_SESSION)?;
-            // Calls at the same time have different texts.
-            let digest = name
-                .to_bytes()
-                .iter()
-                .fold(0x811c_9dc5_u32, |digest, byte| (digest ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-            let made_one = create_from_members(world, members, Tag(0x8000_0000 | digest))?;
+            let made_one = create_from_members(world, members, Tag(0x8000_0000 | digest(name)))?;
             let made_one = made_one.map(|made| Comm::intra(made, world, None));
             if let Some(comm) = &made_one {
                 comm.errors.set(errhandler)?;
@@ -166,4 +161,46 @@ pub(crate) unsafe fn comm_create_from_group(
             made(new, made_one)
         })()
     })
+}
+
+pub(crate) unsafe fn intercomm_create_from_groups(
+    local: MPI_Group,
+    local_leader: c_int,
+    remote: MPI_Group,
+    remote_leader: c_int,
+    name: *const c_char,
+    _: MPI_Info,
+    errhandler: MPI_Errhandler,
+    new: *mut MPI_Comm,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe {
+        (|| {
+            let (local, name) = (groups::group(local)?, text(name)?);
+            let is_member = |of: &Group, rank: c_int| u32::try_from(rank).is_ok_and(|rank| rank < of.size());
+            let remote = groups::group(remote)?;
+            if !is_member(local, local_leader) || !is_member(remote, remote_leader) {
+                return Err(MPI_ERR_RANK);
+            }
+            if local.intersection(remote).size() > 0 {
+                return Err(MPI_ERR_GROUP);
+            }
+            let world: &Object<Comm> = world_communicator().ok_or(MPI_ERR_SESSION)?;
+            // Both groups put the one with the least member first.
+            let is_first = local.iter().min() < remote.iter().min();
+            let both = if is_first { local.union(remote) } else { remote.union(local) };
+            let made_one = create_from_members(world, &both, Tag(0x8000_0000 | digest(name)))?;
+            let made_one = made_one.ok_or(MPI_ERR_GROUP)?;
+            let (here, there) = (local.size(), remote.size());
+            let (own, other) = if is_first { ((0, here), (here, there)) } else { ((there, here), (0, there)) };
+            let comm = Comm::inter(made_one, world, own, other);
+            comm.errors.set(errhandler)?;
+            made(new, Some(comm))
+        })()
+    })
+}
+
+/// A digest of the text that distinguishes calls at the same time.
+fn digest(name: &CStr) -> u32 {
+    name.to_bytes().iter().fold(0x811c_9dc5, |digest, byte| (digest ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -54,7 +54,7 @@ macro_rules! basics {
             let mut all = [None; HANDLES];
             $(all[$handle.0 - FIRST] = Some(Basic {
                 handle: $handle.0,
-                name: stringify!($handle),
+                name: name_of($handle.0, stringify!($handle)),
                 size: $size,
                 extent: $extent,
                 external: $external,
@@ -63,6 +63,17 @@ macro_rules! basics {
             all
         };
     };
+}
+
+/// The name: of two that the ABI has for one type, the older one.
+const fn name_of(handle: usize, constant: &'static str) -> &'static str {
+    if handle == MPI_C_FLOAT_COMPLEX.0 {
+        "MPI_C_COMPLEX"
+    } else if handle == MPI_LONG_LONG.0 {
+        "MPI_LONG_LONG_INT"
+    } else {
+        constant
+    }
 }
 
 use Value::{Byte, Character, Complex, Float, Logical, Pair, Signed, Unsigned};
