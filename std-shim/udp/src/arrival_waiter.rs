@@ -3,7 +3,10 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
 
 use super::socket::Socket;
 
@@ -53,6 +56,11 @@ impl ArrivalWaiter {
         } else {
             WakeReason::TimedOut
         }
+    }
+
+    /// The descriptor that arrivals make readable.
+    pub fn arrivals(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Ends the current wait, or the next one.
