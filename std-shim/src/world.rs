@@ -22,6 +22,7 @@
 pub mod collective;
 mod communicator;
 mod datagram_transport;
+mod event_source;
 mod group;
 mod process;
 mod progress;
@@ -58,8 +59,9 @@ pub use communicator::probe::Message;
 #[doc(hidden)]
 pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
+pub use event_source::EventSource;
 pub use group::{Group, GroupError};
-pub use request::scope::{RecvRequest, Request, Scope};
+pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
 pub use shm_transport::{AllocateError, Buffer};

@@ -446,6 +446,18 @@ impl Regions {
         true
     }
 
+    /// Frees all memory of [`allocate`](Self::allocate).
+    ///
+    /// # Safety
+    /// No posting, copy or other use of an address of this table is unfinished or follows.
+    pub unsafe fn free_all(&mut self) {
+        for index in 0..self.entries.len() as u32 {
+            let generation = self.entries.get(index as usize).map_or(0, |entry| entry.generation);
+            // SAFETY: the caller promises that no address is in use.
+            unsafe { self.free(Region::new(index, generation)) };
+        }
+    }
+
     /// The adapter's local key (lkey) of a region, if it is registered with the adapter.
     #[cfg(feature = "verbs")]
     pub fn key(&self, region: Region) -> Option<u32> {

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::os::fd::BorrowedFd;
 
 use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
@@ -174,6 +175,15 @@ impl DatagramTransport {
         }
     }
 
+    /// Whether what is sent was copied when it is flushed: nothing reads memory on its own.
+    pub(super) const fn copies(&self) -> bool {
+        match self {
+            Self::Udp(_) => true,
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => false,
+        }
+    }
+
     /// Waits until no posted send refers to the region, whose memory returns to its owner.
     pub(super) fn wait_for_completions(&mut self, regions: &Regions, region: Region) {
         match self {
@@ -211,6 +221,15 @@ impl TransportWaiter {
     /// Blocks until something arrives, another thread wakes it, or the time is over.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
         each!(TransportWaiter, self, bell => drop(bell.wait(timeout)))
+    }
+
+    /// The descriptor that arrivals make readable, if the device has one.
+    pub(super) fn arrivals(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Udp(bell) => Some(bell.arrivals()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => None,
+        }
     }
 
     /// Ends the current wait, or the next one.

@@ -141,6 +141,16 @@ pub(super) struct Process {
     pub(super) last_now: u64,
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An adapter may still read what was posted.
+        if self.device.copies() {
+            // SAFETY: the device has copied what was flushed, and nobody flushes or receives any more.
+            unsafe { self.regions.get_mut().free_all() };
+        }
+    }
+}
+
 impl Process {
     pub(super) fn new(
         rank_slot: (Rank, u32),

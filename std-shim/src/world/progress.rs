@@ -9,6 +9,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::thread::JoinHandle;
 
 use unisono_core::device::DeviceQueue;
@@ -116,6 +117,11 @@ impl SharedProcess {
     pub(super) unsafe fn locked_cell<'a, T>(&self, process: &'a mut Process, beside: &'a LockedCell<T>) -> &'a mut T {
         // SAFETY: the caller promises that the value is always reached by this, and beside this World's lock.
         unsafe { self.process.locked_cell(process, beside) }
+    }
+
+    /// The descriptor that arrivals of datagrams make readable, if the device has one.
+    pub(super) fn arrivals(&self) -> Option<BorrowedFd<'_>> {
+        self.polled.arrivals()
     }
 
     /// Yields the processor where there are more ranks than processors.

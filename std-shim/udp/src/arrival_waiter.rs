@@ -5,7 +5,7 @@ use core::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -87,6 +87,11 @@ impl ArrivalWaiter {
         } else {
             WakeReason::TimedOut
         }
+    }
+
+    /// The descriptor that arrivals make readable.
+    pub fn arrivals(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Ends the current wait, or the next one.

@@ -271,7 +271,7 @@ impl Communicator {
         let (order, kind) = (operation.order(), operation.kind());
         let in_place = matches!(buffers.buffers, CallMemory::InPlace(_));
         let plan = CollectiveSpec {
-            grain: size_of::<T>().max(1),
+            grain: operation.grain(),
             order,
             in_place,
             reduction_id: kind,

@@ -20,6 +20,12 @@ pub trait Operation<T> {
     #[doc(hidden)]
     fn kind(&self) -> u32;
 
+    /// Bytes of what is never divided.
+    #[doc(hidden)]
+    fn grain(&self) -> usize {
+        size_of::<T>().max(1)
+    }
+
     /// `None`: the operation is not defined for the type.
     #[doc(hidden)]
     fn operate(self) -> Option<impl ReductionOp + Send>;
@@ -140,6 +146,10 @@ impl<T, O: Operation<T>> Operation<T> for Reproducible<O> {
 
     fn kind(&self) -> u32 {
         self.0.kind()
+    }
+
+    fn grain(&self) -> usize {
+        self.0.grain()
     }
 
     fn operate(self) -> Option<impl ReductionOp + Send> {

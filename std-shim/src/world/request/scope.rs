@@ -94,38 +94,66 @@ pub struct RecvRequest<'scope, T> {
 // SAFETY: as the exclusive borrow that it holds. All else of it is: any thread may wait for it, under the World's lock.
 unsafe impl<T: Send> Send for RecvRequest<'_, T> {}
 
+/// Waits for what is left of a scope, also in a panic: the borrows of the buffers end with the scope.
+fn close(scope: &Scope<'_, '_>) {
+    let all = || core::iter::successors(Some(scope), |scope| scope.next.get().map(|next| &**next));
+    let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.loans.close())).collect();
+    if std::thread::panicking() {
+        let open = left.iter().filter(|(_, (started, begun))| !started.is_empty() || !begun.is_empty());
+        // The peers may depend on what this thread would have done next.
+        open.for_each(|(communicator, _)| communicator.abort());
+    }
+    let mut outcomes = Vec::new();
+    for (communicator, (started, begun)) in left {
+        for started in started {
+            let _ = communicator.wait(started);
+        }
+        communicator.wait_for_all(begun, &mut outcomes);
+    }
+    // No buffer is in use any more: a drop may panic from here on.
+    let panic = outcomes.into_iter().fold(None, |first, outcome| first.or(outcome.panic));
+    if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 fn run<'env, R>(
     communicator: &'env Communicator,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
-    /// Waits for what is left, also in a panic: the borrows of the buffers end with the scope.
     struct Guard<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
     impl Drop for Guard<'_, '_, '_> {
         fn drop(&mut self) {
-            let all = || core::iter::successors(Some(self.0), |scope| scope.next.get().map(|next| &**next));
-            let left: Vec<_> = all().map(|scope| (scope.communicator(), scope.loans.close())).collect();
-            if std::thread::panicking() {
-                let open = left.iter().filter(|(_, (started, begun))| !started.is_empty() || !begun.is_empty());
-                // The peers may depend on what this thread would have done next.
-                open.for_each(|(communicator, _)| communicator.abort());
-            }
-            let mut outcomes = Vec::new();
-            for (communicator, (started, begun)) in left {
-                for started in started {
-                    let _ = communicator.wait(started);
-                }
-                communicator.wait_for_all(begun, &mut outcomes);
-            }
-            // No buffer is in use any more: a drop may panic from here on.
-            let panic = outcomes.into_iter().fold(None, |first, outcome| first.or(outcome.panic));
-            if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
-                std::panic::resume_unwind(panic);
-            }
+            close(self.0);
         }
     }
     let scope = Scope::new(communicator);
     let _guard = Guard(&scope);
     body(&scope)
+}
+
+/// A scope that ends when this is dropped, and not with a closure: for interfaces that cannot nest calls, such as that
+/// of C.
+pub struct OpenScope<'env>(Box<Scope<'env, 'env>>);
+
+impl Drop for OpenScope<'_> {
+    fn drop(&mut self) {
+        close(&self.0);
+    }
+}
+
+impl<'env> OpenScope<'env> {
+    /// The scope.
+    ///
+    /// # Safety
+    /// The reference, and the requests that it starts, are not used once this is dropped; and this is dropped, and not
+    /// leaked, before a buffer that was passed to the scope is used otherwise, unless the request that uses it has
+    /// ended.
+    pub unsafe fn scope(&self) -> &'env Scope<'env, 'env> {
+        // SAFETY: a lifetime only: the scope is in a box, which lives until this is dropped; the caller promises not to
+        // use it longer.
+        unsafe { NonNull::from(&*self.0).as_ref() }
+    }
 }
 
 impl Communicator {
@@ -136,6 +164,11 @@ impl Communicator {
     /// tests, or by [`Scope::flush`].
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         run(self, body)
+    }
+
+    /// Opens a scope that lasts until the result is dropped.
+    pub fn open_scope(&self) -> OpenScope<'_> {
+        OpenScope(Box::new(Scope::new(self)))
     }
 }
 

@@ -1,0 +1,1029 @@
+/* unisono: messaging and collective communication on clusters. Made by cbindgen: do not edit. docs/c.md has the rules.
+ *
+ * Results: every function returns UNISONO_OK or an error, whose text unisono_error_text() has for the calling thread.
+ * Handles are numbers: a wrong or freed one is UNISONO_ERROR_HANDLE. NULL where a pointer is needed is
+ * UNISONO_ERROR_ARGUMENT; sizes and offsets that exceed the address space are refused.
+ *
+ * Threads: any thread may call any function at any time. Two do not wait for the same request at once
+ * (UNISONO_ERROR_UNDER_WAY), and the collectives of one communicator are started by one thread at a time.
+ *
+ * fork: a child process must not use the library; it gets UNISONO_ERROR_FORKED. It may call exec or _exit. The parent
+ * goes on. Memory of unisono_allocate is shared with the child.
+ *
+ * Signals: no function may be called from a signal handler.
+ */
+
+#ifndef UNISONO_H
+#define UNISONO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The send buffer of a collective whose receive buffer holds the input, too. */
+#define UNISONO_IN_PLACE ((const void *)UINTPTR_MAX)
+
+
+// Any rank of the communicator.
+#define UNISONO_ANY_SOURCE UINT32_MAX
+
+// Any tag. It is no tag of a message.
+#define UNISONO_ANY_TAG UINT32_MAX
+
+// How a call ended. Everything but `UNISONO_OK` is an error, of which `unisono_error_text` has the text.
+typedef enum {
+  // It did what it should.
+  UNISONO_OK = 0,
+  // An argument is NULL, too large, or contradicts another one. Nothing was done, as for the errors up to
+  // `UNISONO_ERROR_UNDER_WAY`.
+  UNISONO_ERROR_ARGUMENT = 1,
+  // A handle is not of this kind, or what it named is freed.
+  UNISONO_ERROR_HANDLE = 2,
+  // A datatype cannot be built or used here: too large, or parts of a receive buffer overlap.
+  UNISONO_ERROR_DATATYPE = 3,
+  // The communicator has no such rank.
+  UNISONO_ERROR_RANK = 4,
+  // A buffer of a collective has the wrong length.
+  UNISONO_ERROR_LENGTH = 5,
+  // The operation is not defined for the datatype.
+  UNISONO_ERROR_OPERATION = 6,
+  // Something is still under way: a request that is in use by another thread, or that is not complete.
+  UNISONO_ERROR_UNDER_WAY = 7,
+  // The message is longer than the buffer of its receive, here or at the other end.
+  UNISONO_ERROR_TRUNCATED = 8,
+  // A rank has failed.
+  UNISONO_ERROR_PEER_FAILED = 9,
+  // A rank has finished, and takes no more part.
+  UNISONO_ERROR_PEER_FINISHED = 10,
+  // A rank violated the protocol, or the shared memory was overwritten.
+  UNISONO_ERROR_CORRUPTED = 11,
+  // A rank calls another collective, or with other arguments.
+  UNISONO_ERROR_DISAGREES = 12,
+  // The communicator was revoked.
+  UNISONO_ERROR_REVOKED = 13,
+  // Memory or another resource is used up.
+  UNISONO_ERROR_RESOURCES = 14,
+  // The network device is gone.
+  UNISONO_ERROR_DEVICE = 15,
+  // This process has finished, or the job was aborted.
+  UNISONO_ERROR_FINISHED = 16,
+  // The job cannot be joined.
+  UNISONO_ERROR_JOIN = 17,
+  // The call was made in a child process after `fork`.
+  UNISONO_ERROR_FORKED = 18,
+  // A defect of the library.
+  UNISONO_ERROR_INTERNAL = 19,
+} unisono_result;
+
+// A communicator: a group of ranks, numbered from 0 on.
+typedef uint64_t unisono_communicator;
+
+// A datatype: which bytes of a buffer are transferred. A predefined one, or made by a call; it can be used at once.
+typedef uint64_t unisono_datatype;
+
+// A reduction operation: a predefined one, or made by a call.
+typedef uint64_t unisono_operation;
+
+// Something that was started. The memory that it uses is the library's until it is complete.
+typedef uint64_t unisono_request;
+
+// Counters of this rank since it joined.
+typedef struct {
+  // Datagrams that were sent, and their bytes.
+  uint64_t datagrams_sent;
+  // Bytes of these.
+  uint64_t bytes_sent;
+  // Of these, data that were resent because a later segment was acknowledged.
+  uint64_t resent_nack;
+  // Of these, data that were resent because a probe was answered.
+  uint64_t resent_probe;
+  // Datagrams that were accepted.
+  uint64_t datagrams_accepted;
+  // Bytes of these.
+  uint64_t bytes_accepted;
+  // Datagrams that had been received before.
+  uint64_t duplicates;
+  // Datagrams that were dropped.
+  uint64_t dropped;
+  // Datagrams that were accepted, but were not the next of their peer.
+  uint64_t out_of_order;
+} unisono_counters;
+
+// Memory that was allocated.
+typedef uint64_t unisono_memory;
+
+// A received message, or one that a probe has found.
+typedef struct {
+  // The rank that sent it.
+  uint32_t source;
+  // Its tag.
+  uint32_t tag;
+  // Its length in bytes.
+  size_t bytes;
+} unisono_status;
+
+// A message that a matched probe has removed: no other receive matches it.
+typedef uint64_t unisono_message;
+
+// A function that combines `count` elements: result[i] = left[i] · right[i]. It must be associative. `result` is
+// `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
+// call the library, and must neither throw nor `longjmp`.
+typedef void (*unisono_function)(const void *left, const void *right, void *result, size_t count, void *context);
+
+// No communicator.
+#define UNISONO_COMMUNICATOR_NULL 0
+
+// A byte.
+#define UNISONO_BYTE 1
+
+// `int8_t`.
+#define UNISONO_INT8 2
+
+// `int16_t`.
+#define UNISONO_INT16 3
+
+// `int32_t`.
+#define UNISONO_INT32 4
+
+// `int64_t`.
+#define UNISONO_INT64 5
+
+// `uint8_t`.
+#define UNISONO_UINT8 6
+
+// `uint16_t`.
+#define UNISONO_UINT16 7
+
+// `uint32_t`.
+#define UNISONO_UINT32 8
+
+// `uint64_t`.
+#define UNISONO_UINT64 9
+
+// `float`.
+#define UNISONO_FLOAT 10
+
+// `double`.
+#define UNISONO_DOUBLE 11
+
+// A complex number of two `float`s.
+#define UNISONO_COMPLEX_FLOAT 12
+
+// A complex number of two `double`s.
+#define UNISONO_COMPLEX_DOUBLE 13
+
+// `bool` (`_Bool`): for messages, and collectives that do not reduce.
+#define UNISONO_BOOL 14
+
+// `char`: for messages, and collectives that do not reduce.
+#define UNISONO_CHAR 15
+
+// left + right; integers wrap.
+#define UNISONO_SUM 1
+
+// left × right; integers wrap.
+#define UNISONO_PRODUCT 2
+
+// The lesser one.
+#define UNISONO_MIN 3
+
+// The greater one.
+#define UNISONO_MAX 4
+
+// 1 where both are not 0, else 0.
+#define UNISONO_LOGICAL_AND 5
+
+// 1 where one is not 0, else 0.
+#define UNISONO_LOGICAL_OR 6
+
+// 1 where exactly one is not 0, else 0.
+#define UNISONO_LOGICAL_XOR 7
+
+// left & right.
+#define UNISONO_BITWISE_AND 8
+
+// left | right.
+#define UNISONO_BITWISE_OR 9
+
+// left ^ right.
+#define UNISONO_BITWISE_XOR 10
+
+// No request: complete at once, and whenever it is waited for.
+#define UNISONO_REQUEST_NULL 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Waits until every rank has called this.
+unisono_result unisono_barrier(unisono_communicator communicator);
+
+// Copies the root's elements to the buffers of all other ranks.
+unisono_result unisono_broadcast(unisono_communicator communicator,
+                                 void *data,
+                                 size_t count,
+                                 unisono_datatype datatype,
+                                 uint32_t root);
+
+// Gathers every rank's elements in the root's receive buffer, in rank order. `receive_count` is that of all blocks;
+// other ranks' receive buffer is not used.
+unisono_result unisono_gather(unisono_communicator communicator,
+                              const void *send,
+                              size_t send_count,
+                              unisono_datatype send_datatype,
+                              void *receive,
+                              size_t receive_count,
+                              unisono_datatype receive_datatype,
+                              uint32_t root);
+
+// Copies block i of the root's send buffer to rank i. `send_count` is that of all blocks; other ranks' send buffer is
+// not used.
+unisono_result unisono_scatter(unisono_communicator communicator,
+                               const void *send,
+                               size_t send_count,
+                               unisono_datatype send_datatype,
+                               void *receive,
+                               size_t receive_count,
+                               unisono_datatype receive_datatype,
+                               uint32_t root);
+
+// Gathers every rank's elements in every rank's receive buffer, in rank order. `receive_count` is that of all blocks.
+unisono_result unisono_all_gather(unisono_communicator communicator,
+                                  const void *send,
+                                  size_t send_count,
+                                  unisono_datatype send_datatype,
+                                  void *receive,
+                                  size_t receive_count,
+                                  unisono_datatype receive_datatype);
+
+// Copies block j of rank i's send buffer to block i of rank j's receive buffer. Both counts are those of all blocks.
+unisono_result unisono_all_to_all(unisono_communicator communicator,
+                                  const void *send,
+                                  size_t send_count,
+                                  unisono_datatype send_datatype,
+                                  void *receive,
+                                  size_t receive_count,
+                                  unisono_datatype receive_datatype);
+
+// Reduces the elements of all ranks to the root.
+unisono_result unisono_reduce(unisono_communicator communicator,
+                              const void *send,
+                              void *receive,
+                              size_t count,
+                              unisono_datatype datatype,
+                              unisono_operation operation,
+                              uint32_t root);
+
+// Reduces the elements of all ranks to all ranks, with equal bits.
+unisono_result unisono_all_reduce(unisono_communicator communicator,
+                                  const void *send,
+                                  void *receive,
+                                  size_t count,
+                                  unisono_datatype datatype,
+                                  unisono_operation operation);
+
+// Reduces the elements of ranks 0 to i to rank i.
+unisono_result unisono_scan(unisono_communicator communicator,
+                            const void *send,
+                            void *receive,
+                            size_t count,
+                            unisono_datatype datatype,
+                            unisono_operation operation);
+
+// Reduces the elements of ranks 0 to i - 1 to rank i; rank 0's receive buffer is unchanged.
+unisono_result unisono_exclusive_scan(unisono_communicator communicator,
+                                      const void *send,
+                                      void *receive,
+                                      size_t count,
+                                      unisono_datatype datatype,
+                                      unisono_operation operation);
+
+// Reduces block i of all ranks to rank i. `send_count` is that of all blocks.
+unisono_result unisono_reduce_scatter_block(unisono_communicator communicator,
+                                            const void *send,
+                                            size_t send_count,
+                                            void *receive,
+                                            size_t receive_count,
+                                            unisono_datatype datatype,
+                                            unisono_operation operation);
+
+// Gathers every rank's elements in its block of the root's receive buffer.
+unisono_result unisono_gather_varcount(unisono_communicator communicator,
+                                       const void *send,
+                                       size_t send_count,
+                                       unisono_datatype send_datatype,
+                                       void *receive,
+                                       const size_t *receive_counts,
+                                       const size_t *receive_displacements,
+                                       unisono_datatype receive_datatype,
+                                       uint32_t root);
+
+// Copies block i of the root's send buffer, which has counts[i] elements from displacements[i] on, to rank i.
+unisono_result unisono_scatter_varcount(unisono_communicator communicator,
+                                        const void *send,
+                                        const size_t *send_counts,
+                                        const size_t *send_displacements,
+                                        unisono_datatype send_datatype,
+                                        void *receive,
+                                        size_t receive_count,
+                                        unisono_datatype receive_datatype,
+                                        uint32_t root);
+
+// Gathers every rank's elements in its block of every rank's receive buffer.
+unisono_result unisono_all_gather_varcount(unisono_communicator communicator,
+                                           const void *send,
+                                           size_t send_count,
+                                           unisono_datatype send_datatype,
+                                           void *receive,
+                                           const size_t *receive_counts,
+                                           const size_t *receive_displacements,
+                                           unisono_datatype receive_datatype);
+
+// Copies block j of rank i's send buffer to block i of rank j's receive buffer.
+unisono_result unisono_all_to_all_varcount(unisono_communicator communicator,
+                                           const void *send,
+                                           const size_t *send_counts,
+                                           const size_t *send_displacements,
+                                           unisono_datatype send_datatype,
+                                           void *receive,
+                                           const size_t *receive_counts,
+                                           const size_t *receive_displacements,
+                                           unisono_datatype receive_datatype);
+
+// Reduces block i of all ranks to rank i.
+unisono_result unisono_reduce_scatter_varcount(unisono_communicator communicator,
+                                               const void *send,
+                                               const size_t *send_counts,
+                                               const size_t *send_displacements,
+                                               void *receive,
+                                               size_t receive_count,
+                                               unisono_datatype datatype,
+                                               unisono_operation operation);
+
+// Starts `unisono_barrier`.
+unisono_result unisono_immediate_barrier(unisono_communicator communicator, unisono_request *request);
+
+// Starts `unisono_broadcast`.
+unisono_result unisono_immediate_broadcast(unisono_communicator communicator,
+                                           void *data,
+                                           size_t count,
+                                           unisono_datatype datatype,
+                                           uint32_t root,
+                                           unisono_request *request);
+
+// Starts `unisono_gather`.
+unisono_result unisono_immediate_gather(unisono_communicator communicator,
+                                        const void *send,
+                                        size_t send_count,
+                                        unisono_datatype send_datatype,
+                                        void *receive,
+                                        size_t receive_count,
+                                        unisono_datatype receive_datatype,
+                                        uint32_t root,
+                                        unisono_request *request);
+
+// Starts `unisono_scatter`.
+unisono_result unisono_immediate_scatter(unisono_communicator communicator,
+                                         const void *send,
+                                         size_t send_count,
+                                         unisono_datatype send_datatype,
+                                         void *receive,
+                                         size_t receive_count,
+                                         unisono_datatype receive_datatype,
+                                         uint32_t root,
+                                         unisono_request *request);
+
+// Starts `unisono_all_gather`.
+unisono_result unisono_immediate_all_gather(unisono_communicator communicator,
+                                            const void *send,
+                                            size_t send_count,
+                                            unisono_datatype send_datatype,
+                                            void *receive,
+                                            size_t receive_count,
+                                            unisono_datatype receive_datatype,
+                                            unisono_request *request);
+
+// Starts `unisono_all_to_all`.
+unisono_result unisono_immediate_all_to_all(unisono_communicator communicator,
+                                            const void *send,
+                                            size_t send_count,
+                                            unisono_datatype send_datatype,
+                                            void *receive,
+                                            size_t receive_count,
+                                            unisono_datatype receive_datatype,
+                                            unisono_request *request);
+
+// Starts `unisono_reduce`.
+unisono_result unisono_immediate_reduce(unisono_communicator communicator,
+                                        const void *send,
+                                        void *receive,
+                                        size_t count,
+                                        unisono_datatype datatype,
+                                        unisono_operation operation,
+                                        uint32_t root,
+                                        unisono_request *request);
+
+// Starts `unisono_all_reduce`.
+unisono_result unisono_immediate_all_reduce(unisono_communicator communicator,
+                                            const void *send,
+                                            void *receive,
+                                            size_t count,
+                                            unisono_datatype datatype,
+                                            unisono_operation operation,
+                                            unisono_request *request);
+
+// Starts `unisono_scan`.
+unisono_result unisono_immediate_scan(unisono_communicator communicator,
+                                      const void *send,
+                                      void *receive,
+                                      size_t count,
+                                      unisono_datatype datatype,
+                                      unisono_operation operation,
+                                      unisono_request *request);
+
+// Starts `unisono_exclusive_scan`.
+unisono_result unisono_immediate_exclusive_scan(unisono_communicator communicator,
+                                                const void *send,
+                                                void *receive,
+                                                size_t count,
+                                                unisono_datatype datatype,
+                                                unisono_operation operation,
+                                                unisono_request *request);
+
+// Starts `unisono_reduce_scatter_block`.
+unisono_result unisono_immediate_reduce_scatter_block(unisono_communicator communicator,
+                                                      const void *send,
+                                                      size_t send_count,
+                                                      void *receive,
+                                                      size_t receive_count,
+                                                      unisono_datatype datatype,
+                                                      unisono_operation operation,
+                                                      unisono_request *request);
+
+// Starts `unisono_gather_varcount`.
+unisono_result unisono_immediate_gather_varcount(unisono_communicator communicator,
+                                                 const void *send,
+                                                 size_t send_count,
+                                                 unisono_datatype send_datatype,
+                                                 void *receive,
+                                                 const size_t *receive_counts,
+                                                 const size_t *receive_displacements,
+                                                 unisono_datatype receive_datatype,
+                                                 uint32_t root,
+                                                 unisono_request *request);
+
+// Starts `unisono_scatter_varcount`.
+unisono_result unisono_immediate_scatter_varcount(unisono_communicator communicator,
+                                                  const void *send,
+                                                  const size_t *send_counts,
+                                                  const size_t *send_displacements,
+                                                  unisono_datatype send_datatype,
+                                                  void *receive,
+                                                  size_t receive_count,
+                                                  unisono_datatype receive_datatype,
+                                                  uint32_t root,
+                                                  unisono_request *request);
+
+// Starts `unisono_all_gather_varcount`.
+unisono_result unisono_immediate_all_gather_varcount(unisono_communicator communicator,
+                                                     const void *send,
+                                                     size_t send_count,
+                                                     unisono_datatype send_datatype,
+                                                     void *receive,
+                                                     const size_t *receive_counts,
+                                                     const size_t *receive_displacements,
+                                                     unisono_datatype receive_datatype,
+                                                     unisono_request *request);
+
+// Starts `unisono_all_to_all_varcount`.
+unisono_result unisono_immediate_all_to_all_varcount(unisono_communicator communicator,
+                                                     const void *send,
+                                                     const size_t *send_counts,
+                                                     const size_t *send_displacements,
+                                                     unisono_datatype send_datatype,
+                                                     void *receive,
+                                                     const size_t *receive_counts,
+                                                     const size_t *receive_displacements,
+                                                     unisono_datatype receive_datatype,
+                                                     unisono_request *request);
+
+// Starts `unisono_reduce_scatter_varcount`.
+unisono_result unisono_immediate_reduce_scatter_varcount(unisono_communicator communicator,
+                                                         const void *send,
+                                                         const size_t *send_counts,
+                                                         const size_t *send_displacements,
+                                                         void *receive,
+                                                         size_t receive_count,
+                                                         unisono_datatype datatype,
+                                                         unisono_operation operation,
+                                                         unisono_request *request);
+
+// Prepares `unisono_barrier`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_barrier(unisono_communicator communicator, unisono_request *request);
+
+// Prepares `unisono_broadcast`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_broadcast(unisono_communicator communicator,
+                                            void *data,
+                                            size_t count,
+                                            unisono_datatype datatype,
+                                            uint32_t root,
+                                            unisono_request *request);
+
+// Prepares `unisono_gather`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_gather(unisono_communicator communicator,
+                                         const void *send,
+                                         size_t send_count,
+                                         unisono_datatype send_datatype,
+                                         void *receive,
+                                         size_t receive_count,
+                                         unisono_datatype receive_datatype,
+                                         uint32_t root,
+                                         unisono_request *request);
+
+// Prepares `unisono_scatter`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_scatter(unisono_communicator communicator,
+                                          const void *send,
+                                          size_t send_count,
+                                          unisono_datatype send_datatype,
+                                          void *receive,
+                                          size_t receive_count,
+                                          unisono_datatype receive_datatype,
+                                          uint32_t root,
+                                          unisono_request *request);
+
+// Prepares `unisono_all_gather`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_all_gather(unisono_communicator communicator,
+                                             const void *send,
+                                             size_t send_count,
+                                             unisono_datatype send_datatype,
+                                             void *receive,
+                                             size_t receive_count,
+                                             unisono_datatype receive_datatype,
+                                             unisono_request *request);
+
+// Prepares `unisono_all_to_all`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_all_to_all(unisono_communicator communicator,
+                                             const void *send,
+                                             size_t send_count,
+                                             unisono_datatype send_datatype,
+                                             void *receive,
+                                             size_t receive_count,
+                                             unisono_datatype receive_datatype,
+                                             unisono_request *request);
+
+// Prepares `unisono_reduce`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_reduce(unisono_communicator communicator,
+                                         const void *send,
+                                         void *receive,
+                                         size_t count,
+                                         unisono_datatype datatype,
+                                         unisono_operation operation,
+                                         uint32_t root,
+                                         unisono_request *request);
+
+// Prepares `unisono_all_reduce`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_all_reduce(unisono_communicator communicator,
+                                             const void *send,
+                                             void *receive,
+                                             size_t count,
+                                             unisono_datatype datatype,
+                                             unisono_operation operation,
+                                             unisono_request *request);
+
+// Prepares `unisono_scan`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_scan(unisono_communicator communicator,
+                                       const void *send,
+                                       void *receive,
+                                       size_t count,
+                                       unisono_datatype datatype,
+                                       unisono_operation operation,
+                                       unisono_request *request);
+
+// Prepares `unisono_exclusive_scan`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_exclusive_scan(unisono_communicator communicator,
+                                                 const void *send,
+                                                 void *receive,
+                                                 size_t count,
+                                                 unisono_datatype datatype,
+                                                 unisono_operation operation,
+                                                 unisono_request *request);
+
+// Prepares `unisono_reduce_scatter_block`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_reduce_scatter_block(unisono_communicator communicator,
+                                                       const void *send,
+                                                       size_t send_count,
+                                                       void *receive,
+                                                       size_t receive_count,
+                                                       unisono_datatype datatype,
+                                                       unisono_operation operation,
+                                                       unisono_request *request);
+
+// Prepares `unisono_gather_varcount`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_gather_varcount(unisono_communicator communicator,
+                                                  const void *send,
+                                                  size_t send_count,
+                                                  unisono_datatype send_datatype,
+                                                  void *receive,
+                                                  const size_t *receive_counts,
+                                                  const size_t *receive_displacements,
+                                                  unisono_datatype receive_datatype,
+                                                  uint32_t root,
+                                                  unisono_request *request);
+
+// Prepares `unisono_scatter_varcount`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_scatter_varcount(unisono_communicator communicator,
+                                                   const void *send,
+                                                   const size_t *send_counts,
+                                                   const size_t *send_displacements,
+                                                   unisono_datatype send_datatype,
+                                                   void *receive,
+                                                   size_t receive_count,
+                                                   unisono_datatype receive_datatype,
+                                                   uint32_t root,
+                                                   unisono_request *request);
+
+// Prepares `unisono_all_gather_varcount`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_all_gather_varcount(unisono_communicator communicator,
+                                                      const void *send,
+                                                      size_t send_count,
+                                                      unisono_datatype send_datatype,
+                                                      void *receive,
+                                                      const size_t *receive_counts,
+                                                      const size_t *receive_displacements,
+                                                      unisono_datatype receive_datatype,
+                                                      unisono_request *request);
+
+// Prepares `unisono_all_to_all_varcount`: the buffers are fixed, and are the library's between a start and its end.
+unisono_result unisono_persistent_all_to_all_varcount(unisono_communicator communicator,
+                                                      const void *send,
+                                                      const size_t *send_counts,
+                                                      const size_t *send_displacements,
+                                                      unisono_datatype send_datatype,
+                                                      void *receive,
+                                                      const size_t *receive_counts,
+                                                      const size_t *receive_displacements,
+                                                      unisono_datatype receive_datatype,
+                                                      unisono_request *request);
+
+// Prepares `unisono_reduce_scatter_varcount`: the buffers are fixed, and are the library's between a start and its
+// end.
+unisono_result unisono_persistent_reduce_scatter_varcount(unisono_communicator communicator,
+                                                          const void *send,
+                                                          const size_t *send_counts,
+                                                          const size_t *send_displacements,
+                                                          void *receive,
+                                                          size_t receive_count,
+                                                          unisono_datatype datatype,
+                                                          unisono_operation operation,
+                                                          unisono_request *request);
+
+// Joins the job that the environment (`UNISONO_*`) describes, or a job of one process. `settings` is NULL or a list of
+// texts "NAME=VALUE" that ends with NULL and wins over the environment, such as "PROGRESS=thread". Stores the
+// communicator of all ranks.
+unisono_result unisono_join(const char *const *settings, unisono_communicator *world);
+
+// Ends this process's part in the job: waits until everything that was sent has arrived, and until every live rank has
+// called this. All requests on `world` must have been completed or freed before (`UNISONO_ERROR_UNDER_WAY`).
+unisono_result unisono_finish(unisono_communicator world);
+
+// Frees a communicator; not the one that was joined. Requests on it go on.
+unisono_result unisono_communicator_free(unisono_communicator communicator);
+
+// The number of this rank.
+unisono_result unisono_rank(unisono_communicator communicator, uint32_t *rank);
+
+// The number of ranks.
+unisono_result unisono_size(unisono_communicator communicator, uint32_t *size);
+
+// The number in the job of a rank of the communicator.
+unisono_result unisono_world_rank(unisono_communicator communicator, uint32_t rank, uint32_t *world_rank);
+
+// Whether messages to a rank go through shared memory.
+unisono_result unisono_shares_memory(unisono_communicator communicator, uint32_t rank, bool *shares);
+
+// Bytes of the largest message that is sent without waiting for its receive.
+unisono_result unisono_eager_limit(unisono_communicator communicator, size_t *bytes);
+
+// Makes a communicator of the same ranks. Collective.
+unisono_result unisono_duplicate(unisono_communicator communicator, unisono_communicator *made);
+
+// Makes communicators of the ranks that pass the same colour, ordered by key and then by rank. A rank with a negative
+// colour gets `UNISONO_COMMUNICATOR_NULL`. Collective.
+unisono_result unisono_split(unisono_communicator communicator, int64_t color, int32_t key, unisono_communicator *made);
+
+// Makes a communicator of these ranks, in this order; a rank outside of it gets `UNISONO_COMMUNICATOR_NULL`.
+// Collective: all ranks of the communicator call it, each with the group that it belongs to.
+unisono_result unisono_subgroup(unisono_communicator communicator,
+                                size_t count,
+                                const uint32_t *ranks,
+                                unisono_communicator *made);
+
+// Revokes a communicator for all its ranks: what is under way on it fails, and what is started. Not collective.
+unisono_result unisono_revoke(unisono_communicator communicator);
+
+// Makes a communicator of the live ranks. Every live rank calls it.
+unisono_result unisono_shrink(unisono_communicator communicator, unisono_communicator *made);
+
+// Agrees with all live ranks on the bitwise AND of `*flags`. Every live rank calls it.
+unisono_result unisono_agree(unisono_communicator communicator, uint64_t *flags);
+
+// Stores the numbers of up to `most` ranks that are known to have failed or finished, and the number of all of them.
+unisono_result unisono_failed(unisono_communicator communicator, uint32_t *ranks, size_t most, size_t *count);
+
+// Makes progress once. In the mode "engine", the default, nothing is received or resent but within calls of the
+// library. `moved` may be NULL.
+unisono_result unisono_progress(unisono_communicator communicator, bool *moved);
+
+// A file descriptor to poll for input (`poll`, `epoll`): when it is readable, call `unisono_progress`. It stays the
+// library's: do not read or close it. Call `unisono_arm` before each sleep.
+unisono_result unisono_event_fd(unisono_communicator world, int *fd);
+
+// Makes progress once and prepares the descriptor for a sleep. `*armed` is false if there is more to do: call
+// `unisono_progress` instead of sleeping. While ranks share memory, which signals no descriptor, it becomes readable
+// after at most 2 ms.
+unisono_result unisono_arm(unisono_communicator world, bool *armed);
+
+// Reads the counters.
+unisono_result unisono_read_counters(unisono_communicator world, unisono_counters *counters);
+
+// Allocates `bytes` zero bytes, aligned to 64. A message that is sent from it to a rank of this node is copied once, by
+// the receiver. Stores its address, and a handle that frees it.
+unisono_result unisono_allocate(unisono_communicator communicator,
+                                size_t bytes,
+                                void **address,
+                                unisono_memory *memory);
+
+// Frees memory of `unisono_allocate`, which no request uses any more.
+unisono_result unisono_free(unisono_memory memory);
+
+// `count` elements, one after the other.
+unisono_result unisono_datatype_contiguous(size_t count, unisono_datatype element, unisono_datatype *datatype);
+
+// `count` blocks of `length` elements, each `stride` elements after the previous one.
+unisono_result unisono_datatype_vector(size_t count,
+                                       size_t length,
+                                       ptrdiff_t stride,
+                                       unisono_datatype element,
+                                       unisono_datatype *datatype);
+
+// As `unisono_datatype_vector`, with a stride in bytes.
+unisono_result unisono_datatype_hvector(size_t count,
+                                        size_t length,
+                                        ptrdiff_t stride,
+                                        unisono_datatype element,
+                                        unisono_datatype *datatype);
+
+// `count` blocks: block i has `lengths[i]` elements, `displacements[i]` elements from the beginning.
+unisono_result unisono_datatype_indexed(size_t count,
+                                        const size_t *lengths,
+                                        const ptrdiff_t *displacements,
+                                        unisono_datatype element,
+                                        unisono_datatype *datatype);
+
+// As `unisono_datatype_indexed`, with displacements in bytes.
+unisono_result unisono_datatype_hindexed(size_t count,
+                                         const size_t *lengths,
+                                         const ptrdiff_t *displacements,
+                                         unisono_datatype element,
+                                         unisono_datatype *datatype);
+
+// `count` blocks of `length` elements, `displacements[i]` elements from the beginning.
+unisono_result unisono_datatype_indexed_block(size_t count,
+                                              size_t length,
+                                              const ptrdiff_t *displacements,
+                                              unisono_datatype element,
+                                              unisono_datatype *datatype);
+
+// A structure: field i has `lengths[i]` elements of `elements[i]`, `displacements[i]` bytes from the beginning.
+unisono_result unisono_datatype_struct(size_t count,
+                                       const size_t *lengths,
+                                       const ptrdiff_t *displacements,
+                                       const unisono_datatype *elements,
+                                       unisono_datatype *datatype);
+
+// A block of an array of `dimensions` dimensions: `lengths[i]` of `sizes[i]` elements from `starts[i]` on. In
+// row-major order (C) the last index varies fastest, else (Fortran) the first.
+unisono_result unisono_datatype_subarray(size_t dimensions,
+                                         const size_t *sizes,
+                                         const size_t *lengths,
+                                         const size_t *starts,
+                                         bool row_major,
+                                         unisono_datatype element,
+                                         unisono_datatype *datatype);
+
+// The same bytes with another lower bound and extent, in bytes: repeated elements are `extent` bytes apart.
+unisono_result unisono_datatype_resized(unisono_datatype element,
+                                        ptrdiff_t lower_bound,
+                                        ptrdiff_t extent,
+                                        unisono_datatype *datatype);
+
+// Frees a datatype. What was started with it goes on, and so do datatypes that were made of it.
+unisono_result unisono_datatype_free(unisono_datatype datatype);
+
+// Number of bytes that a datatype transfers.
+unisono_result unisono_datatype_size(unisono_datatype datatype, size_t *size);
+
+// The lower bound of a datatype, and the bytes from one element to the next.
+unisono_result unisono_datatype_extent(unisono_datatype datatype, ptrdiff_t *lower_bound, ptrdiff_t *extent);
+
+// Offset of a datatype's first byte, and the bytes from there to its last one.
+unisono_result unisono_datatype_true_extent(unisono_datatype datatype, ptrdiff_t *lower_bound, ptrdiff_t *extent);
+
+// Copies the bytes of `count` elements from their `offset`th byte on to `packed`, at most `size`. Stores how many were
+// copied.
+unisono_result unisono_pack(const void *buffer,
+                            size_t count,
+                            unisono_datatype datatype,
+                            size_t offset,
+                            void *packed,
+                            size_t size,
+                            size_t *copied);
+
+// Copies `size` packed bytes to the bytes of `count` elements from their `offset`th byte on. Stores how many were
+// copied.
+unisono_result unisono_unpack(const void *packed,
+                              size_t size,
+                              void *buffer,
+                              size_t count,
+                              unisono_datatype datatype,
+                              size_t offset,
+                              size_t *copied);
+
+// Number of elements of a datatype in a message.
+unisono_result unisono_count(const unisono_status *status, unisono_datatype datatype, size_t *count);
+
+// Sends `count` elements and waits until the buffer is free: a short message is copied, a longer one waits for its
+// receive.
+unisono_result unisono_send(unisono_communicator communicator,
+                            const void *buffer,
+                            size_t count,
+                            unisono_datatype datatype,
+                            uint32_t to,
+                            uint32_t tag);
+
+// As `unisono_send`, and waits until a receive has matched the message.
+unisono_result unisono_synchronous_send(unisono_communicator communicator,
+                                        const void *buffer,
+                                        size_t count,
+                                        unisono_datatype datatype,
+                                        uint32_t to,
+                                        uint32_t tag);
+
+// Receives up to `count` elements of a message from `source` (or `UNISONO_ANY_SOURCE`) with `tag` (or
+// `UNISONO_ANY_TAG`). `status` may be NULL.
+unisono_result unisono_receive(unisono_communicator communicator,
+                               void *buffer,
+                               size_t count,
+                               unisono_datatype datatype,
+                               uint32_t source,
+                               uint32_t tag,
+                               unisono_status *status);
+
+// Sends one message and receives another at the same time. `status` may be NULL.
+unisono_result unisono_send_receive(unisono_communicator communicator,
+                                    const void *send_buffer,
+                                    size_t send_count,
+                                    unisono_datatype send_datatype,
+                                    uint32_t to,
+                                    uint32_t send_tag,
+                                    void *receive_buffer,
+                                    size_t receive_count,
+                                    unisono_datatype receive_datatype,
+                                    uint32_t source,
+                                    uint32_t receive_tag,
+                                    unisono_status *status);
+
+// Starts a send.
+unisono_result unisono_immediate_send(unisono_communicator communicator,
+                                      const void *buffer,
+                                      size_t count,
+                                      unisono_datatype datatype,
+                                      uint32_t to,
+                                      uint32_t tag,
+                                      unisono_request *request);
+
+// Starts a send whose request is complete when a receive has matched the message.
+unisono_result unisono_immediate_synchronous_send(unisono_communicator communicator,
+                                                  const void *buffer,
+                                                  size_t count,
+                                                  unisono_datatype datatype,
+                                                  uint32_t to,
+                                                  uint32_t tag,
+                                                  unisono_request *request);
+
+// Starts a receive.
+unisono_result unisono_immediate_receive(unisono_communicator communicator,
+                                         void *buffer,
+                                         size_t count,
+                                         unisono_datatype datatype,
+                                         uint32_t source,
+                                         uint32_t tag,
+                                         unisono_request *request);
+
+// Waits for a message that a receive with these arguments would match. `status` may be NULL.
+unisono_result unisono_probe(unisono_communicator communicator, uint32_t source, uint32_t tag, unisono_status *status);
+
+// Makes progress once; `*found` says whether there is such a message. `status` may be NULL.
+unisono_result unisono_immediate_probe(unisono_communicator communicator,
+                                       uint32_t source,
+                                       uint32_t tag,
+                                       bool *found,
+                                       unisono_status *status);
+
+// Waits for a message as `unisono_probe`, and removes it. `status` may be NULL.
+unisono_result unisono_matched_probe(unisono_communicator communicator,
+                                     uint32_t source,
+                                     uint32_t tag,
+                                     unisono_message *message,
+                                     unisono_status *status);
+
+// As `unisono_immediate_probe`, and removes the message.
+unisono_result unisono_immediate_matched_probe(unisono_communicator communicator,
+                                               uint32_t source,
+                                               uint32_t tag,
+                                               bool *found,
+                                               unisono_message *message,
+                                               unisono_status *status);
+
+// Receives a message that a matched probe has removed. Its handle is freed. `status` may be NULL.
+unisono_result unisono_receive_message(unisono_message message,
+                                       void *buffer,
+                                       size_t count,
+                                       unisono_datatype datatype,
+                                       unisono_status *status);
+
+// Makes an operation of a function. If it does not commute, elements are combined in rank order. `context` is passed to
+// each call.
+unisono_result unisono_operation_create(unisono_function function,
+                                        bool commutes,
+                                        void *context,
+                                        unisono_operation *operation);
+
+// Makes an operation that gives the same bits from run to run, for any placement of ranks, device and algorithm.
+unisono_result unisono_operation_reproducible(unisono_operation operation, unisono_operation *made);
+
+// Frees an operation. What was started with it goes on.
+unisono_result unisono_operation_free(unisono_operation operation);
+
+// Waits for a request, and frees it and sets `*request` to `UNISONO_REQUEST_NULL` unless it is persistent; also if it
+// failed. `status` may be NULL.
+unisono_result unisono_wait(unisono_request *request, unisono_status *status);
+
+// Makes progress once. If the request is complete, `*done` is true and the rest is as of `unisono_wait`.
+unisono_result unisono_test(unisono_request *request, bool *done, unisono_status *status);
+
+// Withdraws a receive that has matched no message: then `*cancelled` is true, and the request complete.
+unisono_result unisono_cancel(unisono_request request, bool *cancelled);
+
+// Frees a request and sets `*request` to `UNISONO_REQUEST_NULL`. If it is not complete it is waited for: its memory is
+// the program's afterwards.
+unisono_result unisono_request_free(unisono_request *request);
+
+// Starts a persistent collective, which is not under way.
+unisono_result unisono_start(unisono_request request);
+
+// Waits for all requests, in order. At the first failure it returns, `*failed` is its index, and the requests after it
+// stay as they are; else `*failed` is `count`. `statuses` and `failed` may be NULL.
+unisono_result unisono_wait_all(size_t count, unisono_request *requests, unisono_status *statuses, size_t *failed);
+
+// Makes progress. If all requests are complete, `*done` is true and the rest is as of `unisono_wait_all`.
+unisono_result unisono_test_all(size_t count, unisono_request *requests, bool *done, unisono_status *statuses);
+
+// Waits until a request is complete; of several it takes the first. `*index` is its index, and the rest as of
+// `unisono_wait`; `*index` is `count` if all are `UNISONO_REQUEST_NULL`. Persistent requests that are not under way
+// count as complete.
+unisono_result unisono_wait_any(size_t count, unisono_request *requests, size_t *index, unisono_status *status);
+
+// Makes progress. As `unisono_wait_any` if a request is complete, or all are `UNISONO_REQUEST_NULL`: then `*done` is
+// true.
+unisono_result unisono_test_any(size_t count,
+                                unisono_request *requests,
+                                bool *done,
+                                size_t *index,
+                                unisono_status *status);
+
+// Waits until a request is complete, and completes all that are. Stores their indices, and their number; 0 if all are
+// `UNISONO_REQUEST_NULL`. `statuses` are in the order of `indices`, and may be NULL.
+unisono_result unisono_wait_some(size_t count,
+                                 unisono_request *requests,
+                                 size_t *completed,
+                                 size_t *indices,
+                                 unisono_status *statuses);
+
+// Whether a request is persistent.
+unisono_result unisono_is_persistent(unisono_request request, bool *persistent);
+
+// The text of the calling thread's last error, until its next one. Never NULL.
+const char *unisono_error_text(void);
+
+// The rank that the calling thread's last error names, in the communicator's numbers; -1 if it names none.
+int64_t unisono_error_rank(void);
+
+// The name of a result. Never NULL.
+const char *unisono_result_name(int32_t result);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* UNISONO_H */
