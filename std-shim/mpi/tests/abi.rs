@@ -42,7 +42,11 @@ fn exports_are_the_table_and_its_twins() {
         let twin = format!("P{name}");
         assert!(exported.contains(name.as_str()) && exported.contains(twin.as_str()), "{name}");
     }
-    let is_known = |name: &str| removed.contains(name) || named.contains(name) || name.strip_prefix('P').is_some_and(|name| named.contains(name));
+    let is_known = |name: &str| {
+        removed.contains(name)
+            || named.contains(name)
+            || name.strip_prefix('P').is_some_and(|name| named.contains(name))
+    };
     let others: Vec<_> = exported.iter().filter(|name| !is_known(name)).collect();
     assert!(others.is_empty(), "{others:?}");
 }

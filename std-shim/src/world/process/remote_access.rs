@@ -14,7 +14,6 @@ use unisono_core::rma::{
 };
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
-use unisono_shmem::user_memory::UserMemory as _;
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
