@@ -1,6 +1,7 @@
 //! A round of messages on one rank, and its comparison with the serial order.
 
-use std::collections::{HashMap, VecDeque};
+use alloc::collections::VecDeque;
+use std::collections::HashMap;
 
 use fastrand::Rng;
 use unisono::collective::{CollectiveError, SystemOperation};
