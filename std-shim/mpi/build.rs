@@ -1,10 +1,12 @@
 //! Generates the exports of the library from the table of the ABI (`abi/functions.txt`): each function and its profiling
-//! twin (`PMPI_`) calls the function of the same name in `src/calls`, in small letters and without `MPI_`; a function
+//! twin (`PMPI_`) calls the function of the same name in `src/calls`, in lower case and without `MPI_`; a function
 //! for large counts (`_c`) calls that of the same name without `_c`, which is generic, unless it has one of its own.
 //! Those functions are declared with `pub(crate) unsafe fn`, or listed in a macro with `fn`. A function that has none answers `MPI_ERR_UNSUPPORTED_OPERATION`. Constants come from `abi/constants.txt`.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+extern crate alloc;
+
+use alloc::collections::BTreeSet;
+use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -81,8 +83,7 @@ fn exports(functions: &str, implemented: &BTreeSet<(String, String)>) -> String 
                     passed.join(", ")
                 ),
                 None => {
-                    let unused: Vec<_> =
-                        parameters.iter().map(|(_, kind)| format!("_: {kind}")).collect();
+                    let unused: Vec<_> = parameters.iter().map(|(_, kind)| format!("_: {kind}")).collect();
                     writeln!(
                         text,
                         "pub unsafe extern \"C\" fn {twin}({}) -> {returned} {{\n    \

@@ -26,9 +26,9 @@ pub use unisono_bootstrap::Rank;
 pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError, Field, Signature};
 #[cfg(target_os = "linux")]
 pub use world::{
-    AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, Group, GroupError, Message,
-    RecvRequest, Request, RequestFailed, Scope, Status, Tag, World, WorldError, collective, test_all, test_any,
-    test_some, wait_all, wait_any, wait_some,
+    AccumulateOperation, AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, GetRequest,
+    Group, GroupError, LockKind, Message, PutRequest, RecvRequest, Request, RequestFailed, Scope, Status, Tag, Window,
+    WindowError, World, WorldError, collective, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 
 /// What other programming interfaces are built on.

@@ -14,6 +14,7 @@ use super::{
     stream::{AuthenticatedStream, ConnectionError},
 };
 use crate::{
+    fence::{FenceDifference, FenceRecord},
     rank::{JobPosition, Rank},
     waits::WaitReport,
 };
@@ -56,6 +57,8 @@ pub struct Membership {
     queries: VecDeque<(Rank, Instant)>,
     /// Whether this process has entered a fence ([`enter_fence`](Self::enter_fence)) that not all have entered.
     waits_at_fence: bool,
+    /// The difference that the last such fence found.
+    difference: Option<FenceDifference>,
     connection: Option<AuthenticatedStream>,
     host: Option<RankZeroServer>,
 }
@@ -152,8 +155,8 @@ impl Membership {
             ServerMessage::Polling { rank, milliseconds } => {
                 MembershipEvent::Polling { rank, duration: Duration::from_millis(milliseconds) }
             }
-            ServerMessage::Fenced if self.waits_at_fence => {
-                self.waits_at_fence = false;
+            ServerMessage::Fenced(difference) if self.waits_at_fence => {
+                (self.waits_at_fence, self.difference) = (false, difference);
                 return Some(());
             }
             ServerMessage::Agreed(verdict) => {
@@ -208,25 +211,26 @@ impl Membership {
 
     /// Waits until every rank that has neither failed nor finished has called this as often as this process.
     pub fn fence(&mut self, timeout: Duration) -> Result<(), AwaitError> {
-        match self.request(&ClientMessage::Fence, timeout)? {
-            None | Some(ServerMessage::Fenced) => Ok(()),
+        match self.request(&ClientMessage::Fence(None), timeout)? {
+            None | Some(ServerMessage::Fenced(_)) => Ok(()),
             Some(_) => Err(AwaitError::Aborted),
         }
     }
 
     /// Enters the next fence without waiting for the others ([`fence_outcome`](Self::fence_outcome)). No other request
-    /// may be made meanwhile.
-    pub fn enter_fence(&mut self) {
+    /// may be made meanwhile. Compares these records of all ranks that have some.
+    pub fn enter_fence(&mut self, records: Option<Vec<FenceRecord>>) {
         self.waits_at_fence = self.connection.is_some();
-        self.send(&ClientMessage::Fence);
+        self.send(&ClientMessage::Fence(records));
     }
 
-    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, or
-    /// an error if the connection is lost. Receives the messages that have arrived.
-    pub fn fence_outcome(&mut self) -> Option<Result<(), ConnectionError>> {
+    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, with
+    /// the first difference of their records, or an error if the connection is lost. Receives the messages that have
+    /// arrived.
+    pub fn fence_outcome(&mut self) -> Option<Result<Option<FenceDifference>, ConnectionError>> {
         self.receive();
         match (self.waits_at_fence, &self.connection) {
-            (false, _) => Some(Ok(())),
+            (false, _) => Some(Ok(self.difference.take())),
             (true, None) => Some(Err(ConnectionError::Closed)),
             (true, Some(_)) => None,
         }
@@ -331,7 +335,7 @@ impl Membership {
                 }
             };
             match ServerMessage::decode(&frame).map_err(ConnectionError::from)? {
-                answer @ (ServerMessage::Fenced
+                answer @ (ServerMessage::Fenced(_)
                 | ServerMessage::Stored(_)
                 | ServerMessage::Value(_)
                 | ServerMessage::FinishAck) => return Ok(Some(answer)),

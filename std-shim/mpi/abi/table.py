@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the table of the MPI ABI from its two sources, and says where they differ.
 
-    table.py MPI_ABI_H        writes functions.txt and constants.txt beside this script
+    table.py MPI_ABI_H        writes functions.txt, constants.txt and callbacks.txt beside this script,
+                              and the C header of them, include/mpi.h
 
 The sources are the prototypes of the standard (package pympistandard) and the header of an implementation of the ABI.
 The standard wins where both have a function; the header alone has the values of constants.
@@ -20,6 +21,15 @@ HERE = pathlib.Path(__file__).parent
 CORRECTED = {
     "MPI_Info_create_env": "int MPI_Info_create_env(int argc, char *argv[], MPI_Info *info)",
     "MPI_Pcontrol": "int MPI_Pcontrol(const int level, ...)",
+}
+
+
+# What the standard's index has and neither source declares.
+ADDED = {
+    "MPI_Psend_init_c": "int MPI_Psend_init_c(const void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, "
+    "int dest, int tag, MPI_Comm comm, MPI_Info info, MPI_Request *request)",
+    "MPI_Precv_init_c": "int MPI_Precv_init_c(void *buf, int partitions, MPI_Count count, MPI_Datatype datatype, "
+    "int source, int tag, MPI_Comm comm, MPI_Info info, MPI_Request *request)",
 }
 
 
@@ -64,6 +74,58 @@ def standard():
     return found
 
 
+TYPES = """/* The standard ABI of MPI 5.0. Made by abi/table.py of the tables beside it: change those. */
+#ifndef UNISONO_MPI_H
+#define UNISONO_MPI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef intptr_t MPI_Aint;
+typedef int64_t MPI_Offset;
+typedef MPI_Offset MPI_Count;
+
+typedef struct MPI_Status {
+    int MPI_SOURCE;
+    int MPI_TAG;
+    int MPI_ERROR;
+    int MPI_internal[5];
+} MPI_Status;
+
+typedef int MPI_T_cb_safety;
+typedef int MPI_T_source_order;
+
+"""
+HANDLES = (
+    "Comm Group Datatype Op Request Message Info Errhandler Win File Session T_enum T_cvar_handle T_pvar_handle "
+    "T_pvar_session T_event_registration T_event_instance"
+).split()
+OTHER_NAMES = {"MPI_Comm_errhandler_fn", "MPI_File_errhandler_fn", "MPI_Win_errhandler_fn", "MPI_Session_errhandler_fn"}
+
+
+def c_header(functions, constants, callbacks):
+    text = TYPES + "".join(f"typedef struct unisono_{name} *MPI_{name};\n" for name in HANDLES) + "\n"
+    for callback in callbacks:
+        returns, name, arguments = re.match(r"(\w+) (\w+)\((.*)\)$", callback).groups()
+        text += f"typedef {returns} {name}({arguments});\n"
+    for name in sorted(OTHER_NAMES):
+        text += f"typedef {name.replace('_fn', '_function')} {name};\n"
+    text += "\n"
+    for name, (kind, value) in constants.items():
+        text += f"#define {name} {value}\n" if kind == "int" else f"#define {name} (({kind}){value})\n"
+    text += "\n"
+    for name in sorted(functions):
+        returns, arguments = re.match(r"(\w+) \w+\((.*)\)$", functions[name]).groups()
+        # A compiler takes a constant that is passed as an array for an array without elements.
+        arguments = re.sub(r"(\w+)\[\](?!\[)", r"*\1", arguments)
+        for twin in (name, "P" + name):
+            text += f"{returns} {twin}({arguments});\n"
+    return text + "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n"
+
+
 def main():
     header = pathlib.Path(sys.argv[1]).read_text()
     lines = [line for line in header.splitlines() if re.match(r"(int|double|MPI_\w+) MPI_\w+\(", line)]
@@ -76,7 +138,7 @@ def main():
             print(f"only in the header: {implemented[name]}")
         elif shape(stated[name]) != shape(implemented[name]):
             print(f"differ: {stated[name]}\n        {implemented[name]}")
-    functions = {**implemented, **stated}
+    functions = {**implemented, **stated, **{name: normal(text) for name, text in ADDED.items()}}
     # The header's own extensions are not of the standard.
     functions = {name: text for name, text in functions.items() if not name.startswith("MPIX_")}
     (HERE / "functions.txt").write_text("".join(functions[name] + "\n" for name in sorted(functions)))
@@ -97,6 +159,12 @@ def main():
         known[name] = known[other]
     text = "".join(f"{name} {kind.replace(' ', '')} {value}\n" for name, (kind, value) in known.items())
     (HERE / "constants.txt").write_text(text)
+    callbacks = []
+    for line in re.findall(r"^typedef (?!struct|enum)(\w+ \(MPI_\w+\) ?\(.*?\));", header, re.M):
+        returns, name, arguments = re.match(r"(\w+) \((\w+)\) ?\((.*)\)$", re.sub(r"\s+", " ", line)).groups()
+        callbacks.append(normal(f"{returns} {name}({arguments})"))
+    (HERE / "callbacks.txt").write_text("".join(text + "\n" for text in callbacks))
+    (HERE.parent / "include" / "mpi.h").write_text(c_header(functions, known, callbacks))
     print(f"{len(functions)} functions, {len(known)} constants")
 
 

@@ -106,11 +106,7 @@ impl Side {
     }
 
     fn whole(elements: &Elements, blocks: usize) -> Elements {
-        Elements {
-            count: elements.count * blocks as i64,
-            bytes: elements.bytes * blocks,
-            ..elements.clone()
-        }
+        Elements { count: elements.count * blocks as i64, bytes: elements.bytes * blocks, ..elements.clone() }
     }
 
     /// The memory that is sent.
@@ -200,10 +196,8 @@ fn span(all: &[Elements]) -> Option<(NonNull<[u8]>, RawBlocks)> {
     let start = core::ptr::with_exposed_provenance_mut::<u8>(first);
     let bytes = NonNull::slice_from_raw_parts(NonNull::new(start)?, end - first);
     let at = |elements: &Elements| if elements.bytes > 0 { elements.start - first } else { 0 };
-    let blocks = RawBlocks {
-        bytes: all.iter().map(|elements| elements.bytes).collect(),
-        at: all.iter().map(at).collect(),
-    };
+    let blocks =
+        RawBlocks { bytes: all.iter().map(|elements| elements.bytes).collect(), at: all.iter().map(at).collect() };
     Some((bytes, blocks))
 }
 

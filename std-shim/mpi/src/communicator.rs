@@ -1,5 +1,6 @@
 //! Communicators: a communicator of the library, of which an intercommunicator's members are both groups.
 
+use alloc::sync::Arc;
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -14,13 +15,14 @@ use crate::buffer::Buffer;
 use crate::error::{Attached, Outcome};
 use crate::handle::{Held, Kind, Object};
 use crate::info::Info;
+use crate::request::ThreadResult;
 use crate::topology::Topology;
 
 /// A communicator.
 #[derive(Debug)]
 pub struct Comm {
-    /// Valid until the job is left.
-    library: NonNull<Communicator>,
+    /// Valid until the job is left; null while a duplicate is being made.
+    library: AtomicPtr<Communicator>,
     /// Whether it is freed with this.
     is_owned: bool,
     /// This process's rank in its group, and the group's size.
@@ -47,6 +49,8 @@ pub struct Comm {
     pub topology: Option<Topology>,
     /// The buffer of its buffered sends.
     pub buffer: Buffer,
+    /// The last duplicate that a thread makes.
+    pub duplicating: Mutex<Option<Arc<ThreadResult>>>,
     /// Number of collectives that it has carried out by messages of its own.
     sequence: AtomicU32,
 }
@@ -88,7 +92,7 @@ pub fn self_communicator() -> Option<&'static Object<Comm>> {
 /// Makes the two predefined communicators known.
 pub fn publish(world: Held<Comm>, own: Held<Comm>) {
     for (place, held) in [(&WORLD, world), (&SELF, own)] {
-        place.store(alloc::sync::Arc::into_raw(held).cast_mut(), Ordering::Release);
+        place.store(Arc::into_raw(held).cast_mut(), Ordering::Release);
     }
 }
 
@@ -118,7 +122,7 @@ impl Comm {
         topology: Option<Topology>,
     ) -> Self {
         Self {
-            library,
+            library: AtomicPtr::new(library.as_ptr()),
             is_owned,
             rank,
             size,
@@ -133,6 +137,7 @@ impl Comm {
             info: Mutex::new(Info::default()),
             topology,
             buffer: Buffer::default(),
+            duplicating: Mutex::new(None),
             sequence: AtomicU32::new(0),
         }
     }
@@ -165,10 +170,25 @@ impl Comm {
 
     /// The library's communicator.
     #[inline(always)]
-    pub const fn library(&self) -> &Communicator {
+    pub fn library(&self) -> &Communicator {
         // SAFETY: valid until the job is left, after which the program calls nothing that uses communicators; an owned
-        // one is freed with this.
-        unsafe { self.library.as_ref() }
+        // one is freed with this. The program uses no duplicate before it is made.
+        unsafe { &*self.library.load(Ordering::Acquire) }
+    }
+
+    /// A duplicate whose communicator of the library is being made.
+    pub fn pending(of: &Self) -> Held<Self> {
+        let mut made = Self::with(NonNull::dangling(), true, 0, (of.rank, of.size), of.topology.clone());
+        made.library = AtomicPtr::new(core::ptr::null_mut());
+        (made.remote_base, made.remote_size) = (of.remote_base, of.remote_size);
+        (made.local_base, made.is_inter) = (of.local_base, of.is_inter);
+        made.inherit(of);
+        Object::new(made)
+    }
+
+    /// The communicator of the library of a pending duplicate.
+    pub fn complete(&self, library: Communicator) {
+        self.library.store(Box::into_raw(Box::new(library)), Ordering::Release);
     }
 
     /// The rank in the library's communicator that a message goes to or comes from.
@@ -220,9 +240,10 @@ impl Object<Comm> {
 
 impl Drop for Comm {
     fn drop(&mut self) {
-        if self.is_owned {
-            // SAFETY: made by `Box::leak` in the constructors, and used by this alone.
-            drop(unsafe { Box::from_raw(self.library.as_ptr()) });
+        let library = *self.library.get_mut();
+        if self.is_owned && !library.is_null() {
+            // SAFETY: made of a box in the constructors, and used by this alone.
+            drop(unsafe { Box::from_raw(library) });
         }
     }
 }

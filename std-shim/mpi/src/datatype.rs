@@ -83,9 +83,8 @@ impl Datatype {
     fn of_basic(basic: &'static Basic) -> Self {
         let layout = match basic.value {
             Value::Pair(value, index, at) => {
-                let part = |handle| {
-                    Basic::of(handle).map_or_else(Layout::empty, |basic| Layout::Values { basic, count: 1 })
-                };
+                let part =
+                    |handle| Basic::of(handle).map_or_else(Layout::empty, |basic| Layout::Values { basic, count: 1 });
                 Layout::list([(0, part(value)), (at.into(), part(index))])
             }
             _ => Layout::Values { basic, count: 1 },
@@ -300,9 +299,7 @@ impl Elements {
         }
         // SAFETY: the caller promises it.
         let (bytes, extent, object) = match unsafe { type_of(datatype) }? {
-            Type::Dense(size) => {
-                (size.checked_mul(count as usize).ok_or(MPI_ERR_COUNT)?, size as isize, None)
-            }
+            Type::Dense(size) => (size.checked_mul(count as usize).ok_or(MPI_ERR_COUNT)?, size as isize, None),
             Type::Object(object) => (object.bytes(count)?, object.extent as isize, Some(object.hold())),
         };
         if start.is_null() && bytes > 0 && object.is_none() {

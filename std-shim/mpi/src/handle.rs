@@ -1,5 +1,5 @@
 //! Handles and the objects that they name. A handle is a small constant or the address of an [`Object`]: one comparison
-//! tells them apart.
+//! distinguishes them.
 
 use alloc::sync::Arc;
 use core::ffi::c_int;
@@ -91,7 +91,7 @@ pub unsafe fn resolve<'a, T: Kind>(handle: usize) -> Result<&'a Object<T>, c_int
         return Err(T::INVALID);
     }
     // SAFETY: a handle that is no constant is the address of an object, or the program is wrong in a way that the
-    // standard does not ask to detect; the mark tells most of those.
+    // standard does not ask to detect; the mark detects most of those.
     let mark = unsafe { &*(object.cast::<AtomicU32>()) };
     if mark.load(Ordering::Relaxed) != T::MARK {
         return Err(T::INVALID);

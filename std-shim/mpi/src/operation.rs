@@ -368,8 +368,20 @@ fn slow(operation: ReduceOperation, basic: &Basic, left: [u8; 32], right: [u8; 3
             let (one, other) = (float(&left[..size]), float(&right[..size]));
             let combined = match operation {
                 ReduceOperation::Product => mul(one, other),
-                ReduceOperation::Min => if greater(one, other) { other } else { one },
-                ReduceOperation::Max => if greater(other, one) { other } else { one },
+                ReduceOperation::Min => {
+                    if greater(one, other) {
+                        other
+                    } else {
+                        one
+                    }
+                }
+                ReduceOperation::Max => {
+                    if greater(other, one) {
+                        other
+                    } else {
+                        one
+                    }
+                }
                 _ => add(one, other),
             };
             write_float(&mut result[..size], combined);

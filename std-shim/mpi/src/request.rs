@@ -1,8 +1,10 @@
 //! Requests: what is under way, and what follows when it ends.
 
+use alloc::sync::Arc;
 use core::ffi::{c_int, c_void};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use unisono::raw::RawRequest;
@@ -47,6 +49,30 @@ pub enum Activity {
     Messages(Vec<Part>, Option<Finish>, bool, Option<MPI_Status>),
     /// An operation of the program.
     General(General),
+    /// What a thread of this library does.
+    Thread(Arc<ThreadResult>),
+}
+
+/// The result of a thread.
+#[derive(Debug, Default)]
+pub struct ThreadResult(OnceLock<Outcome>);
+
+impl ThreadResult {
+    /// The thread has ended.
+    pub fn set(&self, outcome: Outcome) {
+        // It ends once.
+        let _ = self.0.set(outcome);
+    }
+
+    /// Makes progress until the thread has ended.
+    pub fn wait(&self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.0.get() {
+                return *outcome;
+            }
+            crate::job::progress();
+        }
+    }
 }
 
 /// A generalized request.
@@ -86,10 +112,9 @@ impl Kind for Request {
     const INVALID: c_int = MPI_ERR_REQUEST;
 
     fn predefined(handle: usize) -> Option<&'static Object<Self>> {
-        static ENDED: std::sync::OnceLock<Held<Request>> = std::sync::OnceLock::new();
-        (handle == COMPLETED.0).then(|| {
-            &**ENDED.get_or_init(|| Request::new(None, Activity::Ended(Ok(()), MPI_Status::EMPTY)))
-        })
+        static ENDED: OnceLock<Held<Request>> = OnceLock::new();
+        (handle == COMPLETED.0)
+            .then(|| &**ENDED.get_or_init(|| Request::new(None, Activity::Ended(Ok(()), MPI_Status::EMPTY))))
     }
 }
 
@@ -160,15 +185,21 @@ impl State {
                 let ended = general.is_complete;
                 (Activity::General(general), ended)
             }
+            (Activity::Thread(thread), _) => match thread.0.get() {
+                Some(outcome) => (Activity::Ended(*outcome, MPI_Status::EMPTY), true),
+                None => (Activity::Thread(thread), false),
+            },
             (Activity::Send(request, kept), Some(comm)) => {
-                let result = if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
+                let result =
+                    if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
                 match result {
                     Some(result) => (Activity::Ended(sent(result), MPI_Status::EMPTY), true),
                     None => (Activity::Send(request, kept), false),
                 }
             }
             (Activity::Receive(request, packed), Some(comm)) => {
-                let result = if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
+                let result =
+                    if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
                 match result {
                     Some(result) => {
                         let (outcome, status) = received(comm, result, packed);
@@ -357,9 +388,9 @@ impl Request {
     pub fn test(&self) -> Option<Report> {
         let mut state = self.state.lock();
         if !state.advance(false) {
-            let is_general = matches!(state.activity, Activity::General(_));
+            let is_elsewhere = matches!(state.activity, Activity::General(_) | Activity::Thread(_));
             drop(state);
-            if is_general {
+            if is_elsewhere {
                 crate::job::progress();
             }
             return None;
@@ -389,8 +420,8 @@ impl Request {
     pub fn wait(&self) -> Report {
         loop {
             let mut state = self.state.lock();
-            // Another thread ends an operation of the program, and needs the lock for it.
-            if !matches!(state.activity, Activity::General(_)) || state.advance(false) {
+            // Another thread may end the operation, and need the lock for it.
+            if !matches!(state.activity, Activity::General(_) | Activity::Thread(_)) || state.advance(false) {
                 state.advance(true);
                 let (outcome, status) = state.report();
                 return Report { outcome, status, comm: state.comm.as_ref().map(|comm| comm.hold()) };
@@ -407,7 +438,7 @@ impl Request {
             Activity::Collective(begun, _) => collectives.push(*begun),
             Activity::Messages(parts, ..) => requests.extend(parts.last().map(|part| part.request)),
             Activity::Idle => {}
-            Activity::Ended(..) | Activity::General(_) => return false,
+            Activity::Ended(..) | Activity::General(_) | Activity::Thread(_) => return false,
         }
         true
     }
@@ -470,7 +501,7 @@ impl Request {
         if this.is_persistent() {
             return;
         }
-        if alloc::sync::Arc::get_mut(&mut this).is_some() {
+        if Arc::get_mut(&mut this).is_some() {
             let mut state = this.state.lock();
             (state.comm, state.activity) = (None, Activity::Idle);
             drop(state);

@@ -131,7 +131,8 @@ pub fn choose_lengths(nodes: c_int, lengths: &mut [c_int]) -> Outcome {
     if nodes < 1 || lengths.iter().any(|length| *length < 0) {
         return Err(MPI_ERR_DIMS);
     }
-    let fixed = lengths.iter().filter(|length| **length > 0).try_fold(1_i32, |product, length| product.checked_mul(*length));
+    let fixed =
+        lengths.iter().filter(|length| **length > 0).try_fold(1_i32, |product, length| product.checked_mul(*length));
     let fixed = fixed.ok_or(MPI_ERR_DIMS)?;
     let free = lengths.iter().filter(|length| **length == 0).count();
     if nodes % fixed != 0 || (free == 0 && fixed != nodes) {

@@ -14,6 +14,7 @@ pub(super) mod matching_store;
 pub(super) mod messages;
 pub(super) mod random_keys;
 mod records;
+pub(super) mod remote_access;
 pub(super) mod send_request;
 mod shm_messages;
 pub(super) mod shutdown;
@@ -51,6 +52,7 @@ use dispatch::Dispatcher;
 use matching_store::{MatchingStore, SharedRegions};
 use random_keys::RandomKeys;
 use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive, SendBatch};
+use remote_access::RemoteAccess;
 use send_request::Flush;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
@@ -108,6 +110,7 @@ pub(super) struct Process {
     bounce_buffers: BounceBuffers,
     /// Packed copies of buffers with a layout, by the request that sends them.
     packed_sends: Vec<(u32, Region)>,
+    pub(super) remote_access: RemoteAccess,
     keys: RandomKeys,
     operation_owners: Vec<OperationOwner>,
     announced_sends: Vec<Option<AnnouncedSend>>,
@@ -186,6 +189,7 @@ impl Process {
             rounds: 0,
             bounce_buffers: small,
             packed_sends: Vec::new(),
+            remote_access: RemoteAccess::default(),
             keys: RandomKeys::new(),
             operation_owners: Vec::new(),
             announced_sends: Vec::new(),
@@ -240,6 +244,7 @@ impl Process {
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
         self.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
+        self.remote_access.connect(rank.into(), mtu);
         self.matching.machine.reconnect(rank.into());
         self.finished_senders.retain(|left| *left != rank.into());
         self.closed_receivers.retain(|deaf| *deaf != rank.into());
@@ -257,14 +262,21 @@ impl Process {
     /// that others wait for follows.
     pub(super) fn receive_arrivals(&mut self) -> bool {
         let now = self.now();
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
         let regions = SharedRegions(regions);
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
+        let mut dispatcher =
+            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
         receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         let collects = self.collectives.has_work || !self.requests.finished_transfers.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects && !sends && !self.matching.has_work() && self.matching.late_grants.is_empty()
+        !collects
+            && !sends
+            && !self.matching.has_work()
+            && self.matching.late_grants.is_empty()
+            && !self.remote_access.has_work()
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -285,9 +297,12 @@ impl Process {
     }
 
     fn progress_remote(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
         let regions = SharedRegions(regions);
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
+        let mut dispatcher =
+            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
         let mut moved = false;
         if interrupt {
             moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
@@ -324,8 +339,10 @@ impl Process {
     /// Transmits what is queued, without receiving.
     fn transmit(&mut self, now: u64) {
         self.send_batch = SendBatch::default();
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives };
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
+        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives, remote_access };
         grow_windows(endpoint, now);
         transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut dispatcher, POLL_BUDGET);
         self.handle_events(now);
@@ -361,7 +378,7 @@ impl Process {
             self.handle_event(now, event);
         }
         moved |= self.run_deferred();
-        moved
+        moved | self.progress_remote_access(now)
     }
 
     fn handle_event(&mut self, now: u64, event: Event) {
@@ -373,6 +390,7 @@ impl Process {
                     .map(|what| core::mem::replace(what, OperationOwner::Nothing));
                 match what {
                     Some(OperationOwner::Cell(cell)) => self.bounce_buffers.release(cell),
+                    Some(OperationOwner::RemoteAccess(owner)) => self.complete_remote(owner, result.is_ok()),
                     Some(OperationOwner::Request(request, to)) => {
                         let rank = Rank::from(to);
                         let result = result.map_err(|error| match error {
@@ -389,6 +407,7 @@ impl Process {
                     Some(OperationOwner::Nothing) | None => {}
                 }
             }
+            Event::Delivered(placement, bytes) if self.handle_remote_placed(placement, bytes) => {}
             Event::Delivered(placement, _) => {
                 if let Some(granted) = self.granted_placements.get_mut(placement.record()).and_then(Option::take) {
                     self.matching.finish_part(granted.request, &mut self.requests);

@@ -15,6 +15,7 @@ use std::io::Write as _;
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::PeerId;
 
+use super::collective::call_log::CollectiveCall;
 use crate::environment::WatchdogTimeout;
 pub(super) use inquiry::StuckCollective;
 use inquiry::{Inquiry, seconds};
@@ -59,6 +60,8 @@ pub(super) struct WaitRegistry {
     compared: Vec<(Rank, CollectiveRef)>,
     /// Ranks that called something else than a collective through shared memory.
     divergent: Vec<(Rank, CollectiveRef)>,
+    /// Calls that other ranks answered with: communicator, number and call.
+    pub(super) answered_calls: Vec<(u32, u32, Option<CollectiveCall>)>,
     /// Questions and answers that have arrived.
     pub(super) received: Vec<(PeerId, WatchMessage)>,
 }

@@ -89,12 +89,7 @@ pub(crate) unsafe fn type_free_keyval(key: *mut c_int) -> c_int {
     unsafe { free_key(Owner::Datatype, key) }
 }
 
-pub(crate) unsafe fn win_create_keyval(
-    copy: Callback,
-    delete: Callback,
-    key: *mut c_int,
-    extra: *mut c_void,
-) -> c_int {
+pub(crate) unsafe fn win_create_keyval(copy: Callback, delete: Callback, key: *mut c_int, extra: *mut c_void) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe { give(key, create(Owner::Window, copy, delete, extra)) })
 }
@@ -156,21 +151,14 @@ pub(crate) unsafe fn attr_delete(comm: MPI_Comm, key: c_int) -> c_int {
 pub(crate) unsafe fn type_set_attr(datatype: MPI_Datatype, key: c_int, value: *mut c_void) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
-        resolve::<Datatype>(datatype.0)
-            .and_then(|of| of.attributes.set(Owner::Datatype, datatype.0, key, value))
+        resolve::<Datatype>(datatype.0).and_then(|of| of.attributes.set(Owner::Datatype, datatype.0, key, value))
     })
 }
 
-pub(crate) unsafe fn type_get_attr(
-    datatype: MPI_Datatype,
-    key: c_int,
-    value: *mut c_void,
-    flag: *mut c_int,
-) -> c_int {
+pub(crate) unsafe fn type_get_attr(datatype: MPI_Datatype, key: c_int, value: *mut c_void, flag: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
-        resolve::<Datatype>(datatype.0)
-            .and_then(|of| give_value(of.attributes.get(Owner::Datatype, key)?, value, flag))
+        resolve::<Datatype>(datatype.0).and_then(|of| give_value(of.attributes.get(Owner::Datatype, key)?, value, flag))
     })
 }
 

@@ -1,5 +1,6 @@
 //! Communicators and intercommunicators.
 
+use alloc::sync::Arc;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 
@@ -13,6 +14,7 @@ use crate::communicator::Comm;
 use crate::error::{Outcome, class_of_collective, class_of_failure, finish, on, raise_anywhere};
 use crate::handle::{FIRST_ADDRESS, Held, Object, release, resolve};
 use crate::info::Info;
+use crate::request::{Activity, Request, ThreadResult};
 use crate::topology::Topology;
 
 /// The error class of a communicator that cannot be made.
@@ -42,9 +44,7 @@ pub(crate) unsafe fn comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
 
 pub(crate) unsafe fn comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| if comm.is_inter { give(size, comm.remote_size as c_int) } else { Err(MPI_ERR_COMM) })
-    }
+    unsafe { on(comm, |comm| if comm.is_inter { give(size, comm.remote_size as c_int) } else { Err(MPI_ERR_COMM) }) }
 }
 
 pub(crate) unsafe fn comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
@@ -59,9 +59,7 @@ pub(crate) unsafe fn comm_group(comm: MPI_Comm, to: *mut MPI_Group) -> c_int {
 
 pub(crate) unsafe fn comm_remote_group(comm: MPI_Comm, to: *mut MPI_Group) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| if comm.is_inter { made_group(to, comm.remote_group()) } else { Err(MPI_ERR_COMM) })
-    }
+    unsafe { on(comm, |comm| if comm.is_inter { made_group(to, comm.remote_group()) } else { Err(MPI_ERR_COMM) }) }
 }
 
 pub(crate) unsafe fn comm_compare(one: MPI_Comm, other: MPI_Comm, result: *mut c_int) -> c_int {
@@ -99,6 +97,7 @@ fn like(comm: &Object<Comm>, library: Communicator) -> Held<Comm> {
 
 /// A duplicate, with the attributes and hints that it gets.
 unsafe fn duplicate(comm: &Object<Comm>, info: Option<&Info>) -> Outcome<Held<Comm>> {
+    settle(comm)?;
     let library = comm.library().duplicate().map_err(class_of_creation)?;
     let copy = like(comm, library);
     *copy.info.lock() = info.map_or_else(|| comm.info.lock().duplicate(), Info::duplicate);
@@ -136,14 +135,45 @@ pub(crate) unsafe fn comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, new: *mu
     }
 }
 
+/// Starts to make a duplicate. A thread makes it, by messages that match no others, so that any other calls of the
+/// communicator may overlap it; duplicates of one communicator are made one after the other.
+unsafe fn start_duplicate(
+    comm: &Object<Comm>,
+    info: Option<&Info>,
+    new: *mut MPI_Comm,
+    request: *mut MPI_Request,
+) -> Outcome {
+    let copy = Comm::pending(comm);
+    *copy.info.lock() = info.map_or_else(|| comm.info.lock().duplicate(), Info::duplicate);
+    // SAFETY: the contract of this module.
+    unsafe { comm.attributes.copy_to(comm.handle(), &copy.attributes) }?;
+    let (result, tag) = (Arc::new(ThreadResult::default()), Tag(comm.next_tag()));
+    let former = comm.duplicating.lock().replace(result.clone());
+    let (parent, child, done) = (comm.hold(), copy.clone(), result.clone());
+    let work = move || {
+        let made = former.map_or(Ok(()), |former| former.wait()).and_then(|()| {
+            let library = create_from_members(&parent, &parent.library().group(), tag)?;
+            child.complete(library.ok_or(MPI_ERR_INTERN)?);
+            Ok(())
+        });
+        done.set(made);
+    };
+    std::thread::Builder::new().name(String::from("unisono idup")).spawn(work).map_err(|_| MPI_ERR_NO_MEM)?;
+    // SAFETY: the contract of this module.
+    unsafe { made(new, Some(copy)) }?;
+    // SAFETY: the contract of this module.
+    unsafe { give(request, Request::handle(comm, Activity::Thread(result))) }
+}
+
+/// Waits until no duplicate of this communicator is being made.
+fn settle(comm: &Object<Comm>) -> Outcome {
+    let pending = comm.duplicating.lock().take();
+    pending.map_or(Ok(()), |pending| pending.wait())
+}
+
 pub(crate) unsafe fn comm_idup(comm: MPI_Comm, new: *mut MPI_Comm, request: *mut MPI_Request) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| {
-            made(new, Some(duplicate(comm, None)?))?;
-            give(request, crate::request::COMPLETED)
-        })
-    }
+    unsafe { on(comm, |comm| start_duplicate(comm, None, new, request)) }
 }
 
 pub(crate) unsafe fn comm_idup_with_info(
@@ -156,9 +186,7 @@ pub(crate) unsafe fn comm_idup_with_info(
     unsafe {
         on(comm, |comm| {
             let none = Info::default();
-            let info = optional(info)?.unwrap_or(&none);
-            made(new, Some(duplicate(comm, Some(info))?))?;
-            give(request, crate::request::COMPLETED)
+            start_duplicate(comm, Some(optional(info)?.unwrap_or(&none)), new, request)
         })
     }
 }
@@ -174,6 +202,7 @@ pub(crate) unsafe fn comm_free(comm: *mut MPI_Comm) -> c_int {
             }
             of.attributes.delete_all(handle.0)?;
             of.buffer.flush();
+            settle(of)?;
             drop(release::<Comm>(handle.0)?);
             give(comm, MPI_COMM_NULL)
         })
@@ -190,6 +219,7 @@ pub fn split(comm: &Object<Comm>, color: c_int, key: c_int) -> Outcome<Option<He
     if color < 0 && color != MPI_UNDEFINED {
         return Err(MPI_ERR_ARG);
     }
+    settle(comm)?;
     let color = u32::try_from(color).ok();
     let library = comm.library();
     if !comm.is_inter {
@@ -278,7 +308,7 @@ pub(crate) unsafe fn comm_create(comm: MPI_Comm, members: MPI_Group, new: *mut M
                 let color = is_member.map_or(MPI_UNDEFINED, |_| 0);
                 return made(new, split(comm, color, key)?);
             }
-            // Disjoint groups may be passed at once: a split by the first member tells them apart.
+            // Disjoint groups may be passed at once: a split by the first member separates them.
             let first = members.world_rank(Rank(0)).and_then(|rank| comm.group().number(rank));
             let color = is_member.and(first).map_or(MPI_UNDEFINED, |rank| rank.0 as c_int);
             made(new, split(comm, color, is_member.map_or(0, |rank| rank.0 as c_int))?)
@@ -409,21 +439,14 @@ pub(crate) unsafe fn intercomm_create(
 }
 
 /// Makes an intercommunicator of two disjoint groups whose leaders know each other.
-fn connect(
-    local: &Object<Comm>,
-    leader: Rank,
-    bridge: Option<(&Object<Comm>, Rank)>,
-    tag: Tag,
-) -> Outcome<Held<Comm>> {
+fn connect(local: &Object<Comm>, leader: Rank, bridge: Option<(&Object<Comm>, Rank)>, tag: Tag) -> Outcome<Held<Comm>> {
     let size = local.size as usize;
     let mut ranks: Vec<Rank> = (0..local.size).map(Rank).collect();
     // The leader is the first of the exchange.
     ranks.swap(0, leader.0 as usize);
     let own = ranks.iter().position(|rank| *rank == Rank(local.rank)).unwrap_or(0);
     let exchange = Exchange { comm: local, ranks, own, tag };
-    let across = bridge.map(|(bridge, peer)| {
-        (Exchange { comm: bridge, ranks: vec![peer], own: 0, tag }, peer)
-    });
+    let across = bridge.map(|(bridge, peer)| (Exchange { comm: bridge, ranks: vec![peer], own: 0, tag }, peer));
     let members: Vec<u32> = local.group().iter().map(|rank| rank.0).collect();
     // The leaders exchange the sizes and the members of their groups.
     let mut header = [0_u8; 8];

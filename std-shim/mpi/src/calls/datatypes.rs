@@ -1,4 +1,4 @@
-//! Datatypes: constructors, what they tell, and packing.
+//! Datatypes: constructors, lengths and bounds, and packing.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -43,8 +43,7 @@ pub(crate) unsafe fn type_contiguous<C: Count>(count: C, old: MPI_Datatype, new:
     finish(unsafe {
         (|| {
             let (count, old) = (checked(count.get())?, hold(old)?);
-            let envelope =
-                envelope(MPI_COMBINER_CONTIGUOUS, C::LARGE, vec![count], Vec::new(), vec![old.clone()]);
+            let envelope = envelope(MPI_COMBINER_CONTIGUOUS, C::LARGE, vec![count], Vec::new(), vec![old.clone()]);
             made(new, construct::of_blocks(&[Block { at: 0, length: count, datatype: &old }], false, envelope)?)
         })()
     })
@@ -87,7 +86,7 @@ pub(crate) unsafe fn type_create_hvector<C: Count, D: Count>(
     })
 }
 
-/// Blocks of one datatype; displacements in units of so many bytes.
+/// Blocks of one datatype; displacements in units of `unit` bytes.
 unsafe fn indexed(
     combiner: c_int,
     is_large: bool,
@@ -107,7 +106,11 @@ unsafe fn indexed(
         None => integers.extend(lengths),
     }
     let mut addresses = Vec::new();
-    if is_in_bytes { addresses.extend(displacements) } else { integers.extend(displacements) }
+    if is_in_bytes {
+        addresses.extend(displacements)
+    } else {
+        integers.extend(displacements)
+    }
     let envelope = envelope(combiner, is_large, integers, addresses, vec![old.clone()]);
     let blocks: Vec<Block<'_>> = displacements
         .iter()
@@ -209,8 +212,7 @@ pub(crate) unsafe fn type_create_struct<C: Count, D: Count>(
             let (lengths, displacements) = (counts(lengths, count)?, counts(displacements, count)?);
             let types: Vec<_> = list(types, count)?.iter().map(|of| hold(*of)).collect::<Outcome<_>>()?;
             let integers = [vec![count], lengths.clone()].concat();
-            let envelope =
-                envelope(MPI_COMBINER_STRUCT, C::LARGE, integers, displacements.clone(), types.clone());
+            let envelope = envelope(MPI_COMBINER_STRUCT, C::LARGE, integers, displacements.clone(), types.clone());
             let blocks: Vec<Block<'_>> = types
                 .iter()
                 .zip(lengths.iter().zip(&displacements))
@@ -400,20 +402,12 @@ pub(crate) unsafe fn type_get_extent<C: Count>(datatype: MPI_Datatype, lower: *m
     })
 }
 
-pub(crate) unsafe fn type_get_extent_x(
-    datatype: MPI_Datatype,
-    lower: *mut MPI_Count,
-    extent: *mut MPI_Count,
-) -> c_int {
+pub(crate) unsafe fn type_get_extent_x(datatype: MPI_Datatype, lower: *mut MPI_Count, extent: *mut MPI_Count) -> c_int {
     // SAFETY: the contract of this module.
     unsafe { type_get_extent(datatype, lower, extent) }
 }
 
-pub(crate) unsafe fn type_get_true_extent<C: Count>(
-    datatype: MPI_Datatype,
-    lower: *mut C,
-    extent: *mut C,
-) -> c_int {
+pub(crate) unsafe fn type_get_true_extent<C: Count>(datatype: MPI_Datatype, lower: *mut C, extent: *mut C) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
         resolve::<Datatype>(datatype.0).and_then(|datatype| {
@@ -475,7 +469,7 @@ pub(crate) unsafe fn type_get_envelope_c(
     })
 }
 
-/// Copies a list to an array with room for so many.
+/// Copies a list to an array with room for `room` values.
 unsafe fn copy_list<T, U: Copy>(from: &[U], to: *mut T, room: i64, convert: impl Fn(U) -> T) -> Outcome {
     if (from.len() as i64) > room {
         return Err(MPI_ERR_ARG);
@@ -596,11 +590,7 @@ pub(crate) unsafe fn type_match_size(class: c_int, size: c_int, datatype: *mut M
 /// The constant of the type class of truth values, which the header of the ABI has as an extension.
 const MPIX_TYPECLASS_LOGICAL: c_int = 191;
 
-pub(crate) unsafe fn type_get_value_index(
-    value: MPI_Datatype,
-    index: MPI_Datatype,
-    pair: *mut MPI_Datatype,
-) -> c_int {
+pub(crate) unsafe fn type_get_value_index(value: MPI_Datatype, index: MPI_Datatype, pair: *mut MPI_Datatype) -> c_int {
     let is_it = |basic: &&Basic| matches!(basic.value, Value::Pair(v, i, _) if (v, i) == (value.0, index.0));
     let found = BASICS.iter().flatten().find(is_it).map_or(MPI_DATATYPE_NULL, |basic| MPI_Datatype(basic.handle));
     // SAFETY: the contract of this module.

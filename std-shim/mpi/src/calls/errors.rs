@@ -3,11 +3,11 @@
 use core::ffi::{c_char, c_int};
 
 use crate::abi::*;
+use crate::calls::sessions::Session;
 use crate::calls::{give, give_text, text};
 use crate::communicator::Comm;
 use crate::error::{self, Errhandler, Handler, finish};
 use crate::handle::{Object, release, resolve};
-use crate::calls::sessions::Session;
 
 pub(crate) unsafe fn error_class(code: c_int, class: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
@@ -147,9 +147,7 @@ pub(crate) unsafe fn session_set_errhandler(session: MPI_Session, errhandler: MP
 
 pub(crate) unsafe fn session_get_errhandler(session: MPI_Session, errhandler: *mut MPI_Errhandler) -> c_int {
     // SAFETY: the contract of this module.
-    finish(unsafe {
-        resolve::<Session>(session.0).and_then(|session| give(errhandler, session.errors.duplicate()))
-    })
+    finish(unsafe { resolve::<Session>(session.0).and_then(|session| give(errhandler, session.errors.duplicate())) })
 }
 
 pub(crate) unsafe fn session_call_errhandler(session: MPI_Session, code: c_int) -> c_int {

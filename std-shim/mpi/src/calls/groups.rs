@@ -150,12 +150,7 @@ pub(crate) unsafe fn group_excl(handle: MPI_Group, count: c_int, ranks: *const c
     })
 }
 
-pub(crate) unsafe fn group_range_incl(
-    handle: MPI_Group,
-    count: c_int,
-    of: *mut c_int,
-    new: *mut MPI_Group,
-) -> c_int {
+pub(crate) unsafe fn group_range_incl(handle: MPI_Group, count: c_int, of: *mut c_int, new: *mut MPI_Group) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
         group(handle).and_then(|group| {
@@ -165,12 +160,7 @@ pub(crate) unsafe fn group_range_incl(
     })
 }
 
-pub(crate) unsafe fn group_range_excl(
-    handle: MPI_Group,
-    count: c_int,
-    of: *mut c_int,
-    new: *mut MPI_Group,
-) -> c_int {
+pub(crate) unsafe fn group_range_excl(handle: MPI_Group, count: c_int, of: *mut c_int, new: *mut MPI_Group) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
         group(handle).and_then(|group| {

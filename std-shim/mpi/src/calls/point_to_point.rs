@@ -692,9 +692,7 @@ pub(crate) unsafe fn imrecv<C: Count>(
             let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
             let handle = match take(message)? {
                 Some((comm, message)) => Request::handle(&comm, start_matched(&comm, message, &elements)?),
-                None => {
-                    MPI_Request(Object::into_handle(Request::new(None, Activity::Ended(Ok(()), NOBODY))))
-                }
+                None => MPI_Request(Object::into_handle(Request::new(None, Activity::Ended(Ok(()), NOBODY)))),
             };
             give(request, handle)
         })()

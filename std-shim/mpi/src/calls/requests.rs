@@ -487,8 +487,7 @@ pub(crate) unsafe fn request_free(request: *mut MPI_Request) -> c_int {
     finish(unsafe {
         (|| {
             let handle = *request.as_ref().ok_or(MPI_ERR_ARG)?;
-            let outcome =
-                if handle == COMPLETED { Ok(()) } else { Request::discard(release::<Request>(handle.0)?) };
+            let outcome = if handle == COMPLETED { Ok(()) } else { Request::discard(release::<Request>(handle.0)?) };
             give(request, MPI_REQUEST_NULL)?;
             outcome
         })()
@@ -516,8 +515,7 @@ pub(crate) unsafe fn get_count<C: Count>(status: *const MPI_Status, datatype: MP
     // SAFETY: the contract of this module.
     finish(unsafe {
         (|| {
-            let (bytes, datatype) =
-                (status.as_ref().ok_or(MPI_ERR_ARG)?.length(), resolve::<Datatype>(datatype.0)?);
+            let (bytes, datatype) = (status.as_ref().ok_or(MPI_ERR_ARG)?.length(), resolve::<Datatype>(datatype.0)?);
             let size = datatype.size.max(0) as u64;
             let elements = match bytes.checked_rem(size) {
                 Some(0) => (bytes / size) as i64,
@@ -529,27 +527,18 @@ pub(crate) unsafe fn get_count<C: Count>(status: *const MPI_Status, datatype: MP
     })
 }
 
-pub(crate) unsafe fn get_elements<C: Count>(
-    status: *const MPI_Status,
-    datatype: MPI_Datatype,
-    count: *mut C,
-) -> c_int {
+pub(crate) unsafe fn get_elements<C: Count>(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut C) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
         (|| {
-            let (bytes, datatype) =
-                (status.as_ref().ok_or(MPI_ERR_ARG)?.length(), resolve::<Datatype>(datatype.0)?);
+            let (bytes, datatype) = (status.as_ref().ok_or(MPI_ERR_ARG)?.length(), resolve::<Datatype>(datatype.0)?);
             let values = datatype.values_in(bytes).unwrap_or(i64::from(MPI_UNDEFINED));
             give_count(count, values, MPI_UNDEFINED)
         })()
     })
 }
 
-pub(crate) unsafe fn get_elements_x(
-    status: *const MPI_Status,
-    datatype: MPI_Datatype,
-    count: *mut MPI_Count,
-) -> c_int {
+pub(crate) unsafe fn get_elements_x(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut MPI_Count) -> c_int {
     // SAFETY: the contract of this module.
     unsafe { get_elements(status, datatype, count) }
 }
@@ -559,11 +548,7 @@ fn set_length(status: &mut MPI_Status, bytes: u64) {
     status.bytes = MPI_Status::new(0, 0, bytes).bytes;
 }
 
-pub(crate) unsafe fn status_set_elements<C: Count>(
-    status: *mut MPI_Status,
-    datatype: MPI_Datatype,
-    count: C,
-) -> c_int {
+pub(crate) unsafe fn status_set_elements<C: Count>(status: *mut MPI_Status, datatype: MPI_Datatype, count: C) -> c_int {
     // SAFETY: the contract of this module.
     finish(unsafe {
         (|| {
@@ -574,11 +559,7 @@ pub(crate) unsafe fn status_set_elements<C: Count>(
     })
 }
 
-pub(crate) unsafe fn status_set_elements_x(
-    status: *mut MPI_Status,
-    datatype: MPI_Datatype,
-    count: MPI_Count,
-) -> c_int {
+pub(crate) unsafe fn status_set_elements_x(status: *mut MPI_Status, datatype: MPI_Datatype, count: MPI_Count) -> c_int {
     // SAFETY: the contract of this module.
     unsafe { status_set_elements(status, datatype, count) }
 }

@@ -95,11 +95,7 @@ pub(crate) unsafe fn session_get_nth_pset(
     }
 }
 
-pub(crate) unsafe fn session_get_pset_info(
-    session: MPI_Session,
-    name: *const c_char,
-    info: *mut MPI_Info,
-) -> c_int {
+pub(crate) unsafe fn session_get_pset_info(session: MPI_Session, name: *const c_char, info: *mut MPI_Info) -> c_int {
     // SAFETY: the contract of this module.
     unsafe {
         on(session, || {
@@ -158,9 +154,10 @@ pub(crate) unsafe fn comm_create_from_group(
             let (members, name) = (groups::group(group)?, text(name)?);
             let world: &Object<Comm> = world_communicator().ok_or(MPI_ERR_SESSION)?;
             // Calls at the same time have different texts.
-            let digest = name.to_bytes().iter().fold(0x811c_9dc5_u32, |digest, byte| {
-                (digest ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-            });
+            let digest = name
+                .to_bytes()
+                .iter()
+                .fold(0x811c_9dc5_u32, |digest, byte| (digest ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
             let made_one = create_from_members(world, members, Tag(0x8000_0000 | digest))?;
             let made_one = made_one.map(|made| Comm::intra(made, world, None));
             if let Some(comm) = &made_one {

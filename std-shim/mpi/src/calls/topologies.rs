@@ -227,7 +227,9 @@ pub(crate) unsafe fn graph_create(
                 return Err(MPI_ERR_ARG);
             }
             let ends = list(ends, nodes.into())?;
-            if ends.iter().zip(ends.iter().skip(1)).any(|(one, next)| one > next) || ends.first().is_some_and(|n| *n < 0) {
+            if ends.iter().zip(ends.iter().skip(1)).any(|(one, next)| one > next)
+                || ends.first().is_some_and(|n| *n < 0)
+            {
                 return Err(MPI_ERR_ARG);
             }
             let number = ends.last().copied().unwrap_or(0);
@@ -380,9 +382,10 @@ pub(crate) unsafe fn dist_graph_create(
             let destinations = checked_neighbours(comm, list(destinations, total.into())?)?;
             let is_weighted = weights_of.addr() != MPI_UNWEIGHTED;
             let weights = weights(weights_of, total)?;
-            let of = sources.iter().zip(degrees).flat_map(|(source, degree)| {
-                core::iter::repeat_n(*source as u32, *degree as usize)
-            });
+            let of = sources
+                .iter()
+                .zip(degrees)
+                .flat_map(|(source, degree)| core::iter::repeat_n(*source as u32, *degree as usize));
             let own: Vec<[u32; 3]> = of
                 .zip(destinations.iter().zip(&weights))
                 .map(|(source, (destination, weight))| [source, *destination as u32, *weight as u32])
@@ -474,4 +477,3 @@ pub(crate) unsafe fn topo_test(comm: MPI_Comm, status: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
     unsafe { on(comm, |comm| give(status, comm.topology.as_ref().map_or(MPI_UNDEFINED, Topology::kind))) }
 }
-

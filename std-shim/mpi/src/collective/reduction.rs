@@ -60,7 +60,7 @@ pub(super) fn plan(call: &Call, kind: CollectiveKind, comm: &Object<Comm>) -> Ou
     let own = comm.rank as usize;
     let is_receiving = kind != CollectiveKind::Reduce || comm.rank == root;
     let is_in_place = matches!(call.send, Side::InPlace);
-    // In a reduce-scatter the receive buffer tells the lengths of all blocks.
+    // In a reduce-scatter the receive buffer states the lengths of all blocks.
     let blocks: Option<Vec<usize>> = match &call.receive {
         Side::Varying(all) => Some(all.iter().map(|elements| elements.count as usize).collect()),
         _ => None,

@@ -24,7 +24,7 @@ pub struct Block<'a> {
     pub datatype: &'a Held<Datatype>,
 }
 
-/// Least and greatest values so far.
+/// The least and the greatest of the values that were added.
 #[derive(Clone, Copy)]
 struct Bounds {
     lower: i64,
@@ -61,8 +61,7 @@ struct Measure {
 }
 
 impl Measure {
-    const NEW: Self =
-        Self { size: 0, bounds: Bounds::NONE, truth: Bounds::NONE, markers: [Bounds::NONE; 2] };
+    const NEW: Self = Self { size: 0, bounds: Bounds::NONE, truth: Bounds::NONE, markers: [Bounds::NONE; 2] };
 
     fn add(&mut self, block: &Block<'_>) -> Outcome {
         let Block { at, length, datatype } = block;
@@ -98,8 +97,7 @@ impl Measure {
             greatest += if rest == 0 { 0 } else { alignment - rest };
         }
         let basic = envelope.types.first().and_then(|first| first.basic);
-        let basic =
-            basic.filter(|basic| envelope.types.iter().all(|one| one.basic.is_some_and(|one| one == *basic)));
+        let basic = basic.filter(|basic| envelope.types.iter().all(|one| one.basic.is_some_and(|one| one == *basic)));
         let extent = greatest - least;
         Object::new(Datatype {
             size,
@@ -242,11 +240,8 @@ pub fn subarray(
         first += start * stride;
         stride = stride.checked_mul(size).ok_or(MPI_ERR_COUNT)?;
     }
-    let moved = of_blocks(
-        &[Block { at: first, length: 1, datatype: &inner }],
-        false,
-        plain(MPI_COMBINER_HINDEXED, &inner),
-    )?;
+    let moved =
+        of_blocks(&[Block { at: first, length: 1, datatype: &inner }], false, plain(MPI_COMBINER_HINDEXED, &inner))?;
     Ok(resized(0, stride, &moved, envelope))
 }
 
@@ -272,8 +267,7 @@ pub fn darray(
     datatype: &Held<Datatype>,
     envelope: Envelope,
 ) -> Outcome<Held<Datatype>> {
-    let order: Vec<usize> =
-        if is_c { (0..dimensions.len()).rev().collect() } else { (0..dimensions.len()).collect() };
+    let order: Vec<usize> = if is_c { (0..dimensions.len()).rev().collect() } else { (0..dimensions.len()).collect() };
     let mut inner = Arc::clone(datatype);
     let mut stride = datatype.extent;
     for dimension in order {

@@ -45,7 +45,9 @@ pub fn find(settings: &mut Settings) -> Result<Option<Starter>, String> {
         // SAFETY: the starter opened it for this process, which uses it here alone.
         let socket = unsafe { File::from_raw_fd(socket as RawFd) };
         let mut starter = Starter { socket, pending: Vec::new() };
-        starter.join(settings, rank, size).map_err(|reason| format!("the starter's PMI_FD does not answer: {reason}"))?;
+        starter
+            .join(settings, rank, size)
+            .map_err(|reason| format!("the starter's PMI_FD does not answer: {reason}"))?;
         return Ok(Some(starter));
     }
     for (rank, size) in STARTERS {
@@ -143,9 +145,9 @@ impl Starter {
         }
     }
 
-    /// Tells the starter that this process has finished.
+    /// Notifies the starter that this process has finished.
     pub fn finalize(mut self) {
-        // A starter that is gone needs no farewell.
+        // A starter that is gone needs no notification.
         let _ = self.ask("cmd=finalize\n", "finalize_ack");
     }
 
@@ -169,8 +171,8 @@ fn own_place() -> Result<String, String> {
     Ok(format!("{}:{port}", host.trim()))
 }
 
-/// The node of each rank, from `(vector,(first,nodes,ranks),…)`: so many nodes from the first one on have as many ranks
-/// each; the list repeats.
+/// The node of each rank, from `(vector,(first,nodes,ranks),…)`: `nodes` nodes from `first` on have `ranks`
+/// ranks each; the list repeats.
 fn nodes(mapping: &str, size: u32) -> Option<Vec<u32>> {
     let inner = mapping.trim().strip_prefix("(vector,")?.strip_suffix(')')?;
     let blocks: Vec<[u32; 3]> = inner

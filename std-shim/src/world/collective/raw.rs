@@ -78,14 +78,10 @@ impl Communicator {
             // SAFETY: the caller promises that it is valid.
             CallMemory::Separate(unsafe { input.as_ref() }, output)
         };
-        let table = |blocks: RawBlocks| {
-            Arc::new(BlockTable { bytes: blocks.bytes.into(), at: blocks.at.into(), rows: None })
-        };
-        let tables = blocks.map(|(input, output, own)| BlockTables {
-            input: input.map(table),
-            output: output.map(table),
-            own,
-        });
+        let table =
+            |blocks: RawBlocks| Arc::new(BlockTable { bytes: blocks.bytes.into(), at: blocks.at.into(), rows: None });
+        let tables =
+            blocks.map(|(input, output, own)| BlockTables { input: input.map(table), output: output.map(table), own });
         Ok(CollectiveArgs { plan, buffers, shape: Shape { tables, layouts: Layouts::default() } })
     }
 
@@ -121,12 +117,12 @@ impl Communicator {
     ) -> Result<Option<u32>, CollectiveError> {
         // SAFETY: the caller promises that the buffers are valid until the collective has ended.
         let arguments = unsafe { self.raw_arguments(call) }?;
-        self.count_call();
+        let digest = self.record(arguments.description());
         if arguments.is_single_rank() {
             return self.copy_alone(arguments).map(|()| None);
         }
         // SAFETY: the caller promises that the buffers are valid until the collective has ended.
-        unsafe { self.begin(arguments, Box::new(operate), |_, _| ()) }.map(Some)
+        unsafe { self.begin(arguments, digest, Box::new(operate), |_, _| ()) }.map(Some)
     }
 
     /// Waits for a collective that was begun.

@@ -213,8 +213,8 @@ impl Communicator {
         })
     }
 
-    /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they need not
-    /// be the members of this communicator.
+    /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
+    /// the members of this communicator.
     pub(super) fn agree_on_context_by(
         &self,
         is_foreign: bool,
@@ -280,6 +280,7 @@ impl Communicator {
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
+        let log = process.open_log(context);
         let on_node = room.and_then(|room| process.open_slot(context, room, rank));
         process.apply_early_revocation(context);
         drop(process);
@@ -294,6 +295,7 @@ impl Communicator {
             members,
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
+            log,
             rank,
             size,
         }

@@ -82,13 +82,23 @@ impl Communicator {
         Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.local_status(to_status(&status)) }))
     }
 
-    pub(super) fn poll_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
+    pub(super) fn poll_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Option<T>, Failure> {
         let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
         self.shared.progress(&mut process);
         process.try_probe(look, self.context, pattern).transpose().map_err(|failure| self.local_failure(failure))
     }
 
-    pub(super) fn wait_for_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
+    pub(super) fn wait_for_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<T, Failure> {
         let pattern = self.pattern(source, tag)?;
         let awaits = pattern.source.map_or(WaitFor::AnyRank, |source| WaitFor::Rank(source.into()));
         let what = BlockedOn::Probe { source: pattern.source.map(Rank::from), tag };

@@ -192,8 +192,8 @@ impl Communicator {
         }
     }
 
-    /// Makes a communicator of these ranks of the job, of which this process is one, without a parent of which all are
-    /// members. `reduce` combines a proposal with those of all other members, by
+    /// Makes a communicator of these ranks of the job, of which this process is one; no other ranks take part. It is no
+    /// collective of this communicator, and any thread may call it meanwhile. `reduce` combines a proposal with those of all other members, by
     /// [`raw_combine`](Self::raw_combine_proposals), and gives all of them the result.
     ///
     /// # Errors
@@ -203,7 +203,8 @@ impl Communicator {
         members: Group,
         mut reduce: impl FnMut(&mut ProposalBytes) -> Result<(), CollectiveError>,
     ) -> Result<Option<Self>, CreateError> {
-        let mut reserved = self.agree_on_context_by(true, |proposal| {
+        let is_foreign = members != self.members;
+        let mut reserved = self.agree_on_context_by(is_foreign, |proposal| {
             let mut bytes = proposal.to_bytes();
             reduce(&mut bytes)?;
             proposal.read(&bytes);

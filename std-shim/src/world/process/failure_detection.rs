@@ -135,6 +135,7 @@ impl Process {
     /// A peer has failed or finished: ends everything that needs it. If it failed, also ends receives from any source,
     /// since it may be the one that they wait for.
     pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
+        self.remote_access.disconnect(peer);
         let mut ended = self.matching.disconnect(peer, false, failure);
         if anyone {
             let may_be_its = |receiving: &ReceiveRecord| {

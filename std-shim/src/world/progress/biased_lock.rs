@@ -70,6 +70,18 @@ pub(in crate::world) struct LockGuard<'a, T> {
     not_send: PhantomData<*const ()>,
 }
 
+impl<T> core::fmt::Debug for BiasedLock<T> {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        to.debug_struct("BiasedLock").finish_non_exhaustive()
+    }
+}
+
+impl<T: Default> Default for BiasedLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 impl<T> BiasedLock<T> {
     pub(in crate::world) fn new(value: T) -> Self {
         Self::with_barrier(value, has_barrier())

@@ -118,7 +118,7 @@ fn the_server_knows_who_is_missing_at_a_fence() {
         let wait = Wait { what: "waits at the end".to_owned(), conditions: vec![WaitCondition::Fence] };
         WaitReport { round, progress: 1, in_flight: false, waits: vec![wait] }
     };
-    [0, 2].into_iter().for_each(|rank| state.handle_fence(Rank(rank)));
+    [0, 2].into_iter().for_each(|rank| state.handle_fence(Rank(rank), None));
     state.handle_waits(Rank(0), fence(0));
     state.handle_waits(Rank(2), fence(0));
     assert_eq!(effects(&mut state), [], "rank 1 may reach it");

@@ -97,7 +97,7 @@ impl ServerLoop {
             }
             (Phase::Member { rank, joined: true, .. }, said) => match said {
                 ClientMessage::QueryLiveness(about) => roll.handle_liveness_query(id, *rank, about),
-                ClientMessage::Fence => roll.handle_fence(*rank),
+                ClientMessage::Fence(records) => roll.handle_fence(*rank, records),
                 ClientMessage::Abort(code) => roll.handle_abort(*rank, code),
                 ClientMessage::Put { key, value } => roll.handle_put(id, key, value),
                 ClientMessage::Get { key } => roll.handle_get(id, &key),
