@@ -23,7 +23,7 @@ pub enum StepError {
 }
 
 impl<S: MessengerStorage> Messenger<S> {
-    /// Sends a message of a collective. Ends with [`Event::Sent`](super::Event).
+    /// Sends a message of a collective to a peer that takes part. Ends with [`Event::Sent`](super::Event).
     ///
     /// # Errors
     /// [`StepError`]; nothing was sent.

@@ -110,6 +110,9 @@ where
 
     fn withdraw(&mut self, _: PeerId, placement: PlacementId) {
         self.endpoint.withdraw(placement);
+        if let Some(owner) = self.tokens.placements.as_mut().get_mut(placement.record()) {
+            *owner = Token::NOBODY;
+        }
     }
 
     fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError> {

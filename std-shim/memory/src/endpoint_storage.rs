@@ -5,8 +5,10 @@ use unisono_core::endpoint::peer::Peer;
 use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Storage;
 use unisono_core::endpoint::{ControlMessage, Endpoint, Pools, Sender};
+use unisono_core::message::collective_transport::{CollectivePeer, Entry};
 use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::point_to_point::{self, PointToPoint};
+use unisono_core::messenger::{MessengerStorage, QueuedMessage, ReceiveOp, SendOp};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 
@@ -119,6 +121,14 @@ impl point_to_point::MessageStorage for BoxedMessageStorage {
     type Sends = Box<[point_to_point::SendRecord]>;
     type Peers = Box<[point_to_point::MessagePeer]>;
     type Slots = Box<[u32]>;
+}
+
+impl MessengerStorage for BoxedMessageStorage {
+    type SendOps = Box<[SendOp]>;
+    type ReceiveOps = Box<[ReceiveOp]>;
+    type Outbox = Box<[QueuedMessage]>;
+    type CollectivePeers = Box<[CollectivePeer]>;
+    type CollectiveEntries = Box<[Entry]>;
 }
 
 /// Empty hash buckets for a table of `records` records.

@@ -59,9 +59,9 @@ impl Messengers {
         for seen in seen {
             match seen {
                 Observation::Sent(datagram) => state.towards[1 - rank].push_back(datagram),
-                Observation::Ended { is_step, user } => {
+                Observation::Ended { is_step, number } => {
                     let next = &mut state.ended[rank][usize::from(is_step)];
-                    if user as usize >= state.posted[rank][usize::from(is_step)] {
+                    if number as usize >= state.posted[rank][usize::from(is_step)] {
                         state.broken = Some("something completes that was not posted");
                     }
                     *next += 1;

@@ -15,8 +15,8 @@ use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpecte
 use unisono_core::message::point_to_point::{self, MessageBody, MessagePeer, Mode, ReceiveBody, SendRecord};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::messenger::{
-    Class, Config, Event, Message, Messenger, MessengerHandler, MessengerStorage, Pools, QueuedMessage, ReceiveOp,
-    SendOp, Stores,
+    Config, Event, Message, Messenger, MessengerHandler, MessengerStorage, Pools, QueuedMessage, ReceiveOp, SendOp,
+    Stores,
 };
 use unisono_core::span::{Region, RegionRange, Span};
 use unisono_core::transport::{EndpointHost, EndpointTransport, Token, TokenTable};
@@ -92,8 +92,8 @@ pub(super) enum Observation {
     Ended {
         /// It is the collective's.
         is_step: bool,
-        /// Its number.
-        user: u32,
+        /// Its number in its class.
+        number: u32,
     },
     /// A rule is broken.
     Broken(&'static str),
@@ -236,9 +236,11 @@ impl Side {
     /// Posts a send, if this is rank 0, or a receive. `None`: there is no room.
     pub(super) fn post(&mut self, is_step: bool, user: u32, bytes: usize) -> Option<()> {
         let (peer, sends) = (self.other(), self.rank == 0);
+        // Distinct in both classes: a step is known by it.
+        let user = if is_step { STEP } else { user };
         let buffer = RegionRange { region: region(if is_step { STEP } else { MESSAGES + user }), offset: 0, bytes };
         if sends {
-            self.memory.write(buffer.region, 0, value(is_step, user));
+            self.memory.write(buffer.region, 0, value(user));
         }
         let key = StepKey { context: 1, sequence: 1, step: 1 };
         let posted = self.with_transport(|messenger, transport| match (sends, is_step) {
@@ -307,24 +309,24 @@ impl Side {
 
     fn drain_events(&mut self, seen: &mut Vec<Observation>) {
         while let Some(event) = self.messenger.poll_event() {
-            let (class, user, is_ok) = match event {
-                Event::Sent { class, user, result } => (class, user, result.is_ok()),
-                Event::Received { class, user, result } => (class, user, result.is_ok()),
+            let (user, is_ok) = match event {
+                Event::Sent { user, result, .. } => (user, result.is_ok()),
+                Event::Received { user, result, .. } => (user, result.is_ok()),
                 Event::ProtocolViolation(_) => {
                     seen.push(Observation::Broken("a rank violates the protocol"));
                     continue;
                 }
             };
-            let is_step = class == Class::Collective || user >= STEP;
+            let is_step = user == STEP;
             let buffer = region(if is_step { STEP } else { MESSAGES + user });
             if !is_ok {
                 seen.push(Observation::Broken("a message fails"));
             } else if self.rank == 0 {
                 self.memory.write(buffer, 0, REUSED);
-            } else if self.memory.read(Span { region: buffer, offset: 0, bytes: 1 }) != value(is_step, user) {
+            } else if self.memory.read(Span { region: buffer, offset: 0, bytes: 1 }) != value(user) {
                 seen.push(Observation::Broken("a receive completes without its payload"));
             }
-            seen.push(Observation::Ended { is_step, user });
+            seen.push(Observation::Ended { is_step, number: if is_step { 0 } else { user } });
         }
     }
 
@@ -354,8 +356,8 @@ impl Side {
 }
 
 /// The value of a message.
-const fn value(is_step: bool, user: u32) -> u8 {
-    if is_step { 100 } else { user as u8 + 1 }
+const fn value(user: u32) -> u8 {
+    user as u8 + 1
 }
 
 fn place(memory: &mut Memory, verdict: Verdict, datagram: &Datagram) {

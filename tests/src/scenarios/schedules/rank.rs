@@ -1,21 +1,25 @@
-//! One rank: the host code that joins an endpoint, the collective transport and the executors.
+//! One rank: an endpoint, a messenger, and the executors of its collectives.
 
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
 use unisono_core::collective::Poll;
+use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
-use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::endpoint::{Config, Endpoint, Event, Handler, Verdict};
-use unisono_core::ids::{self, CollectiveId, Incarnation, OperationId, PeerId, PlacementId, Rank, StepId};
-use unisono_core::message::collective_transport::{
-    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, RecordUsage, Sent, StepHeader, StepKey,
-    TransportAction,
+use unisono_core::endpoint::{self, Endpoint, Handler, Verdict};
+use unisono_core::ids::{CollectiveId, Incarnation, PeerId, Rank, RemoteKey, StepId};
+use unisono_core::message::collective_transport::header::TransportKind;
+use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, StepKey};
+use unisono_core::message::matching::{PostedReceive, Unexpected};
+use unisono_core::message::point_to_point;
+use unisono_core::messenger::{
+    Config, Event, Messenger, MessengerHandler, Pools, QueuedMessage, ReceiveOp, SendOp, StepError, Stores,
 };
 use unisono_core::progress::make_progress;
 use unisono_core::schedule::StepOperation;
-use unisono_core::span::{Region, Span};
-use unisono_memory::endpoint_storage::{BoxedStorage, EndpointSizes};
+use unisono_core::span::{Region, RegionRange, Span};
+use unisono_core::transport::{EndpointHost, EndpointTransport, Token, TokenTable};
+use unisono_memory::endpoint_storage::{BoxedMessageStorage, BoxedStorage, EndpointSizes, buckets};
 
 use super::Workload;
 use super::running::Running;
@@ -27,6 +31,8 @@ const CREDIT: u8 = 4;
 const HEADERS: usize = 4;
 /// Steps that an executor has under way at most.
 const WINDOW: usize = 64;
+/// Messages that wait for the endpoint.
+const OUTBOX: usize = 256;
 /// Datagrams that are received and sent in one round.
 const BUDGET: u32 = 64;
 
@@ -66,49 +72,44 @@ impl StepUser {
     }
 }
 
-/// An operation that waits for the endpoint.
-#[derive(Debug)]
-enum Deferred {
-    /// A header, and perhaps a send's payload.
-    Message(PeerId, StepHeader, Option<(StepUser, Option<Region>, u32)>),
-    Grant(PeerId, StepUser, StepKey, u32),
-    Place(PeerId, StepUser, PlacementId, ids::RemoteKey),
+/// The handler of the endpoint's messages: counts them by kind.
+struct CountingHandler<'a> {
+    messenger: MessengerHandler<'a, BoxedMessageStorage>,
+    counts: &'a mut MessageCounts,
 }
 
-/// The message handler of the endpoint.
-#[derive(Debug)]
-struct MessageHandler {
-    steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
-    slots: Region,
-    /// Where the payload of each posted receive lands, and each announced send waits.
-    receiving: HashMap<StepUser, Region>,
-    sending: HashMap<StepUser, (Region, u32)>,
-    /// Receives whose payload has landed.
-    completed_receives: Vec<StepUser>,
-    deferred: VecDeque<Deferred>,
-}
-
-impl Handler for MessageHandler {
+impl Handler for CountingHandler<'_> {
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
-        let placed = |region, offset: usize, start: u16| match bytes - u32::from(start) {
-            0 => Verdict::Release,
-            bytes => Verdict::Place { to: Span { region, offset, bytes }, start },
-        };
-        match self.steps.handle(from, head, bytes) {
-            Arrival::Into { user, start } => {
-                self.completed_receives.push(StepUser(user));
-                placed(self.receiving[&StepUser(user)], 0, start)
-            }
-            Arrival::Keep { slot, start, .. } => placed(self.slots, slot as usize * LIMIT as usize, start),
-            Arrival::Place { user, placement, key } => {
-                self.deferred.push_back(Deferred::Place(from, StepUser(user), placement, key));
-                Verdict::Release
-            }
-            Arrival::Nothing => Verdict::Release,
-            other => panic!("{from:?} violates the protocol: {other:?}"),
-        }
+        let kind = head.first().copied();
+        let is = |of: TransportKind| u64::from(kind == Some(of as u8));
+        self.counts.eager += is(TransportKind::Eager);
+        self.counts.announced += is(TransportKind::Rts);
+        self.counts.asked += is(TransportKind::RtsRequest);
+        self.messenger.handle_eager(from, head, bytes)
     }
 }
+
+/// The memory of a rank, and its remote keys.
+#[derive(Debug)]
+struct Host {
+    memory: SimMemory,
+    rank: u32,
+    keys: u64,
+}
+
+impl EndpointHost for Host {
+    fn next_key(&mut self) -> RemoteKey {
+        self.keys += 1;
+        RemoteKey(self.keys << 8 | u64::from(self.rank))
+    }
+
+    fn copy(&mut self, from: Span, into: RegionRange) {
+        let payload = self.memory.read(from).expect("a slot");
+        self.memory.write(into.region, into.offset, &payload).expect("as long as its receive");
+    }
+}
+
+type Tokens = TokenTable<Box<[Token]>, Box<[Token]>>;
 
 /// A rank.
 #[derive(Debug)]
@@ -116,15 +117,16 @@ pub struct SimRank {
     id: NodeId,
     network: Network,
     endpoint: Endpoint<BoxedStorage, 64, 32>,
-    memory: SimMemory,
-    handler: MessageHandler,
+    messenger: Messenger<BoxedMessageStorage>,
+    tokens: Tokens,
+    host: Host,
     running: Vec<Option<Running>>,
     /// The first collective of the list that was not entered.
     next: usize,
-    /// Payload of operations of the endpoint.
-    posted: HashMap<OperationId, (StepUser, Option<Region>)>,
-    granted: HashMap<PlacementId, StepUser>,
-    keys: u64,
+    /// Payload of the steps under way.
+    buffers: HashMap<StepUser, Region>,
+    /// Steps that found the messenger full.
+    stalled: VecDeque<(usize, StepId, StepOperation)>,
     counts: MessageCounts,
     events: Vec<ProgressEvent>,
 }
@@ -147,148 +149,157 @@ const fn incarnation(id: NodeId) -> Incarnation {
     Incarnation(0x1000 + id.0)
 }
 
+fn messenger(size: usize, outstanding: usize, steps: Region) -> Messenger<BoxedMessageStorage> {
+    fn free<R: Clone>(record: R, count: usize) -> Box<[R]> {
+        vec![record; count].into()
+    }
+    let records = WINDOW * outstanding;
+    let pools = Pools {
+        messages: point_to_point::Pools {
+            receives: free(PostedReceive::default(), 1),
+            messages: free(Unexpected::default(), size),
+            sends: free(point_to_point::SendRecord::FREE, 1),
+            peers: free(point_to_point::MessagePeer::NEW, size),
+            slots: [].into(),
+            buckets: [buckets(1), buckets(size), buckets(1)],
+        },
+        steps: collective_transport::Pools {
+            peers: free(CollectivePeer::new(LIMIT), size),
+            sends: free(Entry::FREE, records),
+            receives: free(Entry::FREE, records),
+            slots: free(Entry::FREE, usize::from(CREDIT) * (size - 1)),
+            headers: free(Entry::FREE, HEADERS),
+        },
+        sends: [free(SendOp::FREE, 1), free(SendOp::FREE, records)],
+        receives: [free(ReceiveOp::FREE, 1), free(ReceiveOp::FREE, records)],
+        outboxes: [free(QueuedMessage::FREE, 1), free(QueuedMessage::FREE, OUTBOX)],
+    };
+    let stores = Stores { short: Region::default(), slots: Region::default(), steps, step_bytes: LIMIT };
+    let messages = point_to_point::Config { headers: 1, short: 0, slot: 0, seed: 0 };
+    Messenger::new(Config { messages, step_credit: CREDIT, stores }, pools).expect("slots for all credit")
+}
+
 impl SimRank {
     fn new(network: &Network, id: NodeId, size: usize, outstanding: usize) -> Self {
-        let config = Config::new(id.into(), incarnation(id), &network.device(id).limits());
+        let config = endpoint::Config::new(id.into(), incarnation(id), &network.device(id).limits());
         let mut memory = network.memory(id);
-        let free = |count| vec![Entry::FREE; count].into_boxed_slice();
-        let slots = usize::from(CREDIT) * (size - 1);
-        let pools = Pools {
-            peers: vec![CollectivePeer::new(LIMIT); size].into(),
-            sends: free(WINDOW * outstanding),
-            receives: free(WINDOW * outstanding),
-            slots: free(slots),
-            headers: free(HEADERS),
-        };
-        let handler = MessageHandler {
-            steps: CollectiveTransport::new(CREDIT, pools).expect("slots for all credit"),
-            slots: memory.make(slots * LIMIT as usize),
-            receiving: HashMap::new(),
-            sending: HashMap::new(),
-            completed_receives: Vec::new(),
-            deferred: VecDeque::new(),
-        };
+        let slots = memory.make(usize::from(CREDIT) * (size - 1) * LIMIT as usize);
+        let sizes = EndpointSizes::of_job(size);
+        let tokens = [sizes.operations, sizes.placements].map(|records| vec![Token::NOBODY; records].into());
+        let [operations, placements] = tokens;
         Self {
             id,
             network: network.clone(),
-            endpoint: Endpoint::new(network.now(), config, EndpointSizes::of_job(size).pools()),
-            memory,
-            handler,
+            endpoint: Endpoint::new(network.now(), config, sizes.pools()),
+            messenger: messenger(size, outstanding, slots),
+            tokens: TokenTable::new(operations, placements),
+            host: Host { memory, rank: id.0, keys: 0 },
             running: (0..outstanding).map(|_| None).collect(),
             next: 0,
-            posted: HashMap::new(),
-            granted: HashMap::new(),
-            keys: 0,
+            buffers: HashMap::new(),
+            stalled: VecDeque::new(),
             counts: MessageCounts::default(),
             events: Vec::new(),
         }
     }
 
-    /// Counts of its messages.
+    /// Counts of the messages that have arrived.
     pub const fn counts(&self) -> MessageCounts {
         self.counts
     }
 
     /// Whether nothing of it is left anywhere.
     pub fn is_idle(&self) -> bool {
-        self.handler.steps.in_use() == RecordUsage::default()
-            && self.handler.receiving.is_empty()
-            && self.handler.sending.is_empty()
-            && self.running.iter().all(Option::is_none)
+        self.messenger.is_idle() && self.buffers.is_empty() && self.running.iter().all(Option::is_none)
     }
 
     /// Makes all possible progress. Returns the collectives that it entered and left.
     pub fn drive(&mut self, lane: DeviceQueue, works: &[Workload]) -> Vec<ProgressEvent> {
         let now = self.network.now();
-        let mut device = self.network.device(self.id);
         loop {
             let mut moved = self.progress(works);
-            moved |= make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.handler, BUDGET);
+            moved |= self.with_transport(|messenger, transport| messenger.progress(transport));
+            moved |= self.exchange(lane);
             while let Some(event) = self.endpoint.poll_event(now) {
-                self.handle(event);
                 moved = true;
+                match event {
+                    // They compute nothing, but may be idle for long.
+                    endpoint::Event::PeerSilent(_) => {}
+                    endpoint::Event::PeerFailed(peer) | endpoint::Event::PeerFinished(peer) => {
+                        panic!("{peer:?} is gone")
+                    }
+                    event => {
+                        self.with_transport(|messenger, transport| messenger.handle_endpoint_event(transport, event))
+                    }
+                }
             }
-            if !moved && self.handler.completed_receives.is_empty() {
+            while let Some(event) = self.messenger.poll_event() {
+                moved = true;
+                self.handle(event);
+            }
+            if !moved {
                 break;
             }
         }
         // Acknowledgements that nothing carried leave in the round after.
-        make_progress(now, lane, &mut self.endpoint, &mut device, &self.memory, &mut self.handler, BUDGET);
+        self.exchange(lane);
         if let Some(at) = self.endpoint.poll_timeout(now) {
             self.network.wake_at(self.id, at);
         }
         core::mem::take(&mut self.events)
     }
 
+    /// Receives and sends datagrams.
+    fn exchange(&mut self, lane: DeviceQueue) -> bool {
+        let (now, mut device) = (self.network.now(), self.network.device(self.id));
+        let Self { endpoint, messenger, host, counts, .. } = self;
+        let messenger = MessengerHandler { messenger, counters: &mut Counters::default() };
+        let mut handler = CountingHandler { messenger, counts };
+        make_progress(now, lane, endpoint, &mut device, &host.memory, &mut handler, BUDGET)
+    }
+
+    fn with_transport<T>(
+        &mut self,
+        run: impl FnOnce(
+            &mut Messenger<BoxedMessageStorage>,
+            &mut EndpointTransport<'_, BoxedStorage, Box<[Token]>, Box<[Token]>, Host, 64, 32>,
+        ) -> T,
+    ) -> T {
+        let now = self.network.now();
+        let Self { endpoint, messenger, tokens, host, .. } = self;
+        run(messenger, &mut EndpointTransport { now, endpoint, tokens, host })
+    }
+
     fn handle(&mut self, event: Event) {
-        match event {
-            Event::Completed(operation, result) => {
-                assert_eq!(result, Ok(()), "nobody fails here");
-                if let Some((user, region)) = self.posted.remove(&operation) {
-                    region.into_iter().for_each(|region| self.memory.retire(region));
-                    self.done(user);
-                }
-            }
-            Event::Delivered(placement, _) => {
-                let user = self.granted.remove(&placement).expect("a grant that is out");
-                self.handler.completed_receives.push(user);
-            }
-            // They compute nothing, but may be idle for long.
-            Event::PeerSilent(_) => {}
-            Event::PeerFailed(peer) | Event::PeerFinished(peer) => panic!("{peer:?} is gone"),
-        }
-    }
-
-    fn done(&mut self, user: StepUser) {
+        let (user, is_receive) = match event {
+            Event::Sent { user, result: Ok(()), .. } => (StepUser(user), false),
+            Event::Received { user, result: Ok(_), .. } => (StepUser(user), true),
+            other => panic!("nobody fails or violates the protocol here: {other:?}"),
+        };
+        let region = self.buffers.remove(&user).expect("a step under way");
         let (place, step) = user.parts();
-        self.running[place].as_mut().expect("it waits for its steps").executor.handle_done(step);
+        let running = self.running[place].as_mut().expect("it waits for its steps");
+        if is_receive {
+            let span = running.receive_of(step);
+            let bytes = running.length(span);
+            let payload = self.host.memory.read(Span { region, offset: 0, bytes }).expect("a region of that size");
+            running.scatter(span, &payload);
+        }
+        running.executor.handle_done(step);
+        self.host.memory.retire(region);
     }
 
-    /// Everything but the endpoint's rounds. Whether anything moved.
+    /// Begins the steps that can begin. Returns whether there were any.
     fn progress(&mut self, works: &[Workload]) -> bool {
         let mut moved = false;
-        for user in core::mem::take(&mut self.handler.completed_receives) {
-            self.unpack(user);
-            moved = true;
+        for _ in 0..self.stalled.len() {
+            let Some((place, step, operation)) = self.stalled.pop_front() else { break };
+            moved |= self.begin(place, step, operation);
         }
         for place in 0..self.running.len() {
             moved |= self.run(place, works);
         }
-        while let Some(action) = self.handler.steps.poll_action() {
-            self.handler.deferred.push_back(match action {
-                TransportAction::Grant { to, user, key, bytes } => Deferred::Grant(to, StepUser(user), key, bytes),
-                TransportAction::Send { to, head } => {
-                    let kind = head.as_ref().first().copied();
-                    self.counts.asked += u64::from(
-                        kind == Some(
-                            unisono_core::message::collective_transport::header::TransportKind::RtsRequest as u8,
-                        ),
-                    );
-                    Deferred::Message(to, head, None)
-                }
-            });
-        }
-        while let Some(op) = self.handler.deferred.pop_front() {
-            if let Some(op) = self.submit(op) {
-                self.handler.deferred.push_front(op);
-                break;
-            }
-            moved = true;
-        }
         moved
-    }
-
-    /// The payload of a receive has landed.
-    fn unpack(&mut self, user: StepUser) {
-        let region = self.handler.receiving.remove(&user).expect("a receive that was posted");
-        let (place, step) = user.parts();
-        let running = self.running[place].as_mut().expect("it waits for its receives");
-        let span = running.receive_of(step);
-        let bytes = running.length(span);
-        let payload = self.memory.read(Span { region, offset: 0, bytes }).expect("a region of that size");
-        running.scatter(span, &payload);
-        running.executor.handle_done(step);
-        self.memory.retire(region);
     }
 
     /// Begins the runnable steps of the collective in a slot, or the next collective.
@@ -303,7 +314,7 @@ impl SimRank {
             }
             let Some(running) = &mut self.running[place] else { return moved };
             match running.executor.poll() {
-                Poll::Request(step, operation) => self.begin(place, step, &operation),
+                Poll::Request(step, operation) => _ = self.begin(place, step, operation),
                 Poll::Complete => {
                     let work = running.work;
                     let output = self.running[place].take().map(Running::output);
@@ -316,95 +327,44 @@ impl SimRank {
         }
     }
 
-    fn begin(&mut self, place: usize, step: StepId, operation: &StepOperation) {
+    /// Begins a step. Returns false if the messenger is full: it is begun later.
+    fn begin(&mut self, place: usize, step: StepId, operation: StepOperation) -> bool {
         let user = StepUser::new(place, step);
         let running = self.running[place].as_mut().expect("it was just polled");
         let CollectiveId { context, sequence } = running.executor.id();
         let key = |step| StepKey { context, sequence, step };
-        match *operation {
-            StepOperation::Send { to, key: step, from, .. } => {
-                let (to, payload) = (PeerId(to.0), running.gather(from));
-                let bytes = payload.len() as u32;
-                let region = self.memory.make(payload.len());
-                self.memory.write(region, 0, &payload).expect("a region of that size");
-                match self.handler.steps.send(to, key(step), bytes, user.0).expect("room for every step") {
-                    Sent::Eager(head) => {
-                        self.counts.eager += 1;
-                        self.handler.deferred.push_back(Deferred::Message(to, head, Some((user, Some(region), bytes))));
-                    }
-                    Sent::Rts(head) => {
-                        self.counts.announced += 1;
-                        self.handler.sending.insert(user, (region, bytes));
-                        self.handler.deferred.push_back(Deferred::Message(to, head, None));
-                    }
-                }
-            }
-            StepOperation::Receive { of, key: number, into, .. } => {
-                let bytes = running.length(into);
-                match self.handler.steps.receive(PeerId(of.0), key(number), bytes, user.0).expect("lengths agree") {
-                    Posted::Waits => {
-                        self.handler.receiving.insert(user, self.memory.make(bytes as usize));
-                    }
-                    Posted::Early { slot } => {
-                        let span = Span { region: self.handler.slots, offset: slot as usize * LIMIT as usize, bytes };
-                        let payload = self.memory.read(span).expect("a slot");
-                        self.handler.steps.release_slot(slot);
-                        running.scatter(into, &payload);
-                        running.executor.handle_done(step);
-                    }
-                }
+        let (peer, key, payload, is_send) = match operation {
+            StepOperation::Send { to, key: step, from, .. } => (to, key(step), running.gather(from), true),
+            StepOperation::Receive { of, key: step, into, .. } => {
+                (of, key(step), vec![0; running.length(into) as usize], false)
             }
             StepOperation::Copy { from, into } => {
                 running.combine(from, into, None);
                 running.executor.handle_done(step);
+                return true;
             }
             StepOperation::Reduce { from, into, fold } => {
                 running.combine(from, into, Some(fold));
                 running.executor.handle_done(step);
+                return true;
             }
+        };
+        let (peer, region) = (PeerId(peer.0), self.host.memory.make(payload.len()));
+        self.host.memory.write(region, 0, &payload).expect("a region of that size");
+        let span = Span { region, offset: 0, bytes: payload.len() as u32 };
+        let posted = self.with_transport(|messenger, transport| match is_send {
+            true => messenger.send_step(transport, peer, key, span, user.0),
+            false => messenger.receive_step(transport, peer, key, span, user.0),
+        });
+        match posted {
+            Ok(()) => _ = self.buffers.insert(user, region),
+            Err(StepError::Full) => {
+                self.host.memory.retire(region);
+                self.stalled.push_back((place, step, operation));
+                return false;
+            }
+            Err(error) => panic!("{error:?}"),
         }
-    }
-
-    /// Submits a deferred operation to the endpoint. Returns it if the endpoint is full.
-    fn submit(&mut self, deferred: Deferred) -> Option<Deferred> {
-        let now = self.network.now();
-        match deferred {
-            Deferred::Message(to, head, payload) => {
-                let span = payload.and_then(|(_, region, bytes)| Some(Span { region: region?, offset: 0, bytes }));
-                let span = span.filter(|span| span.bytes != 0);
-                match self.endpoint.send(now, to, head.as_ref(), span) {
-                    Ok(operation) => {
-                        if let Some((user, region, _)) = payload {
-                            self.posted.insert(operation, (user, region));
-                        }
-                        None
-                    }
-                    Err(EnqueueError::Full) => Some(Deferred::Message(to, head, payload)),
-                    Err(why) => panic!("{why:?}"),
-                }
-            }
-            Deferred::Grant(to, user, key, bytes) => {
-                let into = Span { region: self.handler.receiving[&user], offset: 0, bytes };
-                self.keys += 1;
-                let under = ids::RemoteKey(self.keys << 8 | u64::from(self.id.0));
-                let Ok(placement) = self.endpoint.grant(to, into, under) else {
-                    return Some(Deferred::Grant(to, user, key, bytes));
-                };
-                self.granted.insert(placement, user);
-                self.submit(Deferred::Message(to, StepHeader::cts(key, placement, under), None))
-            }
-            Deferred::Place(to, user, placement, key) => {
-                let (region, bytes) = self.handler.sending[&user];
-                match self.endpoint.place(now, to, placement, key, Span { region, offset: 0, bytes }) {
-                    Ok(operation) => {
-                        self.handler.sending.remove(&user);
-                        self.posted.insert(operation, (user, Some(region)));
-                        None
-                    }
-                    Err(EnqueueError::Full) => Some(Deferred::Place(to, user, placement, key)),
-                    Err(why) => panic!("{why:?}"),
-                }
-            }
-        }
+        true
     }
 }
