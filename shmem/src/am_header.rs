@@ -26,6 +26,7 @@
 //! go        number     CTS: the number for the fragments of the announced message
 //! done      number     FIN: the message was read
 //! word           0      notification about a communicator (`std-shim`, `world/process`)
+//! remote access  0      header of remote memory access · payload, in the entry or in the bulk
 //! ```
 
 use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader};
@@ -55,6 +56,8 @@ pub const BYE: u32 = 7;
 pub const ABORT: u32 = 8;
 /// A notification about a communicator.
 pub const NOTIFICATION: u32 = 9;
+/// A message of remote memory access.
+pub const REMOTE_ACCESS: u32 = 10;
 /// An eager message of a collective.
 pub const STEP: u32 = 11;
 /// RTS of a collective: a message too long for a ring.

@@ -4,6 +4,7 @@
 mod program;
 
 use core::error::Error;
+use core::ptr::NonNull;
 use std::env;
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ("epochs_order_accesses", || everywhere("epochs")),
         ("bad_accesses_are_refused", || everywhere("refusals")),
         ("requests_end_one_by_one", || everywhere("requests")),
+        ("memory_of_programs_is_accessed", || everywhere("created")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
     ])
 }
@@ -63,6 +65,7 @@ fn play() -> ExitCode {
         "epochs" => epochs(&world),
         "refusals" => refusals(&world),
         "requests" => requests(&world),
+        "created" => created(&world),
         _ => death(&world),
     };
     if let Err(error) = played {
@@ -263,6 +266,35 @@ fn requests(world: &World) -> Outcome {
     check(own == [1; 100], "a put that nobody waits for arrives")?;
     window.free()?;
     Ok(())
+}
+
+/// A window on memory of the program.
+fn created(world: &World) -> Outcome {
+    const WORDS: usize = 20_000;
+    let mut memory = vec![0_u64; WORDS];
+    // SAFETY: the vector is not used before the window is freed.
+    let window = unsafe { world.create_window(NonNull::from(memory.as_mut_slice()).cast(), 8 * WORDS) }?;
+    let (rank, size) = (world.rank().0, world.size());
+    let (next, before) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    window.put(&pattern(rank, 8 * WORDS - 8), next, 8)?;
+    window.flush(next)?;
+    let mut there = vec![0; 8 * WORDS - 8];
+    window.get(&mut there, next, 8)?;
+    check(there == pattern(rank, there.len()), "a get returns what was put")?;
+    let got = window.request_get::<u8>(50_000, next, 8)?.wait()?;
+    check(got == pattern(rank, 50_000), "and so does a request")?;
+    for _ in 0..50 {
+        window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
+        window.accumulate(&[2_u64], Rank(0), 0, SystemOperation::sum())?;
+        window.lock(LockKind::Exclusive, next)?;
+        window.unlock(LockKind::Exclusive, next)?;
+    }
+    window.fence()?;
+    let mut own = vec![0; 8 * WORDS - 8];
+    window.read(8, &mut own)?;
+    check(own == pattern(before.0, own.len()), "the window holds what was put")?;
+    window.free()?;
+    check(memory[0] == if rank == 0 { 150 * u64::from(size) } else { 0 }, "and so does the memory")
 }
 
 /// Rank 1 dies amid operations on it.

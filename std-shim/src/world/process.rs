@@ -226,6 +226,7 @@ impl Process {
         for neighbour in process.shm.iter().flat_map(|near| near.peers.iter()).flatten() {
             let limit = neighbour.longest().saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
             process.matching.set_eager_limit(neighbour.peer, limit);
+            process.remote_access.connect(neighbour.peer, neighbour.longest().saturating_add(HEADER as u32));
         }
         for (rank, entry) in membership.table().iter().enumerate() {
             process.add_peer(Rank(rank as u32), entry);

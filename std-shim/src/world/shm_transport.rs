@@ -290,7 +290,17 @@ impl ShmPeer {
         bytes: u32,
         gather: impl FnOnce(&mut dyn FnMut(Address)),
     ) -> Result<(), PutError> {
-        let (head, note) = (head.as_ref(), [STEP, 0]);
+        self.put_headed([STEP, 0], head.as_ref(), bytes, gather)
+    }
+
+    /// Puts `head`, followed by `bytes` bytes, which `gather` yields in parts.
+    pub(super) fn put_headed(
+        &mut self,
+        note: [u32; 2],
+        head: &[u8],
+        bytes: u32,
+        gather: impl FnOnce(&mut dyn FnMut(Address)),
+    ) -> Result<(), PutError> {
         let total = head.len() + bytes as usize;
         if total <= INLINE {
             let mut entry = [0; INLINE];

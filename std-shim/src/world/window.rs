@@ -13,8 +13,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Ranks that share memory access each other's windows directly; others send requests through the endpoint
-//! ([`unisono_core::rma`]), which the target executes when it makes progress. All updates are atomic instructions of a
+//! Ranks that share memory access each other's windows directly; others, and those of a window on the caller's memory,
+//! send requests ([`unisono_core::rma`]), which the target executes when it makes progress. All updates are atomic instructions of a
 //! processor that has the memory, so updates from everywhere are atomic with each other.
 //!
 //! A window owns its memory, and gives no reference to it: [`read`](Window::read) and [`write`](Window::write) copy.
@@ -28,9 +28,10 @@ mod epochs;
 pub(super) mod memory;
 mod request;
 
-use core::cell::Cell;
 use core::fmt;
+use core::ptr::NonNull;
 
+use parking_lot::Mutex;
 use unisono_core::ids::RemoteKey;
 use unisono_core::rma::RmaError;
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation};
@@ -121,8 +122,8 @@ enum Access {
     Own(WindowMemory),
     /// This process maps it.
     Direct(WindowMemory),
-    /// By requests to the rank in the job, under a key.
-    Remote(Rank, RKey),
+    /// By requests to the rank in the job; the place where it begins there.
+    Remote(Rank, RemoteSpan),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +131,8 @@ struct Member {
     access: Access,
     /// Bytes of the user's part.
     bytes: usize,
+    /// The lock word.
+    lock: Access,
 }
 
 /// Memory of every member of a communicator that all of them access. See the [module](self).
@@ -140,13 +143,15 @@ pub struct Window {
     members: Vec<Member>,
     /// The memory of this rank; leaked if the window is not freed.
     memory: Option<Buffer<u128>>,
+    /// The lock word, and the user's part.
+    lock: WindowMemory,
     own: WindowMemory,
     bytes: usize,
-    /// The key under which remote members access it.
-    key: Option<RKey>,
+    /// The keys under which remote members access it.
+    keys: Vec<RKey>,
     /// Members that this rank has started an access epoch on, and exposed its memory to.
-    started: Cell<Option<Vec<Rank>>>,
-    posted: Cell<Option<Vec<Rank>>>,
+    started: Mutex<Vec<Rank>>,
+    posted: Mutex<Vec<Rank>>,
 }
 
 impl fmt::Debug for Window {
@@ -172,20 +177,65 @@ impl Communicator {
         let mut all = vec![nothing; communicator.size() as usize];
         communicator.all_gather_into(&[published][..], &mut all[..])?;
         let Exposed { memory, own, key, .. } = prepared?;
+        let (lock, own) = own.split(CONTROL);
         let number = communicator.shared.lock().remote_access.next_window();
         let mut window = Window {
             communicator,
             number,
             members: Vec::new(),
             memory: Some(memory),
+            lock,
             own,
             bytes,
-            key,
-            started: Cell::new(None),
-            posted: Cell::new(None),
+            keys: key.into_iter().collect(),
+            started: Mutex::new(Vec::new()),
+            posted: Mutex::new(Vec::new()),
         };
         let find = |(rank, published): (u32, &Published)| window.find(Rank(rank), published);
         window.members = (0..).zip(&all).map(find).collect::<Result<_, _>>()?;
+        Ok(window)
+    }
+}
+
+impl Communicator {
+    /// Makes a window of `bytes` bytes of the caller's memory in each rank (`MPI_Win_create`). All other ranks access it
+    /// by requests, those of the same node through shared memory. Collective.
+    ///
+    /// # Errors
+    /// [`WindowError`]; then nobody accesses the memory.
+    ///
+    /// # Safety
+    /// The memory stays valid, and no reference to it is used, until [`free`](Window::free) has returned without an
+    /// error; if it returns one, or the window is dropped, as long as this process is in the job.
+    pub unsafe fn create_window(&self, start: NonNull<u8>, bytes: usize) -> Result<Window, WindowError> {
+        // Its control words, and a communicator.
+        let mut window = self.allocate_window(0)?;
+        // SAFETY: the caller promises that the memory stays valid and is not referred to.
+        let memory = unsafe { WindowMemory::new(start, bytes) };
+        let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
+        // SAFETY: the caller promises that the memory stays valid and is not referred to until the window is freed.
+        let exposed = unsafe { window.communicator.shared.lock().expose(memory, rights) };
+        let mut published = Published { shared: NOT_SHARED, bytes: u64::MAX, key: 0, index: 0 };
+        if let Ok(RKey { index, key }) = exposed {
+            window.keys.push(RKey { index, key });
+            (published.bytes, published.key, published.index) = (bytes as u64, key.0, index.into());
+        }
+        let mut all = vec![published; window.communicator.size() as usize];
+        window.communicator.all_gather_into(&[published][..], &mut all[..])?;
+        exposed?;
+        for (rank, published) in (0..).map(Rank).zip(&all) {
+            let there = window.communicator.world_rank(rank)?;
+            let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
+            let index = u16::try_from(published.index).map_err(|_| no_memory)?;
+            let region = RKey { index, key: RemoteKey(published.key) };
+            let is_own = rank == window.communicator.rank;
+            let member = window.members.get_mut(rank.0 as usize).ok_or(no_memory)?;
+            member.bytes =
+                usize::try_from(published.bytes).ok().filter(|_| published.bytes != u64::MAX).ok_or(no_memory)?;
+            let remote = Access::Remote(there, RemoteSpan { region, offset: 0 });
+            member.access = if is_own { Access::Own(memory) } else { remote };
+        }
+        (window.own, window.bytes) = (memory, bytes);
         Ok(window)
     }
 }
@@ -200,7 +250,7 @@ struct Exposed {
 
 impl Exposed {
     fn new(communicator: &Communicator, mut memory: Buffer<u128>, bytes: usize) -> Result<Self, WindowError> {
-        let start = core::ptr::NonNull::from(&mut memory[..]).cast();
+        let start = NonNull::from(&mut memory[..]).cast();
         // SAFETY: the buffer is kept by the window, or leaked, and the window makes no reference to its elements.
         let own = unsafe { WindowMemory::new(start, memory.len() * size_of::<u128>()) };
         let mut process = communicator.shared.lock();
@@ -231,8 +281,8 @@ impl Window {
         let all = bytes.checked_add(CONTROL).and_then(|all| all.checked_next_multiple_of(size_of::<u128>()));
         let all = all.ok_or(no_memory)?;
         let process = self.communicator.shared.lock();
-        let access = if rank == self.communicator.rank {
-            Access::Own(self.own)
+        let [lock, access] = if rank == self.communicator.rank {
+            [Access::Own(self.lock), Access::Own(self.own)]
         } else if let Some(shm) = &process.shm
             && let Some(peer) = shm.peer(there.into())
         {
@@ -241,12 +291,15 @@ impl Window {
             let cells = cells.ok_or(Failure::Corrupted(rank))?;
             // SAFETY: a piece of the other rank's pool, which stays mapped as long as the communicator that this window
             // holds; this process makes no reference to pools of others.
-            Access::Direct(unsafe { WindowMemory::new(cells.start(), cells.bytes()) })
+            let memory = unsafe { WindowMemory::new(cells.start(), cells.bytes()) };
+            let (lock, own) = memory.split(CONTROL);
+            [Access::Direct(lock), Access::Direct(own)]
         } else {
             let index = u16::try_from(published.index).map_err(|_| no_memory)?;
-            Access::Remote(there, RKey { index, key: RemoteKey(published.key) })
+            let region = RKey { index, key: RemoteKey(published.key) };
+            [0, CONTROL as u64].map(|offset| Access::Remote(there, RemoteSpan { region, offset }))
         };
-        Ok(Member { access, bytes })
+        Ok(Member { access, bytes, lock })
     }
 
     /// The communicator of its members: a duplicate of the one that it was made of.
@@ -275,14 +328,14 @@ impl Window {
     /// The address of the memory of this rank (`MPI_WIN_BASE`). Other ranks may write there at any time: only raw
     /// pointers are safe to make of it.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.own.start().as_ptr().wrapping_add(CONTROL)
+        self.own.start().as_ptr()
     }
 
     /// The address at which this process maps the memory of a rank of its node (`MPI_Win_shared_query`). `None`: it is
     /// not mapped.
     pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
         match self.member(rank).ok()?.access {
-            Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr().wrapping_add(CONTROL)),
+            Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr()),
             Access::Remote(..) => None,
         }
     }
@@ -323,11 +376,12 @@ impl Window {
     ) -> Result<(), WindowError> {
         let into = into.as_mut_bytes();
         match self.access(target, offset, into.len())? {
-            Access::Own(memory) => self.locked(|| memory.load(CONTROL + offset, into), target),
-            Access::Direct(memory) => of(memory.load(CONTROL + offset, into), target),
+            Access::Own(memory) => self.locked(|| memory.load(offset, into), target),
+            Access::Direct(memory) => of(memory.load(offset, into), target),
             Access::Remote(there, key) => {
-                for (i, part) in (0..).zip(into.chunks_mut(PART)) {
-                    self.get_remote(part, target, there, remote_span(key, offset + i * PART))?;
+                let step = self.communicator.shared.lock().read_limit(there);
+                for (i, part) in (0..).zip(into.chunks_mut(step)) {
+                    self.get_remote(part, target, there, remote_span(key, offset + i * step))?;
                 }
                 Ok(())
             }
@@ -469,7 +523,7 @@ impl Window {
     /// Updates a word that begins inside the window.
     fn atomic_within(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {
         match self.member(target)?.access {
-            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(CONTROL + offset, operation), target),
+            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(offset, operation), target),
             Access::Remote(there, key) => {
                 let at = remote_span(key, offset);
                 let request = RmaRequest::Atomic(operation);
@@ -533,7 +587,7 @@ impl Window {
         let flushed = self.flush_all();
         self.communicator.barrier()?;
         // Nobody accesses it any more.
-        if let Some(key) = self.key.take() {
+        while let Some(key) = self.keys.pop() {
             self.communicator.shared.with_process(|process| process.conceal(key));
             self.communicator.shared.wait_until(WaitFor::AnyRank, |process| {
                 (process.is_concealed(key) || process.aborted.is_some()).then_some(())
@@ -575,8 +629,8 @@ impl Window {
 
     fn start_put(&self, bytes: &[u8], target: Rank, offset: usize, end: CallEnd) -> Result<Vec<u32>, WindowError> {
         match self.access(target, offset, bytes.len())? {
-            Access::Own(memory) => self.locked(|| memory.store(CONTROL + offset, bytes), target)?,
-            Access::Direct(memory) => of(memory.store(CONTROL + offset, bytes), target)?,
+            Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
+            Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
             Access::Remote(there, key) => {
                 let start = |(i, part): (usize, &[u8])| {
                     let at = remote_span(key, offset + i * PART);
@@ -693,14 +747,13 @@ impl Window {
         self.wait(started, target, there).map(|_| ())
     }
 
-    fn flush_remote(&self, target: Rank, there: Rank, key: RKey) -> Result<(), WindowError> {
+    fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
         let shared = &self.communicator.shared;
         let (has_written, _) = shared.lock().flush_state(self.number, there);
         if has_written {
-            let at = remote_span(key, 0);
             let started = self.start_when_room(there, |process| {
                 process.begin_flush(self.number, there);
-                process.start_remote(self.number, there, at, RmaRequest::Flush, CallMemory::Nothing, CallEnd::Request)
+                process.start_remote(self.number, there, base, RmaRequest::Flush, CallMemory::Nothing, CallEnd::Request)
             })?;
             self.wait(started, target, there)?;
         }
@@ -718,7 +771,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
+        for key in self.keys.drain(..) {
             self.communicator.shared.with_process(|process| process.conceal(key));
         }
         self.communicator.shared.lock().remote_access.forget_window(self.number);
@@ -730,9 +783,9 @@ impl Drop for Window {
 /// Bytes of one operation: a longer put or get is several.
 const PART: usize = 1 << 30;
 
-/// A place in the user's part of a window.
-const fn remote_span(key: RKey, offset: usize) -> RemoteSpan {
-    RemoteSpan { region: key, offset: (CONTROL + offset) as u64 }
+/// A place in the user's part of a window, which begins at `base`.
+const fn remote_span(base: RemoteSpan, offset: usize) -> RemoteSpan {
+    RemoteSpan { region: base.region, offset: base.offset.wrapping_add(offset as u64) }
 }
 
 const fn refused(reason: Refusal, target: Rank) -> WindowError {
@@ -758,9 +811,9 @@ fn combine(
 ) -> Result<(), Refusal> {
     let mut copy = bytes.to_vec();
     // SAFETY: the copy lives until the end of this function, and is used by nobody else meanwhile.
-    let operands = unsafe { WindowMemory::new(core::ptr::NonNull::from(&mut copy[..]).cast(), bytes.len()) };
+    let operands = unsafe { WindowMemory::new(NonNull::from(&mut copy[..]).cast(), bytes.len()) };
     let fetch = old.is_some();
-    memory.combine(CONTROL + offset, update, operands, fetch)?;
+    memory.combine(offset, update, operands, fetch)?;
     match old {
         Some(old) => operands.load(0, old),
         None => Ok(()),

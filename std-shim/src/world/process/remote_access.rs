@@ -1,11 +1,12 @@
 //! Remote memory access through the endpoint: the core's machine, the memory that its operations use, and how they end.
 
+use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
-use unisono_core::rma::header::ReadPlacement;
+use unisono_core::rma::header::{ANSWER, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::{Refusal, RegionError};
 use unisono_core::rma::{
@@ -14,6 +15,8 @@ use unisono_core::rma::{
 };
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
+use unisono_shmem::am_header::REMOTE_ACCESS;
+use unisono_shmem::ring::PutError;
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
@@ -29,6 +32,8 @@ const OPERATIONS: usize = 1024;
 const ENTRIES: usize = 128;
 /// Bytes of a staging slot: of the longest accumulate.
 pub(in crate::world) const SLOT: usize = 4096;
+/// Messages that may wait for room in rings before no further one is made.
+const OUTBOX: usize = 256;
 /// Most unanswered requests per target.
 const OUTSTANDING: u8 = 32;
 
@@ -108,6 +113,8 @@ pub(in crate::world) struct RemoteAccess {
     /// Registered memory of regions, by key.
     exposed: HashMap<RKey, Region>,
     violators: Vec<PeerId>,
+    /// Messages that wait for room in the ring of a rank of this node.
+    outbox: VecDeque<(PeerId, RmaBytes, Option<Span>, Owner)>,
     /// Messages arrived since the last round.
     has_arrived: bool,
     windows: u32,
@@ -130,8 +137,8 @@ impl RemoteAccess {
     }
 
     /// Whether a round has something to do that others may wait for.
-    pub(super) const fn has_work(&self) -> bool {
-        self.has_arrived
+    pub(super) fn has_work(&self) -> bool {
+        self.has_arrived || !self.outbox.is_empty()
     }
 
     /// A peer can be sent messages of this length.
@@ -418,10 +425,16 @@ impl Process {
         let mut moved = false;
         for peer in core::mem::take(&mut self.remote_access.violators) {
             tracing::error!(rank = peer.0, "protocol violation by a peer");
-            self.endpoint.fail(now, peer);
+            if self.is_shm_peer(peer) {
+                self.protocol_failure(peer);
+            } else {
+                self.endpoint.fail(now, peer);
+            }
             moved = true;
         }
+        moved |= self.empty_remote_outbox();
         while self.endpoint.has_room()
+            && self.remote_access.outbox.len() < OUTBOX
             && let can_grant = self.endpoint.can_grant()
             && let Some(action) = self.remote_access.machine.as_mut().and_then(|machine| machine.poll_action(can_grant))
         {
@@ -439,6 +452,11 @@ impl Process {
 
     fn carry_out_remote(&mut self, now: u64, action: Action) {
         let (sent, owner) = match action {
+            Action::Send { to, head, payload, owner } if self.is_shm_peer(to) => {
+                self.remote_access.outbox.push_back((to, head, payload, owner));
+                self.empty_remote_outbox();
+                return;
+            }
             Action::Send { to, head, payload, owner } => (self.endpoint.send(now, to, head.as_ref(), payload), owner),
             Action::Place { to, placement, key, from, owner } => {
                 (self.endpoint.place(now, to, placement, key, from), owner)
@@ -470,6 +488,51 @@ impl Process {
             }
             Err(_) => self.complete_remote(owner, false),
         }
+    }
+
+    /// Puts queued messages into the rings of their ranks, in order for each. Returns whether any was put.
+    fn empty_remote_outbox(&mut self) -> bool {
+        let mut full: Vec<PeerId> = Vec::new();
+        let before = self.remote_access.outbox.len();
+        for _ in 0..before {
+            let Some((to, head, payload, owner)) = self.remote_access.outbox.pop_front() else { break };
+            let is_put = if full.contains(&to) { Err(PutError::Full) } else { self.put_remote(to, &head, payload) };
+            match is_put {
+                Ok(delivered) => self.complete_remote(owner, delivered),
+                Err(PutError::Full) => {
+                    full.push(to);
+                    self.remote_access.outbox.push_back((to, head, payload, owner));
+                }
+                Err(_) => {
+                    self.complete_remote(owner, false);
+                    self.protocol_failure(to);
+                }
+            }
+        }
+        self.remote_access.outbox.len() != before
+    }
+
+    /// Puts a message into the ring of a rank of this node; `false`: the rank is gone.
+    fn put_remote(&mut self, to: PeerId, head: &RmaBytes, payload: Option<Span>) -> Result<bool, PutError> {
+        let Some(peer) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return Ok(false) };
+        if !peer.is_queue_empty() {
+            return Err(PutError::Full);
+        }
+        // A region that was revoked meanwhile is not sent, and its operation has ended.
+        let from = payload.map(|span| self.regions.get_mut().address(span));
+        let Some(from) = from.map_or(Some(None), |address| address.map(Some)) else { return Ok(false) };
+        let bytes = payload.map_or(0, |span| span.bytes);
+        peer.put_headed([REMOTE_ACCESS, 0], head.as_ref(), bytes, |put| from.into_iter().for_each(put))?;
+        Ok(true)
+    }
+
+    /// Bytes that one read returns from this rank.
+    pub(in crate::world) fn read_limit(&self, from: Rank) -> usize {
+        if !self.is_shm_peer(from.into()) {
+            return 1 << 30;
+        }
+        let room = self.remote_access.rooms.get(from.0 as usize).copied().unwrap_or(0) as usize;
+        room.saturating_sub(ANSWER).max(1)
     }
 
     /// The endpoint has completed a message or placement of the machine.

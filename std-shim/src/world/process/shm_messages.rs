@@ -13,9 +13,10 @@ use unisono_core::message::collective_transport::header::parse_key;
 use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
 use unisono_core::span::Span;
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{
     ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, MessageLocation,
-    NOTIFICATION, SHORT_BYTES, STEP, STEP_CTS, STEP_FIN, STEP_RTS, read_array, split_immediate,
+    NOTIFICATION, REMOTE_ACCESS, SHORT_BYTES, STEP, STEP_CTS, STEP_FIN, STEP_RTS, read_array, split_immediate,
 };
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
@@ -23,6 +24,7 @@ use unisono_shmem::segment::{SharedBytes, Word};
 use super::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
 use super::messages::SendArgs;
 use super::records::{AnnouncedSend, RendezvousReceive, put};
+use super::remote_access::RemoteAccess;
 use super::send_request::{Flush, PayloadOwner, SendOp};
 use super::{POLL_BUDGET, Process};
 use crate::node::NodeRankState;
@@ -319,6 +321,9 @@ impl Process {
         if self.matching.has_work() || !self.requests.finished_reads.is_empty() {
             moved |= self.run_deferred();
         }
+        if self.remote_access.has_work() {
+            moved |= self.progress_remote_access(self.last_now);
+        }
         moved | self.poll_collectives()
     }
 
@@ -341,6 +346,7 @@ impl Process {
             announced_sends: sendings,
             rendezvous_receives: placings,
             collectives,
+            remote_access,
             ..
         } = self;
         let Some(near) = near else { return false };
@@ -367,6 +373,7 @@ impl Process {
                 announced_sends: sendings,
                 rendezvous_receives: placings,
                 collectives,
+                remote_access,
             };
             match entry.header[0] {
                 HELLO => {
@@ -613,6 +620,7 @@ struct ShmReceiver<'a> {
     announced_sends: &'a mut [Option<AnnouncedSend>],
     rendezvous_receives: &'a mut [Option<RendezvousReceive>],
     collectives: &'a mut CollectiveTable,
+    remote_access: &'a mut RemoteAccess,
 }
 
 impl ShmReceiver<'_> {
@@ -634,6 +642,7 @@ impl ShmReceiver<'_> {
             HEADER => self.handle_header(shm_peer, number, entry.payload)?,
             FRAGMENT => return self.handle_fragment(shm_peer, number, entry),
             STEP => return self.handle_collective(from, entry.payload),
+            REMOTE_ACCESS => return self.handle_remote_access(from, entry.payload),
             STEP_RTS => return self.handle_announcement(from, entry.payload),
             NOTIFICATION => {
                 let said: [u8; STATUS_BYTES] = read_array(entry.payload).ok_or(ProtocolViolation)?;
@@ -652,6 +661,21 @@ impl ShmReceiver<'_> {
                 }
             }
             _ => return Err(ProtocolViolation),
+        }
+        Ok(())
+    }
+
+    /// Handles a message of remote memory access.
+    fn handle_remote_access(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+        let (mut head, bytes) = ([0; MESSAGE_HEADER_ROOM], payload.bytes());
+        let shown = head.get_mut(..bytes.min(MESSAGE_HEADER_ROOM)).unwrap_or_default();
+        payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
+        if let Verdict::Place { to, start } = self.remote_access.handle(from, shown, bytes as u32)
+            && let Some(to) = self.regions.borrow().address(to)
+        {
+            let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(ProtocolViolation)?;
+            // SAFETY: a live region: memory of a window, to which nobody has a reference, or of a pending operation.
+            unsafe { copy_to(behind, to) };
         }
         Ok(())
     }

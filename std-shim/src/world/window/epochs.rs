@@ -5,11 +5,10 @@ use core::sync::atomic::{Ordering, fence};
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::operation::RmaRequest;
 
-use super::{Access, CONTROL, Window, WindowError, of};
+use super::{Access, Window, WindowError, of};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use crate::world::request::{Failure, Tag};
 use unisono_bootstrap::Rank;
-use unisono_core::rma::RemoteSpan;
 
 /// A lock that other locks exclude, or exclude only exclusive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,8 +21,6 @@ pub enum LockKind {
 
 /// The lock word: an exclusive holder, or the number of shared ones.
 const EXCLUSIVE: u64 = 1 << 63;
-/// Its offset in the memory of a window.
-const LOCK_WORD: usize = 0;
 
 const POSTED: Tag = Tag(0);
 const COMPLETED: Tag = Tag(1);
@@ -112,7 +109,7 @@ impl Window {
         for origin in origins {
             self.communicator.send::<u8>(&[], *origin, POSTED)?;
         }
-        self.posted.set(Some(origins.to_vec()));
+        *self.posted.lock() = origins.to_vec();
         Ok(())
     }
 
@@ -124,7 +121,7 @@ impl Window {
         for target in targets {
             self.communicator.receive_into::<u8>(&mut [], *target, POSTED)?;
         }
-        self.started.set(Some(targets.to_vec()));
+        *self.started.lock() = targets.to_vec();
         Ok(())
     }
 
@@ -135,7 +132,8 @@ impl Window {
     /// [`WindowError`]; every rank is notified of the end all the same.
     pub fn complete(&self) -> Result<(), WindowError> {
         let mut first = Ok(());
-        for target in self.started.take().unwrap_or_default() {
+        let targets = core::mem::take(&mut *self.started.lock());
+        for target in targets {
             first = first.and(self.flush(target));
             fence(Ordering::SeqCst);
             let notified = self.communicator.send::<u8>(&[], target, COMPLETED);
@@ -149,7 +147,8 @@ impl Window {
     /// # Errors
     /// [`WindowError`].
     pub fn wait_epoch(&self) -> Result<(), WindowError> {
-        for origin in self.posted.take().unwrap_or_default() {
+        let origins = core::mem::take(&mut *self.posted.lock());
+        for origin in origins {
             self.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
         }
         fence(Ordering::SeqCst);
@@ -159,11 +158,10 @@ impl Window {
     /// Updates the lock word of a rank. Returns its old value.
     fn lock_word(&self, target: Rank, kind: AtomicKind) -> Result<u64, WindowError> {
         let operation = AtomicOperation { width: Width::Bits64, kind };
-        match self.member(target)?.access {
-            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(LOCK_WORD, operation), target),
-            Access::Remote(there, key) => {
-                let (at, request) =
-                    (RemoteSpan { region: key, offset: LOCK_WORD as u64 }, RmaRequest::Atomic(operation));
+        match self.member(target)?.lock {
+            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(0, operation), target),
+            Access::Remote(there, at) => {
+                let request = RmaRequest::Atomic(operation);
                 let started = self.start_when_room(there, |process| {
                     process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
                 })?;
@@ -187,5 +185,3 @@ impl Window {
 const fn add(add: u64) -> AtomicKind {
     AtomicKind::FetchAdd { add, boundaries: 0 }
 }
-
-const _: () = assert!(LOCK_WORD + 8 <= CONTROL);

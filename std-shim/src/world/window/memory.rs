@@ -100,6 +100,14 @@ impl WindowMemory {
         self.bytes
     }
 
+    /// The first `bytes` bytes, and the others.
+    pub(in crate::world) fn split(self, bytes: usize) -> (Self, Self) {
+        let bytes = bytes.min(self.bytes);
+        // SAFETY: at most the length, so that the address is within the memory, or its end.
+        let rest = unsafe { self.start.add(bytes) };
+        (Self { start: self.start, bytes }, Self { start: rest, bytes: self.bytes - bytes })
+    }
+
     /// The address of `bytes` bytes from `offset` on.
     fn at(self, offset: usize, bytes: usize) -> Result<NonNull<u8>, Refusal> {
         match offset.checked_add(bytes) {

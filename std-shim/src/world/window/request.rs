@@ -6,7 +6,7 @@ use unisono_core::rma::operation::RmaRequest;
 use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Access, PART, Window, WindowError, remote_span};
+use super::{Access, Window, WindowError, remote_span};
 use crate::world::process::remote_access::{CallEnd, CallMemory, StartError};
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
@@ -119,7 +119,7 @@ impl Window {
     /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).
     ///
     /// # Errors
-    /// [`WindowError`]; [`WindowError::Unsupported`] for more than 1 GiB.
+    /// [`WindowError`].
     pub fn request_get<T: FromBytes + IntoBytes>(
         &self,
         count: usize,
@@ -128,9 +128,8 @@ impl Window {
     ) -> Result<GetRequest<'_, T>, WindowError> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(WindowError::OutOfBounds(target))?;
         let state = match self.access(target, offset, bytes)? {
-            Access::Remote(there, key) => {
-                let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes as usize <= PART);
-                let bytes = bytes.ok_or(WindowError::Unsupported)?;
+            Access::Remote(there, key) if bytes <= self.communicator.shared.lock().read_limit(there) => {
+                let bytes = u32::try_from(bytes).map_err(|_| WindowError::Unsupported)?;
                 let mut memory = None;
                 let request = self.start_when_room(there, |process| {
                     let span = memory.take().or_else(|| process.allocate_for_remote(bytes));
@@ -150,7 +149,7 @@ impl Window {
                     }
                 }
             }
-            Access::Own(_) | Access::Direct(_) => {
+            Access::Own(_) | Access::Direct(_) | Access::Remote(..) => {
                 let mut values: Vec<T> = zeroed(count);
                 self.get(&mut values, target, offset)?;
                 GetState::Done(values)
