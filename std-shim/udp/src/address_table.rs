@@ -79,11 +79,16 @@ impl SocketName {
         name
     }
 
-    /// The name of a socket address; its scope is left out.
+    /// The name of a socket address.
     pub(super) fn of(address: &SocketAddr) -> Self {
         match address {
             SocketAddr::V4(address) => Self::v4(address.ip().octets(), address.port()),
-            SocketAddr::V6(address) => Self::v6(address.ip().octets(), address.port()),
+            SocketAddr::V6(address) => {
+                let mut name = Self::v6(address.ip().octets(), address.port());
+                let scope = address.scope_id().to_ne_bytes();
+                name.put(mem::offset_of!(libc::sockaddr_in6, sin6_scope_id), &scope);
+                name
+            }
         }
     }
 

@@ -18,7 +18,8 @@ pub struct GroupAddress {
     pub address: SocketAddr,
     /// Routers that a datagram may pass, plus one: 1 stays in the subnet.
     pub hops: u8,
-    /// Index of the interface; 0: that of the device's address in IPv4, the system's choice in IPv6.
+    /// Index of the interface; 0: that of the device's address in IPv4, the system's choice in IPv6, which has none for
+    /// groups of interface-local and link-local scope.
     pub interface: u32,
 }
 
@@ -66,6 +67,11 @@ impl GroupTable {
         if address.address.is_ipv6() != v6 {
             return Err(GroupAddressError::WrongFamily);
         }
+        let mut address = address;
+        if let SocketAddr::V6(name) = &mut address.address {
+            // Groups of narrow scope are addresses only together with their link.
+            name.set_scope_id(address.interface);
+        }
         self.addresses.insert(group, address);
         Ok(())
     }
@@ -82,6 +88,6 @@ impl GroupTable {
 
 impl GroupAddress {
     pub(super) fn options(&self, local: core::net::IpAddr) -> MulticastOptions {
-        MulticastOptions { group: self.address.ip(), local, hops: self.hops, interface: self.interface }
+        MulticastOptions { group: self.address, local, hops: self.hops, interface: self.interface }
     }
 }

@@ -267,7 +267,6 @@ impl Udp {
     }
 
     /// The next datagram of a group, of each group in turn.
-    #[cold]
     fn receive_from_groups(&mut self) -> Option<Slot> {
         let Self { groups, pool, counters, .. } = self;
         for _ in 0..groups.joined.len() {
@@ -392,6 +391,13 @@ impl Device for Udp {
     /// May return `None` while more datagrams wait in the kernel; [`arm`](Self::arm) reports whether that is so.
     #[inline(always)]
     fn receive(&mut self, lane: DeviceQueue) -> Option<ReceivedDatagram<'_>> {
+        // A datagram to one member overtakes none to its group.
+        if lane == DeviceQueue::Polled
+            && !self.groups.joined.is_empty()
+            && let Some(slot) = self.receive_from_groups()
+        {
+            return Some(self.pool.datagram(slot, &self.table));
+        }
         let queue = match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
@@ -402,11 +408,7 @@ impl Device for Udp {
                 if self.faulty {
                     self.flush_idle(false);
                 }
-                if lane == DeviceQueue::Interrupt || self.groups.joined.is_empty() {
-                    return None;
-                }
-                let slot = self.receive_from_groups()?;
-                Some(self.pool.datagram(slot, &self.table))
+                None
             }
         }
     }
@@ -460,8 +462,7 @@ impl Device for Udp {
             return Err(GroupError::Full);
         }
         let options = address.options(self.groups.local);
-        let port = address.address.port();
-        let joined = Socket::join(&options, port, self.groups.receive_buffer, self.groups.gro)
+        let joined = Socket::join(&options, self.groups.receive_buffer, self.groups.gro)
             .and_then(|socket| self.polled.socket.set_multicast(&options).map(|()| Arc::new(socket)));
         let socket = joined.map_err(|_| GroupError::Refused(group))?;
         self.polled.waiter.watch(Arc::clone(&socket));

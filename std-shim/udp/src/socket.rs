@@ -30,7 +30,7 @@ pub(super) const SEGMENTS_MAX: usize = 64;
 /// How a multicast group is reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MulticastOptions {
-    pub(super) group: IpAddr,
+    pub(super) group: SocketAddr,
     /// Address of the interface, in IPv4 without `interface`.
     pub(super) local: IpAddr,
     pub(super) hops: u8,
@@ -91,14 +91,14 @@ impl Socket {
     }
 
     /// Opens a socket that receives the group's datagrams, whatever other sockets of this host do.
-    pub(super) fn join(options: &MulticastOptions, port: u16, receive_buffer: u32, gro: bool) -> io::Result<Self> {
-        let address = SocketAddr::new(options.group, port);
+    pub(super) fn join(options: &MulticastOptions, receive_buffer: u32, gro: bool) -> io::Result<Self> {
+        let address = options.group;
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let descriptor = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&descriptor, true)?;
         rustix::net::bind(&descriptor, &address)?;
         let socket = Self::with_buffers(UdpSocket::from(descriptor), receive_buffer, gro)?;
-        match (options.group, options.local) {
+        match (options.group.ip(), options.local) {
             (IpAddr::V4(group), local) => {
                 let request = options.interface_request(local, group.octets());
                 socket.set_bytes(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
