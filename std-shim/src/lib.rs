@@ -37,9 +37,9 @@ pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError
 pub use unisono_derive::Equivalence;
 #[cfg(target_os = "linux")]
 pub use world::{
-    AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, Failure, Group, GroupError, Message, Peer,
-    RecvRequest, Request, RequestFailed, Scope, Status, Tag, World, WorldError, collective, test_all, test_any,
-    test_some, wait_all, wait_any, wait_some,
+    AgreeError, Agreement, AllocateError, Buffer, Cartesian, CartesianError, Communicator, CreateError, Failure, Grid,
+    Group, GroupError, Message, Peer, RecvRequest, Request, RequestFailed, Scope, SplitType, Status, Tag, World,
+    WorldError, collective, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use zerocopy;
 
