@@ -89,8 +89,12 @@ fn peers(world: &World) -> Result<(), Error> {
     let (received, status) = world.process_at_rank(from).receive::<u32>(Tag(1))?;
     assert_eq!((received, status.source), (vec![from.0; 3 + from.0 as usize], from));
     // A long message, and one that is no whole number of elements.
-    world.send(&vec![own; 100_000], next(world), Tag(2))?;
-    assert_eq!(world.receive::<u32>(None, Tag(2))?.0, vec![from.0; 100_000]);
+    let long = vec![own; 100_000];
+    world.scope(|scope| {
+        let send = scope.immediate_send(&long, next(world), Tag(2))?;
+        assert_eq!(world.receive::<u32>(None, Tag(2))?.0, vec![from.0; 100_000]);
+        send.wait().map(drop)
+    })?;
     world.send(&[1_u8; 7], next(world), Tag(3))?;
     assert_eq!(world.receive::<u32>(from, Tag(3)).map(drop), Err(Failure::Truncated { bytes: 7 }));
     let root = world.process_at_rank(Rank(2));
@@ -108,7 +112,7 @@ fn values(world: &World) -> Result<(), Error> {
     let particle = |rank: Rank| Particle {
         is_charged: rank.0 % 2 == 1,
         place: [f64::from(rank.0); 3],
-        charge: (-1, char::from_u32('α' as u32 + rank.0).expect("a letter")),
+        charge: (-1, char::from_u32('α' as u32 + rank.0).expect("a character")),
     };
     let own = vec![particle(world.rank()); 2 + world.rank().0 as usize];
     world.send_values(&own, next(world), Tag(1))?;
