@@ -51,9 +51,10 @@ use unisono_shmem::layout::WaitMode;
 #[doc(hidden)]
 pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
-pub use communicator::create::CreateError;
+pub use communicator::cartesian::{Cartesian, CartesianError, Grid};
 #[doc(hidden)]
 pub use communicator::create::ProposalBytes;
+pub use communicator::create::{CreateError, SplitType};
 pub use communicator::peer::Peer;
 pub use communicator::probe::Message;
 #[doc(hidden)]

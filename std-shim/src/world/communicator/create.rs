@@ -41,6 +41,14 @@ pub enum CreateError {
     NoContext,
 }
 
+/// What the members of a communicator share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum SplitType {
+    /// The memory of a node.
+    Shared,
+}
+
 /// A member's proposal, or the combination of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -146,6 +154,33 @@ impl Communicator {
     /// [`CreateError`].
     pub fn split_by_color(&self, color: impl Into<Option<u32>>) -> Result<Option<Self>, CreateError> {
         self.split_by_color_with_key(color, 0)
+    }
+
+    /// Makes one communicator for the members of each node, or of what else they share (`MPI_Comm_split_type`).
+    /// Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let node = world.split_by_type(SplitType::Shared)?;
+    /// assert!(node.size() <= world.size());
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub fn split_by_type(&self, what: SplitType) -> Result<Self, CreateError> {
+        let own = self.members.world_rank(self.rank).unwrap_or(self.rank);
+        let color = match what {
+            SplitType::Shared => {
+                let process = self.shared.lock();
+                let table = process.membership.as_ref().map(|membership| membership.table());
+                table.and_then(|table| table.get(own.0 as usize)).map_or(0, |entry| entry.node)
+            }
+        };
+        let split = self.split_by_color(color)?;
+        split.ok_or(CreateError::Collective(CollectiveError::Ended(crate::Failure::Finished)))
     }
 
     /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where they are equal in the order of

@@ -1,0 +1,183 @@
+//! What a program finds in the prelude: numbers as buffers, values, peers, new vectors, futures, grids, node
+//! communicators; and the statistics of a job. This program is its rank program, too.
+
+mod program;
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Waker};
+use std::env;
+use std::process::ExitCode;
+
+use program::{expect, run};
+use unisono::prelude::*;
+
+const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
+
+#[derive(Clone, Copy, PartialEq, Debug, Equivalence)]
+struct Particle {
+    is_charged: bool,
+    place: [f64; 3],
+    charge: (i8, char),
+}
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let ended = World::join().map_err(Error::from).and_then(|world| {
+            match env::args().nth(1).as_deref() {
+                Some("peers") => peers(&world)?,
+                Some("values") => values(&world)?,
+                Some("futures") => futures(&world)?,
+                Some("grid") => grid(&world),
+                Some("node") => node(&world)?,
+                part => panic!("{part:?} is no part"),
+            }
+            Ok(world.finish()?)
+        });
+        return ended.map_or_else(|error| panic!("{error:?}"), |()| ExitCode::SUCCESS);
+    }
+    program::run_tests(&[
+        ("peers_send_and_are_roots", || everywhere("peers")),
+        ("values_that_are_no_plain_bytes_are_sent", || everywhere("values")),
+        ("requests_are_futures", || everywhere("futures")),
+        ("neighbours_of_a_grid_exchange_blocks", || everywhere("grid")),
+        ("a_node_has_a_communicator", || {
+            for (options, size) in [("-n 4", "4"), ("-n 4 --nodes 2", "2"), ("-n 4 --nodes 4", "1")] {
+                expect(&run(options, "node"), 0, &[size; 4]);
+            }
+        }),
+        ("statistics_are_written_for_every_rank", statistics_are_written_for_every_rank),
+    ])
+}
+
+fn everywhere(part: &str) {
+    MEANS.iter().for_each(|means| expect(&run(&format!("-n 4 {means}"), part), 0, &[]));
+}
+
+fn statistics_are_written_for_every_rank() {
+    let file = env::temp_dir().join(format!("unisono-stats-{}", std::process::id()));
+    let output = run(&format!("-n 4 --device udp --stats --stats-file {}", file.display()), "peers");
+    expect(&output, 0, &[]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(printed.lines().filter(|line| line.contains(" ends: ")).count(), 4, "{printed}");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let _ = std::fs::remove_file(&file);
+    let mut ranks: Vec<u64> = text
+        .lines()
+        .map(|line| {
+            let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert!(stats["sent"]["first"].as_u64() > Some(0) && stats["failed"] == 0, "{line}");
+            stats["rank"].as_u64().expect("a rank")
+        })
+        .collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, [0, 1, 2, 3]);
+}
+
+fn next(world: &World) -> Rank {
+    Rank((world.rank().0 + 1) % world.size())
+}
+
+fn previous(world: &World) -> Rank {
+    Rank((world.rank().0 + world.size() - 1) % world.size())
+}
+
+fn peers(world: &World) -> Result<(), Error> {
+    let own = world.rank().0;
+    world.process_at_rank(next(world)).send(&vec![own; 3 + own as usize], Tag(1))?;
+    let from = previous(world);
+    let (received, status) = world.process_at_rank(from).receive::<u32>(Tag(1))?;
+    assert_eq!((received, status.source), (vec![from.0; 3 + from.0 as usize], from));
+    // A long message, and one that is no whole number of elements.
+    let long = vec![own; 100_000];
+    world.scope(|scope| {
+        let send = scope.immediate_send(&long, next(world), Tag(2))?;
+        assert_eq!(world.receive::<u32>(None, Tag(2))?.0, vec![from.0; 100_000]);
+        send.wait().map(drop)
+    })?;
+    world.send(&[1_u8; 7], next(world), Tag(3))?;
+    assert_eq!(world.receive::<u32>(from, Tag(3)).map(drop), Err(Failure::Truncated { bytes: 7 }));
+    let root = world.process_at_rank(Rank(2));
+    let (mut number, mut sum) = (own, 0);
+    root.broadcast_into(&mut number)?;
+    assert_eq!(number, 2);
+    root.reduce_into(&own, &mut sum, SystemOperation::sum())?;
+    assert_eq!(sum, if own == 2 { 6 } else { 0 });
+    world.all_reduce_into(&own, &mut sum, SystemOperation::max())?;
+    assert_eq!(sum, 3);
+    Ok(())
+}
+
+fn values(world: &World) -> Result<(), Error> {
+    let particle = |rank: Rank| Particle {
+        is_charged: rank.0 % 2 == 1,
+        place: [f64::from(rank.0); 3],
+        charge: (-1, char::from_u32('α' as u32 + rank.0).expect("a character")),
+    };
+    let own = vec![particle(world.rank()); 2 + world.rank().0 as usize];
+    world.send_values(&own, next(world), Tag(1))?;
+    let (received, status) = world.receive_values::<Particle>(previous(world), Tag(1))?;
+    assert_eq!(received, vec![particle(previous(world)); 2 + previous(world).0 as usize]);
+    assert_eq!(status.bytes, received.len() * 30);
+    let mut shared = [particle(world.rank())];
+    world.broadcast_values(&mut shared, Rank(1))?;
+    assert_eq!(shared, [particle(Rank(1))]);
+    // Bytes that are no such values.
+    world.send(&[7_u8; 30], next(world), Tag(2))?;
+    let refused = world.receive_values::<Particle>(previous(world), Tag(2)).map(drop);
+    assert_eq!(refused, Err(Failure::Truncated { bytes: 30 }));
+    Ok(())
+}
+
+fn futures(world: &World) -> Result<(), Error> {
+    let (own, mut received, mut sum) = ([world.rank().0; 1000], [0; 1000], [0_u32]);
+    let (to, from) = (next(world), previous(world));
+    world.scope(|scope| {
+        let receive = scope.immediate_receive_into(&mut received, from, Tag(1))?;
+        let send = scope.immediate_send(&own, to, Tag(1))?;
+        let reduce = scope.immediate_all_reduce_into(&own[..1], &mut sum, SystemOperation::sum())?;
+        let mut all = pin!(async move {
+            reduce.await?;
+            send.await?;
+            Ok::<_, Error>(receive.await?)
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let core::task::Poll::Ready(ended) = all.as_mut().poll(&mut context) {
+                assert_eq!(ended?.map(|status| status.source), Some(from));
+                return Ok::<_, Error>(());
+            }
+        }
+    })?;
+    assert_eq!((received, sum), ([from.0; 1000], [6]));
+    Ok(())
+}
+
+fn grid(world: &World) {
+    // With two points in a periodic dimension, both neighbours are one rank.
+    for dimensions in [vec![(4, true)], vec![(2, true), (2, false)], vec![(3, false)], vec![(1, true), (4, false)]] {
+        let grid = Grid::new(&dimensions);
+        let made = world.cartesian(grid.clone()).expect("a communicator");
+        let is_point = u64::from(world.rank().0) < grid.points();
+        assert_eq!(made.is_some(), is_point);
+        let Some(made) = made else { continue };
+        let neighbours = grid.neighbours(made.communicator().rank());
+        let own = made.communicator().rank().0;
+        let mut all = vec![u32::MAX; neighbours.len()];
+        made.neighbour_all_gather_into(&[own], &mut all).expect("gathered");
+        let expected: Vec<u32> = neighbours.iter().map(|rank| rank.map_or(u32::MAX, |rank| rank.0)).collect();
+        assert_eq!(all, expected, "{dimensions:?}");
+        let to_each: Vec<u32> = (0..neighbours.len() as u32).map(|number| 10 * own + number).collect();
+        made.neighbour_all_to_all_into(&to_each, &mut all).expect("exchanged");
+        // What comes from the n-th neighbour was sent in the opposite direction.
+        let sent =
+            |(number, rank): (usize, &Option<Rank>)| rank.map_or(u32::MAX, |rank| 10 * rank.0 + (number as u32 ^ 1));
+        assert_eq!(all, neighbours.iter().enumerate().map(sent).collect::<Vec<u32>>(), "{dimensions:?}");
+    }
+    assert!(world.cartesian(Grid::new(&[(5, true)])).is_err());
+}
+
+fn node(world: &World) -> Result<(), Error> {
+    println!("{}", world.split_by_type(SplitType::Shared)?.size());
+    Ok(())
+}
