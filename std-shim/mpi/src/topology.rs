@@ -174,7 +174,9 @@ impl Search {
     fn extend(&mut self, rest: c_int, left: usize, most: c_int) {
         let spread = |all: &[c_int]| all.first().zip(all.last()).map_or(0, |(first, last)| first - last);
         if left == 0 {
-            if rest == 1 && self.best.as_ref().is_none_or(|best| spread(&self.chosen) < spread(best)) {
+            // Of equal differences, the one with the greatest last factor.
+            let order = |all: &[c_int]| (spread(all), all.last().map_or(0, |last| -last));
+            if rest == 1 && self.best.as_ref().is_none_or(|best| order(&self.chosen) < order(best)) {
                 self.best = Some(self.chosen.clone());
             }
             return;
@@ -188,7 +190,7 @@ impl Search {
             // The last one is at most the mean of those that follow.
             let first = self.chosen.first().copied().unwrap_or(factor);
             let last = if left == 1 { factor } else { root(rest / factor, left - 1) };
-            if self.best.as_ref().is_some_and(|best| spread(best) <= first - last) {
+            if self.best.as_ref().is_some_and(|best| spread(best) < first - last) {
                 if self.chosen.is_empty() {
                     return;
                 }
