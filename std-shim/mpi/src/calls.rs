@@ -24,8 +24,8 @@ pub mod requests;
 pub mod sessions;
 pub mod topologies;
 
+use alloc::ffi::CString;
 use core::ffi::{CStr, c_char, c_int};
-use std::ffi::CString;
 
 use crate::abi::*;
 use crate::error::Outcome;

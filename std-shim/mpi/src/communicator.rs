@@ -1,10 +1,10 @@
 //! Communicators: a communicator of the library, of which an intercommunicator's members are both groups.
 
+use alloc::ffi::CString;
 use alloc::sync::Arc;
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::ffi::CString;
 
 use parking_lot::Mutex;
 use unisono::{Communicator, Group, Rank};

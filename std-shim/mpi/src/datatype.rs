@@ -4,11 +4,11 @@ pub mod basic;
 pub mod construct;
 pub mod layout;
 
+use alloc::ffi::CString;
 use alloc::sync::Arc;
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
-use std::ffi::CString;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -138,15 +138,13 @@ impl Datatype {
     /// The memory of the elements is readable.
     pub unsafe fn pack(&self, from: *const u8, count: i64, into: &mut [u8]) {
         let mut at = 0;
-        // SAFETY: the caller promises that the elements are readable.
-        unsafe {
-            self.runs(count, into.len(), &mut |offset, bytes| {
-                let target = into.get_mut(at..at + bytes).unwrap_or_default();
-                // SAFETY: a run of the elements, which the caller promises to be readable; the target is as long.
-                core::ptr::copy_nonoverlapping(from.wrapping_offset(offset), target.as_mut_ptr(), target.len());
-                at += bytes;
-            });
-        }
+        self.runs(count, into.len(), &mut |offset, bytes| {
+            let target = into.get_mut(at..at + bytes).unwrap_or_default();
+            let source = from.wrapping_offset(offset);
+            // SAFETY: a run of the elements, which the caller promises to be readable; the target is as long.
+            unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+            at += bytes;
+        });
     }
 
     /// Copies packed bytes, as many as there are, to the beginning of `count` elements.
@@ -155,22 +153,17 @@ impl Datatype {
     /// The memory of the elements is writable.
     pub unsafe fn unpack(&self, from: &[u8], into: *mut u8, count: i64) {
         let mut at = 0;
-        // SAFETY: the caller promises that the elements are writable.
-        unsafe {
-            self.runs(count, from.len(), &mut |offset, bytes| {
-                let source = from.get(at..at + bytes).unwrap_or_default();
-                // SAFETY: a run of the elements, which the caller promises to be writable; the source is as long.
-                core::ptr::copy_nonoverlapping(source.as_ptr(), into.wrapping_offset(offset), source.len());
-                at += bytes;
-            });
-        }
+        self.runs(count, from.len(), &mut |offset, bytes| {
+            let source = from.get(at..at + bytes).unwrap_or_default();
+            let target = into.wrapping_offset(offset);
+            // SAFETY: a run of the elements, which the caller promises to be writable; the source is as long.
+            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
+            at += bytes;
+        });
     }
 
     /// Calls `copy` with the offsets and lengths of runs of bytes, for at most `most` bytes.
-    ///
-    /// # Safety
-    /// None of its own; what `copy` does is the caller's.
-    unsafe fn runs(&self, count: i64, most: usize, copy: &mut dyn FnMut(isize, usize)) {
+    fn runs(&self, count: i64, most: usize, copy: &mut dyn FnMut(isize, usize)) {
         let mut left = most;
         for element in 0..count {
             let goes_on = self.layout.visit(self.offset(element), &mut |runs| {

@@ -1,9 +1,9 @@
 //! Errors: classes, codes that the program adds, their texts, and error handlers.
 
 use alloc::collections::BTreeMap;
+use alloc::ffi::CString;
 use alloc::sync::Arc;
 use core::ffi::{c_int, c_void};
-use std::ffi::CString;
 
 use parking_lot::Mutex;
 use unisono::Failure;

@@ -1,7 +1,7 @@
 //! Info objects: texts by key, in the order in which they were set.
 
+use alloc::ffi::CString;
 use core::ffi::c_int;
-use std::ffi::CString;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;

@@ -285,17 +285,18 @@ impl ReductionOp for Operator {
                 let size = usize::from(basic.size);
                 for at in 0..bytes / size.max(1) {
                     let (mut one, mut other) = ([0_u8; 32], [0_u8; 32]);
+                    let element = |start: NonNull<u8>| start.as_ptr().wrapping_add(at * size);
                     // SAFETY: an element within the operand; the array is long enough.
-                    unsafe { left.add(at * size).copy_to_nonoverlapping(NonNull::from(&mut one).cast(), size) };
+                    unsafe { core::ptr::copy_nonoverlapping(element(left), one.as_mut_ptr(), size) };
                     // SAFETY: an element within the operand; the array is long enough.
-                    unsafe { right.add(at * size).copy_to_nonoverlapping(NonNull::from(&mut other).cast(), size) };
-                    let mut result = slow(*operation, basic, one, other);
+                    unsafe { core::ptr::copy_nonoverlapping(element(right), other.as_mut_ptr(), size) };
+                    let result = slow(*operation, basic, one, other);
                     // SAFETY: an element within the result; the array is long enough.
-                    unsafe { into.add(at * size).copy_from_nonoverlapping(NonNull::from(&mut result).cast(), size) };
+                    unsafe { core::ptr::copy_nonoverlapping(result.as_ptr(), element(into), size) };
                 }
             }
             Self::Function(function) => {
-                let is_aligned = |start: NonNull<u8>| start.addr().get() % ALIGNMENT == 0;
+                let is_aligned = |start: NonNull<u8>| start.addr().get().is_multiple_of(ALIGNMENT);
                 if into == right && is_aligned(left) && is_aligned(right) {
                     // SAFETY: the caller promises that both are valid; they are aligned.
                     return unsafe { function.call(left.as_ptr(), right.as_ptr(), bytes) };

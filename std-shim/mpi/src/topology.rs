@@ -147,14 +147,19 @@ pub fn choose_lengths(nodes: c_int, lengths: &mut [c_int]) -> Outcome {
     Ok(())
 }
 
-/// All divisors, the greatest first.
+/// All divisors, the least first.
 fn divisors(number: c_int) -> Vec<c_int> {
     let small = (1..).take_while(|factor| i64::from(*factor) * i64::from(*factor) <= number.into());
     let mut all: Vec<c_int> =
         small.filter(|factor| number % factor == 0).flat_map(|factor| [factor, number / factor]).collect();
-    all.sort_unstable_by(|one, other| other.cmp(one));
+    all.sort_unstable();
     all.dedup();
     all
+}
+
+/// The greatest number whose power is not greater, or one more.
+fn root(of: c_int, power: usize) -> c_int {
+    f64::from(of).powf((power as f64).recip()).floor() as c_int
 }
 
 /// A search of the decreasing factors with the least difference between the first and the last.
@@ -169,20 +174,26 @@ impl Search {
     fn extend(&mut self, rest: c_int, left: usize, most: c_int) {
         let spread = |all: &[c_int]| all.first().zip(all.last()).map_or(0, |(first, last)| first - last);
         if left == 0 {
-            if rest == 1 && self.best.as_ref().is_none_or(|best| spread(&self.chosen) < spread(best)) {
+            // Of equal differences, the one with the greatest last factor.
+            let order = |all: &[c_int]| (spread(all), all.last().map_or(0, |last| -last));
+            if rest == 1 && self.best.as_ref().is_none_or(|best| order(&self.chosen) < order(best)) {
                 self.best = Some(self.chosen.clone());
             }
             return;
         }
-        let power = |factor: c_int| f64::from(factor).powi(left as i32);
         for at in 0..self.divisors.len() {
             let Some(&factor) = self.divisors.get(at) else { return };
-            // The factors that follow are not greater, so that their product would be too small.
-            if power(factor) < f64::from(rest) * 0.999 {
-                return;
+            // Those that follow are not greater: their product would be too small.
+            if factor < root(rest, left) || factor > most || rest % factor != 0 {
+                continue;
             }
-            let is_worse = |first: c_int| self.best.as_ref().is_some_and(|best| spread(best) <= first - factor);
-            if factor > most || rest % factor != 0 || self.chosen.first().copied().is_some_and(is_worse) {
+            // The last one is at most the mean of those that follow.
+            let first = self.chosen.first().copied().unwrap_or(factor);
+            let last = if left == 1 { factor } else { root(rest / factor, left - 1) };
+            if self.best.as_ref().is_some_and(|best| spread(best) < first - last) {
+                if self.chosen.is_empty() {
+                    return;
+                }
                 continue;
             }
             self.chosen.push(factor);

@@ -273,12 +273,19 @@ pub(crate) unsafe fn comm_split_type(
     // SAFETY: the contract of this module.
     unsafe {
         on(comm, |comm| {
-            optional(info)?;
+            let shares_memory = optional(info)?.is_some_and(|info| {
+                info.0
+                    .lock()
+                    .iter()
+                    .any(|(key, value)| (&**key, &**value) == (c"mpi_hw_resource_type", c"mpi_shared_memory"))
+            });
             let color = match kind {
-                MPI_UNDEFINED => MPI_UNDEFINED,
-                MPI_COMM_TYPE_SHARED | MPI_COMM_TYPE_RESOURCE_GUIDED => first_of_node(comm),
+                MPI_COMM_TYPE_SHARED => first_of_node(comm),
+                MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shares_memory => first_of_node(comm),
                 // Nothing is known of the hardware within a node.
-                MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED => MPI_UNDEFINED,
+                MPI_UNDEFINED | MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED => {
+                    MPI_UNDEFINED
+                }
                 _ => return Err(MPI_ERR_ARG),
             };
             made(new, split(comm, color, key)?)

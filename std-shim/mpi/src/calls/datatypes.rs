@@ -594,7 +594,9 @@ pub(crate) unsafe fn type_get_value_index(value: MPI_Datatype, index: MPI_Dataty
     let is_it = |basic: &&Basic| matches!(basic.value, Value::Pair(v, i, _) if (v, i) == (value.0, index.0));
     let found = BASICS.iter().flatten().find(is_it).map_or(MPI_DATATYPE_NULL, |basic| MPI_Datatype(basic.handle));
     // SAFETY: the contract of this module.
-    finish(unsafe { give(pair, found) })
+    finish(unsafe {
+        resolve::<Datatype>(value.0).and_then(|_| resolve::<Datatype>(index.0)).and_then(|_| give(pair, found))
+    })
 }
 
 /// A predefined datatype that stands for a Fortran type of a precision.

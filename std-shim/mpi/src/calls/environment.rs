@@ -1,7 +1,7 @@
 //! Starting and ending, versions, clocks, memory and addresses.
 
+use alloc::ffi::CString;
 use core::ffi::{c_char, c_int, c_void};
-use std::ffi::CString;
 use std::sync::OnceLock;
 use std::time::Instant;
 

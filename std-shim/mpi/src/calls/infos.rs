@@ -1,7 +1,7 @@
 //! Info objects.
 
+use alloc::ffi::CString;
 use core::ffi::{CStr, c_char, c_int};
-use std::ffi::CString;
 
 use crate::abi::*;
 use crate::calls::{give, text};
@@ -29,7 +29,7 @@ unsafe fn find(info: MPI_Info, from: *const c_char) -> Outcome<Option<CString>> 
     // SAFETY: the contract of this module.
     let (info, key) = unsafe { (resolve::<Info>(info.0)?, key(from)?) };
     let all = info.0.lock();
-    Ok(all.iter().find(|(other, _)| &**other == key).map(|(_, value)| value.clone()))
+    Ok(all.iter().find(|(other, _)| **other == *key).map(|(_, value)| value.clone()))
 }
 
 pub(crate) unsafe fn info_create(info: *mut MPI_Info) -> c_int {
@@ -67,7 +67,7 @@ pub(crate) unsafe fn info_delete(info: MPI_Info, from: *const c_char) -> c_int {
         (|| {
             let (info, key) = (resolve::<Info>(info.0)?, key(from)?);
             let mut all = info.0.lock();
-            let at = all.iter().position(|(other, _)| &**other == key).ok_or(MPI_ERR_INFO_NOKEY)?;
+            let at = all.iter().position(|(other, _)| **other == *key).ok_or(MPI_ERR_INFO_NOKEY)?;
             all.remove(at);
             Ok(())
         })()

@@ -106,8 +106,11 @@ fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c
     Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
 }
 
+/// Packed bytes, and the elements that they are unpacked to.
+type Packed = (Vec<u8>, Elements);
+
 /// Memory for a receive into elements.
-fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<(Vec<u8>, Elements)>) {
+fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<Packed>) {
     match elements.dense() {
         Some(bytes) => (bytes, None),
         None => {

@@ -1,7 +1,7 @@
 //! Sessions: groups by name, and communicators that are made of groups.
 
+use alloc::ffi::CString;
 use core::ffi::{CStr, c_char, c_int};
-use std::ffi::CString;
 
 use unisono::{Group, Rank, Tag};
 

@@ -312,8 +312,8 @@ pub(crate) unsafe fn graph_neighbors(comm: MPI_Comm, rank: c_int, room: c_int, t
 unsafe fn weights(of: *const c_int, number: c_int) -> Outcome<Vec<c_int>> {
     match of.addr() {
         MPI_UNWEIGHTED | MPI_WEIGHTS_EMPTY => Ok(vec![1; number.max(0) as usize]),
-        // SAFETY: the contract of this module.
         _ => {
+            // SAFETY: the contract of this module.
             let weights = unsafe { list(of, number.into()) }?;
             if weights.iter().any(|weight| *weight < 0) { Err(MPI_ERR_ARG) } else { Ok(weights.to_vec()) }
         }

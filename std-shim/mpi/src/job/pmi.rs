@@ -2,11 +2,12 @@
 //! The starter's key-value space carries the address and the secret of unisono's own rendezvous from rank 0 to the others
 //! (Balaji et al. 2010, "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems").
 
+use alloc::collections::BTreeMap;
 use core::ffi::c_int;
-use std::collections::BTreeMap;
+use core::net::{IpAddr, Ipv4Addr};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{FromRawFd as _, RawFd};
 
 use unisono::environment::{JobPosition, Secret};
