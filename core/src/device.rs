@@ -6,7 +6,9 @@
 //! that was counted as sent. The verdict on a datagram precedes any copy of its payload: one copy, straight to its
 //! destination, before the acknowledgement is sent. Completion is one cumulative [`Ticket`] per queue.
 
-use crate::ids::PeerId;
+use core::fmt;
+
+use crate::ids::{GroupId, PeerId, Rail};
 use crate::span::Span;
 
 /// Bytes of header room in every token, and of every received datagram's private copy.
@@ -103,11 +105,79 @@ impl TxReason {
     pub const NAMES: [&str; 6] = ["first", "resent_nack", "resent_probe", "probe", "acknowledge", "control"];
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Destination {
+    /// To one peer, over one rail.
+    Peer {
+        /// The peer.
+        peer: PeerId,
+        /// The rail, less than [`Limits::rails`].
+        rail: Rail,
+    },
+    /// To all members of a multicast group. Whether a sender that is a member receives its own datagram is up to the
+    /// device.
+    Group(GroupId),
+}
+
+impl Destination {
+    /// The peer over the first rail.
+    #[inline(always)]
+    pub const fn first_rail(peer: PeerId) -> Self {
+        Self::Peer { peer, rail: Rail(0) }
+    }
+
+    /// The peer, for a device that has one rail and no groups: it loses datagrams with any other destination.
+    #[inline(always)]
+    pub const fn on_first_rail(self) -> Option<PeerId> {
+        match self {
+            Self::Peer { peer, rail: Rail(0) } => Some(peer),
+            Self::Peer { .. } | Self::Group(_) => None,
+        }
+    }
+}
+
+/// The peer over the first rail.
+impl From<PeerId> for Destination {
+    fn from(peer: PeerId) -> Self {
+        Self::first_rail(peer)
+    }
+}
+
+/// Why a device is not a member of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GroupError {
+    /// The device has no groups.
+    Unsupported,
+    /// The host has bound the number to no address.
+    Unknown(GroupId),
+    /// The device is a member of [`Limits::groups`] groups.
+    Full,
+    /// The operating system or the network refused it.
+    Refused(GroupId),
+    /// It is no member of the group that it was to leave.
+    NotMember(GroupId),
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => to.write_str("the device has no multicast groups"),
+            Self::Unknown(GroupId(group)) => write!(to, "multicast group {group} has no address"),
+            Self::Full => to.write_str("the device is a member of as many multicast groups as it can be"),
+            Self::Refused(GroupId(group)) => write!(to, "the network refused multicast group {group}"),
+            Self::NotMember(GroupId(group)) => write!(to, "the device is no member of multicast group {group}"),
+        }
+    }
+}
+
+impl core::error::Error for GroupError {}
+
 /// A datagram to be posted. Its first `head` bytes are in the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transmit {
-    /// The receiver.
-    pub to: PeerId,
+    /// The receivers.
+    pub to: Destination,
     /// The receiver's queue: probes of the hybrid progress mode go to its interrupt queue.
     pub queue: DeviceQueue,
     /// Bytes of the token's header room that are sent, at most [`HEADER_ROOM`].
@@ -143,14 +213,18 @@ pub struct Limits {
     pub lossless: bool,
     /// The device has an interrupt queue.
     pub interrupts: bool,
+    /// Rails to each peer, at least 1.
+    pub rails: u8,
+    /// Multicast groups that the device can be a member of at a time; 0: [`Device::join`] is unsupported.
+    pub groups: u32,
 }
 
 /// A request of the host to a device about a peer's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PathRequest {
-    /// Prepare the path (address handle); a [`DeviceEvent`] follows.
+    /// Prepare the path of each rail (address handle); a [`DeviceEvent`] follows for each.
     Resolve(PeerId),
-    /// The path is not needed for now.
+    /// The paths are not needed for now.
     Forget(PeerId),
 }
 
@@ -161,15 +235,22 @@ pub enum DeviceEvent {
     Path {
         /// The peer.
         peer: PeerId,
+        /// The rail.
+        rail: Rail,
         /// Largest datagram on this path, checksum excluded.
         mtu: u32,
     },
     /// There is no path to the peer.
-    NoPath(PeerId),
-    /// The link is down; postings are lost until it is up.
-    Down,
-    /// The link is up again.
-    Up,
+    NoPath {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: Rail,
+    },
+    /// The rail's link is down; postings are lost until it is up.
+    Down(Rail),
+    /// The rail's link is up again.
+    Up(Rail),
 }
 
 /// The result of [`Device::arm`].
@@ -203,7 +284,7 @@ pub trait Received {
     fn bytes(&self) -> u32;
     /// Its first [`HEADER_ROOM`] bytes, or all of them if it is shorter, in memory that no other process can write.
     fn prefix(&self) -> &[u8];
-    /// Whether its source address or queue pair is that of the peer's path.
+    /// Whether its source address or queue pair is that of the peer's path, on any rail.
     fn is_from(&self, peer: PeerId) -> bool;
     /// Nanoseconds since the link or the kernel received it, if known.
     fn age_ns(&self) -> Option<u32>;
@@ -247,8 +328,25 @@ pub trait Device {
     fn arm(&mut self, queue: DeviceQueue) -> Armed;
     /// Carries out a request; [`poll_event`](Self::poll_event) returns the reply, if any.
     fn request_path(&mut self, request: PathRequest);
-    /// The next event of the link or a path.
+    /// The next event of a link or a path.
     fn poll_event(&mut self) -> Option<DeviceEvent>;
+    /// Becomes a member of a group, to which it can then send, too. Datagrams to the group that are sent before the
+    /// network knows of the membership may be lost. A member that joins again stays one.
+    ///
+    /// # Errors
+    /// [`GroupError::Unsupported`] on a device without groups; see there.
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        let _ = group;
+        Err(GroupError::Unsupported)
+    }
+    /// Leaves a group: no datagram to it arrives that is sent after the network knows.
+    ///
+    /// # Errors
+    /// [`GroupError::Unsupported`] on a device without groups, [`GroupError::NotMember`].
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        let _ = group;
+        Err(GroupError::Unsupported)
+    }
 }
 
 /// The host's table of memory regions: the only holder of user addresses.

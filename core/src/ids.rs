@@ -8,6 +8,14 @@ pub use psn::{Psn, first_psn};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u32);
 
+/// A rail: one of the ways that a device has to every peer. The first is 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Rail(pub u8);
+
+/// A multicast group, by the number that the host bound to its address: the same at all members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct GroupId(pub u32);
+
 /// A member of a group, by its number in it: 0 to size − 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rank(pub u32);

@@ -19,6 +19,9 @@
 //! which have exact keys. Both only build and handle message headers, so they run over an endpoint as well as over
 //! shared-memory rings.
 //!
+//! [`messenger`] joins both with a [`transport`], a way to peers, of which an endpoint is one: it follows every send and
+//! receive to its end, so that a host only posts them, hands over arrivals and drains completions.
+//!
 //! # The endpoint and the progress loop
 //! [`endpoint`] provides reliable, ordered messages of one datagram, and placements of any length into granted memory,
 //! between one process and all its peers. It owns the peers' records, the pools of windows, flow control, timers and
@@ -72,11 +75,14 @@ pub mod endpoint;
 pub mod ids;
 mod list;
 pub mod message;
+pub mod messenger;
 pub mod path;
 pub mod pool;
 pub mod progress;
+pub mod rma;
 pub mod schedule;
 pub mod span;
 pub mod time;
+pub mod transport;
 pub mod window;
 pub mod wire;

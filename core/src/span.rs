@@ -46,3 +46,39 @@ impl Span {
         }
     }
 }
+
+/// Bytes of a region, of any length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct RegionRange {
+    /// The region.
+    pub region: Region,
+    /// Offset of the first byte.
+    pub offset: usize,
+    /// Length in bytes.
+    pub bytes: usize,
+}
+
+impl RegionRange {
+    /// No bytes.
+    pub const EMPTY: Self = Self { region: Region::new(0, 0), offset: 0, bytes: 0 };
+
+    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
+    pub fn span(self, at: usize, most: usize) -> Span {
+        let Self { region, offset, bytes } = self.part(at, most);
+        Span { region, offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+    }
+
+    /// The range of at most `most` bytes from byte `at` of this range on.
+    #[must_use]
+    pub fn part(self, at: usize, most: usize) -> Self {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes.saturating_sub(at));
+        Self { region: self.region, offset: self.offset.saturating_add(at), bytes }
+    }
+}
+
+impl From<Span> for RegionRange {
+    fn from(span: Span) -> Self {
+        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
+    }
+}

@@ -16,7 +16,7 @@ use core::marker::PhantomData;
 use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use crate::layout::SegmentLayout;
 use crate::ring::{Consumer, INLINE, Producer, PutError};
@@ -191,7 +191,7 @@ impl<'a, A, const BYTES: usize> RingDevice<'a, A, BYTES> {
             pair.corrupted = true;
         }
         self.losses.corrupted = self.losses.corrupted.saturating_add(1);
-        self.push_event(DeviceEvent::NoPath(PeerId(peer as u32)));
+        self.push_event(DeviceEvent::NoPath { peer: PeerId(peer as u32), rail: Rail(0) });
         None
     }
 }
@@ -217,9 +217,10 @@ impl<A: UserMemory, const BYTES: usize> Token for RingToken<'_, '_, A, BYTES> {
     fn post(self, transmit: &Transmit, payload: Option<A>) {
         let device = self.device;
         device.posted = device.posted.next();
-        let (peer, mtu) = (transmit.to.0 as usize, device.mtu as usize);
+        let mtu = device.mtu as usize;
         let head = device.header.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
         let bytes = head.len() + payload.map_or(0, UserMemory::bytes);
+        let peer = transmit.to.on_first_rail().map_or(usize::MAX, |peer| peer.0 as usize);
         let pair = device.pairs.get_mut(peer).filter(|pair| !pair.corrupted && bytes <= mtu);
         let Some(pair) = pair else {
             device.losses.undeliverable = device.losses.undeliverable.saturating_add(1);
@@ -305,6 +306,8 @@ impl<'a, A: UserMemory, const BYTES: usize> Device for RingDevice<'a, A, BYTES> 
             granularity_ns: GRANULARITY_NS,
             lossless: true,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         }
     }
 
@@ -381,7 +384,12 @@ impl<'a, A: UserMemory, const BYTES: usize> Device for RingDevice<'a, A, BYTES> 
     fn request_path(&mut self, request: PathRequest) {
         if let PathRequest::Resolve(peer) = request {
             let known = self.pairs.get(peer.0 as usize).is_some_and(|pair| !pair.corrupted);
-            self.push_event(if known { DeviceEvent::Path { peer, mtu: self.mtu } } else { DeviceEvent::NoPath(peer) });
+            let (rail, mtu) = (Rail(0), self.mtu);
+            self.push_event(if known {
+                DeviceEvent::Path { peer, rail, mtu }
+            } else {
+                DeviceEvent::NoPath { peer, rail }
+            });
         }
     }
 

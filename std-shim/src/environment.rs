@@ -10,7 +10,10 @@ pub mod tuning;
 pub use choice::{
     ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Mtu, MtuError, Progress, QueuesChoice, Switch,
 };
-pub use duration::{BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, WatchdogTimeout};
+pub use duration::{
+    BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout, UnreachableTimeout,
+    WatchdogTimeout,
+};
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use tuning::{Override, OverrideError, Tuning};
 
@@ -73,11 +76,26 @@ pub struct TransportSettings {
     pub silence: Option<SilenceTimeout>,
     /// Time in a collective after which the missing ranks are reported. `None`: never.
     pub watchdog: Option<WatchdogTimeout>,
+    /// Time without progress after which a blocked rank reports its waits, so that the launcher finds ranks that wait for
+    /// each other. `None`: 10 s.
+    pub stuck: Option<StuckTimeout>,
+    /// Time without a datagram from a peer that makes progress after which it is considered failed. `None`: 30 s.
+    pub unreachable: Option<UnreachableTimeout>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
 
 impl TransportSettings {
+    /// The time without progress after which a blocked rank reports its waits.
+    pub fn stuck_timeout(&self) -> Duration {
+        self.stuck.map_or(Duration::from_secs(10), BoundedDuration::duration)
+    }
+
+    /// The time without a datagram from a peer that makes progress after which it is considered failed.
+    pub fn unreachable_timeout(&self) -> Duration {
+        self.unreachable.map_or(Duration::from_secs(30), BoundedDuration::duration)
+    }
+
     /// Whether `ranks` ranks of a node share memory, in a job of `size` ranks. With fault injection they do so only if
     /// there are other nodes, since faults apply to datagrams only.
     pub fn shares_memory(&self, ranks: usize, size: usize) -> bool {
@@ -216,6 +234,8 @@ impl Settings {
             text("ON_DEATH", &transport.on_death),
             transport.silence.and_then(|silence| text("SILENCE", &silence)),
             transport.watchdog.and_then(|watchdog| text("WATCHDOG", &watchdog)),
+            transport.stuck.and_then(|stuck| text("STUCK", &stuck)),
+            transport.unreachable.and_then(|unreachable| text("UNREACHABLE", &unreachable)),
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
@@ -379,7 +399,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 49] = [
+    const NAMES: [&str; 51] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -405,6 +425,8 @@ impl SettingsReader {
         "ON_DEATH",
         "SILENCE",
         "WATCHDOG",
+        "STUCK",
+        "UNREACHABLE",
         "PIN",
         "TAG_OUTPUT",
         "RSH",
@@ -498,6 +520,8 @@ impl SettingsReader {
             "ON_DEATH" => replace(&mut transport.on_death, value),
             "SILENCE" => store(&mut transport.silence, value),
             "WATCHDOG" => store(&mut transport.watchdog, value),
+            "STUCK" => store(&mut transport.stuck, value),
+            "UNREACHABLE" => store(&mut transport.unreachable, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),

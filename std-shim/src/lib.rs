@@ -26,10 +26,21 @@ pub use unisono_bootstrap::Rank;
 pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError, Field, Signature};
 #[cfg(target_os = "linux")]
 pub use world::{
-    AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, EventSource, Failure, Group, GroupError,
-    Message, OpenScope, RecvRequest, Request, RequestFailed, Scope, Status, Tag, World, WorldError, collective,
-    test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    AccumulateOperation, AgreeError, Agreement, AllocateError, Buffer, Communicator, CreateError, EventSource, Failure,
+    GetRequest, Group, GroupError, LockKind, Message, OpenScope, PutRequest, RecvRequest, Request, RequestFailed,
+    Scope, Status, Tag, Window, WindowError, World, WorldError, collective, test_all, test_any, test_some, wait_all,
+    wait_any, wait_some,
 };
+
+/// What other programming interfaces are built on.
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest};
+    pub use unisono_core::collective::{CollectiveKind, Order};
+    pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
+    pub use unisono_shmem::slot_collectives::data_executor::{Builtin, NoReduction, ReductionOp};
+}
 
 /// The README's program compiles.
 #[cfg(doctest)]

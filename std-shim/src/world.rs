@@ -30,6 +30,7 @@ mod request;
 mod shm_transport;
 mod singleton_guard;
 mod watchdog;
+mod window;
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -46,9 +47,15 @@ use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
+#[doc(hidden)]
+pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
 pub use communicator::create::CreateError;
+#[doc(hidden)]
+pub use communicator::create::ProposalBytes;
 pub use communicator::probe::Message;
+#[doc(hidden)]
+pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
@@ -56,22 +63,27 @@ pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestFailed, Status, Tag};
 pub use shm_transport::{AllocateError, Buffer};
+pub use window::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
+use collective::call_log::CallLog;
 use collective::engine::context::{WORLD, message_context};
 use collective::intra_node::IntraNodeGroup;
 use communicator::SHUTDOWN_TIMEOUT;
 use datagram_transport::{DatagramTransport, OpenError};
+use process::blocked::BlockedReports;
 use process::{Process, SilencePolicy};
+use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
 use unisono_bootstrap::{
-    ConnectionError, Digests, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
+    ConnectionError, Digests, FenceDifference, JoinError, LocalRecord, Membership, PeerRecord, Rank, fresh_incarnation,
 };
 use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_memory::memory_regions::RegisterError;
 use unisono_udp::{BindError, UdpCounters};
+use watchdog::{BlockedOn, report};
 
 /// How long a dropped World delivers what it has sent, and how long it then announces its end. The launcher waits
 /// longer for a rank that others name as the cause of their failure.
@@ -228,7 +240,10 @@ impl World {
             world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
-        let shared = Arc::new(SharedProcess::new(process, bells, oversubscribed && size > 1));
+        let users = UserThreads::default();
+        process.blocked = BlockedReports::new(transport, users.clone());
+        let shared = Arc::new(SharedProcess::new(process, users, bells, oversubscribed && size > 1));
+        let log = shared.lock().open_log(WORLD);
         let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().own_threads = thread.iter().count();
         let communicator = Communicator {
@@ -240,6 +255,7 @@ impl World {
             members: Group::all(size),
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
+            log,
             rank,
             size,
         };
@@ -294,7 +310,7 @@ impl World {
     fn shut_down(&mut self) -> Result<(), Failure> {
         self.close(None);
         let aborted = self.shared.lock().aborted;
-        let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(()) };
+        let fenced = if aborted.is_none() && self.size > 1 { self.fence() } else { Ok(None) };
         // All ranks have called everything. A collective that failed has reported why.
         let has_failed = self.shared.lock().collectives.contexts.get(WORLD).is_none_or(|world| world.failed.is_some());
         let checks = fenced.is_ok() && !has_failed;
@@ -321,7 +337,12 @@ impl World {
                 tracing::debug!(%error, "no fence");
                 Ok(())
             }
-            (None, Ok(())) => rival.map_or(Ok(()), |(rank, ..)| Err(Failure::Disagrees(Rank(rank.0)))),
+            (None, Ok(difference)) => {
+                let disagreeing = difference.map(|difference| self.report_difference(&difference));
+                disagreeing
+                    .or_else(|| rival.map(|(rank, ..)| Rank(rank.0)))
+                    .map_or(Ok(()), |rank| Err(Failure::Disagrees(rank)))
+            }
         }
     }
 
@@ -334,7 +355,7 @@ impl World {
             node.retire();
         }
         self.shared.with_process(Process::close_receives);
-        let is_flushed = self.shared.wait_until(WaitFor::AnyRank, |process| {
+        let is_flushed = self.shared.wait_until_recorded(WaitFor::AnyRank, BlockedOn::Flush, |process| {
             let is_flushed = process.is_flushed();
             let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
             (process.aborted.is_some() || is_flushed || is_late()).then_some(is_flushed)
@@ -381,16 +402,42 @@ impl World {
 
     /// Waits until all other ranks have reached the fence, and answers them meanwhile. Needs no thread: the system may
     /// give none.
-    fn fence(&self) -> Result<(), ConnectionError> {
+    fn fence(&self) -> Result<Option<FenceDifference>, ConnectionError> {
+        let records = self.log.lock().open_records();
         self.shared.with_process(|process| {
             if let Some(membership) = &mut process.membership {
-                membership.enter_fence();
+                membership.enter_fence(records);
             }
         });
-        self.shared.wait_until(WaitFor::Notification, |process| match (&mut process.membership, process.aborted) {
-            (Some(membership), None) => membership.fence_outcome(),
-            (_, Some(_)) | (None, _) => Some(Ok(())),
+        let what = BlockedOn::Finish;
+        self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
+            match (&mut process.membership, process.aborted) {
+                (Some(membership), None) => membership.fence_outcome(),
+                (_, Some(_)) | (None, _) => Some(Ok(None)),
+            }
         })
+    }
+
+    /// Prints the first collective in which two ranks differ, on the higher one of the two. Returns one of the two that
+    /// differs from this rank.
+    fn report_difference(&self, difference: &FenceDifference) -> Rank {
+        let FenceDifference { ranks: [lowest, other], records } = difference;
+        let [first, second] = records.map(|record| record.and_then(CallLog::from_record));
+        if self.rank == *other {
+            let what = match (first, second) {
+                (Some((number, one)), Some((_, two))) => {
+                    let (there, here) = one.contrast(&two);
+                    format!("{} {number} has {here} here and {there} at rank {lowest}", two.name())
+                }
+                (Some((number, one)), None) => format!("rank {lowest} called {} {number}", one.name()),
+                (None, Some((number, two))) => format!("rank {lowest} did not call {} {number}", two.name()),
+                (None, None) => format!("rank {lowest} called others"),
+            };
+            report(self.rank, &format!("does not call the same collectives as rank {lowest}: {what}"));
+        }
+        let own = self.log.lock().open_records().unwrap_or_default();
+        let [first, second] = records.map(|record| record.is_some_and(|record| own.contains(&record)));
+        if self.rank == *other || second && !first { *lowest } else { *other }
     }
 
     fn stop(&mut self) {

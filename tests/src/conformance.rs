@@ -14,6 +14,7 @@
 //! ```
 
 mod arrivals;
+mod destinations;
 pub mod flaw;
 mod on_adapter;
 mod on_ethernet;
@@ -56,7 +57,7 @@ pub trait Fixture {
     type Memory: TestMemory<Address = <Self::Device as Device>::Address>;
 
     /// `count` fresh devices with at least 4 receive slots, and their memories. The peer of number n is the n-th, for
-    /// all of them. Called once.
+    /// all of them. Devices with groups have the numbers 0 and 1 bound to two. Called once.
     fn connect(&mut self, count: u32) -> Vec<(Self::Device, Self::Memory)>;
     /// Lets `ns` nanoseconds pass: the clock of the simulation jumps, a real device's test sleeps or spins.
     fn advance(&mut self, ns: u64);
@@ -92,6 +93,7 @@ enum Needs {
     Nothing,
     FaultlessLink,
     Interrupts,
+    Groups,
 }
 
 struct Case<F: Fixture> {
@@ -129,6 +131,10 @@ fn cases<F: Fixture>() -> Vec<Case<F>> {
         FaultlessLink queues::armed_lane_raises_an_event,
         FaultlessLink queues::waiting_datagram_is_reported_or_raises_an_event,
         FaultlessLink queues::no_wake_up_is_lost,
+        Nothing destinations::every_rail_delivers,
+        FaultlessLink destinations::posting_to_unknown_destination_is_lost_alone,
+        Nothing destinations::groups_are_joined_and_left,
+        Groups destinations::members_of_a_group_receive,
         Nothing queues::path_requests_are_answered,
         Nothing queues::dead_and_foreign_spans_have_no_address,
     ]
@@ -139,8 +145,11 @@ pub fn examine<F: Fixture>(make: impl Fn() -> F) -> Vec<Finding> {
     let examine = |case: Case<F>| {
         let mut bench = TestBench::new(make());
         let outcome = match case.needs {
-            Needs::FaultlessLink | Needs::Interrupts if bench.is_faulty() => Outcome::Skipped("the link is faulty"),
+            Needs::FaultlessLink | Needs::Interrupts | Needs::Groups if bench.is_faulty() => {
+                Outcome::Skipped("the link is faulty")
+            }
             Needs::Interrupts if !bench.limits().interrupts => Outcome::Skipped("there is no interrupt lane"),
+            Needs::Groups if bench.limits().groups == 0 => Outcome::Skipped("there are no groups"),
             _ => match (case.run)(&mut bench) {
                 Ok(()) => Outcome::Kept,
                 Err(breach) => Outcome::Broken(breach),

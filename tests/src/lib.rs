@@ -9,6 +9,8 @@ pub mod collectives;
 #[cfg(feature = "host")]
 pub mod conformance;
 #[cfg(feature = "host")]
+pub mod differential;
+#[cfg(feature = "host")]
 pub mod harness;
 #[cfg(feature = "host")]
 pub mod mlx5;

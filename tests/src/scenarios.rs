@@ -2,5 +2,6 @@
 
 pub mod hostile;
 pub mod incast;
+pub mod remote_access;
 pub mod repair;
 pub mod schedules;

@@ -5,13 +5,16 @@
 //! node; the harness then drives that node with its [`SimDevice`] and [`SimMemory`] and schedules its next step
 //! ([`Network::wake_at`]). Idle nodes cost 56 bytes and no time. Equal seeds and equal calls give equal runs.
 //!
+//! A node has one link of each kind per rail ([`Config::rails`]); a datagram to a group leaves once, over the first rail,
+//! and a copy of it takes the rest of the way to each other member, with faults of its own.
+//!
 //! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links
 //! that are down) → propagation → queue → ingress link → checksum → slot.
 //!
 //! # Example
 //! ```
 //! use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
-//! use unisono_core::ids::PeerId;
+//! use unisono_core::ids::{PeerId, Rail};
 //! use unisono_tests::sim::{Config, Network};
 //!
 //! let network = Network::new(7, Config::default());
@@ -20,7 +23,7 @@
 //! let queue = DeviceQueue::Polled;
 //! let reason = TxReason::First;
 //! let transmit =
-//!     Transmit { to: PeerId(there.0), queue, header_bytes: 3, payload: None, solicited: false, reason };
+//!     Transmit { to: PeerId(there.0).into(), queue, header_bytes: 3, payload: None, solicited: false, reason };
 //! let mut token = device.token(queue).unwrap();
 //! token.header_room()[..3].copy_from_slice(b"one");
 //! token.post(&transmit, None);
@@ -38,6 +41,7 @@ pub mod ethernet_hub;
 mod event_queue;
 mod fabric;
 mod frame;
+mod groups;
 mod memory;
 pub mod node;
 mod port;
@@ -50,7 +54,7 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_core::device::{DeviceQueue, TxReason};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_udp::fault_injection::Faults;
 
 pub use self::{
@@ -204,9 +208,15 @@ impl Network {
         self.fabric.borrow_mut().busy(node.0, until);
     }
 
-    /// Gives a node another link than [`Config::link`].
+    /// Gives a node other links than [`Config::link`], on all rails.
     pub fn set_link(&self, node: NodeId, link: Link) {
-        self.fabric.borrow_mut().links.insert(node.0, link);
+        let fabric = &mut *self.fabric.borrow_mut();
+        fabric.links.extend(fabric.rails().map(|rail| ((node.0, rail), link)));
+    }
+
+    /// Gives a node another link on one rail.
+    pub fn set_rail_link(&self, node: NodeId, rail: Rail, link: Link) {
+        self.fabric.borrow_mut().links.insert((node.0, rail), link);
     }
 
     /// Has frames towards a node suffer other faults than [`Config::faults`].
@@ -247,9 +257,15 @@ impl Network {
         self.fabric.borrow_mut().cuts.clear();
     }
 
-    /// Takes a node's link down or up; its device reports the fact. Datagrams that reach it meanwhile are lost.
+    /// Takes a node's links down or up; its device reports the facts. Datagrams that reach it meanwhile are lost.
     pub fn set_linked(&self, node: NodeId, linked: bool) {
-        self.fabric.borrow_mut().set_linked(node.0, linked);
+        let fabric = &mut *self.fabric.borrow_mut();
+        fabric.rails().for_each(|rail| fabric.set_linked(node.0, rail, linked));
+    }
+
+    /// As [`set_linked`](Self::set_linked), of one rail.
+    pub fn set_rail_linked(&self, node: NodeId, rail: Rail, linked: bool) {
+        self.fabric.borrow_mut().set_linked(node.0, rail, linked);
     }
 
     /// Crashes the node's process: its device stops, its memory is gone, and no peer is notified.
@@ -271,7 +287,7 @@ impl Network {
         let mut kept = core::mem::take(&mut frame.bytes);
         kept.extend_from_slice(bytes);
         let place = Place::Flying;
-        *frame = Frame { bytes: kept, from: from.0, to: to.0, lane, cause: None, corrupt: false, place, arrived: 0 };
+        *frame = Frame { bytes: kept, from: from.0, to: to.0, lane, place, ..Frame::default() };
         fabric.counts.forged += 1;
         fabric.depart(id);
     }

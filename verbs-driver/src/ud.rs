@@ -46,7 +46,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use address_table::{AddressTable, Resolved};
 use async_events::{Events, Report};
@@ -234,6 +234,8 @@ impl<A> Ud<A> {
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: true,
+            rails: 1,
+            groups: 0,
         };
         Ok(Self {
             events: Some(events),
@@ -423,11 +425,11 @@ impl<A> Ud<A> {
             if half.is_broken() {
                 // Once, however often the restart fails.
                 if !core::mem::replace(&mut half.is_reported, true) {
-                    self.device_events.push_back(DeviceEvent::Down);
+                    self.device_events.push_back(DeviceEvent::Down(Rail(0)));
                 }
                 if half.rebuild(&self.counters) {
                     half.is_reported = false;
-                    self.device_events.push_back(DeviceEvent::Up);
+                    self.device_events.push_back(DeviceEvent::Up(Rail(0)));
                 }
             }
         }
@@ -478,7 +480,7 @@ impl<A> Ud<A> {
         }
         self.state = to;
         if was != is {
-            self.device_events.push_back(if is { DeviceEvent::Up } else { DeviceEvent::Down });
+            self.device_events.push_back(if is { DeviceEvent::Up(Rail(0)) } else { DeviceEvent::Down(Rail(0)) });
         }
     }
 

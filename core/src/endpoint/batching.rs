@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Config, Endpoint, Handler, Pools, Sender, Verdict};
 use crate::counters::{Counters, Metric};
-use crate::device::{DeviceQueue, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
+use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
 use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::placement::Placement;
@@ -120,6 +120,8 @@ impl<const W: usize> Side<W> {
             granularity_ns: 10_000,
             lossless: false,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         };
         let mut node = Node::new(0, Config::new(PeerId(rank), Incarnation(rank + 5), &limits), pools);
         node.add_peer(0, PeerId(1 - rank), Incarnation(1 - rank + 5), MTU);
@@ -464,8 +466,8 @@ fn windows_with_placements_take_turns() {
     for _ in 0..3 {
         for (transmit, _) in both.ask(0, |now, side| side.transmit(now)) {
             match turns.last_mut() {
-                Some((to, count)) if *to == transmit.to => *count += 1,
-                _ => turns.push((transmit.to, 1)),
+                Some((to, count)) if Destination::first_rail(*to) == transmit.to => *count += 1,
+                _ => turns.push((transmit.to.on_first_rail().expect("a peer"), 1)),
             }
         }
         let [alone, together] = &both.sides[0];

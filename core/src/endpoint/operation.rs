@@ -1,7 +1,8 @@
 //! Operations: requests to send or to place, queued first-in first-out per peer.
 
 use crate::ids::{PeerId, PlacementId};
-use crate::list::NONE;
+use crate::list::{List, NONE};
+use crate::pool::Pool;
 use crate::span::{Region, Span};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
@@ -73,4 +74,20 @@ impl Operation {
         sent: 0,
         released: 0,
     };
+}
+
+/// The operations that are not completed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Operations<P> {
+    pub(super) records: P,
+    pub(super) free: List,
+    /// Operations whose completion was not polled.
+    pub(super) completed: List,
+}
+
+impl<P: Pool<Operation>> Operations<P> {
+    pub(super) fn new(mut records: P) -> Self {
+        let free = List::of_all(records.as_mut(), |operation| &mut operation.link);
+        Self { records, free, completed: List::EMPTY }
+    }
 }

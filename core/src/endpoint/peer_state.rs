@@ -1,16 +1,14 @@
 //! Changes of a peer's state: announced, replaced, reset, failed.
 
-use super::{ControlMessage, Endpoint, Now, ORPHANED};
+use super::{ControlMessage, Endpoint, Now};
 use crate::counters::{DropReason, Metric};
 use crate::device::DeviceEvent;
 use crate::endpoint::operation::OperationError;
-use crate::endpoint::peer::{
-    BACKLOGGED, EVENT_IS_FINISHED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WATCHED, WINDOW_WAIT,
-};
+use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
+use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
 use crate::list::NONE;
-use crate::time::Time;
 use crate::window::receive_window::Early;
 use crate::wire::{DatagramKind, Flags, HEADER, Header};
 
@@ -62,8 +60,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// are repaired, and the silence limit still applies.
     pub fn handle_device_event(&mut self, now: Now<S, W, BITS>, fact: DeviceEvent) {
         match fact {
-            DeviceEvent::NoPath(peer) => self.fail(now, peer),
-            DeviceEvent::Path { .. } | DeviceEvent::Down | DeviceEvent::Up => {}
+            DeviceEvent::NoPath { peer, .. } => self.fail(now, peer),
+            DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
         }
     }
 
@@ -99,24 +97,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Err(DropReason::Stale)
     }
 
-    /// Answers a datagram that expects another incarnation of this process, or that a failed one sent.
-    pub(super) fn send_reset(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        if header.kind == DatagramKind::Reset || header.kind == DatagramKind::Abort {
-            return;
-        }
-        if S::Time::since(now, self.reset_sent).is_some_and(|since| since < self.config.granularity) {
-            return;
-        }
-        self.reset_sent = S::Time::stamp(now);
-        self.queue_control(ControlMessage {
-            to: header.rank,
-            kind: DatagramKind::Reset,
-            expected: header.incarnation,
-            psn: header.expected.0,
-            ..ControlMessage::FREE
-        });
-    }
-
     pub(super) fn handle_bye(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
         let Some(peer) = self.peer_mut(header.rank) else { return };
         if peer.receive_state.next() != header.psn() {
@@ -141,28 +121,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if state == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
         peer.set_state(state);
-        peer.unset(WATCHED);
+        peer.unset(PeerFlags::WATCHED);
         let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
         peer.release_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
-        let windowless = peer.has(WINDOW_WAIT);
-        peer.unset(WINDOW_WAIT);
+        let windowless = peer.has(PeerFlags::WINDOW_WAIT);
+        peer.unset(PeerFlags::WINDOW_WAIT);
         self.revoke_credit(rank);
         if windowless {
             self.cancel_window_wait(rank);
         }
         while let Some(first) = self.queued(rank) {
             self.dequeue(rank);
-            let operations = self.operations.as_mut();
+            let operations = self.operations.records.as_mut();
             let Some(operation) = operations.get_mut(first as usize) else { break };
             operation.error = Some(error);
             operation.parts = operation.sent;
             if operation.released == operation.parts {
-                self.completed.push(operations, first, |operation| &mut operation.link);
+                self.operations.completed.push(operations, first, |operation| &mut operation.link);
             }
         }
-        if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
-            let operations = self.operations.as_mut();
+        if let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) {
+            let operations = self.operations.records.as_mut();
             for piece in record.window.undelivered() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize)
                     && !mutant!("end_forgiven")
@@ -171,28 +151,32 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
             }
             record.window.abort(&mut record.path);
-            record.flags |= ORPHANED;
+            record.flags.insert(SenderFlags::ORPHANED);
             self.release(now, sender);
         }
         self.orphan_receiver(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
-        if !peer.has(EVENT_PENDING) {
-            peer.set(if state == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
+        if !peer.has(PeerFlags::EVENT_PENDING) {
+            peer.set(if state == PeerState::Finished {
+                PeerFlags::EVENT_PENDING | PeerFlags::EVENT_IS_FINISHED
+            } else {
+                PeerFlags::EVENT_PENDING
+            });
             self.peer_events.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
         } else if state == PeerState::Failed {
             // One event for two incarnations: the worse one.
-            peer.unset(EVENT_IS_FINISHED);
+            peer.unset(PeerFlags::EVENT_IS_FINISHED);
         }
     }
 
     /// Marks a receive window of an ended peer: [`poll_deferred`](Self::poll_deferred) returns its held datagrams.
     fn orphan_receiver(&mut self, receiver: u32) {
-        let receivers = self.receivers.as_mut();
+        let receivers = self.receivers.records.as_mut();
         let Some(window) = receivers.get_mut(receiver as usize) else { return };
         window.owner = NONE;
         let deferred = matches!(window.front(), Early::Held(_));
         if !deferred {
-            self.deferred.push(receivers, receiver, |receiver| &mut receiver.link);
+            self.receivers.deferred.push(receivers, receiver, |receiver| &mut receiver.link);
         }
     }
 
@@ -224,8 +208,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize) else { return };
         self.credit.give_back(u32::from(peer.granted));
         peer.granted = 0;
-        if peer.has(BACKLOGGED) {
-            peer.unset(BACKLOGGED);
+        if peer.has(PeerFlags::BACKLOGGED) {
+            peer.unset(PeerFlags::BACKLOGGED);
             self.credit.leave();
         }
     }

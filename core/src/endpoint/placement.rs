@@ -1,7 +1,8 @@
 //! Placements: granted memory that a peer writes by segments in any order.
 
 use crate::ids::{Incarnation, PlacementId, RemoteKey};
-use crate::list::NONE;
+use crate::list::{List, NONE};
+use crate::pool::Pool;
 use crate::span::Span;
 
 impl PlacementId {
@@ -76,5 +77,21 @@ pub(crate) const fn segments(bytes: u32, segment: u32) -> u32 {
             }
         }
         None => 0,
+    }
+}
+
+/// The grants and placements.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Placements<P> {
+    pub(super) records: P,
+    pub(super) free: List,
+    /// Placements whose delivery was not polled.
+    pub(super) delivered: List,
+}
+
+impl<P: Pool<Placement>> Placements<P> {
+    pub(super) fn new(mut records: P) -> Self {
+        let free = List::of_all(records.as_mut(), |placement| &mut placement.link);
+        Self { records, free, delivered: List::EMPTY }
     }
 }

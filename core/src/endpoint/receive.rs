@@ -13,7 +13,7 @@ use super::{Endpoint, Handler, Now, Verdict};
 use crate::counters::{DropReason, Metric};
 use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
-use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
+use crate::endpoint::peer::{NO_WINDOW, PeerFlags, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn};
 use crate::span::Span;
@@ -80,7 +80,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return Err(DropReason::Ended);
         }
-        peer.set(CONTACTED);
+        peer.set(PeerFlags::CONTACTED);
         let bytes = datagram.bytes();
         if header.kind.is_data() {
             if peer.sender() != NO_WINDOW {
@@ -157,9 +157,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return };
         let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
-        let Some(refused) = self.operations.as_mut().get_mut(operation as usize) else { return };
+        let Some(refused) = self.operations.records.as_mut().get_mut(operation as usize) else { return };
         if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
             return;
         }
@@ -189,7 +189,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => self.round_ended,
         };
         let peer = self.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
-        let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
+        let receiver = self.receivers.records.as_ref().get(usize::from(peer.receiver));
         match peer.receive_state.classify(psn, receiver) {
             ArrivalOrder::Next => {
                 let gap = receiver.is_some();
@@ -240,8 +240,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
         let early = match landed {
             Some(placement) => Early::Placed(placement),
-            None if self.held < self.config.holdable => {
-                self.held = self.held.wrapping_add(1);
+            None if self.receivers.held < self.config.holdable => {
+                self.receivers.held = self.receivers.held.wrapping_add(1);
                 *verdict = Verdict::Hold;
                 Early::Held(datagram.slot())
             }
@@ -254,7 +254,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Err(DropReason::NoRoom);
             }
         };
-        let shown = match self.receivers.as_mut().get_mut(receiver as usize) {
+        let shown = match self.receivers.records.as_mut().get_mut(receiver as usize) {
             Some(window) => window.insert(distance, early),
             None => Ok(false),
         };
@@ -279,34 +279,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         {
             peer.receive_state.ack_immediately();
         }
-        peer.set(USED);
+        peer.set(PeerFlags::USED);
         if peer.granted > 0 {
             peer.granted = peer.granted.wrapping_sub(1);
             self.credit.give_back(1);
         }
-        if !header.flags.contains(Flags::DRAINED) && !peer.has(BACKLOGGED) {
-            peer.set(BACKLOGGED);
+        if !header.flags.contains(Flags::DRAINED) && !peer.has(PeerFlags::BACKLOGGED) {
+            peer.set(PeerFlags::BACKLOGGED);
             self.credit.enter();
         }
-        self.urgent |= peer.receive_state.is_urgent();
-        self.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
-        if !peer.has(ACK_LISTED) {
-            peer.set(ACK_LISTED);
-            self.delayed_acks.push(peers, from, |peer| &mut peer.ack_link);
+        self.acks.urgent |= peer.receive_state.is_urgent();
+        self.acks.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
+        if !peer.has(PeerFlags::ACK_LISTED) {
+            peer.set(PeerFlags::ACK_LISTED);
+            self.acks.delayed.push(peers, from, |peer| &mut peer.ack_link);
         }
         self.handle_drained(from, header.flags);
-    }
-
-    /// Lists the peer as owed an acknowledgement.
-    #[inline]
-    pub(super) fn list_ack(&mut self, to: u32) {
-        let peers = self.peers.as_mut();
-        let Some(peer) = peers.get_mut(to as usize) else { return };
-        self.urgent |= peer.receive_state.is_urgent();
-        if !peer.has(ACK_LISTED) {
-            peer.set(ACK_LISTED);
-            self.delayed_acks.push(peers, to, |peer| &mut peer.ack_link);
-        }
     }
 
     /// Dispatches a datagram that is in order.

@@ -40,7 +40,7 @@ mod tests;
 
 use crate::ids::PeerId;
 use crate::list::List;
-use crate::pool::Records;
+use crate::pool::Pool;
 use header::TransportKind;
 use table::{EntryState, Table};
 
@@ -91,7 +91,7 @@ pub struct CollectiveTransport<P, E> {
     owed: List,
 }
 
-impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
+impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
     /// Without messages. `credit`, the same on all ranks: eager messages that each peer may have here without a
     /// receive.
     ///

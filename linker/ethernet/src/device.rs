@@ -18,7 +18,7 @@ use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
     TxReason,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_shmem::user_memory::{self, UserMemory};
 
 use crate::address_table::{AddressEntry, AddressTable, Interface, MTU_MIN, Path, PathError, Route};
@@ -231,7 +231,7 @@ impl State<'_> {
             FrameContent::Arp { address, hardware, asks } => {
                 let Self { addresses: neighbours, events: facts, .. } = self;
                 neighbours.learn(address, hardware, |peer, mtu| {
-                    push_event(facts, DeviceEvent::Path { peer, mtu: datagram_bytes(mtu) })
+                    push_event(facts, DeviceEvent::Path { peer, rail: Rail(0), mtu: datagram_bytes(mtu) })
                 });
                 if asks { FrameOutcome::Answer(address, hardware) } else { FrameOutcome::Nothing }
             }
@@ -288,9 +288,12 @@ impl<P: phy::Device, A: UserMemory> Token for EthernetToken<'_, '_, P, A> {
         let own = state.own.address_on_link();
         let head = state.head.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
         let bytes = head.len().saturating_add(payload.map_or(0, UserMemory::bytes));
-        let doubted =
-            (transmit.reason == TxReason::Probe).then(|| state.addresses.arp_instead_of_probe(transmit.to)).flatten();
-        match doubted.map_or_else(|| state.addresses.route(transmit.to, transmit.queue), Route::Unresolved) {
+        let Some(to) = transmit.to.on_first_rail() else {
+            state.drop_counts.unknown_peer = state.drop_counts.unknown_peer.saturating_add(1);
+            return;
+        };
+        let doubted = (transmit.reason == TxReason::Probe).then(|| state.addresses.arp_instead_of_probe(to)).flatten();
+        match doubted.map_or_else(|| state.addresses.route(to, transmit.queue), Route::Unresolved) {
             Route::Found(to, mtu) if u32::try_from(bytes).is_ok_and(|bytes| bytes <= datagram_bytes(mtu)) => {
                 let (whole, sealed) = (bytes.saturating_add(FRAME_OVERHEAD), bytes.saturating_add(TRAILER));
                 frame.consume(whole, |frame| {
@@ -366,6 +369,8 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         }
     }
 
@@ -440,7 +445,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
         match self.state.addresses.route(peer, DeviceQueue::Polled) {
             Route::Found(_, mtu) => {
                 self.state.addresses.set_awaited(peer, false);
-                push_event(&mut self.state.events, DeviceEvent::Path { peer, mtu: datagram_bytes(mtu) });
+                push_event(&mut self.state.events, DeviceEvent::Path { peer, rail: Rail(0), mtu: datagram_bytes(mtu) });
             }
             Route::Unresolved(address) => {
                 let own = self.state.own.address_on_link();
@@ -448,7 +453,7 @@ impl<'a, P: phy::Device, A: UserMemory, const BYTES: usize> Device for EthernetD
                     frame.consume(ARP, |frame| own.write_arp_request(address, frame));
                 }
             }
-            Route::None => push_event(&mut self.state.events, DeviceEvent::NoPath(peer)),
+            Route::None => push_event(&mut self.state.events, DeviceEvent::NoPath { peer, rail: Rail(0) }),
         }
     }
 

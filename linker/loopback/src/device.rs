@@ -6,7 +6,7 @@ use heapless::Deque;
 use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use crate::regions::Bytes;
 
@@ -62,6 +62,9 @@ pub struct LoopbackDevice<'m> {
     overrun: u32,
     events: Deque<DeviceEvent, EVENTS>,
 }
+
+/// The receiver of datagrams that no rank receives.
+const NOBODY: PeerId = PeerId(u32::MAX);
 
 impl<'m> LoopbackDevice<'m> {
     /// An end of a job without ranks, until [`attach`](Self::attach). All zeros, so that a static end takes no room in
@@ -161,7 +164,8 @@ impl<'m> Token for LoopbackToken<'_, 'm> {
     }
 
     fn post(self, transmit: &Transmit, payload: Option<Bytes<'m>>) {
-        let posting = Posting { to: transmit.to, head: self.end.staging, head_bytes: transmit.header_bytes, payload };
+        let to = transmit.to.on_first_rail().unwrap_or(NOBODY);
+        let posting = Posting { to, head: self.end.staging, head_bytes: transmit.header_bytes, payload };
         self.end.posted = self.end.posted.next();
         // The token exists only while the ring has room.
         let _ = self.end.postings.push_back(posting);
@@ -217,6 +221,8 @@ impl<'m> Device for LoopbackDevice<'m> {
             granularity_ns: 100_000,
             lossless: false,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         }
     }
 
@@ -269,8 +275,8 @@ impl<'m> Device for LoopbackDevice<'m> {
     /// Every rank has a path that is always resolved.
     fn request_path(&mut self, request: PathRequest) {
         if let PathRequest::Resolve(peer) = request {
-            let known = peer.0 < self.size;
-            let fact = if known { DeviceEvent::Path { peer, mtu: MTU as u32 } } else { DeviceEvent::NoPath(peer) };
+            let (known, rail, mtu) = (peer.0 < self.size, Rail(0), MTU as u32);
+            let fact = if known { DeviceEvent::Path { peer, rail, mtu } } else { DeviceEvent::NoPath { peer, rail } };
             let _ = self.events.push_back(fact);
         }
     }

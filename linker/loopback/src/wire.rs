@@ -132,7 +132,7 @@ mod tests {
         let ticket = token.ticket();
         token.header_room().fill(mark);
         let transmit = Transmit {
-            to: PeerId(1),
+            to: PeerId(1).into(),
             queue: DeviceQueue::Polled,
             header_bytes: 24,
             payload: None,

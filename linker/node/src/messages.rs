@@ -1,5 +1,5 @@
 //! Point-to-point messages with the other ranks of the node, processes and nodes alike: the ring protocol of
-//! [`unisono_shmem::am_header`], with matching and flow control by the core ([`point_to_point`]).
+//! [`unisono_shmem::am_header`], with matching, flow control and rendezvous by the core ([`Messenger`]).
 //!
 //! Ranks are local ranks of the node; messages belong to the context of the World communicator. Either a call waits
 //! until its message is complete ([`send`](Messages::send), [`receive`](Messages::receive)), or it starts a request
@@ -22,27 +22,29 @@
 //! the peer ends with an error.
 
 mod channel;
+mod memory;
 mod receive;
-mod request;
+mod rings;
 mod storage;
-mod transmit;
 
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{
-    self, Config, Matched, Outgoing, PointToPoint, ReceiveResult, SendAction, SendError,
+use unisono_core::message::point_to_point;
+use unisono_core::message::{Context, Pattern, Tag, collective_transport};
+use unisono_core::messenger::{
+    Config, Event, Message, Messenger, Pools, ReceiveFailure, SendError, SendFailure, Stores,
 };
-use unisono_core::message::{Context, Pattern, Tag};
+use unisono_core::span::{Region, RegionRange};
 use unisono_shmem::am_header::{self, MessageLocation};
 use unisono_shmem::rank_slot::Occupancy;
 
 use crate::Idle;
 use crate::member::Member;
 pub use channel::Channel;
-use request::{CallerBuffer, RequestBuffer, RequestState, Requests};
-pub use request::{Completed, Request};
+use memory::{CallerBuffer, Memory, RequestBuffer, RequestState, Requests};
+pub use memory::{Completed, Request};
+use rings::{RingTransport, Rings};
 use storage::Records;
 pub use storage::{MessageStorage, SLOT, StorageSlices};
-use transmit::HeaderQueue;
 pub use unisono_core::message::point_to_point::Mode;
 
 /// Rounds between two checks whether the other ranks still take part.
@@ -94,14 +96,12 @@ pub enum MessageError {
 /// The message endpoint of a node.
 #[derive(Debug)]
 pub struct Messages<'a> {
-    member: Member<'a>,
-    machine: PointToPoint<Records<'a>>,
-    channels: &'a mut [Channel<'a>],
-    requests: Requests<'a>,
-    queue: HeaderQueue<'a>,
-    short_payloads: &'a mut [[u8; am_header::SHORT_BYTES]],
-    slots: &'a mut [[u8; SLOT]],
+    messenger: Messenger<Records<'a>>,
+    rings: Rings<'a>,
+    memory: Memory<'a>,
     rounds: u32,
+    /// Why the latest rank ended.
+    latest: MessageError,
     /// What this node wrote was overwritten.
     overwritten: bool,
 }
@@ -110,50 +110,41 @@ impl<'a> Messages<'a> {
     /// Connects to all ranks of the node, which must have joined: see [`Member::is_complete`]. `None`: the storage is
     /// too small for the number of ranks, or the segment is too short.
     pub fn new(member: Member<'a>, storage: StorageSlices<'a>) -> Option<Self> {
-        let StorageSlices {
-            receives,
-            messages,
-            sends,
-            peers,
-            slots,
-            buckets,
-            short_payloads: shorts,
-            pool,
-            channels,
-            requests,
-            queue,
-        } = storage;
+        let StorageSlices { receives, messages, sends, peers, slots, buckets, .. } = storage;
         let ranks = usize::try_from(member.size()).ok()?;
-        let channels = Channel::open(channels, &member)?;
+        let channels = Channel::open(storage.channels, &member)?;
         let Some(Occupancy::Active(sitter)) = member.occupant(member.local()) else { return None };
-        let config = Config {
-            headers: am_header::unexpected_per_peer(member.size()),
-            short: am_header::SHORT_BYTES as u32,
-            slot: SLOT as u32,
-            seed: sitter.incarnation,
-        };
-        if shorts.len() < messages.len() || pool.len() < slots.len() {
+        if storage.short_payloads.len() < messages.len() || storage.pool.len() < slots.len() {
             return None;
         }
         let peers = peers.get_mut(..ranks)?;
-        let machine =
-            PointToPoint::new(config, point_to_point::Pools { receives, messages, sends, peers, slots, buckets })?;
+        let messages = point_to_point::Pools { receives, messages, sends, peers, slots, buckets };
+        let [sends, receives, slots, headers] = [(); 4].map(|()| <&mut [_]>::default());
+        let pools = Pools {
+            messages,
+            steps: collective_transport::Pools { peers: <&mut [_]>::default(), sends, receives, slots, headers },
+            sends: [storage.send_ops, &mut []],
+            receives: [storage.receive_ops, &mut []],
+            outboxes: [storage.outbox, &mut []],
+        };
+        let [outgoing, incoming] = storage.fragments;
         Some(Self {
-            member,
-            machine,
-            channels,
-            requests: Requests(requests),
-            queue: HeaderQueue::new(queue),
-            short_payloads: shorts,
-            slots: pool,
+            messenger: Messenger::new(config(&member, sitter.incarnation), pools)?,
+            rings: Rings { member, channels, outgoing, incoming, broken: None },
+            memory: Memory {
+                requests: Requests(storage.requests),
+                shorts: storage.short_payloads,
+                slots: storage.pool,
+            },
             rounds: 0,
+            latest: MessageError::Overwritten,
             overwritten: false,
         })
     }
 
     /// The rank whose messages these are.
     pub const fn member(&self) -> &Member<'a> {
-        &self.member
+        &self.rings.member
     }
 
     /// Sends a message, and waits until its payload may be reused; in synchronous mode, until it is matched.
@@ -170,7 +161,10 @@ impl<'a> Messages<'a> {
     ) -> Result<(), MessageError> {
         self.expect_free()?;
         let request = loop {
-            match self.begin_send(RequestBuffer::Caller, payload.len(), to, tag, mode) {
+            let begun = self.begin_send(RequestBuffer::Caller, payload.len(), to, tag, mode, |request| {
+                CallerBuffer::Read(request, payload)
+            });
+            match begun {
                 Err(MessageError::Full) => self.progress_or_idle(&mut CallerBuffer::Nothing, idle),
                 begun => break begun?,
             }
@@ -190,11 +184,12 @@ impl<'a> Messages<'a> {
         idle: &mut impl Idle,
     ) -> Result<Status, MessageError> {
         let room = into.len();
-        let request = self.requests.take_free(RequestBuffer::Caller).ok_or(MessageError::Full)?;
+        let state = RequestState::Receiving(None);
+        let request = self.memory.requests.take_free(RequestBuffer::Caller, state, source).ok_or(MessageError::Full)?;
         let mut held = CallerBuffer::Write(request, into);
         while let Err(error) = self.begin_receive(request, room, source, tag, &mut held) {
             if error != MessageError::Full {
-                self.requests.free(request);
+                self.memory.requests.free(request);
                 return Err(error);
             }
             self.progress_or_idle(&mut held, idle);
@@ -207,9 +202,7 @@ impl<'a> Messages<'a> {
     /// # Errors
     /// [`MessageError`]; then nothing was sent.
     pub fn start_send(&mut self, payload: &'a [u8], to: u32, tag: u32, mode: Mode) -> Result<Request, MessageError> {
-        let request = self.begin_send(RequestBuffer::Read(payload), payload.len(), to, tag, mode)?;
-        self.flush(&mut CallerBuffer::Nothing);
-        Ok(request)
+        self.begin_send(RequestBuffer::Read(payload), payload.len(), to, tag, mode, |_| CallerBuffer::Nothing)
     }
 
     /// Starts to receive a message, which borrows the buffer until it completes; see [`receive`](Self::receive).
@@ -223,15 +216,16 @@ impl<'a> Messages<'a> {
         tag: Option<u32>,
     ) -> Result<Request, (MessageError, &'a mut [u8])> {
         let room = into.len();
-        let Some(request) = self.requests.take_free(RequestBuffer::Nothing) else {
+        let state = RequestState::Receiving(None);
+        let Some(request) = self.memory.requests.take_free(RequestBuffer::Nothing, state, source) else {
             return Err((MessageError::Full, into));
         };
-        if let Some(record) = self.requests.get(request) {
+        if let Some(record) = self.memory.requests.get(request) {
             record.buffer = RequestBuffer::Write(into);
         }
         match self.begin_receive(request, room, source, tag, &mut CallerBuffer::Nothing) {
             Ok(()) => Ok(request),
-            Err(error) => Err((error, self.requests.free(request).into_receive_buffer())),
+            Err(error) => Err((error, self.memory.requests.free(request).into_receive_buffer())),
         }
     }
 
@@ -242,18 +236,18 @@ impl<'a> Messages<'a> {
 
     /// The result of a completed request, and its buffer. `None`: it has not completed.
     pub fn take_completed(&mut self, request: Request) -> Option<Completed<'a>> {
-        let Some(record) = self.requests.get(request) else {
+        let Some(record) = self.memory.requests.get(request) else {
             return Some(Completed { result: Err(MessageError::NoRequest), buffer: &mut [] });
         };
         let RequestState::Ended(result) = record.state else { return None };
-        Some(Completed { result, buffer: self.requests.free(request).into_receive_buffer() })
+        Some(Completed { result, buffer: self.memory.requests.free(request).into_receive_buffer() })
     }
 
     /// Cancels a receive that is not matched, and returns its buffer. `None`: it is matched, complete, or no receive.
     pub fn cancel(&mut self, request: Request) -> Option<&'a mut [u8]> {
-        let RequestState::Waiting(id) = self.requests.get(request)?.state else { return None };
-        self.machine.cancel(id)?;
-        Some(self.requests.free(request).into_receive_buffer())
+        let RequestState::Receiving(Some(handle)) = self.memory.requests.get(request)?.state else { return None };
+        self.messenger.cancel(handle)?;
+        Some(self.memory.requests.free(request).into_receive_buffer())
     }
 
     /// The message that such a receive would match now. If only its sender holds the message's header, a repeated call
@@ -263,7 +257,7 @@ impl<'a> Messages<'a> {
     /// [`MessageError`]: no message can arrive from there.
     pub fn probe(&mut self, source: Option<u32>, tag: Option<u32>) -> Result<Option<Status>, MessageError> {
         self.progress(&mut CallerBuffer::Nothing);
-        match self.machine.probe(self.pattern(source, tag)?) {
+        match self.messenger.probe(self.pattern(source, tag)?) {
             Some(status) => Ok(Some(status_of(&status))),
             None => self.receive_error(source).map_or(Ok(None), Err),
         }
@@ -271,35 +265,39 @@ impl<'a> Messages<'a> {
 
     /// Whether a rank takes part, to this node's knowledge.
     pub fn is_alive(&self, rank: u32) -> bool {
-        self.channel(rank).is_some_and(|channel| channel.ended.is_none())
+        self.rings.channel(rank).is_some_and(|channel| channel.ended.is_none())
     }
 
     /// Leaves: sends Bye to the other ranks once every sent message is in their rings. Unexpected messages and arrivals
     /// are lost.
     pub fn leave(mut self, idle: &mut impl Idle) {
-        for place in 0..self.channels.len() {
-            while let Some(channel) = self.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
-                let is_said = self.machine.has_no_action() && self.queue.is_empty() && !self.requests.has_streams();
+        for place in 0..self.rings.channels.len() {
+            while let Some(channel) = self.rings.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
+                let is_said = self.messenger.is_flushed() && self.rings.outgoing.iter().all(Option::is_none);
                 if is_said && channel.send_bye() {
                     break;
                 }
                 self.progress_or_idle(&mut CallerBuffer::Nothing, idle);
             }
         }
-        self.member.leave();
+        self.rings.member.leave();
     }
 
     /// Fails if no record is free: only the caller frees records.
     fn expect_free(&self) -> Result<(), MessageError> {
-        if self.requests.has_free() { Ok(()) } else { Err(MessageError::Full) }
+        if self.memory.requests.has_free() { Ok(()) } else { Err(MessageError::Full) }
     }
 
-    fn channel(&self, rank: u32) -> Option<&Channel<'a>> {
-        self.channels.get(usize::try_from(rank).ok()?)
+    /// The rings as a transport, and the messenger.
+    fn transport<'m, 'h>(
+        &'m mut self,
+        held: &'m mut CallerBuffer<'h>,
+    ) -> (RingTransport<'m, 'a, 'h>, &'m mut Messenger<Records<'a>>) {
+        (RingTransport { rings: &mut self.rings, memory: &mut self.memory, held }, &mut self.messenger)
     }
 
     fn pattern(&self, source: Option<u32>, tag: Option<u32>) -> Result<Pattern, MessageError> {
-        if let Some(rank) = source.filter(|rank| *rank >= self.member.size()) {
+        if let Some(rank) = source.filter(|rank| *rank >= self.rings.member.size()) {
             return Err(MessageError::UnknownRank(rank));
         }
         Ok(Pattern { context: CONTEXT, source: source.map(PeerId), tag: tag.map(Tag) })
@@ -312,70 +310,62 @@ impl<'a> Messages<'a> {
         }
         if let Some(rank) = source {
             let place = usize::try_from(rank).ok()?;
-            let channel = self.channels.get_mut(place)?;
+            let channel = self.rings.channels.get_mut(place)?;
             channel.ended.inspect(|_| channel.failure_is_unreported = false)
         } else {
-            let untold = self.channels.iter_mut().find(|channel| channel.failure_is_unreported);
+            let untold = self.rings.channels.iter_mut().find(|channel| channel.failure_is_unreported);
             if let Some(channel) = untold {
                 channel.failure_is_unreported = false;
                 return channel.ended;
             }
             let all = self.all_peers_ended();
-            self.channels.iter().rev().find_map(|channel| channel.ended).filter(|_| all)
+            self.rings.channels.iter().rev().find_map(|channel| channel.ended).filter(|_| all)
         }
     }
 
     fn all_peers_ended(&self) -> bool {
-        let own = self.member.local();
-        (0..).zip(self.channels.iter()).all(|(rank, channel)| rank == own || channel.ended.is_some())
+        let own = self.rings.member.local();
+        (0..).zip(self.rings.channels.iter()).all(|(rank, channel)| rank == own || channel.ended.is_some())
     }
 
-    /// Submits a message. The buffer in [`Held`] has to be passed to every later round.
-    fn begin_send(
+    /// Submits a message, of a waiting call if `held` returns its memory. It has to be passed to every later round.
+    fn begin_send<'h>(
         &mut self,
         buffer: RequestBuffer<'a>,
         bytes: usize,
         to: u32,
         tag: u32,
         mode: Mode,
+        held: impl FnOnce(Request) -> CallerBuffer<'h>,
     ) -> Result<Request, MessageError> {
         if self.overwritten {
             return Err(MessageError::Overwritten);
         }
-        let channel = self.channel(to).ok_or(MessageError::UnknownRank(to))?;
+        let channel = self.rings.channel(to).ok_or(MessageError::UnknownRank(to))?;
         channel.ended.map_or(Ok(()), Err)?;
-        let eager = channel.eager_limit();
-        if self.queue.is_full() {
-            return Err(MessageError::Full);
-        }
-        let request = self.requests.take_free(buffer).ok_or(MessageError::Full)?;
-        let message = Outgoing {
+        let request = self.memory.requests.take_free(buffer, RequestState::Sending, Some(to));
+        let request = request.ok_or(MessageError::Full)?;
+        let message = Message {
             to: PeerId(to),
             context: CONTEXT,
             tag: Tag(tag),
-            bytes: bytes as u64,
-            eager,
-            at: MessageLocation::Private(0).to_word(),
             mode,
+            payload: RegionRange { region: memory::region_of(request), offset: 0, bytes },
+            at: MessageLocation::Private(0).to_word(),
             borrowed: true,
             user: request.index,
         };
-        let leaves = self.machine.send(&message).map_err(|error| {
-            self.requests.free(request);
+        let mut held = held(request);
+        let (mut transport, messenger) = self.transport(&mut held);
+        messenger.send(&mut transport, &message).map_err(|error| {
+            self.memory.requests.free(request);
             match error {
                 SendError::Full => MessageError::Full,
                 SendError::UnknownPeer => MessageError::UnknownRank(to),
                 SendError::PeerFailed => MessageError::Failed(to),
             }
         })?;
-        if let Some(record) = self.requests.get(request) {
-            (record.state, record.peer, record.bytes) = (RequestState::Sending, to, bytes);
-            record.is_over = matches!(leaves, SendAction::Eager { done: true, .. });
-        }
-        match leaves {
-            SendAction::Eager { head, .. } => self.enqueue_header(to, head, Some(request)),
-            SendAction::Header(head) => self.enqueue_header(to, head, None),
-        }
+        self.drain(&mut held);
         Ok(request)
     }
 
@@ -387,43 +377,63 @@ impl<'a> Messages<'a> {
         tag: Option<u32>,
         held: &mut CallerBuffer<'_>,
     ) -> Result<(), MessageError> {
-        let pattern = self.pattern(source, tag)?;
-        let stage = match self.machine.receive(pattern, room as u64, request.index) {
-            Err(_) => return Err(MessageError::Full),
-            Ok(ReceiveResult::Posted(id)) => match self.receive_error(source) {
-                Some(error) => {
-                    self.machine.cancel(id);
-                    return Err(error);
-                }
-                None => RequestState::Waiting(id),
-            },
-            Ok(ReceiveResult::Matched(Matched::Unexpected { message, place, status })) => {
-                let kept = receive::buffered_payload(self.short_payloads, self.slots, place);
-                let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
-                if let Some(into) = self.requests.receive_buffer(request, held)
-                    && let Some(kept) = kept.get(..bytes.min(into.len()))
-                    && let Some(into) = into.get_mut(..kept.len())
-                {
-                    into.copy_from_slice(kept);
-                }
-                self.machine.release(message);
-                RequestState::Ended(receive::receive_result(&status, room))
-            }
-            Ok(ReceiveResult::Matched(Matched::Pending(status))) => RequestState::AwaitingPayload(status_of(&status)),
-            Ok(ReceiveResult::Matched(Matched::Truncated(status))) => {
-                RequestState::Ended(receive::receive_result(&status, room))
-            }
-        };
-        if let Some(record) = self.requests.get(request) {
-            if let RequestState::AwaitingPayload(status) = stage {
-                (record.peer, record.bytes) = (status.source, status.bytes);
-            } else {
-                record.peer = source.unwrap_or(u32::MAX);
-            }
-            record.state = stage;
-            record.room = room;
+        let (pattern, region) = (self.pattern(source, tag)?, memory::region_of(request));
+        let into = RegionRange { region, offset: 0, bytes: room };
+        let (mut transport, messenger) = self.transport(held);
+        let handle = messenger.receive(&mut transport, pattern, into, request.index);
+        let handle = handle.map_err(|_| MessageError::Full)?;
+        if self.messenger.is_posted(handle)
+            && let Some(error) = self.receive_error(source)
+        {
+            self.messenger.cancel(handle);
+            return Err(error);
         }
+        if let Some(record) = self.memory.requests.get(request) {
+            record.state = RequestState::Receiving(Some(handle));
+        }
+        self.drain(held);
         Ok(())
+    }
+
+    /// Ends the requests that the messenger has completed.
+    fn drain_events(&mut self) {
+        while let Some(event) = self.messenger.poll_event() {
+            let (user, result) = match event {
+                Event::Sent { user, result, .. } => {
+                    let peer = self.memory.requests.at(user).and_then(|record| record.peer).unwrap_or(u32::MAX);
+                    let result = result.map(|()| Status { source: peer, tag: 0, bytes: 0 });
+                    (
+                        user,
+                        result.map_err(|failure| match failure {
+                            SendFailure::Truncated => MessageError::RemoteTruncated(peer),
+                            SendFailure::PeerGone | SendFailure::Refused => self.latest,
+                        }),
+                    )
+                }
+                Event::Received { user, result, .. } => (
+                    user,
+                    result.map(|status| status_of(&status)).map_err(|failure| match failure {
+                        ReceiveFailure::Truncated(status) => MessageError::Truncated { bytes: status.bytes },
+                        ReceiveFailure::PeerGone | ReceiveFailure::Disagrees => self.latest,
+                    }),
+                ),
+                Event::ProtocolViolation(PeerId(rank)) => {
+                    self.rings.broken = Some(rank);
+                    continue;
+                }
+            };
+            if let Some(record) = self.memory.requests.at(user) {
+                record.state = RequestState::Ended(result);
+            }
+        }
+    }
+
+    /// Handles the messenger's events, and the end of a rank whose ring is corrupted.
+    fn drain(&mut self, held: &mut CallerBuffer<'_>) {
+        self.drain_events();
+        while let Some(rank) = self.rings.broken.take() {
+            self.protocol_failure(rank, held);
+        }
     }
 
     fn wait(
@@ -450,11 +460,13 @@ impl<'a> Messages<'a> {
 
     fn progress(&mut self, held: &mut CallerBuffer<'_>) -> bool {
         let mut moved = false;
-        for place in 0..self.channels.len() {
+        for place in 0..self.rings.channels.len() {
             moved |= self.receive_from(place, held);
         }
-        moved |= self.run_actions(held);
-        moved |= self.flush(held);
+        let (mut transport, messenger) = self.transport(held);
+        moved |= messenger.progress(&mut transport);
+        moved |= transport.send_fragments(|token| messenger.handle_sent(token, Ok(())));
+        self.drain(held);
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(ROUNDS_PER_CHECK) {
             self.check_peers(held);
@@ -464,24 +476,24 @@ impl<'a> Messages<'a> {
 
     /// Checks that this node's words are intact and that the other ranks take part.
     fn check_peers(&mut self, held: &mut CallerBuffer<'_>) {
-        for (rank, place) in (0..self.member.size()).zip(0..) {
-            let living = self.channels.get_mut(place).filter(|channel| channel.ended.is_none());
+        let (own, ranks) = (self.rings.member.local(), self.rings.member.size());
+        for (rank, place) in (0..ranks).zip(0..) {
+            let living = self.rings.channels.get_mut(place).filter(|channel| channel.ended.is_none());
             if living.is_some_and(|channel| !channel.outward.is_tail_plausible()) {
-                self.protocol_failure(rank);
+                self.protocol_failure(rank, held);
             }
         }
-        let living = self.channels.iter_mut().filter(|channel| channel.ended.is_none());
-        let is_intact = self.member.is_intact() && living.into_iter().all(Channel::is_intact);
+        let living = self.rings.channels.iter_mut().filter(|channel| channel.ended.is_none());
+        let is_intact = self.rings.member.is_intact() && living.into_iter().all(Channel::is_intact);
         if !is_intact && !self.overwritten {
             self.overwritten = true;
-            self.member.fail();
-            for place in 0..self.channels.len() {
-                self.end_peer(place, MessageError::Overwritten);
+            self.rings.member.fail();
+            for place in 0..self.rings.channels.len() {
+                self.end_peer(place, MessageError::Overwritten, held);
             }
         }
-        let own = self.member.local();
-        for (rank, place) in (0..self.member.size()).zip(0..).filter(|(rank, _)| *rank != own) {
-            let error = match self.member.occupant(rank) {
+        for (rank, place) in (0..ranks).zip(0..).filter(|(rank, _)| *rank != own) {
+            let error = match self.rings.member.occupant(rank) {
                 Some(Occupancy::Active(_) | Occupancy::Retired(_)) => continue,
                 Some(Occupancy::Left(_)) => MessageError::PeerFinished(rank),
                 Some(Occupancy::Failed(_)) => MessageError::Failed(rank),
@@ -489,6 +501,20 @@ impl<'a> Messages<'a> {
             };
             self.mark_failed(place, error, held);
         }
+    }
+}
+
+/// The constants of a node's messenger.
+fn config(member: &Member<'_>, seed: u32) -> Config {
+    Config {
+        messages: point_to_point::Config {
+            headers: am_header::unexpected_per_peer(member.size()),
+            short: am_header::SHORT_BYTES as u32,
+            slot: SLOT as u32,
+            seed,
+        },
+        step_credit: 0,
+        stores: Stores { short: memory::SHORTS, slots: memory::SLOTS, steps: Region::default(), step_bytes: 0 },
     }
 }
 

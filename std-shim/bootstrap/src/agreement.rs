@@ -38,6 +38,11 @@ impl RankRanges {
         (ranges.len() <= RANGES_MAX).then_some(Self(ranges))
     }
 
+    /// Number of ranges.
+    pub const fn range_count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether it has at most [`RANGES_MAX`] ranges, as it may not when it came from elsewhere.
     pub(crate) const fn is_bounded(&self) -> bool {
         self.0.len() <= RANGES_MAX

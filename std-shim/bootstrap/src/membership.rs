@@ -13,7 +13,11 @@ use super::{
     rank_zero::RankZeroServer,
     stream::{AuthenticatedStream, ConnectionError},
 };
-use crate::rank::{JobPosition, Rank};
+use crate::{
+    fence::{FenceDifference, FenceRecord},
+    rank::{JobPosition, Rank},
+    waits::WaitReport,
+};
 use alloc::collections::VecDeque;
 use core::time::Duration;
 use std::{
@@ -53,6 +57,8 @@ pub struct Membership {
     queries: VecDeque<(Rank, Instant)>,
     /// Whether this process has entered a fence ([`enter_fence`](Self::enter_fence)) that not all have entered.
     waits_at_fence: bool,
+    /// The difference that the last such fence found.
+    difference: Option<FenceDifference>,
     connection: Option<AuthenticatedStream>,
     host: Option<RankZeroServer>,
 }
@@ -144,8 +150,13 @@ impl Membership {
                 MembershipEvent::Liveness { rank, liveness: if alive { Liveness::Alive } else { Liveness::Dead } }
             }
             ServerMessage::Aborted { rank, code } => MembershipEvent::Aborted { rank, code },
-            ServerMessage::Fenced if self.waits_at_fence => {
-                self.waits_at_fence = false;
+            ServerMessage::ConfirmWaits(round) => MembershipEvent::ConfirmWaits(round),
+            ServerMessage::QueryPolling { asker } => MembershipEvent::PollingQuery { asker },
+            ServerMessage::Polling { rank, milliseconds } => {
+                MembershipEvent::Polling { rank, duration: Duration::from_millis(milliseconds) }
+            }
+            ServerMessage::Fenced(difference) if self.waits_at_fence => {
+                (self.waits_at_fence, self.difference) = (false, difference);
                 return Some(());
             }
             ServerMessage::Agreed(verdict) => {
@@ -200,25 +211,26 @@ impl Membership {
 
     /// Waits until every rank that has neither failed nor finished has called this as often as this process.
     pub fn fence(&mut self, timeout: Duration) -> Result<(), AwaitError> {
-        match self.request(&ClientMessage::Fence, timeout)? {
-            None | Some(ServerMessage::Fenced) => Ok(()),
+        match self.request(&ClientMessage::Fence(None), timeout)? {
+            None | Some(ServerMessage::Fenced(_)) => Ok(()),
             Some(_) => Err(AwaitError::Aborted),
         }
     }
 
     /// Enters the next fence without waiting for the others ([`fence_outcome`](Self::fence_outcome)). No other request
-    /// may be made meanwhile.
-    pub fn enter_fence(&mut self) {
+    /// may be made meanwhile. Compares these records of all ranks that have some.
+    pub fn enter_fence(&mut self, records: Option<Vec<FenceRecord>>) {
         self.waits_at_fence = self.connection.is_some();
-        self.send(&ClientMessage::Fence);
+        self.send(&ClientMessage::Fence(records));
     }
 
-    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, or
-    /// an error if the connection is lost. Receives the messages that have arrived.
-    pub fn fence_outcome(&mut self) -> Option<Result<(), ConnectionError>> {
+    /// Whether every rank that has neither failed nor finished has entered the fence that this process entered last, with
+    /// the first difference of their records, or an error if the connection is lost. Receives the messages that have
+    /// arrived.
+    pub fn fence_outcome(&mut self) -> Option<Result<Option<FenceDifference>, ConnectionError>> {
         self.receive();
         match (self.waits_at_fence, &self.connection) {
-            (false, _) => Some(Ok(())),
+            (false, _) => Some(Ok(self.difference.take())),
             (true, None) => Some(Err(ConnectionError::Closed)),
             (true, Some(_)) => None,
         }
@@ -265,6 +277,23 @@ impl Membership {
         self.send(&ClientMessage::Cause(cause));
     }
 
+    /// Reports the waits of this process, which is blocked, or that it is so no longer. Does not wait.
+    pub fn report_waits(&mut self, report: WaitReport) {
+        self.send(&ClientMessage::Waits(report));
+    }
+
+    /// Queries for how long a rank has made progress. The answer is a [`MembershipEvent::Polling`], once the rank makes
+    /// progress.
+    pub fn query_polling(&mut self, rank: Rank) {
+        self.send(&ClientMessage::QueryPolling(rank));
+    }
+
+    /// Answers a rank's [`query_polling`](Self::query_polling).
+    pub fn answer_polling(&mut self, asker: Rank, duration: Duration) {
+        let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self.send(&ClientMessage::Polling { asker, milliseconds });
+    }
+
     /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does
     /// not wait.
     pub fn leave(&mut self) {
@@ -306,7 +335,7 @@ impl Membership {
                 }
             };
             match ServerMessage::decode(&frame).map_err(ConnectionError::from)? {
-                answer @ (ServerMessage::Fenced
+                answer @ (ServerMessage::Fenced(_)
                 | ServerMessage::Stored(_)
                 | ServerMessage::Value(_)
                 | ServerMessage::FinishAck) => return Ok(Some(answer)),

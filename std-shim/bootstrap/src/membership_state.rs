@@ -5,12 +5,13 @@
 //! effects, in order.
 
 mod agreements;
+mod blocked;
 mod failures;
 mod report;
 mod store;
 
 pub(crate) use report::Effect;
-pub use report::{Participation, ServerReport};
+pub use report::{Participation, ServerReport, StuckRank};
 
 use super::on_death::OnDeath;
 use super::{
@@ -18,7 +19,10 @@ use super::{
     message::{Refusal, ServerMessage},
     peer_record::{Ending, LocalRecord, PeerRecord},
 };
-use crate::rank::Rank;
+use crate::{
+    fence::{FenceRecord, first_difference},
+    rank::Rank,
+};
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
 use std::collections::HashMap;
@@ -33,6 +37,8 @@ enum MemberState {
         entry: PeerRecord,
         link: Option<ConnectionId>,
         fenced: bool,
+        /// The records of the fence that it has entered.
+        records: Option<Vec<FenceRecord>>,
         watched: bool,
     },
     Finished {
@@ -77,6 +83,7 @@ pub(crate) struct MembershipState {
     store: BTreeMap<Vec<u8>, Vec<u8>>,
     stored: usize,
     agreements: HashMap<AgreementId, agreements::Agreement>,
+    blocked: blocked::BlockedRanks,
     policy: OnDeath,
     watched: bool,
     joined: usize,
@@ -102,6 +109,7 @@ impl MembershipState {
             store: BTreeMap::new(),
             stored: 0,
             agreements: HashMap::new(),
+            blocked: blocked::BlockedRanks::default(),
             policy,
             watched,
             joined: 0,
@@ -183,7 +191,7 @@ impl MembershipState {
         }
         // The launcher watches only the process that it started, not a later one with the same rank.
         let watched = self.watched && assembling;
-        let member = MemberState::Joined { entry, link: Some(link), fenced: false, watched };
+        let member = MemberState::Joined { entry, link: Some(link), fenced: false, records: None, watched };
         let before = self.replace(rank, member);
         if !matches!(before, Some(MemberState::Joined { .. })) {
             self.joined += 1;
@@ -251,8 +259,9 @@ impl MembershipState {
     }
 
     /// A rank has entered the next fence.
-    pub(crate) fn handle_fence(&mut self, rank: Rank) {
-        if let Some(MemberState::Joined { fenced, .. }) = self.member_mut(rank) {
+    pub(crate) fn handle_fence(&mut self, rank: Rank, compared: Option<Vec<FenceRecord>>) {
+        if let Some(MemberState::Joined { fenced, records, .. }) = self.member_mut(rank) {
+            *records = compared;
             if !core::mem::replace(fenced, true) {
                 self.fenced += 1;
             }
@@ -265,12 +274,18 @@ impl MembershipState {
             return;
         }
         self.fenced = 0;
+        let records = |(rank, member): (u32, &'_ MemberState)| match member {
+            MemberState::Joined { records: Some(records), .. } => Some((Rank(rank), records.clone())),
+            _ => None,
+        };
+        let all: Vec<(Rank, Vec<FenceRecord>)> = (0..).zip(&self.members).filter_map(records).collect();
+        let difference = first_difference(all.iter().map(|(rank, records)| (*rank, records.as_slice())));
         for member in &mut self.members {
-            if let MemberState::Joined { fenced, .. } = member {
-                *fenced = false;
+            if let MemberState::Joined { fenced, records, .. } = member {
+                (*fenced, *records) = (false, None);
             }
         }
-        self.effects.push_back(Effect::Broadcast(ServerMessage::Fenced));
+        self.effects.push_back(Effect::Broadcast(ServerMessage::Fenced(difference)));
     }
 
     /// A rank aborts the job.
@@ -342,6 +357,7 @@ impl MembershipState {
     }
 
     fn replace(&mut self, rank: Rank, state: MemberState) -> Option<MemberState> {
+        self.blocked.forget(rank);
         self.member_mut(rank).map(|member| core::mem::replace(member, state))
     }
 }

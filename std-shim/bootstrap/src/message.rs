@@ -5,7 +5,11 @@ use super::{
     frame::{Frame, PAYLOAD_MAX},
     peer_record::{Ending, Incarnation, IncarnationOnWire, LocalRecord, PeerRecord},
 };
-use crate::rank::Rank;
+use crate::{
+    fence::{FENCE_RECORDS_MAX, FenceDifference, FenceRecord},
+    rank::Rank,
+    waits::WaitReport,
+};
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 /// Longest key of a stored value, in bytes.
@@ -40,8 +44,9 @@ pub(crate) enum ClientMessage {
     },
     /// Queries whether a rank is alive. Answered by [`ServerMessage::Liveness`].
     QueryLiveness(Rank),
-    /// The rank has entered the next fence. Answered by [`ServerMessage::Fenced`] once all have.
-    Fence,
+    /// The rank has entered the next fence, with records that are compared; `None`: they are not. Answered by
+    /// [`ServerMessage::Fenced`] once all have.
+    Fence(Option<Vec<FenceRecord>>),
     /// Aborts the job with this exit code.
     Abort(i32),
     /// Stores a value. Answered by [`ServerMessage::Stored`].
@@ -67,6 +72,12 @@ pub(crate) enum ClientMessage {
     Cause(Rank),
     /// The rank leaves the job without finishing it: other ranks may fail because of this one.
     Leave,
+    /// The rank is blocked, or is so no longer.
+    Waits(WaitReport),
+    /// Queries for how long a rank has made progress. Answered by [`ServerMessage::Polling`] once it makes progress.
+    QueryPolling(Rank),
+    /// The answer to [`ServerMessage::QueryPolling`].
+    Polling { asker: Rank, milliseconds: u64 },
 }
 
 /// A message from the server to a rank or an agent.
@@ -87,8 +98,8 @@ pub(crate) enum ServerMessage {
     Joined { rank: Rank, entry: PeerRecord },
     /// The answer to [`ClientMessage::QueryLiveness`].
     Liveness { rank: Rank, alive: bool },
-    /// All ranks have entered the fence.
-    Fenced,
+    /// All ranks have entered the fence; the first difference of their records.
+    Fenced(Option<FenceDifference>),
     /// Whether [`ClientMessage::Put`] stored its value; the store may be full.
     Stored(bool),
     /// The answer to [`ClientMessage::Get`].
@@ -105,6 +116,12 @@ pub(crate) enum ServerMessage {
     QueryLiveness { rank: Rank, asker: Rank },
     /// The answer to [`ClientMessage::Vote`].
     Agreed(AgreementOutcome),
+    /// The rank is to report its waits again, with this number.
+    ConfirmWaits(u32),
+    /// Queries for how long the rank has made progress.
+    QueryPolling { asker: Rank },
+    /// The answer to [`ClientMessage::QueryPolling`].
+    Polling { rank: Rank, milliseconds: u64 },
 }
 
 /// Why a process may not join.
@@ -152,6 +169,8 @@ impl ClientMessage {
             Self::Vote(Vote { members, failed, words, .. }) => {
                 members.is_bounded() && failed.is_bounded() && words.len() <= WORDS_MAX
             }
+            Self::Waits(report) => report.is_bounded(),
+            Self::Fence(records) => records.as_ref().is_none_or(|records| records.len() <= FENCE_RECORDS_MAX),
             _ => true,
         })
     }

@@ -3,14 +3,14 @@
 use super::{
     host_port::HostPort,
     join_options::{JoinError, Rendezvous},
-    membership_state::ServerReport,
+    membership_state::{ServerReport, StuckRank},
     server::{Server, ServerConfig},
 };
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::{
-    io,
+    io::{self, Write as _},
     sync::{Condvar, Mutex, PoisonError},
     time::Instant,
 };
@@ -29,9 +29,17 @@ impl RankZeroServer {
         let finished = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&finished);
         let report = move |report| {
-            if report == ServerReport::Finished {
-                *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                signal.1.notify_all();
+            match report {
+                ServerReport::Finished => {
+                    *signal.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                    signal.1.notify_all();
+                }
+                ServerReport::Stuck(stuck) => {
+                    // A closed standard error is no reason to end the job.
+                    let lines = StuckRank::describe(&stuck).into_iter().map(|line| format!("unisono: {line}\n"));
+                    let _ = io::stderr().write_all(lines.collect::<String>().as_bytes());
+                }
+                _ => {}
             }
         };
         let hosting = ServerConfig {

@@ -20,7 +20,7 @@ use signal_hook::{
 use std::{collections::HashMap, sync::mpsc, thread, time::Instant};
 use tracing::{debug, info};
 use unisono::environment::{BoundedDuration, DeviceChoice, Settings, Switch};
-use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport};
+use unisono_bootstrap::{Ending, Rank, Secret, Server, ServerConfig, ServerReport, StuckRank};
 
 /// Default time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -378,6 +378,9 @@ impl<'a> Launch<'a> {
                     }
                     self.lose_host(host, Ending::NodeLost);
                 }
+            }
+            ServerReport::Stuck(stuck) => {
+                StuckRank::describe(&stuck).iter().for_each(|line| print_message(format_args!("{line}")));
             }
             ServerReport::Started { rank, pid } => {
                 self.pids.insert(rank, pid);

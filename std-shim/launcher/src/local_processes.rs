@@ -210,10 +210,14 @@ impl Drop for LocalProcesses {
     }
 }
 
-/// Removes this process's own `UNISONO_*` variables from the command's environment.
+/// Prefixes of the variables by which other starters describe their own tasks.
+const OTHER_STARTERS: [&str; 4] = ["PMI_", "PMIX_", "OMPI_", "SLURM_"];
+
+/// Removes this process's own `UNISONO_*` variables, and those of other starters, from the command's environment.
 pub(crate) fn remove_settings(command: &mut Command) {
     for (name, _) in env::vars_os() {
-        if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && name != LOG_VARIABLE {
+        let has = |prefix: &str| name.as_encoded_bytes().starts_with(prefix.as_bytes());
+        if has(PREFIX) && name != LOG_VARIABLE || OTHER_STARTERS.into_iter().any(has) {
             command.env_remove(name);
         }
     }

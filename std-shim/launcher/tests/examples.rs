@@ -55,6 +55,11 @@ fn jacobi_comes_to_rest_at_the_solution() {
 }
 
 #[test]
+fn every_draw_of_the_histogram_is_counted() {
+    is_right("histogram", "draws counted");
+}
+
+#[test]
 fn matrices_are_multiplied() {
     is_right("matmul", "C[1][2] = 1102300");
 }

@@ -10,7 +10,13 @@ use program::{expect, run};
 use unisono::collective::CollectiveError;
 use unisono::{Failure, Rank, World};
 
+/// Jobs of one node.
 const MEANS: [&str; 3] = ["-n 2", "-n 3", "-n 4"];
+/// Jobs over messages.
+const REMOTE: [&str; 3] = ["-n 2 --device udp", "-n 3 --nodes 3", "-n 4 --nodes 2"];
+/// Properties in which calls differ, and what the error names.
+const DIFFERENCES: [(&str, &str); 3] =
+    [("root", "broadcast 2 has root "), ("count", "20 bytes"), ("type", "broadcast 2 has type or operation ")];
 /// Rounds of calls that agree.
 const ROUNDS: u32 = 3000;
 
@@ -20,6 +26,7 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("barrier") => barrier(world),
             Some("finish") => finish(world),
+            Some("notice") => notice(&world),
             Some("agree") => agree(world),
             part => panic!("{part:?} is no part"),
         }
@@ -36,14 +43,31 @@ fn main() -> ExitCode {
                 }
             }
         }),
+        ("the_next_synchronising_call_names_both_values", || {
+            for (number, sync) in ["barrier", "all_reduce", "all_gather", "all_to_all"].into_iter().enumerate() {
+                for (differs, text) in DIFFERENCES {
+                    // A few of all combinations.
+                    let means = REMOTE[number % REMOTE.len()];
+                    for means in [means, "-n 3"] {
+                        let output = run(means, &format!("notice {differs} {sync}"));
+                        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+                        assert_eq!(output.status.code(), Some(0), "{means} {differs} {sync}: {output:?}");
+                        assert!(printed.contains(text), "{means} {differs} {sync}: {printed}");
+                    }
+                }
+            }
+        }),
         ("the_end_of_the_job_notices_another_root", || {
-            for means in MEANS {
+            for means in MEANS.into_iter().chain(["-n 2 --device udp", "-n 2 --nodes 2"]) {
                 let output = run(means, "finish");
-                expect(&output, 0, &["disagrees", "disagrees"]);
+                let ranks = means.split(' ').nth(1).and_then(|ranks| ranks.parse().ok()).expect("a number");
+                expect(&output, 0, &vec!["disagrees"; ranks]);
+                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(errors.contains("broadcast 1 has root 1 here and root 0 at rank 0"), "{means}: {errors}");
             }
         }),
         ("calls_that_agree_are_never_reported", || {
-            for means in MEANS {
+            for means in MEANS.into_iter().chain(REMOTE) {
                 expect(&run(means, "agree"), 0, &[]);
             }
         }),
@@ -67,11 +91,13 @@ fn barrier(world: World) {
     }
     let calls = if calls == "again" { 20 } else { 1 };
     match world.barrier() {
-        // One that the other has not seen yet notices its end.
+        // A rank that agrees with the one that noticed it learns that this one takes no more part.
         Err(CollectiveError::Missing { sequence, .. }) => assert_eq!(sequence, calls + 1),
-        Err(CollectiveError::Disagrees { rank, sequence, .. }) => {
-            assert!(world.rank().0 < 2 && rank == Rank(1 - world.rank().0), "{rank}");
-            assert_eq!(sequence, calls);
+        Err(CollectiveError::Disagrees { rank, sequence, calls: of_both, .. }) => {
+            assert_eq!(rank.0 % 2, 1 - world.rank().0 % 2, "{rank}");
+            assert!([calls, calls + 1].contains(&sequence), "{sequence}");
+            let (number, own, other) = of_both.expect("the other rank answers");
+            assert_eq!((number, own.root(), other.root()), (1, Some(root), Some(Rank(1 - root.0))));
             println!("disagrees");
         }
         other => panic!("{other:?}"),
@@ -84,11 +110,32 @@ fn finish(world: World) {
     world.broadcast_into(&mut data, root(&world)).expect("it notices nothing");
     assert_eq!(data, [rank.0 % 2; 4]);
     let ended = world.finish();
-    if rank.0 < 2 {
-        assert_eq!(ended, Err(Failure::Disagrees(Rank(1 - rank.0))));
-        println!("disagrees");
-    } else {
-        ended.expect("it is no root");
+    assert_eq!(ended, Err(Failure::Disagrees(Rank(1 - rank.0 % 2))));
+    println!("disagrees");
+}
+
+/// Ranks of a part of the job differ in one property, which a synchronising call notices, if not the call itself.
+fn notice(world: &World) {
+    let words: Vec<String> = env::args().skip(2).collect();
+    let all = world.duplicate().expect("a communicator");
+    let (own, size) = (all.rank().0, all.size() as usize);
+    all.barrier().expect("all are there");
+    let ended = match words[0].as_str() {
+        "root" => all.broadcast_into(&mut [own; 4], root(world)),
+        "count" => all.broadcast_into(&mut vec![own; 4 + own as usize % 2], Rank(0)),
+        "type" if own == 1 => all.broadcast_into(&mut [0_f32; 4], Rank(0)),
+        _ => all.broadcast_into(&mut [own; 4], Rank(0)),
+    };
+    let ended = ended.and_then(|()| match words[1].as_str() {
+        "barrier" => all.barrier(),
+        "all_reduce" => all.all_reduce_into(&[1_u32], &mut [0], unisono::collective::SystemOperation::sum()),
+        "all_gather" => all.all_gather_into(&[1_u32], &mut vec![0; size]),
+        _ => all.all_to_all_into(&vec![1_u32; size], &mut vec![0; size]),
+    });
+    match ended {
+        Err(error @ CollectiveError::Disagrees { .. }) => println!("{error}"),
+        Err(CollectiveError::Missing { .. }) => println!("missing"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -152,6 +152,8 @@ mod tests {
             granularity_ns: 1000,
             lossless: true,
             interrupts: false,
+            rails: 1,
+            groups: 0,
         };
         let config = Config::new(PeerId(0), Incarnation(1), &limits);
         let mut endpoint = ProcessEndpoint::new(0, config, EndpointSizes::growing(4096).pools());
@@ -164,7 +166,8 @@ mod tests {
         let mut send_all = |endpoint: &mut ProcessEndpoint| {
             endpoint.transmit_batch(0, DeviceQueue::Polled, &mut NullHandler, |batch| {
                 while let Some(transmit) = batch.poll_transmit(ticket.next(), &mut [0; 64]) {
-                    (ticket, reached[transmit.to.0 as usize]) = (ticket.next(), true);
+                    let peer = transmit.to.on_first_rail().expect("a peer");
+                    (ticket, reached[peer.0 as usize]) = (ticket.next(), true);
                 }
             });
             reached.iter().filter(|reached| **reached).count()

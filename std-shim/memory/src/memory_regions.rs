@@ -11,6 +11,8 @@ use unisono_core::{
     span::{Region, Span},
 };
 
+pub use unisono_core::span::RegionRange;
+
 use unisono_datatype::Datatype;
 
 use crate::user_buffer::{self, UserBuffer};
@@ -207,32 +209,6 @@ impl Address {
     pub unsafe fn read(self, to: &mut [u8]) {
         // SAFETY: a slice is writable for its length; otherwise under the same promises of the caller.
         unsafe { self.read_to(0, NonNull::from(&mut *to).cast(), to.len()) };
-    }
-}
-
-/// A range of bytes of a region. Unlike a [`Span`], it is not limited to 2³² − 1 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionRange {
-    /// The region.
-    pub region: Region,
-    /// Offset of the first byte.
-    pub offset: usize,
-    /// Length in bytes.
-    pub bytes: usize,
-}
-
-impl RegionRange {
-    /// The span of at most `most` bytes from byte `at` of this range on, and of at most 2³² − 1.
-    pub fn span(self, at: usize, most: usize) -> Span {
-        let at = at.min(self.bytes);
-        let bytes = most.min(self.bytes - at).min(u32::MAX as usize);
-        Span { region: self.region, offset: self.offset.saturating_add(at), bytes: bytes as u32 }
-    }
-}
-
-impl From<Span> for RegionRange {
-    fn from(span: Span) -> Self {
-        Self { region: span.region, offset: span.offset, bytes: span.bytes as usize }
     }
 }
 

@@ -12,6 +12,10 @@ pub type SilenceTimeout = BoundedDuration<120>;
 pub type KillTimeout = BoundedDuration<600>;
 /// Time in a collective after which the missing ranks are reported.
 pub type WatchdogTimeout = BoundedDuration<3600>;
+/// Time without progress after which a blocked rank reports its waits.
+pub type StuckTimeout = BoundedDuration<3600>;
+/// Time without a datagram from a peer that makes progress after which it is considered failed.
+pub type UnreachableTimeout = BoundedDuration<3600>;
 /// Time from the first rank that joins a job to the last.
 pub type JoinTimeout = BoundedDuration<3600>;
 

@@ -148,6 +148,8 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_ON_DEATH", "tell"),
         ("UNISONO_SILENCE", "1500ms"),
         ("UNISONO_WATCHDOG", "5s"),
+        ("UNISONO_STUCK", "20s"),
+        ("UNISONO_UNREACHABLE", "1m"),
         ("UNISONO_PIN", "on"),
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),

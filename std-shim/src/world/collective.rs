@@ -6,7 +6,9 @@
 //! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
 mod arguments;
+pub(super) mod call_log;
 mod complex;
+mod disagreement;
 mod element;
 pub(super) mod engine;
 pub(super) mod error;
@@ -18,10 +20,12 @@ pub(super) mod operation;
 mod pack;
 pub(super) mod partition;
 mod persistent;
+pub(super) mod raw;
 pub(super) mod request;
 mod vector_collectives;
 mod view;
 
+pub use call_log::CollectiveCall;
 pub use complex::Complex;
 pub use element::Element;
 pub use error::CollectiveError;
@@ -39,6 +43,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::communicator::Communicator;
 use super::process::Process;
 use arguments::CollectiveArgs;
+use call_log::type_code;
 use unisono_bootstrap::Rank;
 
 impl Communicator {
@@ -51,8 +56,9 @@ impl Communicator {
     pub fn barrier(&self) -> Result<(), CollectiveError> {
         match &self.intra_node {
             Some(on_node) => {
+                // Not recorded: shared memory compares the calls itself.
                 self.count_call();
-                on_node.barrier(self)
+                on_node.barrier(self).map_err(|error| self.explained(error))
             }
             None => self.run(self.call_barrier(), NoReduction),
         }
@@ -68,10 +74,11 @@ impl Communicator {
         T: IntoBytes + FromBytes,
     {
         let mut data = data.as_view_mut();
-        if let (Some(on_node), Some(bytes)) = (&self.intra_node, data.dense())
-            && on_node.repeat_broadcast(bytes, size_of::<T>() as u32, root, self.call().wrapping_add(1))
+        let bytes = data.count() * size_of::<T>();
+        if let (Some(on_node), Some(dense)) = (&self.intra_node, data.dense())
+            && on_node.repeat_broadcast(dense, type_code::<T>(), root, self.call().wrapping_add(1))
         {
-            self.count_call();
+            self.record_open(CollectiveCall::broadcast::<T>(root, bytes));
             return Ok(());
         }
         self.run(self.call_broadcast(data, root)?, NoReduction)
@@ -254,7 +261,17 @@ impl Communicator {
     }
 
     fn run(&self, call: CollectiveArgs<'_>, operate: impl ReductionOp + Send) -> Result<(), CollectiveError> {
-        self.count_call();
+        let digest = self.record(call.description());
+        self.execute(call, digest, operate).map_err(|error| self.explained(error))
+    }
+
+    /// Executes a call. `digest`: of the calls that it has to compare.
+    fn execute(
+        &self,
+        call: CollectiveArgs<'_>,
+        digest: u32,
+        operate: impl ReductionOp + Send,
+    ) -> Result<(), CollectiveError> {
         match &self.intra_node {
             Some(on_node) if call.uses_slots() && on_node.supports(&call.plan) => {
                 let ended = call.packed(|plan, places| on_node.run(self, plan, places, operate));
@@ -270,7 +287,7 @@ impl Communicator {
                     self.intra_node.as_ref().map(|on_node| on_node.publish_call(self, &call.plan)).transpose()?;
                 let note = |process: &mut Process, begun| process.record_call(begun, passed);
                 // SAFETY: the borrowed buffers outlive this call, which waits for the end.
-                let begun = unsafe { self.begin(call, Box::new(operate), note) }?;
+                let begun = unsafe { self.begin(call, digest, Box::new(operate), note) }?;
                 self.wait_for(begun)
             }
         }

@@ -2,6 +2,7 @@
 
 pub(super) mod create;
 pub(super) mod probe;
+pub(super) mod raw;
 pub(super) mod recover;
 mod send_receive;
 
@@ -17,6 +18,7 @@ use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::collective::call_log::{CallLog, CollectiveCall};
 use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
 use super::collective::{AsView, AsViewMut};
@@ -24,6 +26,7 @@ use super::process::Process;
 use super::process::matching_store::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure};
 use super::process::send_request::Flush;
+use super::progress::biased_lock::BiasedLock;
 use super::progress::{SharedProcess, WaitFor};
 use super::request::handle::RequestHandle;
 use super::request::{Failure, Status, Tag};
@@ -61,6 +64,8 @@ pub struct Communicator {
     pub(super) agreement_rounds: AtomicU32,
     /// Number of collectives that the user has called, for errors.
     pub(super) calls: AtomicU32,
+    /// The latest of them.
+    pub(super) log: Arc<BiasedLock<CallLog>>,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }
@@ -72,10 +77,25 @@ impl Communicator {
         self.calls.store(self.call().wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Counts and records a collective that the user calls. Returns a digest of the earlier calls that it has to
+    /// compare.
+    pub(super) fn record(&self, call: CollectiveCall) -> u32 {
+        self.count_call();
+        self.log.lock().record(self.call(), call)
+    }
+
+    /// As [`record`](Self::record), for a collective that compares nothing.
+    #[inline]
+    pub(super) fn record_open(&self, call: CollectiveCall) {
+        self.count_call();
+        self.log.lock().append(self.call(), call, true);
+    }
+
     /// Runs collectives that the user did not call: they are not counted.
     pub(super) fn uncounted<R>(&self, run: impl FnOnce() -> R) -> R {
-        let calls = self.call();
+        let (calls, log) = (self.call(), self.log.lock().clone());
         let result = run();
+        *self.log.lock() = log;
         self.calls.store(calls, Ordering::Relaxed);
         result
     }

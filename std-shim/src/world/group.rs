@@ -52,6 +52,11 @@ impl Group {
         Self(Members::Listed(Arc::new(Listed { ranks: ranks.into(), numbers })))
     }
 
+    /// The group without members (`MPI_GROUP_EMPTY`).
+    pub fn empty() -> Self {
+        Self::of(Vec::new())
+    }
+
     /// Number of members.
     pub fn size(&self) -> u32 {
         match &self.0 {

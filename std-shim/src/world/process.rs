@@ -1,6 +1,7 @@
 //! The state of one process of a job: endpoint, device, requests, matching, collectives and shared-memory peers, under
 //! one lock.
 
+pub(super) mod blocked;
 pub(super) mod bounce_buffers;
 mod collective_messages;
 pub(super) mod collectives;
@@ -13,6 +14,7 @@ pub(super) mod matching_store;
 pub(super) mod messages;
 pub(super) mod random_keys;
 mod records;
+pub(super) mod remote_access;
 pub(super) mod send_request;
 mod shm_messages;
 pub(super) mod shutdown;
@@ -44,11 +46,13 @@ use super::shm_transport::ShmTransport;
 use crate::environment::Settings;
 use crate::node::Node;
 use crate::world::group::Group;
+use blocked::BlockedReports;
 use bounce_buffers::BounceBuffers;
 use dispatch::Dispatcher;
 use matching_store::{MatchingStore, SharedRegions};
 use random_keys::RandomKeys;
 use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive, SendBatch};
+use remote_access::RemoteAccess;
 use send_request::Flush;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
@@ -106,6 +110,7 @@ pub(super) struct Process {
     bounce_buffers: BounceBuffers,
     /// Packed copies of buffers with a layout, by the request that sends them.
     packed_sends: Vec<(u32, Region)>,
+    pub(super) remote_access: RemoteAccess,
     keys: RandomKeys,
     operation_owners: Vec<OperationOwner>,
     announced_sends: Vec<Option<AnnouncedSend>>,
@@ -116,6 +121,7 @@ pub(super) struct Process {
     pub(super) collectives: CollectiveTable,
     pub(super) shm: Option<ShmTransport>,
     watched: Vec<PeerId>,
+    pub(super) blocked: BlockedReports,
     /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
     /// reports them.
     unreported_failures: Vec<Rank>,
@@ -193,6 +199,7 @@ impl Process {
             rounds: 0,
             bounce_buffers: small,
             packed_sends: Vec::new(),
+            remote_access: RemoteAccess::default(),
             keys: RandomKeys::new(),
             operation_owners: Vec::new(),
             announced_sends: Vec::new(),
@@ -202,6 +209,7 @@ impl Process {
             collectives,
             shm: near,
             watched: Vec::new(),
+            blocked: BlockedReports::default(),
             unreported_failures: Vec::new(),
             has_reported_cause: false,
             has_sent_all: false,
@@ -246,6 +254,7 @@ impl Process {
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
         self.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
+        self.remote_access.connect(rank.into(), mtu);
         self.matching.machine.reconnect(rank.into());
         self.finished_senders.retain(|left| *left != rank.into());
         self.closed_receivers.retain(|deaf| *deaf != rank.into());
@@ -263,14 +272,21 @@ impl Process {
     /// that others wait for follows.
     pub(super) fn receive_arrivals(&mut self) -> bool {
         let now = self.now();
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
         let regions = SharedRegions(regions);
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
+        let mut dispatcher =
+            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
         receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         let collects = self.collectives.has_work || !self.requests.finished_transfers.is_empty();
         let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects && !sends && !self.matching.has_work() && self.matching.late_grants.is_empty()
+        !collects
+            && !sends
+            && !self.matching.has_work()
+            && self.matching.late_grants.is_empty()
+            && !self.remote_access.has_work()
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -291,9 +307,12 @@ impl Process {
     }
 
     fn progress_remote(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
         let regions = SharedRegions(regions);
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives };
+        let mut dispatcher =
+            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
         let mut moved = false;
         if interrupt {
             moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
@@ -330,8 +349,10 @@ impl Process {
     /// Transmits what is queued, without receiving.
     fn transmit(&mut self, now: u64) {
         self.send_batch = SendBatch::default();
-        let Self { endpoint, device, requests, counters, regions, matching: mailbox, collectives, .. } = self;
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives };
+        let Self {
+            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
+        } = self;
+        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives, remote_access };
         grow_windows(endpoint, now);
         transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut dispatcher, POLL_BUDGET);
         self.handle_events(now);
@@ -367,7 +388,7 @@ impl Process {
             self.handle_event(now, event);
         }
         moved |= self.run_deferred();
-        moved
+        moved | self.progress_remote_access(now)
     }
 
     fn handle_event(&mut self, now: u64, event: Event) {
@@ -379,6 +400,7 @@ impl Process {
                     .map(|what| core::mem::replace(what, OperationOwner::Nothing));
                 match what {
                     Some(OperationOwner::Cell(cell)) => self.bounce_buffers.release(cell),
+                    Some(OperationOwner::RemoteAccess(owner)) => self.complete_remote(owner, result.is_ok()),
                     Some(OperationOwner::Request(request, to)) => {
                         let rank = Rank::from(to);
                         let result = result.map_err(|error| match error {
@@ -395,6 +417,7 @@ impl Process {
                     Some(OperationOwner::Nothing) | None => {}
                 }
             }
+            Event::Delivered(placement, bytes) if self.handle_remote_placed(placement, bytes) => {}
             Event::Delivered(placement, _) => {
                 if let Some(granted) = self.granted_placements.get_mut(placement.record()).and_then(Option::take) {
                     self.matching.finish_part(granted.request, &mut self.requests);
@@ -403,7 +426,10 @@ impl Process {
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
             Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
-                (SilencePolicy::AskAgent, Some(membership)) => membership.query_liveness(peer.into()),
+                (SilencePolicy::AskAgent, Some(membership)) => {
+                    membership.query_liveness(peer.into());
+                    self.note_silence(now, peer);
+                }
                 (SilencePolicy::AskAgent, None) => {}
                 (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");

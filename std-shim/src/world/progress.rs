@@ -3,6 +3,7 @@
 
 pub(super) mod biased_lock;
 mod scheduler_slice;
+pub(super) mod user_threads;
 
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,6 +25,7 @@ use crate::environment::Progress;
 use crate::node::Node;
 use biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use unisono_bootstrap::Rank;
+use user_threads::UserThreads;
 
 /// How often the progress thread of the thread mode wakes.
 const THREAD_INTERVAL: Duration = Duration::from_millis(1);
@@ -77,17 +79,28 @@ pub(super) struct SharedProcess {
     /// Threads that sleep on the polled queue's waiter.
     sleepers: AtomicU32,
     stopped: AtomicBool,
+    users: UserThreads,
 }
 
 impl SharedProcess {
-    pub(super) fn new(process: Process, [polled, interrupt]: [TransportWaiter; 2], oversubscribed: bool) -> Self {
+    pub(super) fn new(
+        process: Process,
+        users: UserThreads,
+        [polled, interrupt]: [TransportWaiter; 2],
+        oversubscribed: bool,
+    ) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
         let node = process.shm.as_ref().filter(|near| near.peer_count > 0).map(|near| Arc::clone(&near.node));
-        Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped }
+        Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped, users }
     }
 
     pub(super) fn lock(&self) -> LockGuard<'_, Process> {
-        self.process.lock()
+        let guard = self.process.lock();
+        // A thread queues at least once, before it can own the lock.
+        if guard.has_queued() {
+            self.users.register();
+        }
+        guard
     }
 
     /// Acquires the lock if the calling thread is its uncontended owner.
@@ -348,11 +361,13 @@ impl SharedProcess {
         })
     }
 
-    /// As [`wait`](Self::wait), for several pending requests, until `done` returns a result.
+    /// As [`wait`](Self::wait), for several pending requests, until `done` returns a result: when all have ended, or any
+    /// one has.
     #[inline(never)]
     pub(super) fn wait_for_several<R>(
         &self,
         all: &[RequestHandle],
+        any: bool,
         mut done: impl FnMut(&mut Process) -> Option<R>,
     ) -> R {
         let peer =
@@ -362,10 +377,8 @@ impl SharedProcess {
             let ended = done(process);
             match &ended {
                 None if !waits => {
-                    for RequestHandle { request, blocked_on: what, .. } in all {
-                        process.record_wait(Some(*request), *what);
-                        process.request_ack(*what);
-                    }
+                    process.record_waits(any, all);
+                    all.iter().for_each(|one| process.request_ack(one.blocked_on));
                     waits = true;
                 }
                 // The last one recorded is found first.

@@ -136,6 +136,8 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
+    /// Transfers of collectives and reads of payloads that have ended.
+    steps: u64,
     /// The rank that the first failure named.
     pub(super) cause: Option<Rank>,
     /// Transfers of collectives that have ended, in this order.
@@ -178,6 +180,7 @@ impl Requests {
             free: NONE,
             finished: 0,
             failed: 0,
+            steps: 0,
             cause: None,
             finished_transfers: VecDeque::new(),
             finished_reads: VecDeque::new(),
@@ -239,6 +242,7 @@ impl Requests {
     /// As [`finish`](Self::finish), for a number that is no user request.
     #[inline(never)]
     fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
+        self.steps += 1;
         if let Some(message) = transfer_of_id(request) {
             self.finished_transfers.push_back((message, result.map(|_| ())));
         } else if let Some(send) = send_of_id(request) {
@@ -286,6 +290,11 @@ impl Requests {
     /// Number of those that failed.
     pub(super) const fn failed(&self) -> u64 {
         self.failed
+    }
+
+    /// Number of transfers of collectives and reads of payloads that have ended since the start.
+    pub(super) const fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Ends all pending requests, and everything else that a thread may wait for.

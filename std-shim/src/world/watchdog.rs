@@ -15,10 +15,11 @@ use std::io::Write as _;
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::PeerId;
 
+use super::collective::call_log::CollectiveCall;
 use crate::environment::WatchdogTimeout;
 pub(super) use inquiry::StuckCollective;
 use inquiry::{Inquiry, seconds};
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{AgreementId, Rank};
 pub(super) use wire::{BlockedOn, CollectiveRef, Mechanism, Participation, WatchMessage};
 
 /// A thread's wait for something other than a collective.
@@ -29,6 +30,17 @@ struct ThreadWait {
     blocked_on: BlockedOn,
     since: u64,
     is_reported: bool,
+    /// The call that it belongs to, and whether that waits for one of several.
+    call: (u32, bool),
+}
+
+/// What one thread waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct WaitGroup {
+    /// Whether it waits for one of these; otherwise for all.
+    pub(super) any: bool,
+    /// The requests, if they are any.
+    pub(super) members: Vec<(Option<u32>, BlockedOn)>,
 }
 
 /// All waits of this process's threads, and the open inquiries about them.
@@ -38,12 +50,18 @@ pub(super) struct WaitRegistry {
     threshold: Option<u64>,
     inquiries: Vec<Inquiry>,
     waits: Vec<ThreadWait>,
+    /// The number of the last call that waits.
+    calls: u32,
+    /// The agreements that threads wait for.
+    agreements: Vec<AgreementId>,
     /// Collectives through shared memory that threads wait in.
     published: Vec<StuckCollective>,
     /// Ranks that were asked, once, whether they are in the same collective.
     compared: Vec<(Rank, CollectiveRef)>,
     /// Ranks that called something else than a collective through shared memory.
     divergent: Vec<(Rank, CollectiveRef)>,
+    /// Calls that other ranks answered with: communicator, number and call.
+    pub(super) answered_calls: Vec<(u32, u32, Option<CollectiveCall>)>,
     /// Questions and answers that have arrived.
     pub(super) received: Vec<(PeerId, WatchMessage)>,
 }
@@ -118,9 +136,52 @@ impl WaitRegistry {
         &self.published
     }
 
-    /// Records that a thread waits for a message or an agreement.
+    /// Records that a thread waits for a message, an agreement or the end of the job, of which only the first two are
+    /// reported when they take long.
     pub(super) fn record_wait(&mut self, now: u64, request: Option<u32>, what: BlockedOn) {
-        self.waits.push(ThreadWait { request, blocked_on: what, since: now, is_reported: false });
+        self.record_waits(now, false, [(request, what)]);
+    }
+
+    /// As [`record_wait`](Self::record_wait), for a thread that waits for all of these, or for any one.
+    pub(super) fn record_waits(
+        &mut self,
+        now: u64,
+        any: bool,
+        waits: impl IntoIterator<Item = (Option<u32>, BlockedOn)>,
+    ) {
+        self.calls = self.calls.wrapping_add(1);
+        let call = (self.calls, any);
+        let wait = |(request, what)| {
+            let is_reported = matches!(what, BlockedOn::Finish | BlockedOn::Flush);
+            ThreadWait { request, blocked_on: what, since: now, is_reported, call }
+        };
+        self.waits.extend(waits.into_iter().map(wait));
+    }
+
+    /// The waits of threads, by thread.
+    pub(super) fn groups(&self) -> Vec<WaitGroup> {
+        let by_call = self.waits.chunk_by(|one, next| one.call == next.call);
+        by_call
+            .filter_map(|waits| {
+                let members = waits.iter().map(|wait| (wait.request, wait.blocked_on)).collect();
+                Some(WaitGroup { any: waits.first()?.call.1, members })
+            })
+            .collect()
+    }
+
+    /// A thread waits for this agreement.
+    pub(super) fn record_agreement(&mut self, id: AgreementId) {
+        self.agreements.push(id);
+    }
+
+    /// It no longer does.
+    pub(super) fn clear_agreement(&mut self, id: AgreementId) {
+        self.agreements.retain(|known| *known != id);
+    }
+
+    /// The agreement of a communicator that a thread waits for.
+    pub(super) fn agreement(&self, communicator: u32) -> Option<AgreementId> {
+        self.agreements.iter().find(|id| id.context == communicator).copied()
     }
 
     /// Records that it no longer waits.

@@ -8,7 +8,7 @@ use core::{
     ptr,
 };
 
-use unisono_core::device::DeviceQueue;
+use unisono_core::device::{Destination, DeviceQueue};
 use unisono_core::ids::PeerId;
 
 use super::MTU_MIN;
@@ -176,8 +176,13 @@ impl AddressTable {
         Ok(())
     }
 
+    /// The address of a destination's queue, or `None` if it has no path.
+    pub(super) fn name(&self, to: Destination, lane: DeviceQueue) -> Option<SocketName> {
+        self.peer_name(to.on_first_rail()?, lane)
+    }
+
     /// The address of a peer's queue, or `None` if the peer has no path.
-    pub(super) fn name(&self, peer: PeerId, lane: DeviceQueue) -> Option<SocketName> {
+    fn peer_name(&self, peer: PeerId, lane: DeviceQueue) -> Option<SocketName> {
         let record = self.records.get(peer.0 as usize).filter(|record| **record != AddressRecord::default())?;
         let [polled, interrupt] = record.ports;
         let port = match lane {
@@ -193,7 +198,7 @@ impl AddressTable {
 
     /// The largest frame on the path to a peer, checksum included, or `None` if the peer has no path.
     pub(super) fn mtu(&self, peer: PeerId) -> Option<u16> {
-        self.name(peer, DeviceQueue::Polled)?;
+        self.peer_name(peer, DeviceQueue::Polled)?;
         Some(self.smaller_mtus.get(&peer.0).copied().unwrap_or(self.mtu))
     }
 
@@ -230,8 +235,8 @@ mod tests {
     fn names_are_those_set_and_recognised() {
         let mut table = AddressTable::new(3, 1472, false);
         table.set(PeerId(1), path("10.0.0.7"), 9000).unwrap();
-        let polled = table.name(PeerId(1), DeviceQueue::Polled).unwrap();
-        let interrupt = table.name(PeerId(1), DeviceQueue::Interrupt).unwrap();
+        let polled = table.peer_name(PeerId(1), DeviceQueue::Polled).unwrap();
+        let interrupt = table.peer_name(PeerId(1), DeviceQueue::Interrupt).unwrap();
         assert_eq!(polled.socket_address(), "10.0.0.7:1000".parse().unwrap());
         assert_eq!(interrupt.socket_address(), "10.0.0.7:1001".parse().unwrap());
         assert!(table.is_from(PeerId(1), &polled) && table.is_from(PeerId(1), &interrupt));
@@ -247,7 +252,7 @@ mod tests {
     fn v6_names_are_those_set() {
         let mut table = AddressTable::new(1, 1472, true);
         table.set(PeerId(0), path("fd00::2"), 1472).unwrap();
-        let name = table.name(PeerId(0), DeviceQueue::Interrupt).unwrap();
+        let name = table.peer_name(PeerId(0), DeviceQueue::Interrupt).unwrap();
         assert_eq!((name.socket_address(), name.bytes()), ("[fd00::2]:1001".parse().unwrap(), 28));
         assert!(table.is_from(PeerId(0), &name));
     }
@@ -257,7 +262,7 @@ mod tests {
         let mut table = AddressTable::new(2, 1472, false);
         assert_eq!(table.set(PeerId(2), path("10.0.0.7"), 1472), Err(PathError::UnknownPeer));
         for peer in [0, 2, u32::MAX].map(PeerId) {
-            assert!(table.name(peer, DeviceQueue::Polled).is_none() && table.mtu(peer).is_none());
+            assert!(table.peer_name(peer, DeviceQueue::Polled).is_none() && table.mtu(peer).is_none());
             assert!(!table.is_from(peer, &SocketName::NONE) && !table.is_from(peer, &SocketName::v4([0; 4], 0)));
             assert!(!table.is_from(peer, &SocketName::v6([0; 16], 0)));
         }

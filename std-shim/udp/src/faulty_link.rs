@@ -2,8 +2,7 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::device::DeviceQueue;
-use unisono_core::ids::PeerId;
+use unisono_core::device::{Destination, DeviceQueue};
 
 use super::{
     counters::UdpCounters,
@@ -17,7 +16,7 @@ const IDLE_POLLS: u32 = 64;
 /// A copy of a frame, so that faults can change one copy only.
 #[derive(Debug)]
 struct FrameCopy {
-    to: PeerId,
+    to: Destination,
     at: DeviceQueue,
     bytes: Vec<u8>,
 }

@@ -41,7 +41,7 @@ use core::{
 use std::io;
 
 use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use address_table::AddressTable;
 use checksum::TRAILER;
@@ -195,6 +195,8 @@ impl Udp {
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: true,
+            rails: 1,
+            groups: 0,
         };
         Ok(Self {
             polled,
@@ -275,7 +277,7 @@ impl Udp {
         };
         if down != self.down {
             self.down = down;
-            self.events.push_back(if down { DeviceEvent::Down } else { DeviceEvent::Up });
+            self.events.push_back(if down { DeviceEvent::Down(Rail(0)) } else { DeviceEvent::Up(Rail(0)) });
         }
     }
 
@@ -374,8 +376,8 @@ impl Device for Udp {
     fn request_path(&mut self, request: PathRequest) {
         if let PathRequest::Resolve(peer) = request {
             self.events.push_back(match self.table.mtu(peer) {
-                Some(mtu) => DeviceEvent::Path { peer, mtu: u32::from(mtu) - TRAILER as u32 },
-                None => DeviceEvent::NoPath(peer),
+                Some(mtu) => DeviceEvent::Path { peer, rail: Rail(0), mtu: u32::from(mtu) - TRAILER as u32 },
+                None => DeviceEvent::NoPath { peer, rail: Rail(0) },
             });
         }
     }

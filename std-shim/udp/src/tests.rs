@@ -60,7 +60,7 @@ impl Pair {
         token.header_room().fill(0xaa);
         token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
         let transmit = Transmit {
-            to: PeerId(1),
+            to: PeerId(1).into(),
             queue: at,
             header_bytes: head,
             payload,
@@ -279,7 +279,7 @@ fn unreachable_and_unknown_peers_are_losses() {
     let [device, _] = &mut pair.devices;
     for peer in [2, 3, 4, u32::MAX] {
         let transmit = Transmit {
-            to: PeerId(peer),
+            to: PeerId(peer).into(),
             queue: DeviceQueue::Polled,
             header_bytes: HEADER_ROOM as u8,
             payload: None,

@@ -3,8 +3,7 @@
 use core::{ffi::c_int, ptr, ptr::NonNull, time::Duration};
 use std::io;
 
-use unisono_core::device::DeviceQueue;
-use unisono_core::ids::PeerId;
+use unisono_core::device::{Destination, DeviceQueue};
 
 use super::{
     MTU_MAX,
@@ -39,7 +38,7 @@ pub(super) struct IoVector {
 /// A datagram ready to send, checksum included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TxDatagram {
-    pub(super) to: PeerId,
+    pub(super) to: Destination,
     pub(super) at: DeviceQueue,
     pub(super) first: IoVector,
     pub(super) rest: Option<[IoVector; IOVECS_MAX - 1]>,
@@ -309,12 +308,19 @@ fn followers(first: &TxDatagram, after: &[TxDatagram]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use unisono_core::ids::PeerId;
+
     use super::*;
 
     fn datagrams(sizes: &[usize]) -> Vec<TxDatagram> {
         let piece = |bytes| IoVector { start: NonNull::dangling(), bytes };
-        let datagram =
-            |bytes| TxDatagram { to: PeerId(0), at: DeviceQueue::Polled, first: piece(bytes), rest: None, bytes };
+        let datagram = |bytes| TxDatagram {
+            to: PeerId(0).into(),
+            at: DeviceQueue::Polled,
+            first: piece(bytes),
+            rest: None,
+            bytes,
+        };
         sizes.iter().copied().map(datagram).collect()
     }
 
@@ -351,7 +357,7 @@ mod tests {
         let mut two = datagrams(&[50, 50]);
         two[1].at = DeviceQueue::Interrupt;
         assert_eq!(followers(&two[0], &two[1..]), 0);
-        two[1] = TxDatagram { to: PeerId(1), ..two[0] };
+        two[1] = TxDatagram { to: PeerId(1).into(), ..two[0] };
         assert_eq!(followers(&two[0], &two[1..]), 0);
     }
 }

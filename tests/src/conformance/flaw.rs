@@ -1,10 +1,10 @@
 //! Devices broken on purpose: the suite must find every [`Flaw`], else it proves nothing.
 
 use unisono_core::device::{
-    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, Memory, PathRequest, Received, Slot, Ticket, Token,
-    Transmit, TxReason,
+    Armed, Destination, Device, DeviceEvent, DeviceQueue, GroupError, HEADER_ROOM, Limits, Memory, PathRequest,
+    Received, Slot, Ticket, Token, Transmit, TxReason,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{GroupId, PeerId, Rail};
 use unisono_core::span::{Region, Span};
 
 use super::{Fixture, TestMemory};
@@ -56,6 +56,18 @@ pub enum Flaw {
     RaisesNothing,
     /// Path requests are not answered.
     IgnoresPathRequests,
+    /// Only the first rail delivers.
+    HasOneRail,
+    /// Path requests are answered for the first rail only.
+    ResolvesOneRail,
+    /// Joining succeeds and changes nothing.
+    JoinsNothing,
+    /// A member that leaves stays one.
+    NeverLeaves,
+    /// A member of one group is a member of another, too.
+    JoinsTwo,
+    /// Joining is called unsupported.
+    DeniesGroups,
     /// A stale generation of a region still has an address.
     IgnoresGenerations,
 }
@@ -127,9 +139,12 @@ impl<T: Token> Token for FlawedToken<'_, T> {
         let empty = transmit.header_bytes == 0 && payload.is_none();
         match self.flaw {
             Flaw::ChangesByte if ticket.0.is_multiple_of(4) => token.header_room()[0] ^= 0x20,
-            Flaw::LosesOneInEight if ticket.0.is_multiple_of(8) => transmit.to = PeerId(u32::MAX),
-            Flaw::LosesEmpty if empty => transmit.to = PeerId(u32::MAX),
+            Flaw::LosesOneInEight if ticket.0.is_multiple_of(8) => transmit.to = PeerId(u32::MAX).into(),
+            Flaw::LosesEmpty if empty => transmit.to = PeerId(u32::MAX).into(),
             Flaw::HasOneLane => transmit.queue = DeviceQueue::Polled,
+            Flaw::HasOneRail if matches!(transmit.to, Destination::Peer { rail, .. } if rail != Rail(0)) => {
+                transmit.to = PeerId(u32::MAX).into();
+            }
             _ => {}
         }
         token.post(&transmit, payload);
@@ -141,7 +156,7 @@ impl<T: Token> Drop for FlawedToken<'_, T> {
         if let (Flaw::PostsUnused, Some(token)) = (self.flaw, self.token.take()) {
             let to = PeerId(0);
             let transmit = Transmit {
-                to,
+                to: to.into(),
                 queue: DeviceQueue::Polled,
                 header_bytes: 8,
                 payload: None,
@@ -268,7 +283,24 @@ impl<D: Device> Device for FlawedDevice<D> {
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.device.poll_event()
+        let further = |event: &DeviceEvent| matches!(event, DeviceEvent::Path { rail, .. } | DeviceEvent::NoPath { rail, .. } if *rail != Rail(0));
+        self.device.poll_event().filter(|event| self.flaw != Flaw::ResolvesOneRail || !further(event))
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        match self.flaw {
+            Flaw::JoinsNothing => Ok(()),
+            Flaw::JoinsTwo => self.device.join(group).and_then(|()| self.device.join(GroupId(group.0 ^ 1))),
+            Flaw::DeniesGroups => Err(GroupError::Unsupported),
+            _ => self.device.join(group),
+        }
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        match self.flaw {
+            Flaw::NeverLeaves => Ok(()),
+            _ => self.device.leave(group),
+        }
     }
 }
 

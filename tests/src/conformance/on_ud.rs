@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::ud::{Domain, Ud, UdOptions, WakeReason};
 
@@ -48,7 +48,7 @@ impl Fixture for UdFixture {
                 device.request_path(PathRequest::Resolve(peer));
                 let resolved = (0..RESOLVING).any(|_| {
                     real_time::sleep(100_000);
-                    device.poll_event() == Some(DeviceEvent::Path { peer, mtu })
+                    device.poll_event() == Some(DeviceEvent::Path { peer, rail: Rail(0), mtu })
                 });
                 assert!(resolved, "no address handle for the path of a device");
             }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use unisono_core::device::{
-    Device, DeviceQueue, HEADER_ROOM, Limits, Memory, Received, Slot, Ticket, Token, Transmit, TxReason,
+    Destination, Device, DeviceQueue, HEADER_ROOM, Limits, Memory, Received, Slot, Ticket, Token, Transmit, TxReason,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_core::span::{Region, Span};
 
 use super::{ContractViolation, Fixture, TestMemory};
@@ -31,12 +31,15 @@ pub(super) struct Route {
     /// The ring it is posted to.
     pub(super) lane: DeviceQueue,
     pub(super) to: PeerId,
+    /// The rail it takes.
+    pub(super) rail: Rail,
     /// The lane it is meant for.
     pub(super) at: DeviceQueue,
 }
 
 /// From node 1 to node 0.
-pub(super) const ROUTE: Route = Route { from: 1, lane: DeviceQueue::Polled, to: PeerId(0), at: DeviceQueue::Polled };
+pub(super) const ROUTE: Route =
+    Route { from: 1, lane: DeviceQueue::Polled, to: PeerId(0), rail: Rail(0), at: DeviceQueue::Polled };
 
 /// A datagram that was received and is not yet released.
 #[derive(Clone, Debug)]
@@ -164,6 +167,17 @@ impl<F: Fixture> TestBench<F> {
 
     /// Posts a datagram without flushing; waits for a free entry if need be, which flushes.
     pub(super) fn post(&mut self, route: Route, head: &[u8], body: &[u8]) -> Result<Ticket, ContractViolation> {
+        self.post_to(Destination::Peer { peer: route.to, rail: route.rail }, route, head, body)
+    }
+
+    /// As [`post`](Self::post), to another destination than the route's.
+    pub(super) fn post_to(
+        &mut self,
+        to: Destination,
+        route: Route,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Ticket, ContractViolation> {
         let payload = (!body.is_empty()).then(|| {
             // Not at the start of a region, and not aligned.
             let mut bytes = vec![0; GUARD + 1];
@@ -172,13 +186,13 @@ impl<F: Fixture> TestBench<F> {
             self.borrowed.push(BorrowedBuffer { node: route.from, region });
             Span { region, offset: GUARD + 1, bytes: body.len() as u32 }
         });
-        match self.try_post(route, head, payload) {
+        match self.try_post_to(to, route, head, payload) {
             Some(ticket) => Ok(ticket),
             None => {
                 self.device(route.from).flush(route.lane);
                 let posted = self.soon(|bench| {
                     bench.device(route.from).completed(route.lane);
-                    bench.try_post(route, head, payload)
+                    bench.try_post_to(to, route, head, payload)
                 });
                 posted.ok_or(ContractViolation::NoToken(route.lane))
             }
@@ -187,13 +201,17 @@ impl<F: Fixture> TestBench<F> {
 
     /// As [`post`](Self::post), unless no entry is free.
     pub(super) fn try_post(&mut self, route: Route, head: &[u8], payload: Option<Span>) -> Option<Ticket> {
+        self.try_post_to(Destination::Peer { peer: route.to, rail: route.rail }, route, head, payload)
+    }
+
+    fn try_post_to(&mut self, to: Destination, route: Route, head: &[u8], payload: Option<Span>) -> Option<Ticket> {
         assert!(head.len() <= HEADER_ROOM, "a case posts a head of {} bytes", head.len());
         let (device, memory) = &mut self.nodes[route.from];
         let mut token = device.token(route.lane)?;
         let ticket = token.ticket();
         token.header_room()[..head.len()].copy_from_slice(head);
         let transmit = Transmit {
-            to: route.to,
+            to,
             queue: route.at,
             header_bytes: head.len() as u8,
             payload,

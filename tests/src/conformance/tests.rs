@@ -33,6 +33,13 @@ fn simulated_device_conforms_with_late_completions_and_slow_links() {
     assert_conforms(|| SimFixture::new(Config { completion: Completion::After(50_000), link, ..Config::default() }));
 }
 
+#[test]
+fn simulated_device_conforms_with_rails_and_with_and_without_groups() {
+    assert_conforms(|| SimFixture::new(Config { rails: 8, groups: 0, ..Config::default() }));
+    let config = Config { rails: 2, groups: 2, join_ns: 15_000_000, ..Config::default() };
+    assert_conforms(|| SimFixture::new(config));
+}
+
 fn faults() -> Faults {
     let chance = |value| Probability::new(value).expect("a probability");
     Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 }
@@ -147,7 +154,7 @@ fn cases_that_do_not_apply_are_said_to_be_skipped() {
 
 /// Which cases find the flaw.
 fn found(flaw: Flaw) -> Vec<&'static str> {
-    let config = Config { receive_slots: 32, holdable: 16, ..Config::default() };
+    let config = Config { receive_slots: 32, holdable: 16, rails: 2, ..Config::default() };
     let findings = examine(|| Flawed::new(SimFixture::new(config), flaw));
     let broken = |finding: &Finding| matches!(finding.outcome, Outcome::Broken(_));
     findings.into_iter().filter(broken).map(|finding| finding.case).collect()
@@ -182,6 +189,13 @@ fn every_flaw_is_found_by_its_case() {
         (Flaw::NeverPending, "waiting_datagram_is_reported_or_raises_an_event"),
         (Flaw::RaisesNothing, "armed_lane_raises_an_event"),
         (Flaw::IgnoresPathRequests, "path_requests_are_answered"),
+        (Flaw::HasOneRail, "every_rail_delivers"),
+        (Flaw::ResolvesOneRail, "path_requests_are_answered"),
+        (Flaw::JoinsNothing, "members_of_a_group_receive"),
+        (Flaw::NeverLeaves, "groups_are_joined_and_left"),
+        (Flaw::NeverLeaves, "members_of_a_group_receive"),
+        (Flaw::JoinsTwo, "members_of_a_group_receive"),
+        (Flaw::DeniesGroups, "groups_are_joined_and_left"),
         (Flaw::IgnoresGenerations, "dead_and_foreign_spans_have_no_address"),
     ];
     for (flaw, case) in expected {

@@ -114,6 +114,11 @@ pub enum ContractViolation {
         /// The request and its answer.
         found: String,
     },
+    /// A group was joined or left and should not have been, or the other way round.
+    Group {
+        /// The call and its answer.
+        found: String,
+    },
     /// A span has an address and should not, or the other way round.
     Address {
         /// The span.
@@ -161,7 +166,7 @@ impl fmt::Display for ContractViolation {
             Self::WakeUpLost { lane, round } => {
                 write!(to, "{lane:?} was armed, a datagram arrived, no event was raised (round {round})")
             }
-            Self::PathRequest { found } => to.write_str(found),
+            Self::PathRequest { found } | Self::Group { found } => to.write_str(found),
             Self::Address { span, expected: true } => write!(to, "{span:?} has no address although it lives"),
             Self::Address { span, expected: false } => write!(to, "{span:?} has an address"),
         }

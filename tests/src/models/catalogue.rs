@@ -11,7 +11,9 @@ use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, MessageLimits};
 use super::congestion::{self, Congestion};
 use super::message::{self, Messages, SentMessage};
+use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::peer_lifecycle::{self, PeerLifecycle};
+use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
 use super::window::{self, Window};
 use crate::model_checker::{ExplorationReport, Explorer};
@@ -124,6 +126,31 @@ macro_rules! collective {
     };
 }
 
+/// Makes the entry of a model of remote memory access: scripts, messages in an endpoint, entries, unanswered requests.
+macro_rules! remote_access {
+    ($name:literal, $scripts:expr, $room:literal, $entries:literal, $outstanding:literal, $events:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (0, 0),
+            time: ("none", 0),
+            messages: "a script",
+            in_flight: $room,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                explorer.explore(&RemoteAccess {
+                    scripts: $scripts,
+                    room: $room,
+                    entries: $entries,
+                    outstanding: $outstanding,
+                    events: $events,
+                })
+            },
+        }
+    };
+}
+
 /// Makes the entry of a message model.
 macro_rules! message {
     ($name:literal, $ranks:literal, $messages:literal, $model:expr, $notes:literal) => {
@@ -140,6 +167,23 @@ macro_rules! message {
                 let model: Messages<$ranks> = $model;
                 explorer.explore(&model)
             },
+        }
+    };
+}
+
+/// Makes the entry of a model of messengers.
+macro_rules! messenger {
+    ($name:literal, $messages:literal, $model:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (8, 5),
+            time: ("abstract", 0),
+            messages: $messages,
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&$model),
         }
     };
 }
@@ -345,6 +389,69 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
+    remote_access!(
+        "rma-updates",
+        [&[Step::Add, Step::Accumulate, Step::Add], &[Step::Add, Step::Add]],
+        2,
+        1,
+        2,
+        Events::NONE,
+        "one entry, both sides full"
+    ),
+    remote_access!(
+        "rma-both",
+        [&[Step::Write, Step::Flush, Step::ReadLong], &[Step::MaskedSwap, Step::WriteImmediate]],
+        2,
+        1,
+        2,
+        Events::NONE,
+        "writes of two messages, one entry, both sides full"
+    ),
+    remote_access!(
+        "rma-reads",
+        [&[Step::ReadLong, Step::Add, Step::ReadShort], &[Step::ReadShort]],
+        2,
+        2,
+        2,
+        Events::NONE,
+        "answers overtake each other"
+    ),
+    remote_access!(
+        "rma-refused",
+        [&[Step::Forge, Step::WriteShort, Step::WriteOutside, Step::Flush], &[Step::WriteImmediate]],
+        2,
+        1,
+        2,
+        Events::NONE,
+        "a wrong key and a wrong length"
+    ),
+    remote_access!(
+        "rma-revoked",
+        [&[Step::ReadLong, Step::Write, Step::Add], &[Step::Add]],
+        2,
+        2,
+        2,
+        Events { revokes: true, ..Events::NONE },
+        "the region is revoked at any time"
+    ),
+    remote_access!(
+        "rma-restart",
+        [&[Step::Write, Step::Add, Step::ReadLong], &[Step::Add, Step::ReadShort]],
+        2,
+        1,
+        2,
+        Events { restarts: true, ..Events::NONE },
+        "a target fails and is replaced at any time"
+    ),
+    remote_access!(
+        "rma-once",
+        [&[Step::WriteShort, Step::WriteShort, Step::Flush], &[]],
+        2,
+        1,
+        1,
+        Events { once: true, ..Events::NONE },
+        "a region of one use"
+    ),
     message!(
         "message-four",
         2,
@@ -394,6 +501,18 @@ pub const MODELS: &[CatalogueEntry] = &[
             options: message::MessageOptions { cancels: 1, fetch: true, ..PLAINLY },
         },
         "no wildcards; one receive is cancelled"
+    ),
+    messenger!(
+        "messenger",
+        "2 and a collective's",
+        Messengers { messages: &[EAGER, ANNOUNCED], flood: false, losses: 1 },
+        "endpoints and messengers; one datagram is lost"
+    ),
+    messenger!(
+        "messenger-flood",
+        "2 and a collective's",
+        Messengers { messages: &[ANNOUNCED, ANNOUNCED], flood: true, losses: 0 },
+        "announced messages fill every record of their class until the collective is complete"
     ),
     token_tree!(
         "token-loss",
@@ -498,6 +617,15 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("batch_committed_twice", "burst"),
     ("prediction_after_gap", "burst"),
     ("prediction_any_incarnation", "burst-restart"),
+    ("rma_key_ignored", "rma-refused"),
+    ("rma_bounds_late", "rma-refused"),
+    ("rma_revoked_served", "rma-revoked"),
+    ("rma_revoked_early", "rma-revoked"),
+    ("rma_atomic_twice", "rma-updates"),
+    ("rma_answer_misplaced", "rma-reads"),
+    ("rma_flush_early", "rma-both"),
+    ("rma_answer_waits", "rma-updates"),
+    ("rma_grant_reused", "rma-once"),
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),
     ("blocked_forgotten", "coll-allreduce"),
@@ -510,6 +638,12 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("offer_overtakes", "message-probe"),
     ("again_forgotten", "message-two"),
     ("asked_behind", "message-behind"),
+    ("ends_while_read", "messenger"),
+    ("ends_announced", "messenger"),
+    ("grants_twice", "messenger"),
+    ("delivered_early", "messenger"),
+    ("overtakes_queued", "messenger"),
+    ("pool_shared", "messenger-flood"),
     ("ack_early", "token-six"),
     ("entry_unawaited", "token-six"),
     ("units_ignored", "token-six"),

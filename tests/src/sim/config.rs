@@ -66,6 +66,12 @@ pub struct Config {
     pub interrupts: bool,
     /// When postings are finished.
     pub completion: Completion,
+    /// Links of each node, 1 to 8.
+    pub rails: u8,
+    /// Multicast groups that a device can be a member of.
+    pub groups: u32,
+    /// Nanoseconds until the network knows a new member.
+    pub join_ns: u64,
     /// The links.
     pub link: Link,
     /// Faults of frames in transit. The seed is drawn from the network's.
@@ -84,6 +90,9 @@ impl Default for Config {
             ring: 64,
             interrupts: true,
             completion: Completion::Flush,
+            rails: 1,
+            groups: 8,
+            join_ns: 0,
             link: Link::default(),
             faults: Faults::default(),
             overtaking_ns: 20_000,

@@ -19,15 +19,17 @@ pub enum Dropped {
     QueueFull,
     /// The receiver's slots were all in use.
     NoSlot,
-    /// No such node.
+    /// No such node or rail.
     UnknownPeer,
+    /// Its sender was no member of the group, or the only one.
+    NoMember,
     /// It was longer than the MTU.
     Oversize,
 }
 
 impl Dropped {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Lost,
         Self::Tampered,
         Self::Corrupt,
@@ -37,15 +39,19 @@ impl Dropped {
         Self::QueueFull,
         Self::NoSlot,
         Self::UnknownPeer,
+        Self::NoMember,
         Self::Oversize,
     ];
 }
 
-/// Sums over the network. At any time `sent + duplicated + forged` is `delivered` plus all drops plus those in flight.
+/// Sums over the network. At any time `sent + replicated + duplicated + forged` is `delivered` plus all drops plus those
+/// in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DatagramCounts {
     /// Flushed by a node.
     pub sent: u64,
+    /// Copies for further members of a group.
+    pub replicated: u64,
     /// Second copies that the injector made.
     pub duplicated: u64,
     /// Made by the harness ([`Network::forge`](super::Network::forge)).

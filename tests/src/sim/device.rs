@@ -4,9 +4,10 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_core::device::{
-    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+    Armed, Destination, Device, DeviceEvent, DeviceQueue, GroupError, HEADER_ROOM, Limits, PathRequest, Received, Slot,
+    Ticket, Token, Transmit,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{GroupId, PeerId};
 
 use super::{
     NodeId,
@@ -120,15 +121,11 @@ impl Token for SimToken<'_> {
     fn post(self, transmit: &Transmit, payload: Option<SimAddress>) {
         let &Transmit { to, queue: at, header_bytes: head, reason: cause, .. } = transmit;
         assert!(usize::from(head) <= HEADER_ROOM, "a head of {head} bytes is longer than its token");
-        let posting = Posting {
-            to: self.device.node_of(to),
-            at,
-            cause,
-            head: self.head,
-            head_bytes: head,
-            payload,
-            fingerprint: None,
+        let to = match to {
+            Destination::Peer { peer, rail } => Destination::Peer { peer: PeerId(self.device.node_of(peer)), rail },
+            Destination::Group(_) => to,
         };
+        let posting = Posting { to, at, cause, head: self.head, head_bytes: head, payload, fingerprint: None };
         self.device.fabric.borrow_mut().post(self.device.node, self.lane, posting);
     }
 }
@@ -169,6 +166,8 @@ impl Device for SimDevice {
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: config.interrupts,
+            rails: config.rails,
+            groups: config.groups,
         }
     }
 
@@ -266,10 +265,11 @@ impl Device for SimDevice {
     fn request_path(&mut self, request: PathRequest) {
         let (PathRequest::Resolve(peer), true) = (request, self.is_current()) else { return };
         let mut fabric = self.fabric.borrow_mut();
-        let mtu = fabric.config.mtu;
-        let fact =
-            if fabric.exists(self.node_of(peer)) { DeviceEvent::Path { peer, mtu } } else { DeviceEvent::NoPath(peer) };
-        fabric.port_mut(self.node).facts.push_back(fact);
+        let (mtu, known) = (fabric.config.mtu, fabric.exists(self.node_of(peer)));
+        for rail in fabric.rails() {
+            let fact = if known { DeviceEvent::Path { peer, rail, mtu } } else { DeviceEvent::NoPath { peer, rail } };
+            fabric.port_mut(self.node).facts.push_back(fact);
+        }
         let now = fabric.now;
         fabric.wake_at(self.node, now);
     }
@@ -282,5 +282,22 @@ impl Device for SimDevice {
         let fact = fabric.active_port(self.node)?.facts.pop_front();
         fabric.release_port(self.node);
         fact
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        if !self.is_current() {
+            return Err(GroupError::Refused(group));
+        }
+        let fabric = &mut *self.fabric.borrow_mut();
+        let (known, limit) = (fabric.now + fabric.config.join_ns, fabric.config.groups);
+        fabric.groups.join(group, self.node, known, limit)
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        let fabric = &mut *self.fabric.borrow_mut();
+        if fabric.config.groups == 0 {
+            return Err(GroupError::Unsupported);
+        }
+        fabric.groups.leave(group, self.node)
     }
 }

@@ -4,6 +4,7 @@ use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;
 
 use unisono_core::device::DeviceQueue;
+use unisono_core::ids::Rail;
 
 use super::frame::FrameId;
 
@@ -18,8 +19,8 @@ pub(super) enum Event {
     Wake(u32),
     /// Postings finish, if the node still is the incarnation that posted them.
     Complete { node: u32, incarnation: u32, lane: DeviceQueue, postings: u16 },
-    /// Nothing may have overtaken the frames that wait between two nodes for a while.
-    Idle { from: u32, to: u32 },
+    /// Nothing may have overtaken the frames that wait between two nodes on a rail for a while.
+    Idle { from: u32, to: u32, rail: Rail },
 }
 
 #[derive(Debug)]

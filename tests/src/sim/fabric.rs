@@ -4,6 +4,7 @@ use core::fmt;
 use std::collections::{HashMap, HashSet};
 
 use unisono_core::device::{DeviceEvent, DeviceQueue};
+use unisono_core::ids::Rail;
 use unisono_udp::fault_injection::{FaultInjector, ReorderQueue};
 
 use super::{
@@ -12,8 +13,9 @@ use super::{
     counts::DatagramCounts,
     event_queue::{Event, EventQueue},
     frame::{FrameId, Frames, Place},
+    groups::Groups,
     memory::SimRegions,
-    port::Port,
+    port::{Ingress, Port},
 };
 
 /// No port, no time.
@@ -34,10 +36,18 @@ struct NodeState {
     busy: u64,
     egress_free_ps: u64,
     up: bool,
-    linked: bool,
+    /// Rails whose link is down, as bits.
+    down: u8,
 }
 
 const _: () = assert!(size_of::<NodeState>() <= 56);
+
+/// The links of a node's further rails.
+#[derive(Debug, Default)]
+struct FurtherRail {
+    egress_free_ps: u64,
+    ingress: Ingress,
+}
 
 /// Frames that wait for later ones between two nodes.
 #[derive(Debug, Default)]
@@ -64,8 +74,10 @@ pub(super) struct Fabric {
     pub(super) random: fastrand::Rng,
     pub(super) injector: Option<FaultInjector>,
     pub(super) injectors: HashMap<u32, Option<FaultInjector>>,
-    pub(super) links: HashMap<u32, Link>,
-    pub(super) held_back: HashMap<(u32, u32), HeldBackFrames>,
+    pub(super) links: HashMap<(u32, Rail), Link>,
+    further_rails: HashMap<(u32, Rail), FurtherRail>,
+    pub(super) groups: Groups,
+    pub(super) held_back: HashMap<(u32, u32, Rail), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
     pub(super) counts: DatagramCounts,
     pub(super) watch: Option<Watch>,
@@ -81,6 +93,7 @@ impl fmt::Debug for Fabric {
 
 impl Fabric {
     pub(super) fn new(seed: u64, config: Config) -> Self {
+        assert!((1..=8).contains(&config.rails), "{} rails", config.rails);
         let mut random = fastrand::Rng::with_seed(seed);
         let injector = Self::injector(config.faults, &mut random);
         Self {
@@ -96,6 +109,8 @@ impl Fabric {
             injector,
             injectors: HashMap::new(),
             links: HashMap::new(),
+            further_rails: HashMap::new(),
+            groups: Groups::default(),
             held_back: HashMap::new(),
             cuts: HashSet::new(),
             counts: DatagramCounts::default(),
@@ -123,7 +138,7 @@ impl Fabric {
             busy: 0,
             egress_free_ps: 0,
             up: true,
-            linked: true,
+            down: 0,
         });
         node
     }
@@ -157,12 +172,16 @@ impl Fabric {
         self.node(node).up
     }
 
-    pub(super) fn is_linked(&self, node: u32) -> bool {
-        self.node(node).linked
+    pub(super) fn is_linked(&self, node: u32, rail: Rail) -> bool {
+        self.node(node).down & 1 << rail.0 == 0
     }
 
-    pub(super) fn link(&self, node: u32) -> Link {
-        self.links.get(&node).copied().unwrap_or(self.config.link)
+    pub(super) fn link(&self, node: u32, rail: Rail) -> Link {
+        self.links.get(&(node, rail)).copied().unwrap_or(self.config.link)
+    }
+
+    pub(super) fn rails(&self) -> impl Iterator<Item = Rail> + use<> {
+        (0..self.config.rails).map(Rail)
     }
 
     pub(super) fn ticket_mut(&mut self, node: u32, lane: DeviceQueue) -> &mut u32 {
@@ -174,10 +193,22 @@ impl Fabric {
     }
 
     /// When a frame that occupies the node's egress link for `ps` picoseconds has left.
-    pub(super) fn leave_ps(&mut self, node: u32, ps: u64) -> u64 {
-        let start = self.node(node).egress_free_ps.max(self.now * 1000);
-        self.node_mut(node).egress_free_ps = start + ps;
-        start + ps
+    pub(super) fn leave_ps(&mut self, node: u32, rail: Rail, ps: u64) -> u64 {
+        let now_ps = self.now * 1000;
+        let free_ps = match rail {
+            Rail(0) => &mut self.node_mut(node).egress_free_ps,
+            _ => &mut self.further_rails.entry((node, rail)).or_default().egress_free_ps,
+        };
+        *free_ps = now_ps.max(*free_ps) + ps;
+        *free_ps
+    }
+
+    /// The rail's link towards a node.
+    pub(super) fn ingress_mut(&mut self, node: u32, rail: Rail) -> &mut Ingress {
+        match rail {
+            Rail(0) => &mut self.port_mut(node).ingress,
+            _ => &mut self.further_rails.entry((node, rail)).or_default().ingress,
+        }
     }
 
     pub(super) fn port(&self, node: u32) -> Option<&Port> {
@@ -244,8 +275,8 @@ impl Fabric {
                 Event::Complete { node, incarnation, lane, postings } => {
                     self.complete(node, incarnation, lane, postings)
                 }
-                Event::Idle { from, to } => {
-                    self.release_held_back(from, to);
+                Event::Idle { from, to, rail } => {
+                    self.release_held_back(from, to, rail);
                     None
                 }
             };
@@ -299,10 +330,10 @@ impl Fabric {
         entry.busy = 0;
         entry.tickets = [0; 2];
         self.stores.retire_all(node);
+        self.groups.leave_all(node);
         let Some(port) = self.active_port(node) else { return };
         // The link before the node is not part of it.
-        let (queued, ingress_free_ps) = (port.queued, port.ingress_free_ps);
-        *port = Port { queued, ingress_free_ps, ..Port::default() };
+        *port = Port { ingress: port.ingress, ..Port::default() };
         self.release_port(node);
         for id in self.frames.of(node, |place| place != Place::Flying) {
             self.frames.give_back(id);
@@ -314,13 +345,13 @@ impl Fabric {
         self.node_mut(node).up = true;
     }
 
-    pub(super) fn set_linked(&mut self, node: u32, linked: bool) {
-        if self.is_linked(node) == linked {
+    pub(super) fn set_linked(&mut self, node: u32, rail: Rail, linked: bool) {
+        if self.is_linked(node, rail) == linked {
             return;
         }
-        self.node_mut(node).linked = linked;
+        self.node_mut(node).down ^= 1 << rail.0;
         if self.is_up(node) {
-            self.port_mut(node).facts.push_back(if linked { DeviceEvent::Up } else { DeviceEvent::Down });
+            self.port_mut(node).facts.push_back(if linked { DeviceEvent::Up(rail) } else { DeviceEvent::Down(rail) });
             let now = self.now;
             self.wake_at(node, now);
         }

@@ -1,6 +1,7 @@
 //! Datagrams in flight or in a device, in a pool that reuses the memory of freed ones.
 
 use unisono_core::device::{DeviceQueue, TxReason};
+use unisono_core::ids::Rail;
 
 /// Index into the pool; a device shows it as the datagram's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +30,7 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) from: u32,
     pub(super) to: u32,
+    pub(super) rail: Rail,
     pub(super) lane: DeviceQueue,
     /// `None` when it was forged.
     pub(super) cause: Option<TxReason>,

@@ -2,14 +2,15 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::device::{DeviceEvent, DeviceQueue, HEADER_ROOM, TxReason};
+use unisono_core::device::{Destination, DeviceEvent, DeviceQueue, HEADER_ROOM, TxReason};
 
 use super::{frame::FrameId, memory::SimAddress};
 
 /// A posting.
 #[derive(Clone, Debug)]
 pub(super) struct Posting {
-    pub(super) to: u32,
+    /// Peers are nodes here.
+    pub(super) to: Destination,
     pub(super) at: DeviceQueue,
     pub(super) cause: TxReason,
     pub(super) head: [u8; HEADER_ROOM],
@@ -33,15 +34,22 @@ pub(super) struct Queues {
     pub(super) raised: bool,
 }
 
+/// The link towards a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ingress {
+    /// Frames in the queue before it.
+    pub(super) queued: u32,
+    /// When it has carried all of them, in picoseconds.
+    pub(super) free_ps: u64,
+}
+
 /// The active state of a device and of the link before it.
 #[derive(Debug, Default)]
 pub(super) struct Port {
     pub(super) polled: Queues,
     pub(super) interrupt: Queues,
-    /// Frames in the queue before the ingress link.
-    pub(super) queued: u32,
-    /// When that link has carried all of them, in picoseconds.
-    pub(super) ingress_free_ps: u64,
+    /// Of the first rail.
+    pub(super) ingress: Ingress,
     pub(super) held: u32,
     pub(super) facts: VecDeque<DeviceEvent>,
 }
@@ -69,6 +77,10 @@ impl Port {
 
     /// Whether nothing is lost by forgetting it.
     pub(super) fn is_idle(&self) -> bool {
-        self.queued == 0 && self.held == 0 && self.facts.is_empty() && self.polled.is_idle() && self.interrupt.is_idle()
+        self.ingress.queued == 0
+            && self.held == 0
+            && self.facts.is_empty()
+            && self.polled.is_idle()
+            && self.interrupt.is_idle()
     }
 }

@@ -1,7 +1,11 @@
 use core::num::NonZeroU64;
 
 use unisono_core::{
-    device::{Armed, Device, DeviceEvent, Memory, PathRequest, Received, Slot, Ticket, Token, Transmit},
+    device::{
+        Armed, Destination, Device, DeviceEvent, GroupError, Memory, PathRequest, Received, Slot, Ticket, Token,
+        Transmit,
+    },
+    ids::GroupId,
     span::{Region, Span},
 };
 
@@ -15,7 +19,7 @@ fn network(count: u32, config: Config) -> (Network, Vec<NodeId>) {
 
 fn transmit(to: NodeId, head: u8) -> Transmit {
     Transmit {
-        to: to.into(),
+        to: PeerId::from(to).into(),
         queue: DeviceQueue::Polled,
         header_bytes: head,
         payload: None,
@@ -63,7 +67,7 @@ fn run(network: &Network) -> Vec<(u64, NodeId, u32)> {
 
 fn assert_accounted(network: &Network) {
     let counts = network.counts();
-    let made = counts.sent + counts.duplicated + counts.forged;
+    let made = counts.sent + counts.replicated + counts.duplicated + counts.forged;
     assert_eq!(made, counts.delivered + counts.dropped_in_all(), "{counts:?}");
     assert_eq!((network.in_flight(), network.active_nodes()), (0, 0), "something is left behind");
 }
@@ -191,11 +195,11 @@ fn link_down_loses_both_ways_and_is_reported() {
     send(&network, nodes[1], nodes[0], 2);
     assert_eq!(run(&network), []);
     let mut device = network.device(nodes[1]);
-    assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Down), None));
+    assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Down(Rail(0))), None));
     network.set_linked(nodes[1], true);
     send(&network, nodes[1], nodes[0], 3);
     assert_eq!(run(&network).len(), 1);
-    assert_eq!(device.poll_event(), Some(DeviceEvent::Up));
+    assert_eq!(device.poll_event(), Some(DeviceEvent::Up(Rail(0))));
     assert_eq!(network.counts().dropped(Dropped::Down), 2);
     assert_accounted(&network);
 }
@@ -360,12 +364,14 @@ fn harness_takes_changes_and_forges_datagrams() {
 fn path_is_answered() {
     let (network, nodes) = network(2, Config::default());
     let mut device = network.device(nodes[0]);
+    let rail = Rail(0);
     device.request_path(PathRequest::Resolve(nodes[1].into()));
     device.request_path(PathRequest::Resolve(PeerId(2)));
     device.request_path(PathRequest::Forget(PeerId(2)));
     assert_eq!(network.step().map(|step| step.node), Some(nodes[0]));
-    assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: nodes[1].into(), mtu: 1468 }));
-    assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::NoPath(PeerId(2))), None));
+    assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: nodes[1].into(), rail, mtu: 1468 }));
+    let none = DeviceEvent::NoPath { peer: PeerId(2), rail };
+    assert_eq!((device.poll_event(), device.poll_event()), (Some(none), None));
     assert_accounted(&network);
 }
 
@@ -377,4 +383,67 @@ fn idle_nodes_keep_nothing() {
     }
     assert_eq!(run(&network).len(), 1_000);
     assert_accounted(&network);
+}
+
+/// Posts a number to a destination.
+fn send_to(network: &Network, from: NodeId, to: Destination, number: u32) {
+    let mut device = network.device(from);
+    let mut token = device.token(DeviceQueue::Polled).expect("the ring has room");
+    token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
+    token.post(&Transmit { to, ..transmit(from, 4) }, None);
+    device.flush(DeviceQueue::Polled);
+}
+
+#[test]
+fn rails_have_links_of_their_own() {
+    let (network, nodes) = network(2, Config { rails: 2, ..Config::default() });
+    let rate = NonZeroU64::new(8_000_000);
+    network.set_rail_link(nodes[0], Rail(1), Link { egress_bytes_per_s: rate, ..Link::default() });
+    network.set_rail_link(nodes[1], Rail(1), Link { ingress_bytes_per_s: rate, queue: 2, ..Link::default() });
+    let to = |rail| Destination::Peer { peer: nodes[1].into(), rail: Rail(rail) };
+    for number in 0..3 {
+        send_to(&network, nodes[0], to(1), number);
+        send_to(&network, nodes[0], to(0), 10 + number);
+        send_to(&network, nodes[0], to(2), 20 + number);
+    }
+    // On the second rail a frame of 8 bytes takes 1 µs to leave, and as long to arrive.
+    let arrivals: Vec<_> = run(&network).into_iter().map(|(at, _, number)| (at, number)).collect();
+    assert_eq!(arrivals, [(5_000, 10), (5_000, 11), (5_000, 12), (7_000, 0), (8_000, 1), (9_000, 2)]);
+    assert_eq!(network.counts().dropped(Dropped::UnknownPeer), 3);
+    network.set_rail_linked(nodes[1], Rail(1), false);
+    assert_eq!(network.device(nodes[1]).poll_event(), Some(DeviceEvent::Down(Rail(1))));
+    send_to(&network, nodes[0], to(1), 3);
+    send_to(&network, nodes[0], to(0), 4);
+    assert_eq!(run(&network).into_iter().map(|(_, _, number)| number).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn datagram_to_a_group_leaves_once_and_reaches_the_other_members() {
+    let rate = NonZeroU64::new(8_000_000);
+    let link = Link { egress_bytes_per_s: rate, ..Link::default() };
+    let (network, nodes) = network(5, Config { link, groups: 1, join_ns: 1_000, ..Config::default() });
+    let group = GroupId(7);
+    for node in [0, 1, 2, 3] {
+        network.device(nodes[node]).join(group).expect("a group is free");
+    }
+    assert_eq!(network.device(nodes[0]).join(GroupId(8)), Err(GroupError::Full));
+    // Nobody is known as a member yet; one who is none cannot send.
+    send_to(&network, nodes[0], Destination::Group(group), 0);
+    while network.step_until(1_000).is_some() {}
+    send_to(&network, nodes[4], Destination::Group(group), 1);
+    assert_eq!((network.step(), network.counts().dropped(Dropped::NoMember)), (None, 2));
+    network.cut(nodes[0], nodes[2]);
+    for number in 2..4 {
+        send_to(&network, nodes[0], Destination::Group(group), number);
+    }
+    let expected = [(7_000, nodes[1], 2), (7_000, nodes[3], 2), (8_000, nodes[1], 3), (8_000, nodes[3], 3)];
+    assert_eq!(run(&network), expected);
+    network.crash(nodes[3]);
+    network.restart(nodes[3]);
+    network.restore_all();
+    network.device(nodes[1]).leave(group).expect("a member");
+    send_to(&network, nodes[0], Destination::Group(group), 4);
+    assert_eq!(run(&network).into_iter().map(|(_, node, _)| node).collect::<Vec<_>>(), [nodes[2]]);
+    let counts = network.counts();
+    assert_eq!((counts.sent, counts.replicated, counts.delivered, counts.dropped(Dropped::Cut)), (5, 4, 5, 2));
 }

@@ -3,7 +3,8 @@
 use core::hash::Hasher;
 use std::hash::DefaultHasher;
 
-use unisono_core::device::{DeviceQueue, HEADER_ROOM, Ticket};
+use unisono_core::device::{Destination, DeviceQueue, HEADER_ROOM, Ticket};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 use unisono_udp::fault_injection::FaultOutcome;
 
 use super::{
@@ -71,11 +72,46 @@ impl Fabric {
         let fingerprint = payload.filter(|_| late).map(|address| fingerprint(self.payload(node, address)));
         let posting = &mut self.port_mut(node).lane_mut(lane).postings[index];
         posting.fingerprint = fingerprint;
-        let (to, lane, cause) = (posting.to, posting.at, Some(posting.cause));
-        self.frames[id] =
-            Frame { bytes, from: node, to, lane, cause, corrupt: false, place: Place::Flying, arrived: 0 };
+        let (destination, lane, cause) = (posting.to, posting.at, Some(posting.cause));
+        let frame = Frame { bytes, from: node, lane, cause, place: Place::Flying, ..Frame::default() };
         self.counts.sent += 1;
-        self.depart(id);
+        match destination {
+            Destination::Peer { peer: PeerId(to), rail } => {
+                self.frames[id] = Frame { to, rail, ..frame };
+                self.depart(id);
+            }
+            Destination::Group(group) => {
+                self.frames[id] = Frame { to: node, ..frame };
+                self.depart_to_group(id, group);
+            }
+        }
+    }
+
+    /// Puts a copy of a frame on its way to each other member. All leave together, over the first rail.
+    fn depart_to_group(&mut self, id: FrameId, group: GroupId) {
+        let from = self.frames[id].from;
+        let members = self.groups.members(group, self.now);
+        let mut others = members.into_iter().filter(|member| *member != from).peekable();
+        if others.peek().is_none() || !self.groups.contains(group, from) {
+            return self.drop_frame(id, Dropped::NoMember);
+        }
+        let mut leave = None;
+        while let Some(to) = others.next() {
+            let copy = if others.peek().is_some() {
+                self.counts.replicated += 1;
+                self.frames.copy(id)
+            } else {
+                id
+            };
+            self.frames[copy].to = to;
+            self.trace(copy, DatagramFate::Sent);
+            if let Some(why) = self.drop_reason(copy) {
+                self.drop_frame(copy, why);
+                continue;
+            }
+            let leave = *leave.get_or_insert_with(|| self.egress(copy));
+            self.traverse(copy, leave);
+        }
     }
 
     fn payload(&self, node: u32, address: SimAddress) -> &[u8] {
@@ -96,7 +132,11 @@ impl Fabric {
             };
             if let (Some(before), Some(address)) = (posting.fingerprint, posting.payload) {
                 let after = fingerprint(self.payload(node, address));
-                assert!(before == after, "node {node} changed the payload of an unfinished posting to {}", posting.to);
+                assert!(
+                    before == after,
+                    "node {node} changed the payload of an unfinished posting to {:?}",
+                    posting.to
+                );
             }
         }
         self.release_port(node);
@@ -109,14 +149,24 @@ impl Fabric {
         if let Some(why) = self.drop_reason(id) {
             return self.drop_frame(id, why);
         }
-        let Frame { from, to, ref bytes, .. } = self.frames[id];
-        let leave = if self.exists(from) {
-            let link = self.link(from);
-            let occupied = link.picoseconds(link.egress_bytes_per_s, bytes.len());
-            self.leave_ps(from, occupied).div_ceil(1000)
-        } else {
-            self.now
-        };
+        let leave = self.egress(id);
+        self.traverse(id, leave);
+    }
+
+    /// When the sender's link has carried the frame.
+    fn egress(&mut self, id: FrameId) -> u64 {
+        let Frame { from, rail, ref bytes, .. } = self.frames[id];
+        if !self.exists(from) {
+            return self.now;
+        }
+        let link = self.link(from, rail);
+        let occupied = link.picoseconds(link.egress_bytes_per_s, bytes.len());
+        self.leave_ps(from, rail, occupied).div_ceil(1000)
+    }
+
+    /// Applies injected faults to a frame that leaves at `leave`.
+    fn traverse(&mut self, id: FrameId, leave: u64) {
+        let to = self.frames[id].to;
         let fate = self.injected_fault(to, self.frames[id].bytes.len());
         let FaultOutcome { first: Some(first), second } = fate else {
             return self.drop_frame(id, Dropped::Lost);
@@ -134,14 +184,14 @@ impl Fabric {
 
     /// Why a frame is dropped at its sender.
     fn drop_reason(&mut self, id: FrameId) -> Option<Dropped> {
-        let Frame { from, to, ref bytes, cause, .. } = self.frames[id];
-        if !self.exists(to) {
+        let Frame { from, to, rail, ref bytes, cause, .. } = self.frames[id];
+        if !self.exists(to) || rail.0 >= self.config.rails {
             return Some(Dropped::UnknownPeer);
         }
         if bytes.len() > self.config.mtu as usize {
             return Some(Dropped::Oversize);
         }
-        if self.exists(from) && !self.is_linked(from) {
+        if self.exists(from) && !self.is_linked(from, rail) {
             return Some(Dropped::Down);
         }
         if self.cuts.contains(&(from, to)) {
@@ -161,15 +211,15 @@ impl Fabric {
 
     /// Lets a frame leave, or wait until others have overtaken it.
     fn depart_or_hold_back(&mut self, id: FrameId, overtaken_by: u8, leave: u64) {
-        let pair = (self.frames[id].from, self.frames[id].to);
-        if overtaken_by == 0 && !self.held_back.contains_key(&pair) {
+        let way @ (from, to, rail) = (self.frames[id].from, self.frames[id].to, self.frames[id].rail);
+        if overtaken_by == 0 && !self.held_back.contains_key(&way) {
             return self.propagate(id, leave);
         }
         self.counts.reordered += u64::from(overtaken_by > 0);
         let now = self.now;
         let (queue, idle) = (&mut self.queue, now + self.config.overtaking_ns);
-        let detour = self.held_back.entry(pair).or_insert_with(|| {
-            queue.push(idle, Event::Idle { from: pair.0, to: pair.1 });
+        let detour = self.held_back.entry(way).or_insert_with(|| {
+            queue.push(idle, Event::Idle { from, to, rail });
             HeldBackFrames::default()
         });
         detour.last_push = now;
@@ -180,16 +230,16 @@ impl Fabric {
         }
     }
 
-    /// Lets the frames between two nodes leave if none was sent there for a while.
-    pub(super) fn release_held_back(&mut self, from: u32, to: u32) {
-        let Some(detour) = self.held_back.get_mut(&(from, to)) else { return };
+    /// Lets the frames between two nodes on a rail leave if none was sent there for a while.
+    pub(super) fn release_held_back(&mut self, from: u32, to: u32, rail: Rail) {
+        let Some(detour) = self.held_back.get_mut(&(from, to, rail)) else { return };
         let idle = detour.last_push + self.config.overtaking_ns;
         if !detour.frames.is_empty() && idle > self.now {
-            return self.queue.push(idle, Event::Idle { from, to });
+            return self.queue.push(idle, Event::Idle { from, to, rail });
         }
         let mut out = Vec::new();
         detour.frames.flush_idle(|frame| out.push(frame));
-        self.held_back.remove(&(from, to));
+        self.held_back.remove(&(from, to, rail));
         let now = self.now;
         for frame in out {
             self.propagate(frame, now);
@@ -197,48 +247,48 @@ impl Fabric {
     }
 
     fn propagate(&mut self, id: FrameId, leave: u64) {
-        let link = self.link(self.frames[id].to);
+        let link = self.link(self.frames[id].to, self.frames[id].rail);
         let jitter = if link.jitter_ns == 0 { 0 } else { self.random.u64(..=link.jitter_ns) };
         self.queue.push(leave + link.propagation_ns + jitter, Event::Reach(id));
     }
 
     /// A frame reaches the queue before its receiver.
     pub(super) fn reach(&mut self, id: FrameId) -> Option<Step> {
-        let Frame { to, ref bytes, .. } = self.frames[id];
+        let Frame { to, rail, ref bytes, .. } = self.frames[id];
         let bytes = bytes.len();
-        let link = self.link(to);
+        let link = self.link(to, rail);
         if link.ingress_bytes_per_s.is_none() {
             return self.arrive(id);
         }
         let now_ps = self.now * 1000;
-        let port = self.port_mut(to);
-        if port.queued >= link.queue {
+        let ingress = self.ingress_mut(to, rail);
+        if ingress.queued >= link.queue {
             self.drop_frame(id, Dropped::QueueFull);
             return None;
         }
-        port.queued += 1;
-        port.ingress_free_ps = port.ingress_free_ps.max(now_ps) + link.picoseconds(link.ingress_bytes_per_s, bytes);
-        let at = port.ingress_free_ps.div_ceil(1000);
+        ingress.queued += 1;
+        ingress.free_ps = ingress.free_ps.max(now_ps) + link.picoseconds(link.ingress_bytes_per_s, bytes);
+        let at = ingress.free_ps.div_ceil(1000);
         self.queue.push(at, Event::Arrive(id));
         None
     }
 
     /// The ingress link has carried a frame.
     pub(super) fn leave_queue(&mut self, id: FrameId) -> Option<Step> {
-        self.port_mut(self.frames[id].to).queued -= 1;
-        let to = self.frames[id].to;
+        let Frame { to, rail, .. } = self.frames[id];
+        self.ingress_mut(to, rail).queued -= 1;
         let step = self.arrive(id);
         self.release_port(to);
         step
     }
 
     fn arrive(&mut self, id: FrameId) -> Option<Step> {
-        let Frame { to, lane, corrupt, .. } = self.frames[id];
+        let Frame { to, rail, lane, corrupt, .. } = self.frames[id];
         let slots = self.config.receive_slots;
         let lane = if self.config.interrupts { lane } else { DeviceQueue::Polled };
         let why = if !self.is_up(to) {
             Some(Dropped::Crashed)
-        } else if !self.is_linked(to) {
+        } else if !self.is_linked(to, rail) {
             Some(Dropped::Down)
         } else if corrupt {
             Some(Dropped::Corrupt)

@@ -56,7 +56,7 @@ fn post(device: &mut Ud<Address>, span: Span, address: Address) -> Outcome<Ticke
     let token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
     let ticket = token.ticket();
     let transmit = Transmit {
-        to: PeerId(1),
+        to: PeerId(1).into(),
         queue: DeviceQueue::Polled,
         header_bytes: 1,
         payload: Some(span),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, Received, Token, Transmit, TxReason};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_memory::memory_regions::Address;
 use unisono_verbs::ud::{Domain, Ud, UdOptions};
 
@@ -40,7 +40,7 @@ pub fn queue_failure(adapters: [Adapter<'_>; 2]) -> Outcome<u64> {
     within(BOUND, "the report of the interrupt lane", || {
         while device.receive(DeviceQueue::Interrupt).is_some() {}
         facts.extend(device.poll_event());
-        Ok((facts == [DeviceEvent::Down, DeviceEvent::Up]).then_some(()))
+        Ok((facts == [DeviceEvent::Down(Rail(0)), DeviceEvent::Up(Rail(0))]).then_some(()))
     })?;
     Ok(ends.iter().map(|end| end.device.counters().rebuilt.get()).sum())
 }
@@ -56,13 +56,13 @@ pub fn link_failure(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Dura
     ip(&["link", "set", interface, "down"])?;
     let device = &mut ends[0].device;
     within(BOUND, "the report that the port is down", || {
-        Ok((device.poll_event() == Some(DeviceEvent::Down)).then_some(()))
+        Ok((device.poll_event() == Some(DeviceEvent::Down(Rail(0)))).then_some(()))
     })?;
     thread::sleep(Duration::from_millis(200));
     ip(&["link", "set", interface, "up"])?;
     let up = Instant::now();
     within(BOUND, "the report that the port is up", || {
-        Ok((device.poll_event() == Some(DeviceEvent::Up)).then_some(()))
+        Ok((device.poll_event() == Some(DeviceEvent::Up(Rail(0)))).then_some(()))
     })?;
     exchange(&mut ends, &mut sent)?;
     Ok(up.elapsed())
@@ -119,7 +119,7 @@ pub fn removal(adapters: [Adapter<'_>; 2], interface: &str) -> Outcome<Duration>
     let remover = thread::spawn(move || ip(&["link", "del", &interface]));
     let mut down = false;
     within(BOUND, "the device to close", || {
-        down |= end.device.poll_event() == Some(DeviceEvent::Down);
+        down |= end.device.poll_event() == Some(DeviceEvent::Down(Rail(0)));
         Ok((down && end.device.is_closed()).then_some(()))
     })?;
     let closed = started.elapsed();
@@ -161,7 +161,10 @@ fn post(device: &mut Ud<Address>, number: u8) -> Outcome<()> {
     let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
     token.header_room()[0] = number;
     let (to, at, cause) = (PeerId(1), DeviceQueue::Polled, TxReason::First);
-    token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause }, None);
+    token.post(
+        &Transmit { to: to.into(), queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause },
+        None,
+    );
     Ok(())
 }
 

@@ -53,7 +53,7 @@ fn send(device: &mut Ud<Address>, to: PeerId) -> Outcome<()> {
         let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
         token.header_room()[..4].copy_from_slice(&[number; 4]);
         let transmit = Transmit {
-            to,
+            to: to.into(),
             queue: DeviceQueue::Polled,
             header_bytes: 4,
             payload: None,

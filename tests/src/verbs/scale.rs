@@ -43,7 +43,10 @@ pub fn footprint(adapters: [Adapter<'_>; 2], known: u32, active: u32) -> Outcome
         let mut token = end.device.token(DeviceQueue::Polled).ok_or("no free entry")?;
         token.header_room()[0] = 0;
         let (to, at, cause) = (PeerId(peer), DeviceQueue::Polled, TxReason::First);
-        token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause }, None);
+        token.post(
+            &Transmit { to: to.into(), queue: at, header_bytes: 1, payload: None, solicited: false, reason: cause },
+            None,
+        );
     }
     end.device.flush(DeviceQueue::Polled);
     super::within(Duration::from_secs(5), "address handles", || {

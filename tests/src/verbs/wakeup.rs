@@ -41,7 +41,10 @@ pub fn interrupt(adapters: [Adapter<'_>; 2]) -> Outcome<[Duration; 2]> {
         let mut token = from.token(DeviceQueue::Polled).ok_or("no free entry")?;
         token.header_room()[0] = solicited.into();
         let (to, at, cause) = (PeerId(1), DeviceQueue::Interrupt, TxReason::Probe);
-        token.post(&Transmit { to, queue: at, header_bytes: 1, payload: None, solicited, reason: cause }, None);
+        token.post(
+            &Transmit { to: to.into(), queue: at, header_bytes: 1, payload: None, solicited, reason: cause },
+            None,
+        );
         from.flush(DeviceQueue::Polled);
     }
     let (woken, slept, busy) = sleeper.join().map_err(|_| "the sleeper panicked")?;

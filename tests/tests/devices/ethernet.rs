@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use unisono_core::device::{
     Device, DeviceEvent, DeviceQueue, Memory, PathRequest, Received, Slot, Token, Transmit, TxReason,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_core::span::Span;
 use unisono_ethernet::{
     address_table::{AddressEntry, Interface, Path, PathError},
@@ -33,7 +33,7 @@ fn pair() -> ([Wire; 2], [Port; 2]) {
     let mut devices = [0, 1].map(|number| ethernet_device(ports[usize::from(number)].clone(), number, 2, HOLDABLE));
     devices[0].request_path(PathRequest::Resolve(PeerId(1)));
     assert!(devices[1].receive(DeviceQueue::Polled).is_none() && devices[0].receive(DeviceQueue::Polled).is_none());
-    assert_eq!(devices[0].poll_event(), Some(DeviceEvent::Path { peer: PeerId(1), mtu: 1468 }));
+    assert_eq!(devices[0].poll_event(), Some(DeviceEvent::Path { peer: PeerId(1), rail: Rail(0), mtu: 1468 }));
     (devices, ports)
 }
 
@@ -41,7 +41,7 @@ fn post(device: &mut Wire, to: u32, cause: TxReason, head: &[u8], payload: Optio
     let mut token = device.token(DeviceQueue::Polled).expect("room");
     token.header_room()[..head.len()].copy_from_slice(head);
     let transmit = Transmit {
-        to: PeerId(to),
+        to: PeerId(to).into(),
         queue: DeviceQueue::Polled,
         header_bytes: head.len() as u8,
         payload: None,
@@ -229,7 +229,7 @@ fn peers_beyond_the_link_are_reached_by_the_gateway() {
     device.phy().inject(answer);
     assert!(device.receive(DeviceQueue::Polled).is_none(), "an answer is no datagram");
     for peer in [1, 2] {
-        assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: PeerId(peer), mtu: 1468 }));
+        assert_eq!(device.poll_event(), Some(DeviceEvent::Path { peer: PeerId(peer), rail: Rail(0), mtu: 1468 }));
         post(&mut device, peer, TxReason::First, &[1; 24], None);
         let frame = there.take().expect("a frame");
         assert_eq!((&frame[..6], &frame[30..34]), (gateway.hardware.as_bytes(), &[172, 16, 0, peer as u8][..]));

@@ -4,7 +4,7 @@ use unisono_core::counters::{Counters, Metric};
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, Received, Token, Transmit, TxReason};
 use unisono_core::endpoint::operation::EnqueueError;
 use unisono_core::endpoint::{Config as EndpointConfig, Event, Handler, Verdict};
-use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey};
+use unisono_core::ids::{Incarnation, PeerId, PlacementId, Rail, RemoteKey};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_memory::endpoint_storage::{EndpointSizes, ProcessEndpoint};
@@ -191,7 +191,7 @@ fn post(ends: &mut [(AdapterDevice, AdapterMemory)], number: u8, bytes: usize) -
     token.header_room()[0] = number;
     let cause = TxReason::First;
     let transmit = Transmit {
-        to: peer(1),
+        to: peer(1).into(),
         queue: DeviceQueue::Polled,
         header_bytes: 8,
         payload: Some(payload),
@@ -254,10 +254,10 @@ fn failed_queue_pair_is_reported_and_rebuilt() {
         assert_eq!(ends[0].0.completed(DeviceQueue::Polled).next(), ticket, "flushed in error is complete, too");
         assert!(arrived(&mut ends[1].0).is_empty());
         for (port, (device, _)) in (0..).zip(&mut ends) {
-            assert_eq!(device.poll_event(), Some(DeviceEvent::Down), "{round}");
+            assert_eq!(device.poll_event(), Some(DeviceEvent::Down(Rail(0))), "{round}");
             adapters.reset(port, DeviceQueue::Polled);
             device.reset(DeviceQueue::Polled);
-            assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Up), None));
+            assert_eq!((device.poll_event(), device.poll_event()), (Some(DeviceEvent::Up(Rail(0))), None));
         }
         for number in 0..100 {
             assert!(post(&mut ends, number, 300));
@@ -279,7 +279,7 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     let token = ends[0].0.token(DeviceQueue::Polled).expect("room");
     let cause = TxReason::First;
     let transmit = Transmit {
-        to: peer(1),
+        to: peer(1).into(),
         queue: DeviceQueue::Polled,
         header_bytes: 0,
         payload: Some(payload),
@@ -289,7 +289,7 @@ fn memory_that_is_not_registered_fails_the_queue_pair() {
     token.post(&transmit, address);
     ends[0].0.flush(DeviceQueue::Polled);
     ends[0].0.completed(DeviceQueue::Polled);
-    assert_eq!(ends[0].0.poll_event(), Some(DeviceEvent::Down));
+    assert_eq!(ends[0].0.poll_event(), Some(DeviceEvent::Down(Rail(0))));
     assert_eq!(ends[0].0.counts().reason, Some(Failure::Protection));
 }
 

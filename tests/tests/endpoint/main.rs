@@ -6,6 +6,7 @@ mod conservation;
 mod credit;
 mod hostile;
 mod messages;
+mod remote_access;
 mod restart;
 mod shutdown;
 mod two_queues;

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use super::receive_buffers::{ReceiveBuffer, ReceiveBuffers};
 use super::source::{GRH, PeerPath, Source};
@@ -182,7 +182,7 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Raw<'a, Q, A> {
         self.buffers.reclaim_posted(lane == DeviceQueue::Interrupt);
         self.fill(lane);
         if was_down {
-            self.push_event(DeviceEvent::Up);
+            self.push_event(DeviceEvent::Up(Rail(0)));
         }
     }
 
@@ -211,7 +211,7 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Raw<'a, Q, A> {
         }
         let was_up = self.lane(lane).is_some_and(|lane| !core::mem::replace(&mut lane.down, true));
         if was_up {
-            self.push_event(DeviceEvent::Down);
+            self.push_event(DeviceEvent::Down(Rail(0)));
         }
     }
 
@@ -307,7 +307,8 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Raw<'a, Q, A> {
 
     fn post(&mut self, lane: DeviceQueue, head: Slab, transmit: &Transmit, payload: Option<A>) {
         let limit = self.options.inline;
-        let path = self.paths.get(transmit.to.0 as usize).copied().flatten();
+        let peer = transmit.to.on_first_rail();
+        let path = peer.and_then(|peer| self.paths.get(peer.0 as usize).copied().flatten());
         let head_bytes = usize::from(transmit.header_bytes).min(HEADER_ROOM);
         let bytes = payload.map_or(0, RegisteredMemory::bytes).saturating_add(head_bytes);
         let path = path.filter(|path| bytes <= path.mtu() as usize);
@@ -426,6 +427,8 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Device for Raw<'a, Q, A> {
             granularity_ns: self.options.granularity_ns,
             lossless: self.options.lossless,
             interrupts: self.interrupt.is_some(),
+            rails: 1,
+            groups: 0,
         }
     }
 
@@ -496,7 +499,9 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Device for Raw<'a, Q, A> {
         if let PathRequest::Resolve(peer) = request {
             let path = self.paths.get(peer.0 as usize).and_then(Option::as_ref);
             let mtu = path.map(|path| path.mtu().min(self.options.mtu));
-            self.push_event(mtu.map_or(DeviceEvent::NoPath(peer), |mtu| DeviceEvent::Path { peer, mtu }));
+            let rail = Rail(0);
+            let none = DeviceEvent::NoPath { peer, rail };
+            self.push_event(mtu.map_or(none, |mtu| DeviceEvent::Path { peer, rail, mtu }));
         }
     }
 

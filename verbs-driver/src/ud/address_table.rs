@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use rdma_core_sys as sys;
 use unisono_core::device::{DeviceEvent, DeviceQueue};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use super::counters::UdCounters;
 use super::domain::{Domain, OpenError};
@@ -276,8 +276,8 @@ impl AddressTable {
     /// The event for a peer whose handle was created, or not.
     pub(super) fn fact(&self, peer: PeerId, made: bool) -> DeviceEvent {
         match self.records.get(peer.0 as usize) {
-            Some(record) if made && record.mtu != 0 => DeviceEvent::Path { peer, mtu: record.bytes() },
-            _ => DeviceEvent::NoPath(peer),
+            Some(record) if made && record.mtu != 0 => DeviceEvent::Path { peer, rail: Rail(0), mtu: record.bytes() },
+            _ => DeviceEvent::NoPath { peer, rail: Rail(0) },
         }
     }
 

@@ -149,12 +149,19 @@ impl SendRing {
     /// Parks the posting until its peer's handle exists, with a copy of its payload.
     #[cold]
     #[inline(never)]
-    fn park<A: Lent>(&mut self, transmit: &Transmit, head: usize, payload: Option<(A, usize)>, tally: &UdCounters) {
+    fn park<A: Lent>(
+        &mut self,
+        transmit: &Transmit,
+        to: PeerId,
+        head: usize,
+        payload: Option<(A, usize)>,
+        tally: &UdCounters,
+    ) {
         let entry = (self.last.0 % ENTRIES) as usize;
         let copied = payload.and_then(|(payload, bytes)| self.copy(entry, payload, bytes, tally));
         self.parked.push_back(Parked {
             ticket: self.last,
-            to: transmit.to,
+            to,
             at: transmit.queue,
             head,
             copied: copied.map_or(0, |piece| piece.bytes),
@@ -188,10 +195,14 @@ impl SendRing {
         if head + bytes > inline || payload.is_some_and(|payload| !payload.is_adjacent()) {
             return self.gather(transmit, (entry, head), payload.map(|payload| (payload, bytes)), queue, table, tally);
         }
-        let to = match table.destination(transmit.to, transmit.queue) {
+        let Some(peer) = transmit.to.on_first_rail() else {
+            tally.lost_no_path.add(1);
+            return;
+        };
+        let to = match table.destination(peer, transmit.queue) {
             Destination::Ready(to) => to,
             Destination::Pending if self.parked.len() < PARKED => {
-                return self.park(transmit, head, payload.map(|payload| (payload, bytes)), tally);
+                return self.park(transmit, peer, head, payload.map(|payload| (payload, bytes)), tally);
             }
             _ => {
                 tally.lost_no_path.add(1);
@@ -214,7 +225,9 @@ impl SendRing {
         table: &mut AddressTable,
         tally: &UdCounters,
     ) {
-        let Destination::Ready(to) = table.destination(transmit.to, transmit.queue) else {
+        let peer = transmit.to.on_first_rail();
+        let destination = peer.map_or(Destination::Nowhere, |peer| table.destination(peer, transmit.queue));
+        let Destination::Ready(to) = destination else {
             tally.lost_no_path.add(1);
             return;
         };

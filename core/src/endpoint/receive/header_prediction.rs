@@ -4,10 +4,11 @@
 use super::deliver;
 use crate::counters::Metric;
 use crate::device::Received;
-use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, USED};
+use crate::endpoint::peer::{NO_WINDOW, PeerFlags};
 use crate::endpoint::placement::PlacementState;
+use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Verdict};
+use crate::endpoint::{Endpoint, Handler, Now, Verdict};
 use crate::ids::{PeerId, PlacementId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
@@ -171,8 +172,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let used = taken.min(u32::from(peer.granted));
         peer.granted = peer.granted.wrapping_sub(used as u16);
         self.credit.give_back(used);
-        self.urgent |= peer.receive_state.is_urgent();
-        self.lacks_credit |= peer.granted == 0;
+        self.acks.urgent |= peer.receive_state.is_urgent();
+        self.acks.lacks_credit |= peer.granted == 0;
         if let Some(part) = batch.part {
             self.count_delivered(part.placement, taken);
         }
@@ -227,7 +228,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             else {
                 return None;
             };
-            let record = placement.among(self.placements.as_ref())?;
+            let record = placement.among(self.placements.records.as_ref())?;
             let PlacementState::Open { bytes, left: parts, .. } = record.state else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
             // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
@@ -255,7 +256,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_present =
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation
                 || mutant!("prediction_any_incarnation");
-        let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
+        let is_known = peer.has(PeerFlags::CONTACTED)
+            && peer.has(PeerFlags::USED)
+            && peer.has(PeerFlags::ACK_LISTED)
+            && peer.has(PeerFlags::BACKLOGGED);
         if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW && !mutant!("prediction_after_gap") {
             return false;
         }
@@ -264,8 +268,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
-        let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
-        record.flags & ORPHANED == 0
+        let Some(record) = self.senders.records.as_mut().get_mut(usize::from(peer.sender())) else { return false };
+        !record.flags.contains(SenderFlags::ORPHANED)
             && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }
 }

@@ -3,9 +3,9 @@
 use super::table::EntryState;
 use super::{CollectivePeer, CollectiveTransport, Entry};
 use crate::ids::PeerId;
-use crate::pool::Records;
+use crate::pool::Pool;
 
-impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
+impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
     /// Cancels the sends and receives with this `user` value. The RTS of a cancelled receive is refused; a message that
     /// arrives later stays until its context is [discarded](Self::discard).
     pub fn cancel(&mut self, user: u32) {

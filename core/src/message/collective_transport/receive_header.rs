@@ -4,9 +4,9 @@ use super::header::{self, EAGER_HEADER, Parsed};
 use super::table::EntryState;
 use super::{Arrival, CollectivePeer, CollectiveTransport, Entry, StepKey};
 use crate::ids::PeerId;
-use crate::pool::Records;
+use crate::pool::Pool;
 
-impl<P: Records<CollectivePeer>, E: Records<Entry>> CollectiveTransport<P, E> {
+impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
     /// Handles a message whose first byte is at least [`TransportKind::FIRST`](header::TransportKind::FIRST): `head`
     /// are its first bytes, at least 28 unless it is shorter, and `bytes` is its length.
     pub fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Arrival {

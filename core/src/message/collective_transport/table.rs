@@ -2,7 +2,7 @@
 
 use super::StepKey;
 use crate::list::{List, NONE};
-use crate::pool::Records;
+use crate::pool::Pool;
 
 /// The state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,7 +77,7 @@ pub(super) struct Table<E> {
     used: u32,
 }
 
-impl<E: Records<Entry>> Table<E> {
+impl<E: Pool<Entry>> Table<E> {
     pub(super) fn new(mut entries: E) -> Self {
         let free = List::of_all(entries.as_mut(), |entry| &mut entry.next);
         Self { entries, free, used: 0 }

@@ -17,8 +17,6 @@ pub struct Channel<'a> {
     pub(super) ended: Option<MessageError>,
     /// The rank failed, and no receive has reported it.
     pub(super) failure_is_unreported: bool,
-    /// A header waits for room in its ring, so that later ones wait too.
-    pub(super) is_blocked: bool,
 }
 
 impl<'a> Channel<'a> {
@@ -30,7 +28,6 @@ impl<'a> Channel<'a> {
             acknowledged: AckState::default(),
             ended: None,
             failure_is_unreported: false,
-            is_blocked: false,
         })
     }
 

@@ -3,13 +3,15 @@
 use core::marker::PhantomData;
 
 use heapless::{Vec, VecView};
+use unisono_core::message::collective_transport::{CollectivePeer, Entry};
 use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::point_to_point::{self, MessageBody, MessagePeer, ReceiveBody};
+use unisono_core::messenger::{MessengerStorage, QueuedMessage, ReceiveOp, SendOp};
 use unisono_shmem::am_header::SHORT_BYTES;
 
 use super::Channel;
-use super::request::Record;
-use super::transmit::QueuedHeader;
+use super::memory::Record;
+use super::rings::Fragments;
 
 /// Bytes of a slot, for an eager message that is longer than short and waits for its receive.
 pub const SLOT: usize = 4096;
@@ -32,6 +34,14 @@ impl<'a> point_to_point::MessageStorage for Records<'a> {
     type Slots = &'a mut [u32];
 }
 
+impl<'a> MessengerStorage for Records<'a> {
+    type SendOps = &'a mut [SendOp];
+    type ReceiveOps = &'a mut [ReceiveOp];
+    type Outbox = &'a mut [QueuedMessage];
+    type CollectivePeers = &'a mut [CollectivePeer];
+    type CollectiveEntries = &'a mut [Entry];
+}
+
 /// A [`MessageStorage`]'s memory.
 #[derive(Debug)]
 pub struct StorageSlices<'a> {
@@ -45,7 +55,10 @@ pub struct StorageSlices<'a> {
     pub(super) pool: &'a mut [[u8; SLOT]],
     pub(super) channels: &'a mut VecView<Channel<'a>>,
     pub(super) requests: &'a mut [Record<'a>],
-    pub(super) queue: &'a mut [Option<QueuedHeader>],
+    pub(super) send_ops: &'a mut [SendOp],
+    pub(super) receive_ops: &'a mut [ReceiveOp],
+    pub(super) outbox: &'a mut [QueuedMessage],
+    pub(super) fragments: [&'a mut [Option<Fragments>]; 2],
 }
 
 /// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` unexpected ones, at
@@ -66,7 +79,10 @@ pub struct MessageStorage<'a, const RANKS: usize, const MESSAGES: usize, const R
     pool: [[u8; SLOT]; SLOTS],
     channels: Vec<Channel<'a>, RANKS>,
     requests: Vec<Record<'a>, REQUESTS>,
-    queue: Vec<Option<QueuedHeader>, QUEUE>,
+    send_ops: Vec<SendOp, REQUESTS>,
+    receive_ops: Vec<ReceiveOp, REQUESTS>,
+    outbox: Vec<QueuedMessage, QUEUE>,
+    fragments: [Vec<Option<Fragments>, REQUESTS>; 2],
 }
 
 impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize>
@@ -87,7 +103,10 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             pool: [[0; SLOT]; SLOTS],
             channels: Vec::new(),
             requests: Vec::new(),
-            queue: Vec::new(),
+            send_ops: Vec::new(),
+            receive_ops: Vec::new(),
+            outbox: Vec::new(),
+            fragments: [Vec::new(), Vec::new()],
         }
     }
 
@@ -105,7 +124,10 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             pool: &mut self.pool,
             channels: &mut self.channels,
             requests: fill(&mut self.requests, || Record::FREE),
-            queue: fill(&mut self.queue, || None),
+            send_ops: fill(&mut self.send_ops, || SendOp::FREE),
+            receive_ops: fill(&mut self.receive_ops, || ReceiveOp::FREE),
+            outbox: fill(&mut self.outbox, || QueuedMessage::FREE),
+            fragments: self.fragments.each_mut().map(|each| fill(each, || None)),
         }
     }
 }

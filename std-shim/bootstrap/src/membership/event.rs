@@ -5,6 +5,7 @@ use crate::{
     rank::Rank,
     stream::ConnectionError,
 };
+use core::time::Duration;
 
 /// An event about another process, or about the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,22 @@ pub enum MembershipEvent {
         rank: Rank,
         /// The exit code of the job.
         code: i32,
+    },
+    /// This process is to report its waits again, with this number
+    /// ([`Membership::report_waits`](super::Membership::report_waits)).
+    ConfirmWaits(u32),
+    /// A rank queries for how long this process has made progress
+    /// ([`Membership::answer_polling`](super::Membership::answer_polling)).
+    PollingQuery {
+        /// The rank.
+        asker: Rank,
+    },
+    /// The answer to [`Membership::query_polling`](super::Membership::query_polling).
+    Polling {
+        /// The queried rank.
+        rank: Rank,
+        /// For how long it has made progress without a pause, until it answered.
+        duration: Duration,
     },
     /// The connection to the rendezvous server is lost: there will be no further event, and a process that a launcher
     /// started should exit.

@@ -40,6 +40,7 @@ impl Membership {
             outcomes: Vec::new(),
             queries: VecDeque::new(),
             waits_at_fence: false,
+            difference: None,
             connection: Some(connection),
             host,
         };
@@ -69,7 +70,17 @@ impl Membership {
         };
         let (events, queries) = (VecDeque::new(), VecDeque::new());
         let (outcomes, table) = (Vec::new(), vec![entry]);
-        Self { position, table, events, outcomes, queries, waits_at_fence: false, connection: None, host: None }
+        Self {
+            position,
+            table,
+            events,
+            outcomes,
+            queries,
+            waits_at_fence: false,
+            difference: None,
+            connection: None,
+            host: None,
+        }
     }
 
     pub(super) fn receive_table(

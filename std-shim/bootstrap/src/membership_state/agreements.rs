@@ -59,6 +59,15 @@ impl MembershipState {
         Some(())
     }
 
+    /// The members that an undecided agreement waits for.
+    pub(super) fn missing_voters(&self, name: AgreementId) -> Vec<Rank> {
+        let Some(agreement) = self.agreements.get(&name).filter(|agreement| agreement.verdict.is_none()) else {
+            return Vec::new();
+        };
+        let Agreement { members, voted, failed, .. } = agreement;
+        members.iter().filter(|rank| !voted.contains(rank) && !failed.contains(rank)).copied().collect()
+    }
+
     /// Checks all agreements after a rank has failed or finished.
     pub(super) fn check_agreements(&mut self) {
         let names: Vec<AgreementId> = self.agreements.keys().copied().collect();

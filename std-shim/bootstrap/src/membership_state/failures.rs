@@ -154,6 +154,22 @@ impl MembershipState {
         }
     }
 
+    /// A rank queries for how long another one has made progress. Without a connection nobody answers.
+    pub(crate) fn handle_polling_query(&mut self, asker: Rank, rank: Rank) {
+        if let Some(MemberState::Joined { link: Some(link), .. }) = self.member(rank) {
+            let link = *link;
+            self.effects.push_back(Effect::Send(link, ServerMessage::QueryPolling { asker }));
+        }
+    }
+
+    /// A rank answers such a query.
+    pub(crate) fn handle_polling(&mut self, rank: Rank, asker: Rank, milliseconds: u64) {
+        if let Some(MemberState::Joined { link: Some(link), .. }) = self.member(asker) {
+            let link = *link;
+            self.effects.push_back(Effect::Send(link, ServerMessage::Polling { rank, milliseconds }));
+        }
+    }
+
     /// An agent answers a liveness query.
     pub(crate) fn handle_liveness(&mut self, node: u32, rank: Rank, asker: Rank, alive: bool) {
         if self.agent_of.get(&rank) != Some(&node) {

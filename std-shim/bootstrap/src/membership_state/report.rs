@@ -53,8 +53,40 @@ pub enum ServerReport {
         /// The rank that its error names.
         cause: Rank,
     },
+    /// These ranks wait for each other, for ranks that were reported before, or for ranks that have ended: none of them
+    /// can ever continue. Each is reported once.
+    Stuck(Vec<StuckRank>),
     /// Every rank has finished or failed.
     Finished,
+}
+
+/// A rank that can never continue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StuckRank {
+    /// The rank.
+    pub rank: Rank,
+    /// Its waits, for people; each text follows the rank's name.
+    pub waits: Vec<String>,
+}
+
+/// Most ranks that are described.
+const DESCRIBED_MAX: usize = 16;
+
+impl StuckRank {
+    /// Lines for people about all ranks that can never continue.
+    pub fn describe(stuck: &[Self]) -> Vec<String> {
+        let first = match stuck {
+            [_] => "1 rank can never continue, since it waits for ranks that cannot or have ended:".to_owned(),
+            _ => format!(
+                "{} ranks can never continue, since they wait for ranks that cannot or have ended:",
+                stuck.len()
+            ),
+        };
+        let line = |Self { rank, waits }: &Self| format!("rank {rank} {}", waits.join("; "));
+        let rest = stuck.len().saturating_sub(DESCRIBED_MAX);
+        let rest = (rest > 0).then(|| format!("and {rest} more"));
+        core::iter::once(first).chain(stuck.iter().take(DESCRIBED_MAX).map(line)).chain(rest).collect()
+    }
 }
 
 /// The part that a process had in its job when it ended.

@@ -165,24 +165,24 @@ fn a_rank_that_ends_before_it_joins_releases_those_that_wait() {
 #[test]
 fn a_fence_waits_for_live_ranks_only() {
     let mut roll = pair(OnDeath::Silent, true);
-    roll.handle_fence(Rank(0));
-    roll.handle_fence(Rank(0));
+    roll.handle_fence(Rank(0), None);
+    roll.handle_fence(Rank(0), None);
     assert_eq!(effects(&mut roll), []);
-    roll.handle_fence(Rank(1));
-    assert_eq!(effects(&mut roll), [Effect::Broadcast(ServerMessage::Fenced)]);
-    roll.handle_fence(Rank(0));
+    roll.handle_fence(Rank(1), None);
+    assert_eq!(effects(&mut roll), [Effect::Broadcast(ServerMessage::Fenced(None))]);
+    roll.handle_fence(Rank(0), None);
     roll.handle_ended(Rank(1), Ending::Exited(1));
-    assert!(effects(&mut roll).contains(&Effect::Broadcast(ServerMessage::Fenced)));
+    assert!(effects(&mut roll).contains(&Effect::Broadcast(ServerMessage::Fenced(None))));
 }
 
 #[test]
 fn a_finished_rank_neither_fails_nor_blocks_a_fence() {
     let mut roll = pair(OnDeath::Tell, true);
-    roll.handle_fence(Rank(0));
+    roll.handle_fence(Rank(0), None);
     roll.handle_finish(11, Rank(1));
     assert_eq!(
         effects(&mut roll),
-        [Effect::Send(11, ServerMessage::FinishAck), Effect::Broadcast(ServerMessage::Fenced)]
+        [Effect::Send(11, ServerMessage::FinishAck), Effect::Broadcast(ServerMessage::Fenced(None))]
     );
     roll.handle_ended(Rank(1), Ending::Exited(0));
     assert_eq!(effects(&mut roll), []);
@@ -316,11 +316,11 @@ fn only_members_vote_in_an_agreement() {
 #[test]
 fn a_rank_that_leaves_neither_fails_nor_blocks_a_fence() {
     let mut roll = pair(OnDeath::End, true);
-    roll.handle_fence(Rank(0));
+    roll.handle_fence(Rank(0), None);
     roll.handle_leave(Rank(1));
     assert_eq!(
         effects(&mut roll),
-        [Effect::Report(ServerReport::Left(Rank(1))), Effect::Broadcast(ServerMessage::Fenced)]
+        [Effect::Report(ServerReport::Left(Rank(1))), Effect::Broadcast(ServerMessage::Fenced(None))]
     );
     roll.handle_cause(Rank(0), Rank(1));
     let cause = Effect::Report(ServerReport::Cause { rank: Rank(0), cause: Rank(1) });

@@ -1,6 +1,7 @@
 use super::*;
 use crate::agreement::{AgreementId, RankRanges};
 use crate::peer_record::Digests;
+use crate::waits::{CONDITIONS_MAX, DESCRIPTION_MAX, WAITS_MAX, Wait, WaitCondition};
 use core::net::SocketAddr;
 use proptest::prelude::*;
 
@@ -39,7 +40,8 @@ fn every_client_message() -> Vec<ClientMessage> {
         ClientMessage::Join { offer, pid: 77, node: Some(2), host: "node7".to_owned() },
         ClientMessage::Join { offer, pid: 77, node: None, host: String::new() },
         ClientMessage::QueryLiveness(rank),
-        ClientMessage::Fence,
+        ClientMessage::Fence(None),
+        ClientMessage::Fence(Some(vec![[u32::MAX; 7]; FENCE_RECORDS_MAX])),
         ClientMessage::Abort(-3),
         ClientMessage::Put { key: b"k".to_vec(), value: vec![1; VALUE_MAX] },
         ClientMessage::Get { key: vec![2; KEY_MAX] },
@@ -56,7 +58,21 @@ fn every_client_message() -> Vec<ClientMessage> {
         }),
         ClientMessage::Cause(rank),
         ClientMessage::Leave,
+        ClientMessage::Waits(WaitReport::default()),
+        ClientMessage::Waits(longest_report()),
+        ClientMessage::QueryPolling(rank),
+        ClientMessage::Polling { asker, milliseconds: u64::MAX },
     ]
+}
+
+/// As many waits, conditions and ranges as a report may have.
+fn longest_report() -> WaitReport {
+    let ranges = RANGES_MAX - (CONDITIONS_MAX - WAITS_MAX) + 1;
+    let any_of = |ranges| WaitCondition::AnyOf(RankRanges(vec![(u32::MAX, u32::MAX); ranges]));
+    let mut waits = vec![Wait { what: "w".repeat(DESCRIPTION_MAX), conditions: vec![WaitCondition::Fence] }; WAITS_MAX];
+    waits[0].conditions = vec![any_of(1); CONDITIONS_MAX - WAITS_MAX];
+    waits[0].conditions.push(any_of(ranges - 1));
+    WaitReport { round: u32::MAX, progress: u64::MAX, in_flight: true, waits }
 }
 
 fn every_server_message() -> Vec<ServerMessage> {
@@ -71,7 +87,8 @@ fn every_server_message() -> Vec<ServerMessage> {
         ServerMessage::Failed { rank, incarnation: Incarnation(9), ending: Ending::Exited(-1) },
         ServerMessage::Joined { rank, entry: entry() },
         ServerMessage::Liveness { rank, alive: false },
-        ServerMessage::Fenced,
+        ServerMessage::Fenced(None),
+        ServerMessage::Fenced(Some(FenceDifference { ranks: [rank, asker], records: [Some([7; 7]), None] })),
         ServerMessage::Stored(true),
         ServerMessage::Value(None),
         ServerMessage::Value(Some(vec![3; 10])),
@@ -87,6 +104,9 @@ fn every_server_message() -> Vec<ServerMessage> {
             maximum: 9,
             words: Vec::new(),
         }),
+        ServerMessage::ConfirmWaits(7),
+        ServerMessage::QueryPolling { asker },
+        ServerMessage::Polling { rank, milliseconds: 8 },
     ]
 }
 
@@ -125,14 +145,19 @@ fn cut_or_longer_messages_are_refused() {
 #[test]
 fn parts_that_are_too_long_are_refused() {
     let ranks = || RankRanges(vec![(1, 2); RANGES_MAX + 1]);
+    let report = |waits| ClientMessage::Waits(WaitReport { waits, ..WaitReport::default() });
     let vote = |members, failed, words| ClientMessage::Vote(Vote { id: NAME, members, failed, maximum: 0, words });
     for said in [
         ClientMessage::Put { key: vec![0; KEY_MAX + 1], value: Vec::new() },
         ClientMessage::Put { key: Vec::new(), value: vec![0; VALUE_MAX + 1] },
         ClientMessage::Get { key: vec![0; KEY_MAX + 1] },
+        ClientMessage::Fence(Some(vec![[0; 7]; FENCE_RECORDS_MAX + 1])),
         vote(ranks(), RankRanges::default(), Vec::new()),
         vote(RankRanges::default(), ranks(), Vec::new()),
         vote(RankRanges::default(), RankRanges::default(), vec![0; WORDS_MAX + 1]),
+        report(vec![Wait { what: String::new(), conditions: Vec::new() }; WAITS_MAX + 1]),
+        report(vec![Wait { what: String::new(), conditions: vec![WaitCondition::Fence; CONDITIONS_MAX + 1] }]),
+        report(vec![Wait { what: String::new(), conditions: vec![WaitCondition::AnyOf(ranks())] }]),
     ] {
         assert!(ClientMessage::decode(&frame(&said.encode())).is_err(), "{said:?}");
     }
@@ -160,7 +185,7 @@ fn long_texts_are_cut_at_a_character() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(kind in 0_u8..16, rest in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_bytes_panic(kind in 0_u8..24, rest in prop::collection::vec(any::<u8>(), 0..600)) {
         let frame = frame(&[&[kind], &rest[..]].concat());
         if let Ok(said) = ClientMessage::decode(&frame) {
             prop_assert_eq!(ClientMessage::decode(&Frame { payload: said.encode() }), Ok(said));

@@ -6,6 +6,7 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank as Member;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::call_log::{CollectiveCall, type_code};
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
 use super::operation::Operation;
@@ -76,6 +77,11 @@ impl<'b> CollectiveArgs<'b> {
         self.shape.tables.is_none()
             && (!self.plan.in_place || matches!(self.plan.collective, CollectiveKind::Allreduce))
             && !matches!(self.plan.order, Order::Fixed)
+    }
+
+    /// The call, as other ranks see it.
+    pub(super) fn description(&self) -> CollectiveCall {
+        CollectiveCall::new(&self.plan, self.shape.tables.is_some())
     }
 
     /// Executes a collective of a single rank.
@@ -276,7 +282,7 @@ impl Communicator {
 
     pub(super) fn plan<T>(&self, verb: CollectiveKind, count: usize, root: Rank) -> CollectiveSpec {
         let (rank, root) = (Member(self.rank.0), Member(root.0));
-        let kind = size_of::<T>() as u32;
+        let kind = type_code::<T>();
         let (size, bytes) = (self.size, count * size_of::<T>());
         CollectiveSpec {
             collective: verb,

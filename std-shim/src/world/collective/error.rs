@@ -2,6 +2,7 @@
 
 use unisono_core::collective::{Failure as BasicFailure, FailureCause};
 
+use super::call_log::CollectiveCall;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
@@ -63,8 +64,13 @@ pub enum CollectiveError {
         /// As of [`Missing`](Self::Missing).
         sequence: u32,
     },
-    /// A rank called something else than this one: another collective, length, root, type or operation.
-    #[error("rank {rank} does not call the same as this rank, which calls {collective} {sequence}")]
+    /// A rank called something else than this one: another collective, length, root, type or operation. Noticed at the
+    /// latest in the next barrier, allreduce, allgather, alltoall or reduce-scatter of the communicator, or at the end
+    /// of the job.
+    #[error(
+        "rank {rank} does not call the same as this rank, which calls {collective} {sequence}{}",
+        calls.as_ref().map(|(number, own, other)| contrast(*rank, *number, own, other)).unwrap_or_default()
+    )]
     Disagrees {
         /// The rank that differs.
         rank: Rank,
@@ -72,6 +78,8 @@ pub enum CollectiveError {
         collective: &'static str,
         /// As of [`Missing`](Self::Missing).
         sequence: u32,
+        /// The number of a call in which both differ, this rank's call and that rank's, if it answers.
+        calls: Option<(u32, CollectiveCall, CollectiveCall)>,
     },
     /// Another process overwrote this rank's words: nothing in the shared memory can be trusted any more.
     #[error("the shared memory of this node is corrupted: restart the job")]
@@ -118,13 +126,18 @@ impl CollectiveError {
     }
 }
 
+fn contrast(rank: Rank, number: u32, own: &CollectiveCall, other: &CollectiveCall) -> String {
+    let (name, (here, there)) = (own.name(), own.contrast(other));
+    format!(": {name} {number} has {here} here and {there} at rank {rank}")
+}
+
 impl From<BasicFailure> for CollectiveError {
     fn from(failure: BasicFailure) -> Self {
         let (rank, collective, sequence) = (Rank(failure.rank.0), failure.collective.name(), failure.id.sequence);
         match failure.cause {
             FailureCause::Missing => Self::Missing { rank, collective, sequence },
             FailureCause::Corrupt => Self::Corrupt { rank, collective, sequence },
-            FailureCause::Disagrees => Self::Disagrees { rank, collective, sequence },
+            FailureCause::Disagrees => Self::Disagrees { rank, collective, sequence, calls: None },
         }
     }
 }

@@ -225,14 +225,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         operate: impl ReductionOp + Send + 'scope,
     ) -> ImmediateResult<'scope> {
         let loans = self.loans();
-        loans.communicator.count_call();
+        let digest = loans.communicator.record(call.description());
         if call.is_single_rank() {
             self.communicator().copy_alone(call)?;
             return Ok(CollectiveRequest::new(loans, None));
         }
         let note = |process: &mut Process, begun| loans.collectives(process).under_way.push(begun);
         // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective before.
-        let begun = unsafe { loans.communicator.begin(call, Box::new(operate), note) }?;
+        let begun = unsafe { loans.communicator.begin(call, digest, Box::new(operate), note) }?;
         Ok(CollectiveRequest::new(loans, Some(begun)))
     }
 }

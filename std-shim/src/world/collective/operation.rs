@@ -72,6 +72,12 @@ operations! {
     max_location MaxLocation;
 }
 
+impl SystemOperation {
+    pub(in crate::world) const fn reduce_operation(self) -> reduction_ops::ReduceOperation {
+        self.0
+    }
+}
+
 impl<T: Element> Operation<T> for SystemOperation {
     fn order(&self) -> Order {
         Order::Any

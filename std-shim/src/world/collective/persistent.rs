@@ -12,6 +12,7 @@ use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::CollectiveArgs;
+use super::call_log::CollectiveCall;
 use super::engine::active_collective::Reducer;
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
@@ -32,6 +33,7 @@ pub struct PersistentRequest<'scope, T> {
     data: NonNull<[T]>,
     result: NonNull<[T]>,
     state: PersistentState,
+    call: CollectiveCall,
     is_under_way: bool,
     buffers: PhantomData<&'scope mut [T]>,
 }
@@ -64,7 +66,7 @@ impl<T> PersistentRequest<'_, T> {
             return Err(CollectiveError::UnderWay);
         }
         let communicator = self.loans.communicator;
-        communicator.count_call();
+        communicator.record_open(self.call);
         match &self.state {
             &PersistentState::Scheduled(place) => {
                 communicator.shared.with_process(|process| {
@@ -109,7 +111,7 @@ impl<T> PersistentRequest<'_, T> {
         if outcome.result.is_err() {
             self.state = PersistentState::Failed;
         }
-        outcome.result()
+        outcome.result().map_err(|error| self.loans.communicator.explained(error))
     }
 
     /// Makes progress once. Returns the result if the collective has ended, and `Some(Ok(()))` when it is not under
@@ -335,6 +337,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> PersistentResult<'scope, T> {
         let (communicator, loans) = (self.communicator(), self.loans());
         let CallOutline { plan, shape, input, output } = outline;
+        let call = CollectiveCall::new(&plan, shape.tables.is_some());
         let operate: Box<dyn ReductionOp + Send + 'scope> = Box::new(operate.ok_or(CollectiveError::Undefined)?);
         let kind = if plan.size == 1 && shape.tables.is_none() {
             communicator.may_begin()?;
@@ -361,6 +364,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             })?;
             PersistentState::Scheduled(place)
         };
-        Ok(PersistentRequest { loans, data, result, state: kind, is_under_way: false, buffers: PhantomData })
+        Ok(PersistentRequest { loans, data, result, state: kind, call, is_under_way: false, buffers: PhantomData })
     }
 }

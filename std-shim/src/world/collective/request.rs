@@ -27,7 +27,8 @@ pub struct CollectiveRequest<'scope> {
 }
 
 impl Communicator {
-    /// Starts a collective over messages, and records it before any other thread has the lock.
+    /// Starts a collective over messages, which compares the earlier calls with this digest, and records it before any
+    /// other thread has the lock.
     ///
     /// # Safety
     /// What `call` and `combine` borrow stays so until the collective has ended: until [`wait_for`](Self::wait_for) has
@@ -35,6 +36,7 @@ impl Communicator {
     pub(super) unsafe fn begin(
         &self,
         call: CollectiveArgs<'_>,
+        digest: u32,
         combine: Box<dyn ReductionOp + Send + '_>,
         note: impl FnOnce(&mut Process, u32),
     ) -> Result<u32, CollectiveError> {
@@ -57,6 +59,7 @@ impl Communicator {
             let place = unsafe {
                 process.prepare_collective((self.context, false), &call.plan, call.shape, input, output, &mut combine)
             }?;
+            process.compare_calls(place, digest);
             process.start_collective(place, self.call())?;
             note(process, place);
             Ok(place)
@@ -119,6 +122,7 @@ impl<'scope> CollectiveRequest<'scope> {
     }
 
     fn finish(&self) -> Result<(), CollectiveError> {
-        self.collective.take().map_or(Ok(()), |begun| self.loans.wait_for_collective(begun).result())
+        let result = self.collective.take().map_or(Ok(()), |begun| self.loans.wait_for_collective(begun).result());
+        result.map_err(|error| self.loans.communicator.explained(error))
     }
 }

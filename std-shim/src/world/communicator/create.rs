@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW, message_context};
+use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW, WORLD, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
@@ -44,7 +44,7 @@ pub enum CreateError {
 /// A member's proposal, or the combination of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct Proposal {
+pub(super) struct Proposal {
     free: [u64; WINDOW as usize / 64],
     /// 1: no member withholds contexts for another communicator that is being made.
     is_exclusive: u64,
@@ -60,7 +60,26 @@ struct Proposal {
     differs: u64,
 }
 
+/// A proposal as bytes.
+pub type ProposalBytes = [u8; size_of::<Proposal>()];
+
+/// Combines two proposals as bytes.
+pub(super) fn combine_bytes(into: &mut ProposalBytes, other: &ProposalBytes) {
+    let both: Proposal = zerocopy::transmute!(*into);
+    *into = zerocopy::transmute!(both.combine(&zerocopy::transmute!(*other)));
+}
+
 impl Proposal {
+    /// The proposal's bytes.
+    pub(super) fn to_bytes(self) -> ProposalBytes {
+        zerocopy::transmute!(self)
+    }
+
+    /// Replaces the proposal.
+    pub(super) fn read(&mut self, bytes: &ProposalBytes) {
+        *self = zerocopy::transmute!(*bytes);
+    }
+
     /// Combines two proposals; associative and commutative.
     fn combine(&self, other: &Self) -> Self {
         let (first, second) = if self.proposer <= other.proposer { (self, other) } else { (other, self) };
@@ -90,11 +109,18 @@ pub(super) fn first_slot(rooms: u64, generation: u32) -> Option<CommunicatorSlot
 }
 
 /// A context that is reserved in this process while the communicator is being made.
-struct ReservedContext<'c> {
+pub(super) struct ReservedContext<'c> {
     agreed: AgreedContext,
     parent: &'c Communicator,
     /// Whether the other members know that this rank is not a member of the new communicator.
     is_known: bool,
+}
+
+impl ReservedContext<'_> {
+    /// Gives up the slot of the node's memory.
+    pub(super) const fn without_slot(&mut self) {
+        self.agreed.slot = None;
+    }
 }
 
 impl Drop for ReservedContext<'_> {
@@ -178,29 +204,41 @@ impl Communicator {
             Some(on_node) => on_node.may_begin(self)?,
             None => self.may_begin()?,
         }
+        self.agree_on_context_by(false, |proposal| {
+            if self.size == 1 {
+                return Ok(());
+            }
+            let operation = UserOperation::commutative(Proposal::combine);
+            self.uncounted(|| self.all_reduce_in_place(core::slice::from_mut(proposal), operation))
+        })
+    }
+
+    /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
+    /// the members of this communicator.
+    pub(super) fn agree_on_context_by(
+        &self,
+        is_foreign: bool,
+        mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
+    ) -> Result<ReservedContext<'_>, CreateError> {
+        let parent = if is_foreign { WORLD } else { self.context };
         let mut first = 0;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(self.context, first);
+            let offered = process.collectives.offer_contexts(parent, first);
             let (settings, shares_node) = (process.settings, process.shares_its_node());
+            let proposer = if is_foreign { process.rank } else { self.rank };
             drop(process);
-            let mut terms = [Proposal {
+            let mut terms = Proposal {
                 free: offered.free,
                 is_exclusive: offered.is_exclusive.into(),
                 shares_node: shares_node.into(),
                 generation: offered.generation.into(),
                 slots: offered.slots,
                 settings,
-                proposer: self.rank.0.into(),
+                proposer: proposer.0.into(),
                 differs: NOBODY,
-            }];
-            let operation = UserOperation::commutative(Proposal::combine);
-            let reduced = if self.size == 1 {
-                Ok(())
-            } else {
-                self.uncounted(|| self.all_reduce_in_place(&mut terms, operation))
             };
-            let [terms] = terms;
+            let reduced = reduce(&mut terms);
             let found = match reduced {
                 Err(error) => Some(Err(error.into())),
                 Ok(()) if terms.differs != NOBODY => Some(Err(CreateError::Differs(Rank(terms.differs as u32)))),
@@ -219,11 +257,11 @@ impl Communicator {
                     agreed
                 });
                 let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
-                process.collectives.withdraw_offer(self.context, &offered, true, is_made);
+                process.collectives.withdraw_offer(parent, &offered, true, is_made);
                 drop(process);
                 return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
             }
-            process.collectives.withdraw_offer(self.context, &offered, false, true);
+            process.collectives.withdraw_offer(parent, &offered, false, true);
             drop(process);
             if is_whole {
                 first += WINDOW;
@@ -232,7 +270,7 @@ impl Communicator {
     }
 
     /// Opens a communicator of these ranks, if this one is among them.
-    fn open_for(&self, reserved: &ReservedContext<'_>, members: Group) -> Option<Self> {
+    pub(super) fn open_for(&self, reserved: &ReservedContext<'_>, members: Group) -> Option<Self> {
         let rank = self.members.world_rank(self.rank).and_then(|own| members.number(own))?;
         Some(self.open(reserved.agreed, members, rank))
     }
@@ -242,6 +280,7 @@ impl Communicator {
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
+        let log = process.open_log(context);
         let on_node = room.and_then(|room| process.open_slot(context, room, rank));
         process.apply_early_revocation(context);
         drop(process);
@@ -256,6 +295,7 @@ impl Communicator {
             members,
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
+            log,
             rank,
             size,
         }

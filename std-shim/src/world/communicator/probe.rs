@@ -28,7 +28,7 @@ pub struct Message<'a> {
 }
 
 /// How a probe looks for a message.
-type ProbeFn<T> = fn(&mut Process, Pattern) -> Option<T>;
+pub(super) type ProbeFn<T> = fn(&mut Process, Pattern) -> Option<T>;
 
 impl Communicator {
     /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
@@ -82,13 +82,23 @@ impl Communicator {
         Ok(found.map(|(id, status)| Message { communicator: self, id, status: self.local_status(to_status(&status)) }))
     }
 
-    fn poll_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<Option<T>, Failure> {
+    pub(super) fn poll_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Option<T>, Failure> {
         let (pattern, mut process) = (self.pattern(source, tag)?, self.shared.lock());
         self.shared.progress(&mut process);
         process.try_probe(look, self.context, pattern).transpose().map_err(|failure| self.local_failure(failure))
     }
 
-    fn wait_for_probe<T>(&self, look: ProbeFn<T>, source: Option<Rank>, tag: Option<Tag>) -> Result<T, Failure> {
+    pub(super) fn wait_for_probe<T>(
+        &self,
+        look: ProbeFn<T>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<T, Failure> {
         let pattern = self.pattern(source, tag)?;
         let awaits = pattern.source.map_or(WaitFor::AnyRank, |source| WaitFor::Rank(source.into()));
         let what = BlockedOn::Probe { source: pattern.source.map(Rank::from), tag };
@@ -118,7 +128,7 @@ impl Process {
         self.matching.machine.probe(pattern)
     }
 
-    fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
+    pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
         let (id, status) = self.matching.machine.matched_probe(pattern)?;
         self.matched_probes.push((id, status.envelope));
         Some((id, status))

@@ -155,6 +155,7 @@ impl Communicator {
         }
         let membership = process.membership.as_mut().ok_or(AgreeError::NoServer)?;
         membership.vote(Vote { id: name, members, failed, maximum: most, words });
+        process.collectives.wait_registry.record_agreement(name);
         drop(process);
         let what = BlockedOn::Agreement { communicator: self.context };
         let verdict = self.shared.wait_until_recorded(WaitFor::Notification, what, |process| {
@@ -164,8 +165,10 @@ impl Communicator {
             }
             let Some(membership) = &mut process.membership else { return Some(Err(AgreeError::NoServer)) };
             membership.agreement_outcome(name).map(|verdict| verdict.map_err(|_| AgreeError::NoServer))
-        })?;
+        });
         let mut process = self.shared.lock();
+        process.collectives.wait_registry.clear_agreement(name);
+        let verdict = verdict?;
         let dead: Vec<Rank> = verdict.failed.below(process.size).collect();
         process.collectives.contexts.agreed_failed.extend(&dead);
         drop(process);

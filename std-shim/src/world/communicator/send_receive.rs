@@ -102,7 +102,7 @@ impl Communicator {
     /// Waits for either the send or the receive, then for the other one alone, so that hang reports and liveness checks
     /// no longer concern the one that has ended.
     fn wait_for_both(&self, receive: RequestHandle, send: RequestHandle) -> Result<Status, Failure> {
-        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], |process| {
+        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], false, |process| {
             let mut take =
                 |started| process.take_ended(started).map(|ended| self.request_result_locked(process, started, ended));
             match take(&send) {

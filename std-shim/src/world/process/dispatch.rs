@@ -2,7 +2,7 @@
 //!
 //! Below 16: point-to-point messages (core, `message::point_to_point`). From 16 on: messages of collectives (core,
 //! `message::collective_transport`), questions of hang reports (`watchdog/wire.rs`), and status messages about
-//! communicators (`process/shutdown.rs`).
+//! communicators (`process/shutdown.rs`). From 64 on: remote memory access (core, `rma`).
 
 use core::cell::RefCell;
 
@@ -10,8 +10,10 @@ use unisono_core::counters::{Counters, Metric};
 use unisono_core::endpoint::{Handler, Verdict};
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{KINDS, MessageHeader};
+use unisono_core::rma::header;
 
 use super::matching_store::{Deferred, MatchingStore, PayloadAction};
+use super::remote_access::RemoteAccess;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::request::Requests;
 use unisono_memory::memory_regions::Regions;
@@ -23,6 +25,7 @@ pub(in crate::world) struct Dispatcher<'a> {
     pub(in crate::world) regions: &'a RefCell<Regions>,
     pub(in crate::world) counters: &'a mut Counters,
     pub(in crate::world) collectives: &'a mut CollectiveTable,
+    pub(in crate::world) remote_access: &'a mut RemoteAccess,
 }
 
 impl Handler for Dispatcher<'_> {
@@ -40,6 +43,7 @@ impl Handler for Dispatcher<'_> {
                     Verdict::Release
                 }
             },
+            Some(header::FIRST..=header::LAST) => self.remote_access.handle(from, head, bytes),
             Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
             // No correct process sends an empty message.
             None => Verdict::Release,

@@ -24,7 +24,10 @@ impl Process {
 
     /// Handles the launcher's events, ends what can no longer complete, and watches the peers that something waits for.
     pub(super) fn check_timers(&mut self, now: u64) {
+        self.note_polling(now);
         self.poll_events();
+        self.report_waits(now);
+        self.query_silent_peers(now);
         if self.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
             tracing::error!("{}", Failure::NoDevice);
             self.abort(Failure::NoDevice);
@@ -114,13 +117,16 @@ impl Process {
                 }
             }
             MembershipEvent::Aborted { rank, code } => self.abort(Failure::Aborted { rank, code }),
+            MembershipEvent::ConfirmWaits(round) => self.confirm_waits(now, round),
+            MembershipEvent::PollingQuery { asker } => self.answer_polling(now, asker),
+            MembershipEvent::Polling { rank, duration } => self.handle_polling(now, rank, duration),
             MembershipEvent::Disconnected(error) => tracing::debug!(%error, "rendezvous server lost"),
         }
         self.handle_events(now);
     }
 
     /// A peer is known to have failed.
-    fn fail_peer(&mut self, now: u64, peer: PeerId) {
+    pub(super) fn fail_peer(&mut self, now: u64, peer: PeerId) {
         if !self.mark_failed(peer, Failure::PeerFailed(peer.into())) {
             self.endpoint.fail(now, peer);
         }
@@ -129,6 +135,7 @@ impl Process {
     /// A peer has failed or finished: ends everything that needs it. If it failed, also ends receives from any source,
     /// since it may be the one that they wait for.
     pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
+        self.remote_access.disconnect(peer);
         let mut ended = self.matching.disconnect(peer, false, failure);
         if anyone {
             let may_be_its = |receiving: &ReceiveRecord| {

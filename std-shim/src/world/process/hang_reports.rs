@@ -4,9 +4,14 @@ use unisono_core::collective::{CollectiveKind, FailureCause};
 use unisono_core::ids::PeerId;
 use unisono_shmem::am_header;
 
+use alloc::sync::Arc;
+
 use super::Process;
 use super::shutdown::ASK_AFTER;
+use crate::world::collective::call_log::{CallLog, CollectiveCall};
 use crate::world::collective::engine::progress_table::QueuedMessage;
+use crate::world::progress::biased_lock::BiasedLock;
+use crate::world::request::handle::RequestHandle;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
 };
@@ -71,6 +76,14 @@ impl Process {
                     let standing = self.participation(subject);
                     self.send_question(now, from, WatchMessage::Answer(subject, standing));
                 }
+                WatchMessage::AskCall { context, number } => {
+                    let log = self.collectives.contexts.get(context).map(|context| context.log.clone());
+                    let call = log.and_then(|log| log.lock_rarely().call(number));
+                    self.send_question(now, from, WatchMessage::Call { context, number, call });
+                }
+                WatchMessage::Call { context, number, call } => {
+                    self.collectives.wait_registry.answered_calls.push((context, number, call));
+                }
                 WatchMessage::Answer(subject, standing) => {
                     self.handle_participation(from, subject, standing);
                     self.collectives.wait_registry.handle_answer(now, from.into(), subject, standing);
@@ -78,6 +91,42 @@ impl Process {
             }
         }
         self.ask_next(now);
+    }
+
+    /// Asks a rank for its call of this number on a communicator.
+    pub(in crate::world) fn ask_call(&mut self, rank: Rank, context: u32, number: u32) {
+        self.collectives.wait_registry.answered_calls.clear();
+        let now = self.last_now;
+        self.send_question(now, rank.into(), WatchMessage::AskCall { context, number });
+        self.poll_collectives();
+        if !self.is_single_node() {
+            self.transmit(now);
+        }
+    }
+
+    /// Whether a rank has neither failed nor finished, to the knowledge of this one.
+    pub(in crate::world) fn takes_part(&self, rank: Rank) -> bool {
+        let peer = PeerId::from(rank);
+        let is_closed = self.closed_receivers.contains(&peer) || self.finished_senders.contains(&peer);
+        self.aborted.is_none() && self.failure_of(rank).is_none() && !is_closed
+    }
+
+    /// The answer, if it has arrived.
+    pub(in crate::world) fn answered_call(&self, context: u32, number: u32) -> Option<Option<CollectiveCall>> {
+        let mut answers = self.collectives.wait_registry.answered_calls.iter();
+        answers.find(|(of, call, _)| (*of, *call) == (context, number)).map(|(.., call)| *call)
+    }
+
+    /// The log of the calls of a communicator that is being opened.
+    pub(in crate::world) fn open_log(&mut self, context: u32) -> Arc<BiasedLock<CallLog>> {
+        self.collectives.contexts.get(context).map(|context| context.log.clone()).unwrap_or_default()
+    }
+
+    /// Has a prepared collective compare the calls of all ranks: it matches only those with the same digest.
+    pub(in crate::world) fn compare_calls(&mut self, collective: u32, digest: u32) {
+        if let Some(running) = self.collectives.get_mut(collective).filter(|_| digest != 0) {
+            running.context ^= ((digest ^ digest >> 16) & 0xffff).max(1);
+        }
     }
 
     fn send_question(&mut self, now: u64, to: PeerId, words: WatchMessage) {
@@ -132,6 +181,12 @@ impl Process {
     pub(in crate::world) fn record_wait(&mut self, request: Option<u32>, what: BlockedOn) {
         let now = self.last_now;
         self.collectives.wait_registry.record_wait(now, request, what);
+    }
+
+    /// As [`record_wait`](Self::record_wait), for a thread that waits for all of these requests, or for any one.
+    pub(in crate::world) fn record_waits(&mut self, any: bool, requests: &[RequestHandle]) {
+        let waits = requests.iter().map(|handle| (Some(handle.request), handle.blocked_on));
+        self.collectives.wait_registry.record_waits(self.last_now, any, waits);
     }
 
     /// Records that it no longer waits.

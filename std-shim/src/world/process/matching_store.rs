@@ -240,6 +240,11 @@ impl MatchingStore {
         self.receives.get_mut(request as usize)?.as_mut()
     }
 
+    /// The context of a posted receive.
+    pub(in crate::world) fn pending_context(&self, request: u32) -> Option<Context> {
+        self.receives.get(request as usize)?.as_ref().map(|receiving| receiving.context)
+    }
+
     pub(in crate::world) fn remove(&mut self, request: u32) -> Option<ReceiveRecord> {
         let receiving = self.receives.get_mut(request as usize)?.take()?;
         self.receive_count -= 1;

@@ -1,6 +1,7 @@
 //! Records that a process keeps of its operations under way, by index.
 
 use unisono_core::ids::{PeerId, PlacementId};
+use unisono_core::rma::Owner;
 use unisono_core::span::Span;
 
 use super::bounce_buffers::BounceBuffer;
@@ -14,6 +15,8 @@ pub(super) enum OperationOwner {
     Cell(BounceBuffer),
     /// Its payload is the user buffer of this request.
     Request(u32, PeerId),
+    /// A use of memory by remote memory access.
+    RemoteAccess(Owner),
 }
 
 /// A collective's message that was announced to a rank of this node and waits for its receiver.

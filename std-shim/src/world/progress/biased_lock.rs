@@ -70,6 +70,18 @@ pub(in crate::world) struct LockGuard<'a, T> {
     not_send: PhantomData<*const ()>,
 }
 
+impl<T> core::fmt::Debug for BiasedLock<T> {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        to.debug_struct("BiasedLock").finish_non_exhaustive()
+    }
+}
+
+impl<T: Default> Default for BiasedLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 impl<T> BiasedLock<T> {
     pub(in crate::world) fn new(value: T) -> Self {
         Self::with_barrier(value, has_barrier())
@@ -208,6 +220,14 @@ impl<T> Drop for OwnerGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lock.inside.store(false, Ordering::Release);
+    }
+}
+
+impl<T> LockGuard<'_, T> {
+    /// Whether the thread did not enter as the owner.
+    #[inline]
+    pub(in crate::world) fn has_queued(&self) -> bool {
+        self.entered != Entered::AsOwner
     }
 }
 

@@ -43,7 +43,7 @@ pub fn wait_any<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Option<CompletedRequest>, RequestFailed> {
     match Several::of(requests)? {
-        Some(several) => several.wait(|process| several.poll_any(process)),
+        Some(several) => several.wait(true, |process| several.poll_any(process)),
         None => Ok(None),
     }
 }
@@ -89,7 +89,7 @@ pub fn wait_some<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Result<Vec<CompletedRequest>, RequestFailed> {
     match Several::of(requests)? {
-        Some(several) => several.wait(|process| several.poll_some(process)),
+        Some(several) => several.wait(true, |process| several.poll_some(process)),
         None => Ok(Vec::new()),
     }
 }
@@ -133,7 +133,7 @@ pub fn wait_all<'a, 'scope: 'a, R: AsRef<Request<'scope>> + 'a>(
     match Several::of(requests)? {
         Some(several) => {
             let mut all = several.poll_all();
-            several.wait(|process| all.poll(process))
+            several.wait(false, |process| all.poll(process))
         }
         None => Ok(Vec::new()),
     }
@@ -178,15 +178,15 @@ impl<'a, 'scope: 'a> Several<'a, 'scope> {
         }
     }
 
-    /// Waits until `look` returns a result.
-    fn wait<R>(&self, mut look: impl FnMut(&mut Process) -> Option<R>) -> R {
+    /// Waits until `look` returns a result: when all requests have ended, or any one has.
+    fn wait<R>(&self, any: bool, mut look: impl FnMut(&mut Process) -> Option<R>) -> R {
         let mut process = self.shared.lock();
         if let Some(found) = look(&mut process) {
             return found;
         }
         let (under_way, mut seen) = (self.under_way(&mut process), process.requests.finished());
         drop(process);
-        self.shared.wait_for_several(&under_way, |process| {
+        self.shared.wait_for_several(&under_way, any, |process| {
             let finished = process.requests.finished();
             if core::mem::replace(&mut seen, finished) == finished { None } else { look(process) }
         })

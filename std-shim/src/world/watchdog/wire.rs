@@ -3,6 +3,8 @@
 //! ```text
 //! question  48  means  0     0     context  sequence
 //! answer    49  means  what  verb  context  sequence  four words
+//! ask call  50  0      0     0     context  number
+//! call      51  0      known verb  context  number    root  bytes (64 bits)  type
 //!
 //! what      four words
 //! entered   ranks that it waits for; 2³² − 1: no more
@@ -13,6 +15,8 @@
 //! send      to                           tag
 //! probe     as of a receive
 //! agreement  communicator
+//! finish    –
+//! flush     –
 //! ```
 //! Numbers are little-endian. The context, as in the key of a collective's message, holds the communicator and a digest
 //! of the call.
@@ -21,12 +25,15 @@ use core::fmt;
 
 use unisono_core::collective::CollectiveKind;
 
+use crate::world::collective::call_log::{CALL_WORDS, CollectiveCall};
 use crate::world::request::Tag;
 use unisono_bootstrap::Rank;
 
 /// First bytes of the messages, which differ from the kinds of `unisono_core::message::collective_transport`.
 const QUESTION: u8 = 48;
 const ANSWER: u8 = 49;
+const ASK_CALL: u8 = 50;
+const CALL: u8 = 51;
 /// Kinds of answers.
 const ENTERED: u8 = 0;
 const DONE: u8 = 1;
@@ -36,6 +43,8 @@ const RECEIVE: u8 = 4;
 const SEND: u8 = 5;
 const PROBE: u8 = 6;
 const AGREEMENT: u8 = 7;
+const FINISH: u8 = 8;
+const FLUSH: u8 = 9;
 /// No rank.
 const NOBODY: u32 = u32::MAX;
 /// Most ranks in an answer.
@@ -109,6 +118,10 @@ pub(in crate::world) enum BlockedOn {
     Agreement {
         communicator: u32,
     },
+    /// It has finished, and waits for the other ranks.
+    Finish,
+    /// It finishes, and waits until everything that it sent is received.
+    Flush,
 }
 
 /// A rank's part in a collective.
@@ -135,6 +148,17 @@ impl Participation {
 pub(in crate::world) enum WatchMessage {
     Ask(CollectiveRef),
     Answer(CollectiveRef, Participation),
+    /// Asks for the call of this number on a communicator.
+    AskCall {
+        context: u32,
+        number: u32,
+    },
+    /// That call, if it is known.
+    Call {
+        context: u32,
+        number: u32,
+        call: Option<CollectiveCall>,
+    },
 }
 
 impl WatchMessage {
@@ -144,6 +168,12 @@ impl WatchMessage {
             Self::Answer(subject, standing) => {
                 let (what, verb, words) = answer(standing);
                 (ANSWER, subject, what, verb, words)
+            }
+            Self::AskCall { context, number } => (ASK_CALL, of_call(context, number), 0, None, [0; 4]),
+            Self::Call { context, number, call } => {
+                let [kind, words @ ..] = call.map_or([0; CALL_WORDS], |call| call.words());
+                let verb = CollectiveKind::ALL.into_iter().find(|verb| *verb as u32 == kind);
+                (CALL, of_call(context, number), call.is_some().into(), verb, words)
             }
         };
         let verb = verb.map_or(0, |verb: CollectiveKind| verb as u8);
@@ -158,11 +188,17 @@ impl WatchMessage {
     /// Parses a message. `None`: it is neither.
     pub(in crate::world) fn decode(head: &[u8]) -> Option<Self> {
         let word = |at: usize| head.get(4 * at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        let [kind @ (QUESTION | ANSWER), means, what, verb] = *head.first_chunk()? else { return None };
+        let [kind @ QUESTION..=CALL, means, what, verb] = *head.first_chunk()? else { return None };
         let means = [Mechanism::Messages, Mechanism::Slots, Mechanism::Barrier].get(usize::from(means)).copied()?;
         let subject = CollectiveRef { mechanism: means, context: word(1)?, sequence: word(2)? };
         match kind {
             QUESTION => Some(Self::Ask(subject)),
+            ASK_CALL => Some(Self::AskCall { context: subject.context, number: subject.sequence }),
+            CALL => {
+                let words = [u32::from(verb), word(3)?, word(4)?, word(5)?, word(6)?];
+                let call = if what == 0 { None } else { Some(CollectiveCall::from_words(words)?) };
+                Some(Self::Call { context: subject.context, number: subject.sequence, call })
+            }
             ANSWER => {
                 let words = [word(3)?, word(4)?, word(5)?, word(6)?];
                 Some(Self::Answer(subject, standing(what, verb, words)?))
@@ -170,6 +206,11 @@ impl WatchMessage {
             _ => None,
         }
     }
+}
+
+/// The fields of a message about a call.
+const fn of_call(context: u32, number: u32) -> CollectiveRef {
+    CollectiveRef { mechanism: Mechanism::Messages, context, sequence: number }
 }
 
 fn answer(standing: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
@@ -186,6 +227,8 @@ fn answer(standing: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
         Participation::Absent(BlockedOn::Probe { source, tag }) => (PROBE, None, pattern(source, tag)),
         Participation::Absent(BlockedOn::Send { to, tag }) => (SEND, None, [to.0, tag.0, 0, 0]),
         Participation::Absent(BlockedOn::Agreement { communicator }) => (AGREEMENT, None, [communicator, 0, 0, 0]),
+        Participation::Absent(BlockedOn::Finish) => (FINISH, None, [0; 4]),
+        Participation::Absent(BlockedOn::Flush) => (FLUSH, None, [0; 4]),
     }
 }
 
@@ -203,6 +246,8 @@ fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Participation> {
         RECEIVE => Participation::Absent(BlockedOn::Receive { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
         PROBE => Participation::Absent(BlockedOn::Probe { source: source(a), tag: (c != 0).then_some(Tag(b)) }),
         AGREEMENT => Participation::Absent(BlockedOn::Agreement { communicator: a }),
+        FINISH => Participation::Absent(BlockedOn::Finish),
+        FLUSH => Participation::Absent(BlockedOn::Flush),
         SEND => Participation::Absent(BlockedOn::Send { to: Rank(a), tag: Tag(b) }),
         _ => return None,
     })
@@ -225,6 +270,8 @@ impl fmt::Display for BlockedOn {
                 tag.map_or(Ok(()), |tag| write!(to, " with tag {tag}"))
             }
             Self::Agreement { communicator } => write!(to, "waits in an agreement of communicator {communicator}"),
+            Self::Finish => to.write_str("waits for the other ranks to finish"),
+            Self::Flush => to.write_str("finishes, and waits for its messages to be received"),
             Self::Send { to: rank, tag } => write!(to, "waits for rank {rank} to receive a message with tag {tag}"),
         }
     }
@@ -246,6 +293,8 @@ mod tests {
             BlockedOn::Send { to: Rank(9), tag: Tag(u32::MAX) },
             BlockedOn::Probe { source: Some(Rank(2)), tag: None },
             BlockedOn::Agreement { communicator: 0xfffe },
+            BlockedOn::Finish,
+            BlockedOn::Flush,
         ];
         let standings = [Participation::Entered(four), Participation::Entered(two), Participation::Done];
         for means in [Mechanism::Messages, Mechanism::Slots, Mechanism::Barrier] {
@@ -263,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 46_u8..52) {
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 46_u8..54) {
             let mut bytes = bytes;
             bytes.first_mut().into_iter().for_each(|first| *first = kind);
             if let Some(question) = WatchMessage::decode(&bytes) {

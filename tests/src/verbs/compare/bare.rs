@@ -31,7 +31,7 @@ fn post(device: &mut Ud<Address>, to: u32, head: u8, payload: Option<(Span, Addr
     let Some(token) = device.token(DeviceQueue::Polled) else { return false };
     let (to, at, cause) = (PeerId(to), DeviceQueue::Polled, TxReason::First);
     let transmit = Transmit {
-        to,
+        to: to.into(),
         queue: at,
         header_bytes: head,
         payload: payload.map(|(span, _)| span),

@@ -97,7 +97,7 @@ impl ServerLoop {
             }
             (Phase::Member { rank, joined: true, .. }, said) => match said {
                 ClientMessage::QueryLiveness(about) => roll.handle_liveness_query(id, *rank, about),
-                ClientMessage::Fence => roll.handle_fence(*rank),
+                ClientMessage::Fence(records) => roll.handle_fence(*rank, records),
                 ClientMessage::Abort(code) => roll.handle_abort(*rank, code),
                 ClientMessage::Put { key, value } => roll.handle_put(id, key, value),
                 ClientMessage::Get { key } => roll.handle_get(id, &key),
@@ -105,6 +105,9 @@ impl ServerLoop {
                 ClientMessage::Vote(ballot) => roll.handle_vote(id, *rank, ballot)?,
                 ClientMessage::Cause(cause) => roll.handle_cause(*rank, cause),
                 ClientMessage::Leave => roll.handle_leave(*rank),
+                ClientMessage::Waits(report) => roll.handle_waits(*rank, report),
+                ClientMessage::QueryPolling(about) => roll.handle_polling_query(*rank, about),
+                ClientMessage::Polling { asker, milliseconds } => roll.handle_polling(*rank, asker, milliseconds),
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {

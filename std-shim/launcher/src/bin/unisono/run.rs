@@ -6,7 +6,7 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
     DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, OnDeath, Progress, QueuesChoice, Settings,
-    SilenceTimeout, Switch, WatchdogTimeout,
+    SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -88,6 +88,13 @@ pub(crate) struct Options {
     /// Report the missing ranks after waiting this long in a collective
     #[arg(long, value_name = "TIME")]
     watchdog: Option<WatchdogTimeout>,
+    /// Report ranks that wait for each other, and can never continue, after this time without progress [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    stuck: Option<StuckTimeout>,
+    /// Consider a peer failed from which no datagram has arrived for this time although it makes progress [default:
+    /// 30s]
+    #[arg(long, value_name = "TIME")]
+    unreachable: Option<UnreachableTimeout>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
     /// the image, too
     #[arg(long, value_name = "K")]
@@ -98,6 +105,9 @@ pub(crate) struct Options {
     /// Emulator of the bare-metal ranks, with its arguments [default: qemu-system-x86_64]
     #[arg(long, value_name = "COMMAND")]
     emulator: Option<String>,
+    /// The program was compiled for the standard ABI of MPI: load libmpi_abi.so, which lies beside this program
+    #[arg(long)]
+    mpi: bool,
     /// Program to run as every rank, and its arguments; `--` may precede it
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -116,7 +126,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -155,6 +165,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
+    transport.stuck = stuck.or(transport.stuck);
+    transport.unreachable = unreachable.or(transport.unreachable);
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
         return Err(Refusal::usage("--queues raw needs --device verbs"));
     }
@@ -191,9 +203,33 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         }
         transport.device = DeviceChoice::Shm;
     }
-    let mut command = options.command.into_iter();
+    let command = if options.mpi { with_mpi_library(options.command)? } else { options.command };
+    let mut command = command.into_iter();
     let program = command.next().ok_or_else(|| Refusal::usage("a program is required"))?;
     Ok(Job { program, arguments: command.collect(), placement: layout, settings, bare_metal })
+}
+
+/// The command, started by `env` with the MPI library of unisono. It is preloaded, too: a path that the program names
+/// itself would win over the variable.
+fn with_mpi_library(command: Vec<OsString>) -> Result<Vec<OsString>, Refusal> {
+    let beside = std::env::current_exe().unwrap_or_default();
+    let folders = [beside.parent().map(PathBuf::from), beside.ancestors().nth(2).map(|prefix| prefix.join("lib"))];
+    let library = folders.into_iter().flatten().map(|folder| folder.join("libmpi_abi.so")).find(|file| file.exists());
+    let library =
+        library.ok_or_else(|| Refusal::usage("--mpi needs libmpi_abi.so beside this program: build unisono-mpi"))?;
+    let assignment = |name: &str, value: &std::path::Path| {
+        let mut text = OsString::from(name);
+        text.push("=");
+        text.push(value);
+        if let Some(former) = std::env::var_os(name).filter(|former| !former.is_empty()) {
+            text.push(":");
+            text.push(former);
+        }
+        text
+    };
+    let folder = library.parent().unwrap_or(&library);
+    let by = [OsString::from("env"), assignment("LD_PRELOAD", &library), assignment("LD_LIBRARY_PATH", folder)];
+    Ok(by.into_iter().chain(command).collect())
 }
 
 fn bare_metal_ranks(ranks: u32, image: Option<PathBuf>, emulator: Option<String>) -> BareMetalRanks {

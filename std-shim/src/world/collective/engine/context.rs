@@ -14,10 +14,12 @@ use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::active_collective::CollectiveName;
+use crate::world::collective::call_log::CallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
 use crate::world::group::Group;
+use crate::world::progress::biased_lock::BiasedLock;
 use unisono_bootstrap::Rank;
 
 /// The context, and what belongs to it, that all members have agreed on.
@@ -72,6 +74,8 @@ pub(in crate::world) struct Context {
     /// own areas.
     pub(in crate::world) slot: Option<CommunicatorSlot>,
     pub(in crate::world) areas: Option<CollectiveAreas>,
+    /// The latest collectives that were called on it.
+    pub(in crate::world) log: Arc<BiasedLock<CallLog>>,
     /// Whether nothing will be called on the communicator any more.
     is_freed: bool,
 }
@@ -241,6 +245,7 @@ impl Contexts {
             barrier_mode: way,
             slot: room,
             areas,
+            log: Arc::default(),
             is_freed,
         };
         self.set(context, ContextEntry::Used(Box::new(begun)));

@@ -529,6 +529,12 @@ impl CollectiveTable {
         })
     }
 
+    /// The ranks that each collective waits for that no thread waits for.
+    pub(in crate::world) fn unattended(&self) -> impl Iterator<Item = Vec<Rank>> {
+        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
+        pending.filter(|running| running.waited_since.is_none()).map(|running| self.partners(running).collect())
+    }
+
     /// The ranks of the job that a collective waits for.
     fn partners(&self, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
         let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());

@@ -1,0 +1,147 @@
+//! The rendezvous of announced messages, of both classes: payloads are fetched, or granted memory and placed there.
+
+use super::operations::{PullSource, ReceiveOp, ReceiveState, SendState};
+use super::{Class, Messenger, MessengerStorage};
+use crate::ids::ReceiveId;
+use crate::list::List;
+use crate::message::collective_transport::StepHeader;
+use crate::transport::{Fetch, Grant, Progress, Transport, TransportError};
+
+/// The result of a listed receive's turn.
+enum Pulled {
+    /// It is listed no more.
+    Done,
+    /// Some of it was copied; the rest has its turn after other work.
+    Partly,
+    /// The transport has no room.
+    Full,
+}
+
+impl<S: MessengerStorage> Messenger<S> {
+    /// Point-to-point matching asks for the payload of a matched message.
+    pub(super) fn pull_message(&mut self, receive: ReceiveId, user: u32, at: Option<u64>) {
+        match self.messages.receive(user).map(|op| op.state) {
+            Some(ReceiveState::Awaited) => self.messages.pull(user, PullSource::Message { receive, at }),
+            _ => self.matching.cancel_pull(receive),
+        }
+    }
+
+    /// Places the payloads for which receivers have granted memory. Returns whether anything moved.
+    pub(super) fn place_granted(&mut self, transport: &mut impl Transport, class: Class) -> bool {
+        let mut moved = false;
+        let (operations, _) = self.parts(class);
+        while let Some(i) = operations.placing.pop(operations.sends.as_mut(), |send| &mut send.link) {
+            let token = operations.token(i);
+            let Some(send) = operations.send(i) else { break };
+            let SendState::Granted { grant, more } = send.state else { continue };
+            let most = if more { transport.grant_limit(send.to) } else { usize::MAX };
+            let part = send.payload.part(send.placed, most);
+            let placed = transport.place(send.to, grant, part, token);
+            if placed == Err(TransportError::Full) {
+                operations.placing.push_front(operations.sends.as_mut(), i, |send| &mut send.link);
+                break;
+            }
+            moved = true;
+            send.placed = send.placed.saturating_add(part.bytes);
+            send.state = SendState::Open;
+            if placed == Ok(Progress::Pending) {
+                send.uses = send.uses.wrapping_add(1);
+            }
+            if !more {
+                operations.finish_send(i, None);
+            }
+        }
+        moved
+    }
+
+    /// Fetches or grants the payloads of matched messages. Returns whether anything moved.
+    pub(super) fn pull_matched(&mut self, transport: &mut impl Transport, class: Class) -> bool {
+        let mut moved = false;
+        let (operations, _) = self.parts(class);
+        let mut all = core::mem::replace(&mut operations.pulling, List::EMPTY);
+        while let Some(i) = self.parts(class).0.pop_pulled(&mut all) {
+            let pulled = self.pull(transport, class, i);
+            let (operations, _) = self.parts(class);
+            match pulled {
+                Pulled::Done => moved = true,
+                Pulled::Partly => {
+                    moved = true;
+                    operations.relist_pulled(i);
+                }
+                Pulled::Full => operations.relist_pulled(i),
+            }
+        }
+        moved
+    }
+
+    fn pull(&mut self, transport: &mut impl Transport, class: Class, i: u32) -> Pulled {
+        let (operations, outbox) = self.parts(class);
+        let (is_full, token) = (outbox.is_full(), operations.token(i));
+        let Some(op) = operations.receive(i) else { return Pulled::Done };
+        let ReceiveOp { into, arrived, state: ReceiveState::Pulling(source), status: Some(status), .. } = *op else {
+            return Pulled::Done;
+        };
+        let from = status.envelope.source;
+        let whole = into.part(0, usize::try_from(status.bytes).unwrap_or(usize::MAX));
+        if let PullSource::Message { receive, at } = source {
+            let fetched = match at {
+                _ if whole.bytes == 0 => Fetch::Complete,
+                Some(at) => transport.fetch(from, at, whole, arrived),
+                None => Fetch::Unreachable,
+            };
+            match fetched {
+                Fetch::Complete => {
+                    operations.end_receive(i, Ok(status));
+                    self.matching.fetched(receive);
+                    return Pulled::Done;
+                }
+                Fetch::Copied(bytes) => {
+                    op.arrived = arrived.saturating_add(bytes);
+                    return Pulled::Partly;
+                }
+                Fetch::Invalid => {
+                    self.violator = Some(from);
+                    return Pulled::Done;
+                }
+                Fetch::Unreachable => {}
+            }
+        }
+        if is_full {
+            return Pulled::Full;
+        }
+        let part = whole.part(arrived, transport.grant_limit(from));
+        let Grant { placement, key } = match transport.grant(from, part, token) {
+            Ok(grant) => grant,
+            Err(TransportError::Full) => return Pulled::Full,
+            // The peer's end is about to be reported.
+            Err(TransportError::PeerGone) => return Pulled::Done,
+        };
+        let source = match source {
+            PullSource::Message { receive, .. } => PullSource::Message { receive, at: None },
+            PullSource::Step(_) => source,
+        };
+        let more = arrived.saturating_add(part.bytes) < whole.bytes;
+        op.state = ReceiveState::Granted { placement, part: part.bytes, source };
+        if mutant!("delivered_early") && !more {
+            operations.end_receive(i, Ok(status));
+        }
+        match source {
+            PullSource::Message { receive, .. } => {
+                let granted = match more {
+                    true => self.matching.grant_part(receive, placement, key),
+                    false => self.matching.grant(receive, placement, key),
+                };
+                if let Some((to, head)) = granted {
+                    self.post(transport, to, head.as_ref(), None, class);
+                }
+            }
+            PullSource::Step(of) => {
+                self.post(transport, from, StepHeader::cts(of, placement, key).as_ref(), None, class);
+            }
+        }
+        if mutant!("grants_twice") {
+            self.parts(class).0.pull(i, source);
+        }
+        Pulled::Done
+    }
+}

@@ -1,0 +1,126 @@
+//! Properties of the region check and of the headers.
+
+extern crate alloc;
+
+use alloc::vec;
+
+use proptest::prelude::*;
+
+use super::atomic::{AtomicKind, Width};
+use super::header::RmaMessage;
+use super::region::Access;
+use super::*;
+use crate::span::Region;
+
+fn rights() -> impl Strategy<Value = Rights> {
+    (0_u8..8).prop_map(Rights::from_bits_truncate)
+}
+
+fn span() -> impl Strategy<Value = RemoteSpan> {
+    (any::<u16>(), any::<u64>(), any::<u64>())
+        .prop_map(|(index, key, offset)| RemoteSpan { region: RKey { index, key: RemoteKey(key) }, offset })
+}
+
+fn message() -> impl Strategy<Value = RmaMessage> {
+    let atomic = (span(), any::<[u64; 2]>(), any::<bool>(), 0..4).prop_map(|(at, [a, b], is_short, which)| {
+        let kind = match which {
+            0 => AtomicKind::FetchAdd { add: a, boundaries: b },
+            1 => AtomicKind::CompareSwap { compare: a, swap: b },
+            2 => AtomicKind::Swap { swap: a, mask: b },
+            _ => AtomicKind::MaskedCompareSwap { compare: a, swap: b, compare_mask: 0, swap_mask: 0 },
+        };
+        let width = if is_short { Width::Bits32 } else { Width::Bits64 };
+        RmaMessage::Atomic { at, operation: AtomicOperation { width, kind } }
+    });
+    let grant = (any::<u32>(), any::<u64>())
+        .prop_map(|(placement, key)| ReadPlacement { placement: PlacementId(placement), key: RemoteKey(key) });
+    prop_oneof![
+        span().prop_map(|at| RmaMessage::Write { at }),
+        (span(), any::<u32>()).prop_map(|(at, immediate)| RmaMessage::WriteImmediate { at, immediate }),
+        (span(), any::<u32>(), prop::option::of(grant)).prop_map(|(at, bytes, into)| RmaMessage::Read {
+            at,
+            bytes,
+            into
+        }),
+        atomic,
+        any::<[u64; 2]>().prop_map(|[compare, swap]| RmaMessage::Masks { compare, swap }),
+        (span(), any::<[u8; 2]>(), any::<bool>()).prop_map(|(at, [operation, datatype], fetch)| {
+            RmaMessage::Accumulate { at, update: ElementUpdate { operation, datatype }, fetch }
+        }),
+        Just(RmaMessage::Flush),
+        any::<u64>().prop_map(RmaMessage::Value),
+        Just(RmaMessage::Data),
+        Just(RmaMessage::Done),
+        (1_u8..7, any::<u32>())
+            .prop_map(|(reason, count)| RmaMessage::Refused { reason: Refusal::of(reason).expect("a reason"), count }),
+        Just(RmaMessage::Retry),
+        Just(RmaMessage::Flushed),
+    ]
+}
+
+proptest! {
+    /// Whatever a request names, the check returns memory of the region alone, and only with the key.
+    #[test]
+    fn check_admits_exactly_the_bytes_of_the_region(
+        start in 0_usize..64, bytes in 0_usize..64, has in rights(), key: u64,
+        index in 0_u16..3, is_key in any::<bool>(), offset in prop_oneof![0_u64..70, any::<u64>()],
+        length in prop_oneof![0_u32..70, any::<u32>()], needs in rights(), power in 0_u32..4, revokes in any::<bool>(),
+    ) {
+        let mut table = RegionTable::new(vec![RegionRecord::FREE; 2].into_boxed_slice());
+        let memory = Region::new(5, 6);
+        let region = table.register(memory, start, bytes, has, RemoteKey(key)).expect("room");
+        if revokes {
+            prop_assert!(table.revoke(region) && !table.revoke(region));
+        }
+        let named = RKey { index, key: if is_key { RemoteKey(key) } else { RemoteKey(!key) } };
+        let at = RemoteSpan { region: named, offset };
+        let found = table.check(&Access { at, bytes: length, rights: needs, alignment: 1 << power });
+        let end = u128::from(offset) + u128::from(length);
+        let inside = end <= bytes as u128;
+        let is_aligned = inside && (start as u64 + offset).is_multiple_of(1 << power);
+        let may = !revokes && named == region && has.contains(needs) && is_aligned;
+        prop_assert_eq!(found.is_ok(), may, "{:?}", found);
+        if let Ok(span) = found {
+            prop_assert_eq!((span.region, span.offset as u64, span.bytes), (memory, start as u64 + offset, length));
+        }
+    }
+
+    /// A header is parsed to what it was made of.
+    #[test]
+    fn headers_survive_their_bytes(message in message(), operation: u32, retry: bool, payload in 0_u32..2000) {
+        let has_payload = matches!(
+            message,
+            RmaMessage::Write { .. }
+                | RmaMessage::WriteImmediate { .. }
+                | RmaMessage::Accumulate { .. }
+                | RmaMessage::Data
+        );
+        let header = RmaHeader { message, operation, retry: false, payload: if has_payload { payload } else { 0 } };
+        let retry = retry && !header.is_answer() && !matches!(message, RmaMessage::Write { .. } | RmaMessage::Flush);
+        let header = RmaHeader { retry, ..header };
+        let bytes = header.emit();
+        let length = bytes.as_ref().len() as u32 + header.payload;
+        prop_assert_eq!(RmaHeader::parse(bytes.as_ref(), length), Some(header));
+        // Cut short, it is nothing.
+        for cut in 0..bytes.as_ref().len() {
+            prop_assert_eq!(RmaHeader::parse(&bytes.as_ref()[..cut], cut as u32), None);
+        }
+    }
+
+    /// Arbitrary bytes are either no header, or exactly the bytes of one.
+    #[test]
+    fn bytes_that_parse_are_those_of_one_header(
+        kind in prop_oneof![header::FIRST..=header::LAST, any::<u8>()], rest: [u8; 39], sparse in any::<[bool; 39]>(),
+        extra in 0_u32..100,
+    ) {
+        let mut head = [kind; 40];
+        for ((into, byte), keeps) in head[1..].iter_mut().zip(rest).zip(sparse) {
+            *into = if keeps { byte } else { 0 };
+        }
+        if let Some(header) = RmaHeader::parse(&head, 40 + extra) {
+            let bytes = header.emit();
+            prop_assert_eq!(bytes.as_ref(), &head[..bytes.as_ref().len()]);
+            prop_assert_eq!(bytes.as_ref().len() as u32 + header.payload, 40 + extra);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Ranks that wait for each other are reported once, without `--watchdog`, and the job is not ended; peers that cannot be
+//! reached fail. This program is its rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::{ExitCode, Output, exit};
+use std::thread;
+
+use program::{expect, run};
+use unisono::collective::SystemOperation;
+use unisono::{Failure, Rank, Tag, World, wait_any};
+
+/// The exit code of a job that would otherwise hang forever.
+const HANGS: i32 = 7;
+/// Over shared memory, datagrams, and both.
+const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        let part = env::args().nth(1);
+        if part.as_deref() != Some("cut_off") {
+            world.barrier().expect("all are there");
+        }
+        match part.as_deref() {
+            Some("ring") => hang(&world, ring),
+            Some("sends") => hang(&world, sends),
+            Some("crossed") => hang(&world, crossed),
+            Some("any") => hang(&world, any),
+            Some("threads") => hang(&world, threads),
+            Some("computing") => computing(&world),
+            Some("testing") => testing(&world),
+            Some("one_of") => one_of(&world),
+            Some("thread_computes") => thread_computes(&world),
+            Some("cut_off") => return cut_off(&world),
+            Some("late") => late(&world),
+            part => panic!("{part:?} is no part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("ranks_that_wait_for_each_other_are_reported_once", ranks_that_wait_for_each_other_are_reported_once),
+        ("ranks_that_may_continue_are_not_reported", ranks_that_may_continue_are_not_reported),
+        ("an_unreachable_peer_fails_in_every_mode", an_unreachable_peer_fails_in_every_mode),
+        ("a_computing_peer_is_reachable", a_computing_peer_is_reachable),
+    ])
+}
+
+fn ranks_that_wait_for_each_other_are_reported_once() {
+    let receive = |rank: u32, from: u32| format!("rank {rank} waits for a message from rank {from} with tag 9");
+    let ring = [receive(0, 1), receive(1, 2), receive(2, 0)];
+    let send = |rank: u32| format!("rank {rank} waits for rank {} to receive a message with tag 9", (rank + 1) % 3);
+    let crossed = |collective: &str| {
+        [format!("rank 0 waits in {collective} of communicator 0 for rank"), receive(1, 0), String::from("rank 2 ")]
+    };
+    let any = [0, 1, 2].map(|rank| format!("rank {rank} waits for a message from any rank with tag 9"));
+    let threads = [
+        String::from("rank 0 waits for a message from rank 1 with tag 1; waits for a message from rank 2 with tag 2"),
+        receive(1, 0),
+        receive(2, 0),
+    ];
+    let cases = [
+        ("ring", ring),
+        ("sends", [0, 1, 2].map(send)),
+        ("crossed", crossed("all_reduce")),
+        ("any", any),
+        ("threads", threads),
+    ];
+    let all = cases.iter().flat_map(|(part, lines)| MEANS.map(|means| (*part, lines, means)));
+    at_once(all, |(part, lines, means)| {
+        let output = run(&format!("-n 3 {means} --stuck 1s"), part);
+        assert_eq!(output.status.code(), Some(HANGS), "{means} {part}: {output:?}");
+        let reports = reports(&output);
+        let ranks = reports.iter().filter(|report| report.starts_with("unisono: rank ")).count();
+        let begins = reports.first().is_some_and(|first| first.contains(" can never continue, since "));
+        assert!(begins && ranks == 3, "{means} {part}: {reports:#?}");
+        for line in lines {
+            let found = reports.iter().filter(|report| report.contains(line.as_str())).count();
+            assert_eq!(found, 1, "{means} {part}: {line} in {reports:#?}");
+        }
+    });
+}
+
+fn ranks_that_may_continue_are_not_reported() {
+    let parts = ["computing", "testing", "one_of", "thread_computes"];
+    at_once(parts.into_iter().flat_map(|part| MEANS.map(|means| (part, means))), |(part, means)| {
+        let output = run(&format!("-n 3 {means} --stuck 300ms"), part);
+        expect(&output, 0, &[]);
+        assert_eq!(reports(&output), [""; 0], "{means} {part}");
+    });
+}
+
+fn an_unreachable_peer_fails_in_every_mode() {
+    at_once(["engine", "hybrid", "thread"], |mode| {
+        let output = run(&format!("-n 2 --device udp --loss 100% --unreachable 2s --progress {mode}"), "cut_off");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(HANGS), "{mode}: {errors}");
+        let text = "cannot reach rank 1, which counts as failed: for 2s no datagram has arrived from it";
+        assert_eq!(mode == "engine", errors.contains(text), "{mode}: {errors}");
+    });
+}
+
+fn a_computing_peer_is_reachable() {
+    for means in ["--device udp", "--nodes 2"] {
+        let output = run(&format!("-n 2 {means} --progress engine --unreachable 500ms"), "late");
+        expect(&output, 0, &[]);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("cannot reach"), "{output:?}");
+    }
+}
+
+/// Runs jobs concurrently, since they sleep most of the time.
+fn at_once<C: Send>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) + Sync) {
+    let run = &run;
+    let mut cases: Vec<C> = cases.into_iter().collect();
+    while !cases.is_empty() {
+        let some = cases.split_off(cases.len().saturating_sub(5));
+        thread::scope(|scope| some.into_iter().for_each(|case| _ = scope.spawn(move || run(case))));
+    }
+}
+
+/// The lines about ranks that can never continue.
+fn reports(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.lines().filter(|line| line.contains(" wait")).map(str::to_owned).collect()
+}
+
+/// A job that would hang forever ends after the report had the time to be repeated.
+fn hang(world: &World, part: impl Fn(&World)) {
+    if world.rank() == Rank(0) {
+        thread::spawn(|| {
+            thread::sleep(Duration::from_secs(4));
+            exit(HANGS);
+        });
+    }
+    part(world);
+    unreachable!("it hangs");
+}
+
+fn neighbour(world: &World) -> Rank {
+    Rank((world.rank().0 + 1) % world.size())
+}
+
+fn receive(world: &World, source: Rank, tag: u32) {
+    world.receive_into(&mut [0_u8; 4], source, Tag(tag)).expect("a message");
+}
+
+fn ring(world: &World) {
+    receive(world, neighbour(world), 9);
+}
+
+/// Every rank sends a long message before it receives one.
+fn sends(world: &World) {
+    world.send(&vec![0_u8; 4 << 20], neighbour(world), Tag(9)).expect("sent");
+    receive(world, neighbour(world), 9);
+}
+
+/// One rank waits for a message of another, which waits in a collective.
+fn crossed(world: &World) {
+    if world.rank() == Rank(1) {
+        receive(world, Rank(0), 9);
+    }
+    world.all_reduce_into(&[1_u8], &mut [0], SystemOperation::sum()).expect("a sum");
+}
+
+fn any(world: &World) {
+    world.receive_into(&mut [0_u8; 4], None, Tag(9)).expect("a message");
+}
+
+/// Both threads of a rank wait.
+fn threads(world: &World) {
+    if world.rank() == Rank(0) {
+        thread::scope(|scope| {
+            scope.spawn(|| receive(world, Rank(1), 1));
+            thread::sleep(Duration::from_millis(100));
+            receive(world, Rank(2), 2);
+        });
+    }
+    receive(world, Rank(0), 9);
+}
+
+/// Ranks wait for one that computes.
+fn computing(world: &World) {
+    if world.rank() == Rank(2) {
+        thread::sleep(Duration::from_secs(2));
+        (0..2).for_each(|to| world.send(&[0_u8; 4], Rank(to), Tag(9)).expect("sent"));
+    } else {
+        receive(world, Rank(2), 9);
+    }
+}
+
+/// Ranks wait for one that polls for a message that comes late.
+fn testing(world: &World) {
+    let last = world.size() - 1;
+    if world.rank().0 != last {
+        return receive(world, Rank(last), 9);
+    }
+    let (mut data, mut tests) = ([0_u8; 4], 0);
+    world.scope(|scope| {
+        let request = scope.immediate_receive_into(&mut data, Rank(0), Tag(8)).expect("started");
+        while tests < 1000 && request.test().is_none() {
+            tests += 1;
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(request.cancel());
+    });
+    (0..last).for_each(|to| world.send(&[0_u8; 4], Rank(to), Tag(9)).expect("sent"));
+}
+
+/// Two ranks wait for each other, one of them also for a third, which computes.
+fn one_of(world: &World) {
+    match world.rank().0 {
+        0 => {
+            let mut buffers = [[0_u8; 4]; 2];
+            let [left, right] = &mut buffers;
+            world.scope(|scope| {
+                let requests = [
+                    scope.immediate_receive_into(left, Rank(1), Tag(9)).expect("started"),
+                    scope.immediate_receive_into(right, Rank(2), Tag(9)).expect("started"),
+                ];
+                let first = wait_any(&requests).expect("a message").expect("one");
+                assert_eq!(first.0, 1);
+                world.send(&[0_u8; 4], Rank(1), Tag(9)).expect("sent");
+                requests.into_iter().for_each(|request| _ = request.wait().expect("a message"));
+            });
+        }
+        1 => {
+            receive(world, Rank(0), 9);
+            world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+        }
+        _ => {
+            thread::sleep(Duration::from_secs(2));
+            world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+        }
+    }
+}
+
+/// A thread of a rank waits for a message from another one, which waits for another thread of that rank.
+fn thread_computes(world: &World) {
+    match world.rank().0 {
+        0 => thread::scope(|scope| {
+            scope.spawn(|| {
+                world.send(&[0_u8; 4], Rank(2), Tag(1)).expect("sent");
+                thread::sleep(Duration::from_secs(2));
+                world.send(&[0_u8; 4], Rank(1), Tag(9)).expect("sent");
+            });
+            receive(world, Rank(1), 9);
+        }),
+        1 => {
+            receive(world, Rank(0), 9);
+            world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+        }
+        _ => receive(world, Rank(0), 1),
+    }
+}
+
+/// No datagram arrives.
+fn cut_off(world: &World) -> ExitCode {
+    let other = neighbour(world);
+    let ended = world.receive_into(&mut [0_u8; 4], other, Tag(9));
+    assert_eq!(ended, Err(Failure::PeerFailed(other)));
+    ExitCode::from(HANGS as u8)
+}
+
+/// One rank computes for long.
+fn late(world: &World) {
+    if world.rank() == Rank(1) {
+        thread::sleep(Duration::from_secs(4));
+        world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+    } else {
+        receive(world, Rank(1), 9);
+    }
+}

@@ -1,0 +1,298 @@
+//! Windows: the same operations over shared memory, over datagrams that are lost, and over both. This program is its
+//! rank program, too.
+
+mod program;
+
+use core::error::Error;
+use std::env;
+use std::process::ExitCode;
+
+use program::{expect, run};
+use unisono::collective::SystemOperation;
+use unisono::{AccumulateOperation, Failure, LockKind, Rank, Window, WindowError, World};
+
+/// All means, with several progress modes.
+const MEANS: [&str; 6] = [
+    "-n 1",
+    "-n 4 --device shm",
+    "-n 4 --device udp",
+    "-n 4 --nodes 2 --progress hybrid",
+    "-n 3 --nodes 2 --progress thread",
+    "-n 3 --device udp --loss 5% --dup 2% --reorder 5% --seed 7",
+];
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        return play();
+    }
+    program::run_tests(&[
+        ("data_is_put_and_got", || everywhere("data")),
+        ("updates_are_atomic", || everywhere("updates")),
+        ("locks_exclude", || everywhere("locks")),
+        ("epochs_order_accesses", || everywhere("epochs")),
+        ("bad_accesses_are_refused", || everywhere("refusals")),
+        ("requests_end_one_by_one", || everywhere("requests")),
+        ("target_that_dies_ends_operations", target_that_dies_ends_operations),
+    ])
+}
+
+fn everywhere(part: &str) {
+    for means in MEANS {
+        let ranks = means.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of ranks");
+        expect(&run(means, part), 0, &vec!["right"; ranks]);
+    }
+}
+
+fn target_that_dies_ends_operations() {
+    for means in ["-n 3 --device shm", "-n 3 --device udp", "-n 4 --nodes 2"] {
+        let ranks: usize = means.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of ranks");
+        let output = run(&format!("{means} --on-death tell"), "death");
+        expect(&output, 137, &vec!["failed"; ranks - 1]);
+    }
+}
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn play() -> ExitCode {
+    let part = env::args().nth(1).unwrap_or_default();
+    let world = World::join().expect("a job");
+    let played = match &*part {
+        "data" => data(&world),
+        "updates" => updates(&world),
+        "locks" => locks(&world),
+        "epochs" => epochs(&world),
+        "refusals" => refusals(&world),
+        "requests" => requests(&world),
+        _ => death(&world),
+    };
+    if let Err(error) = played {
+        eprintln!("rank {}: {error}", world.rank());
+        return ExitCode::FAILURE;
+    }
+    if part == "death" {
+        println!("failed");
+        let _ = world.finish();
+    } else {
+        println!("right");
+        world.finish().expect("all ranks finish");
+    }
+    ExitCode::SUCCESS
+}
+
+fn check(holds: bool, what: &str) -> Outcome {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+fn pattern(rank: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i as u32).wrapping_mul(31).wrapping_add(rank * 7 + 1) as u8).collect()
+}
+
+/// Each rank writes to the next one's window at odd places, and reads from the one before.
+fn data(world: &World) -> Outcome {
+    const BYTES: usize = 400_000;
+    let window = world.allocate_window(BYTES)?;
+    let (rank, size) = (world.rank().0, world.size());
+    let (next, before) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    for (offset, bytes) in [(0, 1), (7, 8), (3, 1400), (1, 5000), (13, 70_000), (0, BYTES), (BYTES, 0)] {
+        window.write(0, &vec![0_u8; BYTES])?;
+        window.fence()?;
+        window.put(&pattern(rank, bytes), next, offset)?;
+        window.fence()?;
+        let mut own = vec![0; BYTES];
+        window.read(0, &mut own)?;
+        let mut wanted = vec![0; BYTES];
+        wanted[offset..offset + bytes].copy_from_slice(&pattern(before.0, bytes));
+        check(own == wanted, "the window holds what was put")?;
+        let mut there = vec![0; bytes];
+        window.get(&mut there, next, offset)?;
+        check(there == pattern(rank, bytes), "a get returns what was put")?;
+        window.fence()?;
+    }
+    // Puts of one rank to the same place arrive in order.
+    for i in 0..200_u32 {
+        window.put(&[i], next, 16)?;
+    }
+    window.flush(next)?;
+    let mut last = [0_u32];
+    window.get(&mut last, next, 16)?;
+    check(last == [199], "puts keep their order")?;
+    check(window.bytes_of(next)? == BYTES, "lengths are known")?;
+    window.free()?;
+    Ok(())
+}
+
+/// All ranks update the same elements of rank 0.
+fn updates(world: &World) -> Outcome {
+    const ADDS: u64 = 100;
+    let window = world.allocate_window(if world.rank() == Rank(0) { 4096 } else { 0 })?;
+    let (root, size, rank) = (Rank(0), u64::from(world.size()), world.rank().0);
+    let mut tickets = 0;
+    for _ in 0..ADDS {
+        tickets += window.fetch_and_op(1_u64, root, 0, SystemOperation::sum())?;
+        window.accumulate(&[0.5_f64, 1.0, 2.0], root, 8, SystemOperation::sum())?;
+        window.accumulate(&[1_u8, 1, 1], root, 33, SystemOperation::sum())?;
+        window.accumulate(&[i32::try_from(rank)?], root, 40, SystemOperation::max())?;
+        // A byte and a half word, by compare-and-swap; neighbours must not change.
+        loop {
+            let old = window.fetch_and_op(0_u16, root, 46, AccumulateOperation::NoOp)?;
+            if window.compare_and_swap(old, old.wrapping_add(1), root, 46)? == old {
+                break;
+            }
+        }
+    }
+    let values: Vec<u64> = (0..400).collect();
+    let mut old = vec![0_u64; 400];
+    window.get_accumulate(&values, &mut old, root, 800, SystemOperation::sum())?;
+    let shares = old.iter().zip(&values).filter(|(_, value)| **value > 0).map(|(old, value)| old / value);
+    check(shares.clone().all(|share| share < size), "old values are sums of others")?;
+    window.fence()?;
+    let all = size * ADDS;
+    let mut sum = [0];
+    world.all_reduce_into(&[tickets], &mut sum, SystemOperation::sum())?;
+    check(sum == [all * (all - 1) / 2], "each ticket is given once")?;
+    if rank == 0 {
+        let (mut floats, mut bytes, mut most, mut halves) = ([0.0_f64; 3], [0_u8; 7], [0_i32], [0_u16; 2]);
+        window.read(8, &mut floats)?;
+        window.read(32, &mut bytes)?;
+        window.read(40, &mut most)?;
+        window.read(44, &mut halves)?;
+        let times = all as f64;
+        check(floats == [0.5 * times, times, 2.0 * times], "sums of floats")?;
+        check(bytes == [0, all as u8, all as u8, all as u8, 0, 0, 0], "sums of bytes")?;
+        check(most == [world.size() as i32 - 1] && halves == [0, all as u16], "maximum and half word")?;
+        let mut sums = vec![0_u64; 400];
+        window.read(800, &mut sums)?;
+        check(sums.iter().zip(&values).all(|(sum, value)| *sum == value * size), "sums of words")?;
+    }
+    let swapped = window.fetch_and_op(7_u32, Rank(0), 4000, AccumulateOperation::Replace)?;
+    check(swapped == 0 || swapped == 7, "a replaced value is an earlier one")?;
+    window.fence()?;
+    window.free()?;
+    Ok(())
+}
+
+/// Increments that are not atomic by themselves, under a lock.
+fn locks(world: &World) -> Outcome {
+    const ADDS: u64 = 25;
+    let window = world.allocate_window(64)?;
+    let last = Rank(world.size() - 1);
+    for _ in 0..ADDS {
+        window.lock(LockKind::Exclusive, last)?;
+        let mut value = [0_u64];
+        window.get(&mut value, last, 8)?;
+        window.put(&[value[0] + 1], last, 8)?;
+        window.unlock(LockKind::Exclusive, last)?;
+    }
+    window.fence()?;
+    window.lock_all()?;
+    let mut value = [0_u64];
+    window.get(&mut value, last, 8)?;
+    window.unlock_all()?;
+    check(value == [ADDS * u64::from(world.size())], "a lock excludes others")?;
+    window.free()?;
+    Ok(())
+}
+
+/// Post, start, complete, wait around a ring.
+fn epochs(world: &World) -> Outcome {
+    let window = world.allocate_window(256)?;
+    let (rank, size) = (world.rank().0, world.size());
+    let (next, before) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    for round in 0..20_u32 {
+        window.post(&[before])?;
+        window.start_epoch(&[next])?;
+        window.put(&[rank * 1000 + round; 8], next, 32)?;
+        window.complete()?;
+        window.wait_epoch()?;
+        let mut own = [0_u32; 8];
+        window.read(32, &mut own)?;
+        check(own == [before.0 * 1000 + round; 8], "an epoch orders a put before the wait")?;
+    }
+    window.free()?;
+    Ok(())
+}
+
+/// Bad accesses fail, touch nothing, and later ones go on.
+fn refusals(world: &World) -> Outcome {
+    let window = world.allocate_window(100)?;
+    let target = Rank(world.size() - 1);
+    let is_outside = |result: Result<(), WindowError>| matches!(result, Err(WindowError::OutOfBounds(_)));
+    check(is_outside(window.put(&[1_u8; 101], target, 0)), "a put that is too long")?;
+    check(is_outside(window.put(&[1_u8], target, 100)), "a put behind the end")?;
+    check(is_outside(window.get(&mut [0_u64], target, usize::MAX)), "a get out of the address space")?;
+    let misaligned = window.fetch_and_op(1_u64, target, 4, SystemOperation::sum());
+    check(matches!(misaligned, Err(WindowError::Misaligned(_))), "a misaligned update")?;
+    let undefined = window.accumulate(&[1.0_f64], target, 8, SystemOperation::bitwise_and());
+    let undefined = undefined.and_then(|()| window.flush(target));
+    check(matches!(undefined, Err(WindowError::Unsupported)), "bits of a float")?;
+    let nobody = window.put(&[0_u8], Rank(world.size()), 0);
+    check(matches!(nobody, Err(WindowError::Failed(Failure::UnknownRank(_)))), "an unknown rank")?;
+    window.fence()?;
+    let mut own = [1_u8; 100];
+    window.read(0, &mut own)?;
+    check(own == [0; 100], "nothing was written")?;
+    window.fence()?;
+    check(
+        window.fetch_and_op(1_u64, target, 8, SystemOperation::sum())? < u64::from(world.size()),
+        "later ones go on",
+    )?;
+    window.fence()?;
+    window.free()?;
+    Ok(())
+}
+
+fn requests(world: &World) -> Outcome {
+    let window = world.allocate_window(100_000)?;
+    let (rank, size) = (world.rank().0, world.size());
+    let next = Rank((rank + 1) % size);
+    let puts: Vec<_> = (0..20)
+        .map(|i| window.request_put(&pattern(rank + i, 4000), next, 4000 * i as usize))
+        .collect::<Result<_, _>>()?;
+    puts.into_iter().try_for_each(unisono::PutRequest::wait)?;
+    drop(window.request_put(&[1_u8; 100], next, 90_000)?);
+    window.flush(next)?;
+    let gets: Vec<_> =
+        (0..20_usize).map(|i| window.request_get::<u8>(4000, next, 4000 * i)).collect::<Result<_, _>>()?;
+    drop(window.request_get::<u64>(100, next, 0)?);
+    for (i, get) in (0..).zip(gets) {
+        check(get.wait()? == pattern(rank + i, 4000), "a get returns what was put")?;
+    }
+    window.fence()?;
+    let mut own = [0_u8; 100];
+    window.read(90_000, &mut own)?;
+    check(own == [1; 100], "a put that nobody waits for arrives")?;
+    window.free()?;
+    Ok(())
+}
+
+/// Rank 1 dies amid operations on it.
+fn death(world: &World) -> Outcome {
+    let window: Window = world.allocate_window(1 << 16)?;
+    if world.rank() == Rank(1) {
+        window.get(&mut [0_u8; 100], Rank(0), 0)?;
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+    }
+    let direct = window.is_direct(Rank(1));
+    for i in 0_u64.. {
+        let done = match i % 3 {
+            0 => window.fetch_and_op(1_u64, Rank(1), 0, SystemOperation::sum()).map(|_| ()),
+            1 => window.put(&[1_u8; 3000], Rank(1), 64).and_then(|()| window.flush(Rank(1))),
+            _ => window.get(&mut [0_u8; 40_000], Rank(1), 64),
+        };
+        match done {
+            // What is mapped stays: locks and fences report the failure.
+            Ok(()) if direct => break,
+            Ok(()) => {}
+            Err(
+                WindowError::Failed(Failure::PeerFailed(Rank(1)))
+                | WindowError::Unknown(Rank(1))
+                | WindowError::Partial(Rank(1)),
+            ) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match window.fence() {
+        Err(_) => Ok(()),
+        Ok(()) => Err("a fence with a failed rank".into()),
+    }
+}

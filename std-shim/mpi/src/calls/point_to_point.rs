@@ -1,0 +1,785 @@
+//! Messages: all modes of sending, receiving, probes and buffers.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
+
+use unisono::raw::{Channel, RawMessage};
+use unisono::{Rank, Status, Tag};
+
+use crate::abi::*;
+use crate::buffer::Buffer;
+use crate::calls::{give, give_count};
+use crate::communicator::{Comm, self_communicator, world_communicator};
+use crate::datatype::{Elements, Type, type_of};
+use crate::error::{Outcome, class_of_failure, finish, on, raise_on};
+use crate::handle::{Held, Kind, Object, release, resolve};
+use crate::request::{Activity, Part, Request, received, sent};
+
+/// How a message is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Standard,
+    Synchronous,
+    Buffered,
+}
+
+#[inline(always)]
+fn check_tag(tag: c_int) -> Outcome<Tag> {
+    u32::try_from(tag).map(Tag).map_err(|_| MPI_ERR_TAG)
+}
+
+fn any_tag(tag: c_int) -> Outcome<Option<Tag>> {
+    if tag == MPI_ANY_TAG { Ok(None) } else { check_tag(tag).map(Some) }
+}
+
+fn any_source(comm: &Comm, source: c_int) -> Outcome<Option<Rank>> {
+    if source == MPI_ANY_SOURCE { Ok(None) } else { comm.peer(source).map(Some) }
+}
+
+/// The status of a receive from nobody.
+const NOBODY: MPI_Status = MPI_Status { source: MPI_PROC_NULL, ..MPI_Status::EMPTY };
+
+/// The buffer that a buffered send takes its room of: that of its communicator, or of the process.
+static BUFFER: std::sync::LazyLock<Buffer> = std::sync::LazyLock::new(Buffer::default);
+
+fn buffer_of(comm: &Comm) -> &Buffer {
+    if comm.buffer.is_attached() { &comm.buffer } else { &BUFFER }
+}
+
+/// Waits until all buffered messages have left.
+pub fn flush_all() {
+    BUFFER.flush();
+    for comm in [world_communicator(), self_communicator()].into_iter().flatten() {
+        comm.buffer.flush();
+    }
+}
+
+fn start_send(comm: &Object<Comm>, elements: &Elements, to: c_int, tag: c_int, mode: Mode) -> Outcome<Activity> {
+    let tag = check_tag(tag)?;
+    if to == MPI_PROC_NULL {
+        return Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY));
+    }
+    let to = comm.peer(to)?;
+    if mode == Mode::Buffered {
+        return start_buffered(comm, elements, to, tag);
+    }
+    let (bytes, kept) = match elements.dense() {
+        Some(bytes) => (bytes, None),
+        None => {
+            // SAFETY: the program promises that it is readable.
+            let mut packed = unsafe { elements.packed() };
+            (NonNull::from(packed.as_mut_slice()), Some(packed))
+        }
+    };
+    // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
+    let request = unsafe { comm.library().raw_send(bytes, to, tag, mode == Mode::Synchronous, Channel::User) };
+    match request.map_err(class_of_failure)? {
+        Some(request) => Ok(Activity::Send(request, kept)),
+        None => Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY)),
+    }
+}
+
+fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) -> Outcome<Activity> {
+    let buffer = buffer_of(comm);
+    buffer.reserve(elements.bytes)?;
+    // SAFETY: the program promises that it is readable.
+    let mut packed = unsafe { elements.packed() };
+    let bytes = NonNull::from(packed.as_mut_slice());
+    // SAFETY: the copy is kept by the request.
+    let request = unsafe { comm.library().raw_send(bytes, to, tag, false, Channel::User) };
+    if let Some(request) = request.map_err(class_of_failure)? {
+        let pending = Request::new(Some(comm.hold()), Activity::Send(request, Some(packed)));
+        buffer.record(&pending, elements.bytes);
+    }
+    Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY))
+}
+
+fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c_int) -> Outcome<Activity> {
+    let tag = any_tag(tag)?;
+    if source == MPI_PROC_NULL {
+        return Ok(Activity::Ended(Ok(()), NOBODY));
+    }
+    let source = any_source(comm, source)?;
+    let (bytes, packed) = receiving(elements);
+    // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
+    let request = unsafe { comm.library().raw_receive(bytes, source, tag, Channel::User) };
+    Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
+}
+
+/// Memory for a receive into elements.
+fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<(Vec<u8>, Elements)>) {
+    match elements.dense() {
+        Some(bytes) => (bytes, None),
+        None => {
+            let mut packed = vec![0; elements.bytes];
+            (NonNull::from(packed.as_mut_slice()), Some((packed, elements.clone())))
+        }
+    }
+}
+
+/// A blocking send of what can be sent from where it is.
+#[inline(always)]
+pub(crate) unsafe fn send<C: Count>(
+    buffer: *const c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    to: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
+    // SAFETY: the contract of this module.
+    if let (Ok(Type::Dense(size)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(to))
+        && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
+        && let Some(start) = NonNull::new(buffer.cast::<u8>().cast_mut())
+        && tag >= 0
+    {
+        // SAFETY: the program promises that it is readable.
+        let data = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
+        return match of.library().send(data, peer, Tag(tag as u32)) {
+            Ok(()) => MPI_SUCCESS,
+            Err(failure) => match sent(Err(failure)) {
+                Ok(()) => MPI_SUCCESS,
+                Err(code) => raise_on(of, code),
+            },
+        };
+    }
+    // SAFETY: the contract of this module.
+    unsafe { send_by(Mode::Standard, buffer, count.get(), datatype, to, tag, comm) }
+}
+
+#[inline(never)]
+unsafe fn send_by(
+    mode: Mode,
+    buffer: *const c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    to: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let elements = Elements::new(buffer.cast(), count, datatype)?;
+            match start_send(comm, &elements, to, tag, mode)? {
+                Activity::Send(request, kept) => {
+                    let outcome = sent(comm.library().raw_wait(&request));
+                    drop(kept);
+                    outcome
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+macro_rules! sends {
+    ($(fn $blocking:ident $mode:ident;)*) => { $(
+        pub(crate) unsafe fn $blocking<C: Count>(buffer: *const c_void, count: C, datatype: MPI_Datatype, to: c_int, tag: c_int, comm: MPI_Comm) -> c_int {
+            // SAFETY: the contract of this module.
+            unsafe { send_by(Mode::$mode, buffer, count.get(), datatype, to, tag, comm) }
+        }
+    )* };
+}
+
+sends! {
+    fn ssend Synchronous;
+    fn rsend Standard;
+    fn bsend Buffered;
+}
+
+macro_rules! immediate_sends {
+    ($(fn $immediate:ident fn $persistent:ident $mode:ident;)*) => { $(
+        pub(crate) unsafe fn $immediate<C: Count>(buffer: *const c_void, count: C, datatype: MPI_Datatype, to: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
+            // SAFETY: the contract of this module.
+            unsafe {
+                on(comm, |comm| {
+                    let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
+                    give(request, Request::handle(comm, start_send(comm, &elements, to, tag, Mode::$mode)?))
+                })
+            }
+        }
+
+        pub(crate) unsafe fn $persistent<C: Count>(buffer: *const c_void, count: C, datatype: MPI_Datatype, to: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
+            // SAFETY: the contract of this module.
+            unsafe {
+                on(comm, |comm| {
+                    let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
+                    check_tag(tag)?;
+                    if to != MPI_PROC_NULL {
+                        comm.peer(to)?;
+                    }
+                    let held = comm.hold();
+                    let start = move || start_send(&held, &elements, to, tag, Mode::$mode);
+                    let made = Request::persistent(comm.hold(), Box::new(start));
+                    give(request, MPI_Request(Object::into_handle(made)))
+                })
+            }
+        }
+    )* };
+}
+
+immediate_sends! {
+    fn isend fn send_init Standard;
+    fn issend fn ssend_init Synchronous;
+    fn irsend fn rsend_init Standard;
+    fn ibsend fn bsend_init Buffered;
+}
+
+/// Writes a status, unless it is ignored.
+pub(crate) unsafe fn report(to: *mut MPI_Status, status: MPI_Status) {
+    if !to.is_null() {
+        // SAFETY: the program promises that it is writable. The error stays as it is.
+        unsafe { to.write(MPI_Status { error: (*to).error, ..status }) };
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn recv<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
+    // SAFETY: the contract of this module.
+    if let (Ok(Type::Dense(size)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(source))
+        && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
+        && let Some(start) = NonNull::new(buffer.cast::<u8>())
+        && tag >= 0
+    {
+        // SAFETY: the program promises that it is writable, and nobody else's.
+        let data = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+        return match of.library().receive_into(data, peer, Tag(tag as u32)) {
+            Ok(Status { bytes, .. }) => {
+                // SAFETY: the contract of this module.
+                unsafe { report(status, MPI_Status::new(source, tag, bytes as u64)) };
+                MPI_SUCCESS
+            }
+            Err(failure) => raise_on(of, class_of_failure(failure)),
+        };
+    }
+    // SAFETY: the contract of this module.
+    unsafe { recv_general(buffer, count.get(), datatype, source, tag, comm, status) }
+}
+
+#[inline(never)]
+unsafe fn recv_general(
+    buffer: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let elements = Elements::new(buffer.cast(), count, datatype)?;
+            match start_receive(comm, &elements, source, tag)? {
+                Activity::Receive(request, packed) => {
+                    let (outcome, seen) = received(comm, comm.library().raw_wait(&request), packed);
+                    report(status, seen);
+                    outcome
+                }
+                Activity::Ended(outcome, seen) => {
+                    report(status, seen);
+                    outcome
+                }
+                _ => Err(MPI_ERR_INTERN),
+            }
+        })
+    }
+}
+
+pub(crate) unsafe fn irecv<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
+            give(request, Request::handle(comm, start_receive(comm, &elements, source, tag)?))
+        })
+    }
+}
+
+pub(crate) unsafe fn recv_init<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
+            any_tag(tag)?;
+            if source != MPI_PROC_NULL {
+                any_source(comm, source)?;
+            }
+            let held = comm.hold();
+            let start = move || start_receive(&held, &elements, source, tag);
+            let made = Request::persistent(comm.hold(), Box::new(start));
+            give(request, MPI_Request(Object::into_handle(made)))
+        })
+    }
+}
+
+/// A send and a receive at the same time.
+fn exchange(
+    comm: &Object<Comm>,
+    (send, to, send_tag): (&Elements, c_int, c_int),
+    (receive, source, receive_tag): (&Elements, c_int, c_int),
+    copies: bool,
+) -> Outcome<Activity> {
+    let (copied, kept);
+    let send = if copies {
+        // SAFETY: the program promises that it is readable.
+        let packed = unsafe { send.packed() };
+        let start = packed.as_ptr().expose_provenance();
+        copied = Elements { start, count: packed.len() as i64, datatype: None, bytes: packed.len(), extent: 1 };
+        kept = Some(packed);
+        &copied
+    } else {
+        kept = None;
+        send
+    };
+    let received = start_receive(comm, receive, source, receive_tag)?;
+    let sent = start_send(comm, send, to, send_tag, Mode::Standard);
+    let sent = match (sent, &received) {
+        (Ok(sent), _) => sent,
+        (Err(code), Activity::Receive(request, _)) => {
+            if !comm.library().raw_cancel(request) {
+                let _ = comm.library().raw_wait(request);
+            }
+            return Err(code);
+        }
+        (Err(code), _) => return Err(code),
+    };
+    let mut parts = Vec::with_capacity(2);
+    let mut keeps = vec![kept];
+    let mut unpacked = None;
+    let mut seen = None;
+    match received {
+        Activity::Receive(request, packed) => {
+            parts.push(Part { request, is_receive: true });
+            unpacked = packed;
+        }
+        Activity::Ended(_, status) => seen = Some(status),
+        _ => {}
+    }
+    if let Activity::Send(request, packed) = sent {
+        parts.push(Part { request, is_receive: false });
+        keeps.push(packed);
+    }
+    let finish = Box::new(move || {
+        drop(keeps);
+        if let Some((bytes, elements)) = unpacked {
+            // SAFETY: the program promised that it is writable until the end.
+            unsafe { elements.unpack(&bytes) };
+        }
+        Ok(())
+    });
+    Ok(Activity::Messages(parts, Some(finish), true, seen))
+}
+
+/// As [`exchange`], with a receive whose elements may be fewer than its buffer has room for.
+unsafe fn sendrecv_by(
+    arguments: (Elements, c_int, c_int),
+    other: (Elements, c_int, c_int),
+    comm: &Object<Comm>,
+    status: *mut MPI_Status,
+    copies: bool,
+) -> Outcome {
+    let (send, to, send_tag) = arguments;
+    let (receive, source, receive_tag) = other;
+    let activity = exchange(comm, (&send, to, send_tag), (&receive, source, receive_tag), copies)?;
+    let report_of = Request::new(Some(comm.hold()), activity).wait();
+    // SAFETY: the contract of this module.
+    unsafe { report(status, report_of.status) };
+    report_of.outcome
+}
+
+pub(crate) unsafe fn sendrecv<C: Count>(
+    send: *const c_void,
+    send_count: C,
+    send_type: MPI_Datatype,
+    to: c_int,
+    send_tag: c_int,
+    receive: *mut c_void,
+    receive_count: C,
+    receive_type: MPI_Datatype,
+    source: c_int,
+    receive_tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let send = Elements::new(send.cast(), send_count.get(), send_type)?;
+            let receive = Elements::new(receive.cast(), receive_count.get(), receive_type)?;
+            sendrecv_by((send, to, send_tag), (receive, source, receive_tag), comm, status, false)
+        })
+    }
+}
+
+pub(crate) unsafe fn sendrecv_replace<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    to: c_int,
+    send_tag: c_int,
+    source: c_int,
+    receive_tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let both = Elements::new(buffer.cast(), count.get(), datatype)?;
+            sendrecv_by((both.clone(), to, send_tag), (both, source, receive_tag), comm, status, true)
+        })
+    }
+}
+
+pub(crate) unsafe fn isendrecv<C: Count>(
+    send: *const c_void,
+    send_count: C,
+    send_type: MPI_Datatype,
+    to: c_int,
+    send_tag: c_int,
+    receive: *mut c_void,
+    receive_count: C,
+    receive_type: MPI_Datatype,
+    source: c_int,
+    receive_tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let send = Elements::new(send.cast(), send_count.get(), send_type)?;
+            let receive = Elements::new(receive.cast(), receive_count.get(), receive_type)?;
+            let activity = exchange(comm, (&send, to, send_tag), (&receive, source, receive_tag), false)?;
+            give(request, Request::handle(comm, activity))
+        })
+    }
+}
+
+pub(crate) unsafe fn isendrecv_replace<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    to: c_int,
+    send_tag: c_int,
+    source: c_int,
+    receive_tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let both = Elements::new(buffer.cast(), count.get(), datatype)?;
+            let activity = exchange(comm, (&both, to, send_tag), (&both, source, receive_tag), true)?;
+            give(request, Request::handle(comm, activity))
+        })
+    }
+}
+
+fn public_status(comm: &Comm, status: &Status) -> MPI_Status {
+    MPI_Status::new(comm.rank_of(status.source), status.tag.0 as c_int, status.bytes as u64)
+}
+
+pub(crate) unsafe fn probe(source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let tag = any_tag(tag)?;
+            if source == MPI_PROC_NULL {
+                report(status, NOBODY);
+                return Ok(());
+            }
+            let found = comm.library().probe(any_source(comm, source)?, tag).map_err(class_of_failure)?;
+            report(status, public_status(comm, &found));
+            Ok(())
+        })
+    }
+}
+
+pub(crate) unsafe fn iprobe(
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let tag = any_tag(tag)?;
+            if source == MPI_PROC_NULL {
+                report(status, NOBODY);
+                return give(flag, 1);
+            }
+            let found = comm.library().immediate_probe(any_source(comm, source)?, tag).map_err(class_of_failure)?;
+            if let Some(found) = &found {
+                report(status, public_status(comm, found));
+            }
+            give(flag, found.is_some().into())
+        })
+    }
+}
+
+/// A message that a matched probe has removed.
+#[derive(Debug)]
+pub struct Message {
+    comm: Option<Held<Comm>>,
+    message: Option<RawMessage>,
+}
+
+impl Kind for Message {
+    const MARK: u32 = 0x6d73_6720;
+    const INVALID: c_int = MPI_ERR_REQUEST;
+
+    fn predefined(handle: usize) -> Option<&'static Object<Self>> {
+        static NOBODY: std::sync::OnceLock<Held<Message>> = std::sync::OnceLock::new();
+        let object = || &**NOBODY.get_or_init(|| Object::new(Message { comm: None, message: None }));
+        (handle == MPI_MESSAGE_NO_PROC.0).then(object)
+    }
+}
+
+unsafe fn probe_matched(
+    comm: &Object<Comm>,
+    source: c_int,
+    tag: c_int,
+    waits: bool,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
+) -> Outcome<bool> {
+    let tag = any_tag(tag)?;
+    if source == MPI_PROC_NULL {
+        // SAFETY: the contract of this module.
+        unsafe { report(status, NOBODY) };
+        // SAFETY: the contract of this module.
+        unsafe { give(message, MPI_MESSAGE_NO_PROC) }?;
+        return Ok(true);
+    }
+    let found = comm.library().raw_matched_probe(any_source(comm, source)?, tag, waits).map_err(class_of_failure)?;
+    let Some((found, seen)) = found else {
+        // SAFETY: the contract of this module.
+        unsafe { give(message, MPI_MESSAGE_NULL) }?;
+        return Ok(false);
+    };
+    // SAFETY: the contract of this module.
+    unsafe { report(status, public_status(comm, &seen)) };
+    let made = Object::new(Message { comm: Some(comm.hold()), message: Some(found) });
+    // SAFETY: the contract of this module.
+    unsafe { give(message, MPI_Message(Object::into_handle(made))) }?;
+    Ok(true)
+}
+
+pub(crate) unsafe fn mprobe(
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe { on(comm, |comm| probe_matched(comm, source, tag, true, message, status).map(|_| ())) }
+}
+
+pub(crate) unsafe fn improbe(
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    flag: *mut c_int,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            let found = probe_matched(comm, source, tag, false, message, status)?;
+            give(flag, found.into())
+        })
+    }
+}
+
+/// Takes a message of its handle; `None`: it is from nobody.
+unsafe fn take(message: *mut MPI_Message) -> Outcome<Option<(Held<Comm>, RawMessage)>> {
+    // SAFETY: the contract of this module.
+    let handle = *unsafe { message.as_ref() }.ok_or(MPI_ERR_ARG)?;
+    let taken = if handle == MPI_MESSAGE_NO_PROC {
+        None
+    } else {
+        // SAFETY: the contract of this module.
+        let object = unsafe { release::<Message>(handle.0) }?;
+        Some((object.comm.as_ref().ok_or(MPI_ERR_REQUEST)?.hold(), object.message.ok_or(MPI_ERR_REQUEST)?))
+    };
+    // SAFETY: the contract of this module.
+    unsafe { give(message, MPI_MESSAGE_NULL) }?;
+    Ok(taken)
+}
+
+fn start_matched(comm: &Object<Comm>, message: RawMessage, elements: &Elements) -> Outcome<Activity> {
+    let (bytes, packed) = receiving(elements);
+    // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
+    let request = unsafe { comm.library().raw_receive_matched(message, bytes) };
+    Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
+}
+
+pub(crate) unsafe fn mrecv<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    let elements = unsafe { Elements::new(buffer.cast(), count.get(), datatype) };
+    // SAFETY: the contract of this module.
+    match elements.and_then(|elements| Ok((elements, unsafe { take(message) }?))) {
+        Ok((elements, Some((comm, message)))) => {
+            let outcome = start_matched(&comm, message, &elements).and_then(|activity| {
+                let report_of = Request::new(Some(comm.hold()), activity).wait();
+                // SAFETY: the contract of this module.
+                unsafe { report(status, report_of.status) };
+                report_of.outcome
+            });
+            outcome.map_or_else(|code| raise_on(&comm, code), |()| MPI_SUCCESS)
+        }
+        Ok((_, None)) => {
+            // SAFETY: the contract of this module.
+            unsafe { report(status, NOBODY) };
+            MPI_SUCCESS
+        }
+        Err(code) => finish(Err(code)),
+    }
+}
+
+pub(crate) unsafe fn imrecv<C: Count>(
+    buffer: *mut c_void,
+    count: C,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    request: *mut MPI_Request,
+) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe {
+        (|| {
+            let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
+            let handle = match take(message)? {
+                Some((comm, message)) => Request::handle(&comm, start_matched(&comm, message, &elements)?),
+                None => MPI_Request(Object::into_handle(Request::new(None, Activity::Ended(Ok(()), NOBODY)))),
+            };
+            give(request, handle)
+        })()
+    })
+}
+
+unsafe fn attach<C: Count>(buffer: &Buffer, address: *mut c_void, size: C) -> Outcome {
+    buffer.attach(address.expose_provenance(), size.get())
+}
+
+unsafe fn detach<C: Count>(buffer: &Buffer, address: *mut c_void, size: *mut C) -> Outcome {
+    let (start, bytes) = buffer.detach()?;
+    let start = core::ptr::with_exposed_provenance_mut::<c_void>(start);
+    // SAFETY: the contract of this module; `address` is the address of a pointer.
+    unsafe { give(address.cast::<*mut c_void>(), start) }?;
+    // SAFETY: the contract of this module.
+    unsafe { give_count(size, bytes, MPI_UNDEFINED) }
+}
+
+/// A request that ends when all buffered messages have left.
+fn flushed(buffer: &Buffer) -> MPI_Request {
+    // They leave while any call makes progress; the buffer is what waits.
+    buffer.flush();
+    crate::request::COMPLETED
+}
+
+pub(crate) unsafe fn buffer_attach<C: Count>(address: *mut c_void, size: C) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { attach(&BUFFER, address, size) })
+}
+
+pub(crate) unsafe fn buffer_detach<C: Count>(address: *mut c_void, size: *mut C) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { detach(&BUFFER, address, size) })
+}
+
+pub(crate) unsafe fn buffer_flush() -> c_int {
+    BUFFER.flush();
+    MPI_SUCCESS
+}
+
+pub(crate) unsafe fn buffer_iflush(request: *mut MPI_Request) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { give(request, flushed(&BUFFER)) })
+}
+
+pub(crate) unsafe fn comm_attach_buffer<C: Count>(comm: MPI_Comm, address: *mut c_void, size: C) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe { on(comm, |comm| attach(&comm.buffer, address, size)) }
+}
+
+pub(crate) unsafe fn comm_detach_buffer<C: Count>(comm: MPI_Comm, address: *mut c_void, size: *mut C) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe { on(comm, |comm| detach(&comm.buffer, address, size)) }
+}
+
+pub(crate) unsafe fn comm_flush_buffer(comm: MPI_Comm) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe {
+        on(comm, |comm| {
+            comm.buffer.flush();
+            Ok(())
+        })
+    }
+}
+
+pub(crate) unsafe fn comm_iflush_buffer(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
+    // SAFETY: the contract of this module.
+    unsafe { on(comm, |comm| give(request, flushed(&comm.buffer))) }
+}
+
+pub(crate) unsafe fn session_attach_buffer<C: Count>(_: MPI_Session, address: *mut c_void, size: C) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { attach(&BUFFER, address, size) })
+}
+
+pub(crate) unsafe fn session_detach_buffer<C: Count>(_: MPI_Session, address: *mut c_void, size: *mut C) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { detach(&BUFFER, address, size) })
+}
+
+pub(crate) unsafe fn session_flush_buffer(_: MPI_Session) -> c_int {
+    BUFFER.flush();
+    MPI_SUCCESS
+}
+
+pub(crate) unsafe fn session_iflush_buffer(_: MPI_Session, request: *mut MPI_Request) -> c_int {
+    // SAFETY: the contract of this module.
+    finish(unsafe { give(request, flushed(&BUFFER)) })
+}

@@ -1,0 +1,122 @@
+//! The library exports the whole ABI, and C programs that were compiled with its header run over it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The folder of the built library and command.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let own = std::env::current_exe().expect("a test is a program");
+        let folder = own.ancestors().nth(2).expect("cargo puts tests into deps").to_path_buf();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "unisono-launcher", "--package", "unisono-mpi"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        let target = folder.parent().expect("the profile's folder lies in the target's");
+        let built = build.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        assert!(built.expect("cargo runs").success());
+        folder
+    })
+}
+
+/// Names in a text with one prototype per line.
+fn functions() -> BTreeSet<String> {
+    let table = include_str!("../abi/functions.txt");
+    let name = |line: &str| line.split('(').next().and_then(|head| head.split(' ').next_back()).map(str::to_owned);
+    table.lines().filter_map(name).collect()
+}
+
+#[test]
+fn exports_are_the_table_and_its_twins() {
+    let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(built().join("libmpi_abi.so")).output();
+    let listed = String::from_utf8(listed.expect("nm runs").stdout).expect("names");
+    let exported: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let named = functions();
+    assert_eq!(named.len(), 664);
+    for name in &named {
+        let twin = format!("P{name}");
+        assert!(exported.contains(name.as_str()) && exported.contains(twin.as_str()), "{name}");
+    }
+    let is_known = |name: &str| named.contains(name) || name.strip_prefix('P').is_some_and(|name| named.contains(name));
+    let others: Vec<_> = exported.iter().filter(|name| name.contains("MPI_") && !is_known(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn its_name_is_that_of_the_abi() {
+    let read = Command::new("readelf").arg("-d").arg(built().join("libmpi_abi.so")).output().expect("readelf runs");
+    assert!(String::from_utf8_lossy(&read.stdout).contains("[libmpi_abi.so.1]"));
+}
+
+/// Compiles a program of `programs`.
+fn compile(name: &str, into: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = into.join(name);
+    let compiled = Command::new(root.join("unisono-mpicc"))
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .arg(&program)
+        .arg(root.join("tests/programs").join(format!("{name}.c")))
+        .env("UNISONO_MPI_LIB", built())
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    program
+}
+
+/// Runs a program of `programs` on some ranks, over shared memory, and over UDP.
+fn runs(name: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile(name, folder.path());
+    for device in ["auto", "udp"] {
+        let ran = Command::new(built().join("unisono"))
+            .args(["run", "-n", "3", "--mpi", "--watchdog", "20s", "--device", device, "--"])
+            .arg(&program)
+            .output()
+            .expect("the launcher runs");
+        assert!(ran.status.success(), "{device}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
+#[test]
+fn messages() {
+    runs("messages");
+}
+
+#[test]
+fn collectives() {
+    runs("collectives");
+}
+
+#[test]
+fn datatypes() {
+    runs("datatypes");
+}
+
+#[test]
+fn communicators() {
+    runs("communicators");
+}
+
+#[test]
+fn a_program_without_a_starter_is_a_job_of_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("datatypes", folder.path());
+    let alone = || {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", built());
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["UNISONO_", "PMI", "SLURM_", "OMPI_"].iter().any(|prefix| text.starts_with(prefix)) {
+                command.env_remove(name);
+            }
+        }
+        command
+    };
+    let ran = alone().output().expect("it runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let lost = alone().env("SLURM_PROCID", "1").env("SLURM_NTASKS", "2").output().expect("it runs");
+    assert!(!lost.status.success() && String::from_utf8_lossy(&lost.stderr).contains("offers no PMI-1"));
+}

@@ -1,0 +1,222 @@
+//! Raw messages: point-to-point calls on memory that the caller answers for, without a scope. Other programming
+//! interfaces, such as the MPI library, are built on them. A message is either the program's or internal: the two never
+//! match each other, so that an interface can exchange messages of its own in any communicator.
+
+use core::ptr::NonNull;
+
+use unisono_core::ids::{MessageId, PeerId};
+use unisono_core::message::point_to_point::Mode;
+use unisono_core::message::{Context, Pattern};
+
+use super::Communicator;
+use super::create::{CreateError, ProposalBytes};
+use crate::world::collective::error::CollectiveError;
+use crate::world::group::Group;
+use crate::world::process::Process;
+use crate::world::process::matching_store::{ReceiveTarget, to_status};
+use crate::world::process::messages::SendArgs;
+use crate::world::process::send_request::Flush;
+use crate::world::progress::WaitFor;
+use crate::world::request::handle::RequestHandle;
+use crate::world::request::{Failure, Status, Tag};
+use unisono_bootstrap::Rank;
+
+/// The bit of a message context that internal messages have. Generations of communicators count from 0 on and stay
+/// below it.
+const INTERNAL: u32 = 1 << 31;
+
+/// Whose messages match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Channel {
+    /// The program's.
+    User,
+    /// The interface's own.
+    Internal,
+}
+
+/// A started operation. It ends once: [`raw_wait`](Communicator::raw_wait), a [`raw_test`](Communicator::raw_test) that
+/// returns its result, or a [`raw_cancel`](Communicator::raw_cancel) that returns true.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRequest(RequestHandle);
+
+/// A message that a matched probe has removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawMessage {
+    id: MessageId,
+    source: Rank,
+}
+
+impl Communicator {
+    fn channel(&self, channel: Channel) -> Context {
+        match channel {
+            Channel::User => self.message_context,
+            Channel::Internal => Context(self.message_context.0 ^ INTERNAL),
+        }
+    }
+
+    fn raw_pattern(&self, channel: Channel, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
+        Ok(Pattern { context: self.channel(channel), ..self.pattern(source, tag)? })
+    }
+
+    /// Starts a send. `None`: the message was copied, and the memory is free.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    ///
+    /// # Safety
+    /// The memory stays valid and unchanged until the request has ended.
+    pub unsafe fn raw_send(
+        &self,
+        data: NonNull<[u8]>,
+        to: Rank,
+        tag: Tag,
+        synchronous: bool,
+        channel: Channel,
+    ) -> Result<Option<RawRequest>, Failure> {
+        let mode = if synchronous { Mode::Synchronous } else { Mode::Standard };
+        let context = self.channel(channel);
+        let arguments = SendArgs { context, ..self.send_args(to, tag, mode, Flush::Now)? };
+        // SAFETY: the caller promises that the memory is valid and unchanged until the request has ended.
+        let bytes = unsafe { data.as_ref() };
+        Ok(self.start_send(bytes, &arguments, |_, started| started)?.map(RawRequest))
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    ///
+    /// # Safety
+    /// The memory stays valid, and nobody else uses it, until the request has ended.
+    pub unsafe fn raw_receive(
+        &self,
+        mut into: NonNull<[u8]>,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+        channel: Channel,
+    ) -> Result<RawRequest, Failure> {
+        let wanted = ReceiveTarget::Pattern(self.raw_pattern(channel, source, tag)?);
+        // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
+        let bytes = unsafe { into.as_mut() };
+        self.start_receive(bytes, wanted, |_, started| started).map(RawRequest)
+    }
+
+    /// Starts to receive a message that a matched probe has removed.
+    ///
+    /// # Errors
+    /// [`Failure`]: then the message is gone.
+    ///
+    /// # Safety
+    /// As for [`raw_receive`](Self::raw_receive).
+    pub unsafe fn raw_receive_matched(
+        &self,
+        message: RawMessage,
+        mut into: NonNull<[u8]>,
+    ) -> Result<RawRequest, Failure> {
+        let source = PeerId::from(message.source);
+        self.shared.lock().matched_probes.retain(|(id, _)| *id != message.id);
+        // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
+        let bytes = unsafe { into.as_mut() };
+        let started = self.start_receive(bytes, ReceiveTarget::Matched(message.id, source), |_, started| started);
+        // No other receive can match it, and its sender may wait.
+        let dropped = |_: &Failure| self.shared.with_process(|process| process.drop_message(message.id, source));
+        started.inspect_err(dropped).map(RawRequest)
+    }
+
+    /// Waits for a message, or looks once for one, and removes it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn raw_matched_probe(
+        &self,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+        waits: bool,
+    ) -> Result<Option<(RawMessage, Status)>, Failure> {
+        let found = if waits {
+            Some(self.wait_for_probe(Process::probe_matched, source, tag)?)
+        } else {
+            self.poll_probe(Process::probe_matched, source, tag)?
+        };
+        Ok(found.map(|(id, status)| {
+            let status = to_status(&status);
+            (RawMessage { id, source: status.source }, self.local_status(status))
+        }))
+    }
+
+    /// Waits for a request.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn raw_wait(&self, request: &RawRequest) -> Result<Status, Failure> {
+        self.wait(request.0)
+    }
+
+    /// Makes progress once, and returns the result of a request that has ended.
+    pub fn raw_test(&self, request: &RawRequest) -> Option<Result<Status, Failure>> {
+        let ended = self.shared.test(&request.0, |process| process.take_ended(&request.0))?;
+        Some(self.request_result(&request.0, ended))
+    }
+
+    /// Makes progress once, and returns whether a request has ended.
+    pub fn raw_is_done(&self, request: &RawRequest) -> bool {
+        self.shared.is_done(&request.0)
+    }
+
+    /// Withdraws a receive that has matched no message.
+    pub fn raw_cancel(&self, request: &RawRequest) -> bool {
+        self.shared.lock().cancel(request.0.request, request.0.region)
+    }
+
+    /// Makes progress once.
+    pub fn raw_progress(&self) {
+        let mut process = self.shared.lock();
+        self.shared.progress(&mut process);
+        drop(process);
+        self.shared.yield_if_oversubscribed();
+    }
+
+    /// Waits until one of these requests or collectives of this World has ended, whichever communicator it is of. Ends
+    /// none of them.
+    pub fn raw_wait_for_one(&self, requests: &[RawRequest], collectives: &[u32]) {
+        let has_ended = |process: &mut Process| {
+            let ended = requests.iter().any(|request| process.requests.result(request.0.request).is_some())
+                || collectives.iter().any(|begun| process.has_ended(*begun));
+            ended.then_some(())
+        };
+        if collectives.is_empty() {
+            let handles: Vec<RequestHandle> = requests.iter().map(|request| request.0).collect();
+            self.shared.wait_for_several(&handles, true, has_ended);
+        } else {
+            self.shared.wait_until(WaitFor::AnyRank, has_ended);
+        }
+    }
+
+    /// Makes a communicator of these ranks of the job, of which this process is one; no other ranks take part. It is no
+    /// collective of this communicator, and any thread may call it meanwhile. `reduce` combines a proposal with those of all other members, by
+    /// [`raw_combine`](Self::raw_combine_proposals), and gives all of them the result.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub fn raw_create(
+        &self,
+        members: Group,
+        mut reduce: impl FnMut(&mut ProposalBytes) -> Result<(), CollectiveError>,
+    ) -> Result<Option<Self>, CreateError> {
+        let is_foreign = members != self.members;
+        let mut reserved = self.agree_on_context_by(is_foreign, |proposal| {
+            let mut bytes = proposal.to_bytes();
+            reduce(&mut bytes)?;
+            proposal.read(&bytes);
+            Ok(())
+        })?;
+        // A slot of the node's memory might be another group's, too.
+        reserved.without_slot();
+        Ok(self.open_for(&reserved, members))
+    }
+
+    /// Combines two proposals of [`raw_create`](Self::raw_create), in any order.
+    pub fn raw_combine_proposals(into: &mut ProposalBytes, other: &ProposalBytes) {
+        super::create::combine_bytes(into, other);
+    }
+}

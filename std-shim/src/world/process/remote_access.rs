@@ -1,0 +1,565 @@
+//! Remote memory access through the endpoint: the core's machine, the memory that its operations use, and how they end.
+
+use std::collections::HashMap;
+
+use unisono_core::device::Memory as _;
+use unisono_core::endpoint::Verdict;
+use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
+use unisono_core::rma::header::ReadPlacement;
+use unisono_core::rma::operation::RmaRequest;
+use unisono_core::rma::region::{Refusal, RegionError};
+use unisono_core::rma::{
+    Action, Arrival, Entry, Execution, OperationRecord, Owner, RKey, RegionRecord, RemoteSpan, RequesterState, Rights,
+    Rma, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaPools, RmaStartError, RmaStorage, Staging, TargetState,
+};
+use unisono_core::span::{Region, Span};
+use unisono_core::wire::HEADER;
+
+use super::Process;
+use super::bounce_buffers::BounceBuffer;
+use super::records::OperationOwner;
+use crate::world::request::{Failure, Status};
+use crate::world::window::memory::WindowMemory;
+use unisono_bootstrap::Rank;
+use unisono_memory::memory_regions::RegisterError;
+
+/// Regions, operations and entries of a process.
+const REGIONS: usize = 4096;
+const OPERATIONS: usize = 1024;
+const ENTRIES: usize = 128;
+/// Bytes of a staging slot: of the longest accumulate.
+pub(in crate::world) const SLOT: usize = 4096;
+/// Most unanswered requests per target.
+const OUTSTANDING: u8 = 32;
+
+/// Records in boxed slices.
+#[derive(Debug)]
+struct Boxes;
+
+impl RmaStorage for Boxes {
+    type Regions = Box<[RegionRecord]>;
+    type Operations = Box<[OperationRecord]>;
+    type Targets = Box<[TargetState]>;
+    type Entries = Box<[Entry]>;
+    type Requesters = Box<[RequesterState]>;
+}
+
+/// Memory that an operation uses until it ends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) enum CallMemory {
+    Nothing,
+    /// A copy in a bounce buffer, or in memory of its own.
+    Cell(BounceBuffer),
+    Copy(Region),
+    /// Memory of the caller, which waits for the end; and a copy.
+    User(Region, Option<BounceBuffer>),
+}
+
+/// Who learns how an operation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum CallEnd {
+    /// Who asks for its request.
+    Request,
+    /// The next flush of its target.
+    Flush,
+    /// Nobody.
+    Nobody,
+}
+
+/// An operation that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct CallRecord {
+    window: u32,
+    target: u32,
+    memory: CallMemory,
+    end: CallEnd,
+}
+
+/// Operations of a window on one target since the last flush.
+#[derive(Clone, Copy, Debug, Default)]
+struct TargetUse {
+    pending: u32,
+    /// Writes whose placement no flush has confirmed.
+    has_written: bool,
+    error: Option<RmaError>,
+}
+
+/// Why an operation was not started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum StartError {
+    /// Progress makes room.
+    Full,
+    Failed(Failure),
+}
+
+/// How an operation ended.
+pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
+
+/// Remote memory access of a process. The machine is made when it is first used.
+#[derive(Debug, Default)]
+pub(in crate::world) struct RemoteAccess {
+    machine: Option<Box<Rma<Boxes>>>,
+    /// By rank: bytes of the longest message to it; 0: not reached through the endpoint.
+    rooms: Vec<u32>,
+    grants: HashMap<u32, RmaOperationId>,
+    calls: HashMap<u32, CallRecord>,
+    results: HashMap<u32, Result<u64, RmaError>>,
+    targets: HashMap<(u32, u32), TargetUse>,
+    /// Registered memory of regions, by key.
+    exposed: HashMap<RKey, Region>,
+    violators: Vec<PeerId>,
+    /// Messages arrived since the last round.
+    has_arrived: bool,
+    windows: u32,
+}
+
+impl RemoteAccess {
+    /// Handles a message of the endpoint.
+    pub(super) fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+        self.has_arrived = true;
+        // No peer knows a key before a region was registered here.
+        let arrival = self.machine.as_mut().map_or(Arrival::Violation, |machine| machine.handle(from, head, bytes));
+        match arrival {
+            Arrival::Nothing => Verdict::Release,
+            Arrival::Place { to, start } => Verdict::Place { to, start },
+            Arrival::Violation => {
+                self.violators.push(from);
+                Verdict::Release
+            }
+        }
+    }
+
+    /// Whether a round has something to do that others may wait for.
+    pub(super) const fn has_work(&self) -> bool {
+        self.has_arrived
+    }
+
+    /// A peer can be sent messages of this length.
+    pub(super) fn connect(&mut self, peer: PeerId, mtu: u32) {
+        let i = peer.0 as usize;
+        if self.rooms.len() <= i {
+            self.rooms.resize(i + 1, 0);
+        }
+        let room = mtu.saturating_sub(HEADER as u32);
+        if let Some(place) = self.rooms.get_mut(i) {
+            *place = room;
+        }
+        if let Some(machine) = &mut self.machine {
+            machine.connect(peer, room);
+        }
+    }
+
+    /// A peer failed or finished.
+    pub(super) fn disconnect(&mut self, peer: PeerId) {
+        if let Some(room) = self.rooms.get_mut(peer.0 as usize) {
+            *room = 0;
+        }
+        if let Some(machine) = &mut self.machine {
+            machine.disconnect(peer);
+            self.has_arrived = true;
+        }
+    }
+
+    /// A number for a window of this process.
+    pub(in crate::world) const fn next_window(&mut self) -> u32 {
+        self.windows = self.windows.wrapping_add(1);
+        self.windows
+    }
+
+    fn target_use(&mut self, window: u32, target: u32) -> &mut TargetUse {
+        self.targets.entry((window, target)).or_default()
+    }
+
+    /// The targets that this window has used since their last flush.
+    pub(in crate::world) fn used_targets(&self, window: u32) -> Vec<Rank> {
+        let used = self
+            .targets
+            .iter()
+            .filter(|(key, used)| key.0 == window && (used.pending > 0 || used.has_written || used.error.is_some()));
+        used.map(|(key, _)| Rank(key.1)).collect()
+    }
+
+    /// Forgets a window, whose operations have ended.
+    pub(in crate::world) fn forget_window(&mut self, window: u32) {
+        self.targets.retain(|key, used| key.0 != window || used.pending > 0);
+    }
+}
+
+impl Process {
+    /// The machine, made now if need be.
+    fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
+        if self.remote_access.machine.is_none() {
+            let ranks = self.size as usize;
+            let staging = Staging { region: self.regions.get_mut().allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
+            let pools = RmaPools {
+                regions: vec![RegionRecord::FREE; REGIONS].into(),
+                operations: vec![OperationRecord::FREE; OPERATIONS].into(),
+                targets: vec![TargetState::FREE; ranks].into(),
+                entries: vec![Entry::FREE; ENTRIES].into(),
+                requesters: vec![RequesterState::FREE; ranks].into(),
+            };
+            let mut machine = Rma::new(pools, OUTSTANDING, staging);
+            for (rank, room) in (0..).zip(&self.remote_access.rooms) {
+                if *room > 0 {
+                    machine.connect(PeerId(rank), *room);
+                }
+            }
+            self.remote_access.machine = Some(Box::new(machine));
+        }
+        self.remote_access.machine.as_deref_mut().ok_or(RegisterError::NoMemory)
+    }
+
+    /// Lets peers that know the returned key use memory of this process.
+    ///
+    /// # Safety
+    /// The memory stays mapped, and nobody has a reference to it, until [`conceal`](Self::conceal) has returned and
+    /// [`is_concealed`](Self::is_concealed) returns true.
+    pub(in crate::world) unsafe fn expose(
+        &mut self,
+        memory: WindowMemory,
+        rights: Rights,
+    ) -> Result<RKey, RegisterError> {
+        let (start, bytes) = (memory.start(), memory.bytes());
+        // SAFETY: the caller promises that the memory stays mapped and unreferenced until the region is revoked.
+        let region = unsafe { self.regions.get_mut().register(start, bytes) }?;
+        let key = RemoteKey(self.keys.next());
+        let registered = match self.remote_machine() {
+            Ok(machine) => machine.regions.register(region, 0, bytes, rights, key).map_err(|error| match error {
+                RegionError::Full => RegisterError::Full,
+                RegionError::TooLong => RegisterError::TooLarge,
+            }),
+            Err(error) => Err(error),
+        };
+        match registered {
+            Ok(key) => {
+                self.remote_access.exposed.insert(key, region);
+                Ok(key)
+            }
+            Err(error) => {
+                self.unregister(region);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the exposure of a region; progress completes it.
+    pub(in crate::world) fn conceal(&mut self, key: RKey) {
+        if let Some(machine) = &mut self.remote_access.machine {
+            machine.regions.revoke(key);
+            self.end_revocations();
+        }
+    }
+
+    /// Whether nobody uses the region's memory any more.
+    pub(in crate::world) fn is_concealed(&self, key: RKey) -> bool {
+        !self.remote_access.exposed.contains_key(&key)
+    }
+
+    fn end_revocations(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(key) = self.remote_access.machine.as_mut().and_then(|machine| machine.regions.poll_revoked()) {
+            moved = true;
+            if let Some(region) = self.remote_access.exposed.remove(&key) {
+                self.unregister(region);
+            }
+            self.requests.record_finished();
+        }
+        moved
+    }
+
+    /// Bytes of payload that fit in one request to this rank, and in an answer.
+    pub(in crate::world) fn remote_room(&self, to: Rank) -> usize {
+        let room = self.remote_access.rooms.get(to.0 as usize).copied().unwrap_or(0) as usize;
+        room.saturating_sub(unisono_core::rma::header::LONG_WRITE).min(SLOT)
+    }
+
+    /// Starts an operation of a window on a rank that is reached through the endpoint. Returns its request.
+    pub(in crate::world) fn start_remote(
+        &mut self,
+        window: u32,
+        to: Rank,
+        at: RemoteSpan,
+        request: RmaRequest,
+        memory: CallMemory,
+        end: CallEnd,
+    ) -> Result<u32, StartError> {
+        if let Some(failure) = self.aborted {
+            return Err(StartError::Failed(failure));
+        }
+        let user = self.requests.start();
+        let call = RmaCall { to: to.into(), at, request, fence: false, user };
+        let started = match self.remote_machine() {
+            Ok(machine) => machine.start(&call),
+            Err(_) => Err(RmaStartError::TooLong),
+        };
+        if let Err(error) = started {
+            self.requests.release(user);
+            return Err(match error {
+                RmaStartError::Full => StartError::Full,
+                RmaStartError::UnknownPeer => {
+                    StartError::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to)))
+                }
+                RmaStartError::TooLong => StartError::Failed(Failure::ResourceExhausted),
+            });
+        }
+        self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end });
+        if end == CallEnd::Flush {
+            let used = self.remote_access.target_use(window, to.0);
+            used.pending += 1;
+            used.has_written |= matches!(request, RmaRequest::Write { .. });
+        }
+        self.remote_access.has_arrived = true;
+        Ok(user)
+    }
+
+    /// How an operation has ended, if it has. If the job was aborted meanwhile, its memory is not used any more.
+    pub(in crate::world) fn take_remote(&mut self, request: u32) -> Option<CallResult> {
+        if let Some(result) = self.remote_access.results.remove(&request) {
+            self.requests.release(request);
+            return Some(Ok(result));
+        }
+        let Some(Err(failure)) = self.requests.result(request) else { return None };
+        // The machine may still hold the operation: its number is not given to another one, and its memory not used.
+        if let Some(call) = self.remote_access.calls.get_mut(&request)
+            && let CallMemory::User(region, _) = call.memory
+        {
+            call.memory = CallMemory::Nothing;
+            self.unregister(region);
+        }
+        Some(Err(failure))
+    }
+
+    /// Whether a flush of this target has to be sent, and whether operations on it are pending.
+    pub(in crate::world) fn flush_state(&self, window: u32, to: Rank) -> (bool, bool) {
+        let used = self.remote_access.targets.get(&(window, to.0)).copied().unwrap_or_default();
+        (used.has_written, used.pending > 0 && self.aborted.is_none())
+    }
+
+    /// The writes to this target so far are about to be confirmed.
+    pub(in crate::world) fn begin_flush(&mut self, window: u32, to: Rank) {
+        self.remote_access.target_use(window, to.0).has_written = false;
+    }
+
+    /// Takes the first error of the operations on this target since the last flush.
+    pub(in crate::world) fn take_flush_error(&mut self, window: u32, to: Rank) -> Option<RmaError> {
+        let used = self.remote_access.targets.get_mut(&(window, to.0))?;
+        let error = used.error.take();
+        if used.pending == 0 && !used.has_written {
+            self.remote_access.targets.remove(&(window, to.0));
+        }
+        error
+    }
+
+    /// A copy of bytes that an operation sends: its memory and its span.
+    pub(in crate::world) fn copy_for_remote(&mut self, bytes: &[u8]) -> Option<(CallMemory, Span)> {
+        let (memory, span) = match self.bounce_buffers.allocate(bytes.len()) {
+            Some((cell, span)) => (CallMemory::Cell(cell), span),
+            None => {
+                let region = self.regions.get_mut().allocate(bytes.len()).ok()?;
+                let bytes = u32::try_from(bytes.len()).ok()?;
+                (CallMemory::Copy(region), Span { region, offset: 0, bytes })
+            }
+        };
+        let to = self.regions.get_mut().address(span)?;
+        // SAFETY: the buffer was allocated just now, and nobody else uses it.
+        unsafe { to.write(bytes) };
+        Some((memory, span))
+    }
+
+    /// Allocates memory for the answer to a read that the caller does not wait for.
+    pub(in crate::world) fn allocate_for_remote(&mut self, bytes: u32) -> Option<Span> {
+        let region = self.regions.get_mut().allocate(bytes as usize).ok()?;
+        Some(Span { region, offset: 0, bytes })
+    }
+
+    /// Copies what a read has left in memory of [`allocate_for_remote`](Self::allocate_for_remote), and frees it.
+    pub(in crate::world) fn take_from_remote(&mut self, from: Span, to: &mut [u8]) {
+        let regions = self.regions.get_mut();
+        if let Some(address) = regions.address(from) {
+            // SAFETY: the operation has ended, so that nobody writes these bytes.
+            unsafe { address.read(to) };
+        }
+        // SAFETY: the operation has ended: no posting or copy uses the memory.
+        unsafe { regions.free(from.region) };
+    }
+
+    /// Frees the memory of an operation that was not started.
+    pub(in crate::world) fn release_call_memory(&mut self, memory: CallMemory) {
+        match memory {
+            CallMemory::Nothing => {}
+            CallMemory::Cell(cell) => self.bounce_buffers.release(cell),
+            // SAFETY: the operation has ended, or was not started: no posting or copy uses the memory.
+            CallMemory::Copy(region) => _ = unsafe { self.regions.get_mut().free(region) },
+            CallMemory::User(region, cell) => {
+                self.unregister(region);
+                cell.into_iter().for_each(|cell| self.bounce_buffers.release(cell));
+            }
+        }
+    }
+
+    /// Registers memory of a caller that waits for the operation.
+    ///
+    /// # Safety
+    /// The bytes stay valid, and nobody else uses them, until the operation has ended or
+    /// [`take_remote`](Self::take_remote) has returned a failure.
+    pub(in crate::world) unsafe fn register_for_remote(&mut self, into: &mut [u8]) -> Option<Span> {
+        let bytes = u32::try_from(into.len()).ok()?;
+        // SAFETY: the caller promises that the memory stays valid and nobody else's until the region is revoked.
+        let region = unsafe { self.regions.get_mut().register(core::ptr::NonNull::from(into).cast(), bytes as usize) };
+        Some(Span { region: region.ok()?, offset: 0, bytes })
+    }
+
+    /// Carries out what the machine asks for. Returns whether anything moved.
+    pub(super) fn progress_remote_access(&mut self, now: u64) -> bool {
+        if self.remote_access.machine.is_none() && self.remote_access.violators.is_empty() {
+            return false;
+        }
+        self.remote_access.has_arrived = false;
+        let mut moved = false;
+        for peer in core::mem::take(&mut self.remote_access.violators) {
+            tracing::error!(rank = peer.0, "protocol violation by a peer");
+            self.endpoint.fail(now, peer);
+            moved = true;
+        }
+        while self.endpoint.has_room()
+            && let can_grant = self.endpoint.can_grant()
+            && let Some(action) = self.remote_access.machine.as_mut().and_then(|machine| machine.poll_action(can_grant))
+        {
+            moved = true;
+            self.carry_out_remote(now, action);
+        }
+        while let Some(ended) = self.remote_access.machine.as_mut().and_then(|machine| machine.poll_completion()) {
+            moved = true;
+            self.end_remote(ended);
+        }
+        // Nobody in this library writes with immediates.
+        while self.remote_access.machine.as_mut().and_then(|machine| machine.poll_immediate()).is_some() {}
+        moved | self.end_revocations()
+    }
+
+    fn carry_out_remote(&mut self, now: u64, action: Action) {
+        let (sent, owner) = match action {
+            Action::Send { to, head, payload, owner } => (self.endpoint.send(now, to, head.as_ref(), payload), owner),
+            Action::Place { to, placement, key, from, owner } => {
+                (self.endpoint.place(now, to, placement, key, from), owner)
+            }
+            Action::Grant { from, into, operation } => {
+                let key = RemoteKey(self.keys.next());
+                let granted: Option<PlacementId> = self.endpoint.grant(from, into, key).ok();
+                if let Some(placement) = granted {
+                    self.remote_access.grants.insert(placement.0, operation);
+                }
+                if let Some(machine) = &mut self.remote_access.machine {
+                    machine.handle_granted(operation, granted.map(|placement| ReadPlacement { placement, key }));
+                }
+                return;
+            }
+            Action::Execute { entry, at, what } => {
+                let result = self.execute_remote(at, what);
+                if let Some(machine) = &mut self.remote_access.machine {
+                    machine.handle_executed(entry, result);
+                }
+                return;
+            }
+            Action::Idle => return,
+        };
+        match sent {
+            Ok(operation) => {
+                self.record_operation(operation, OperationOwner::RemoteAccess(owner));
+                self.has_posted = true;
+            }
+            Err(_) => self.complete_remote(owner, false),
+        }
+    }
+
+    /// The endpoint has completed a message or placement of the machine.
+    pub(super) fn complete_remote(&mut self, owner: Owner, delivered: bool) {
+        if let Some(machine) = &mut self.remote_access.machine {
+            machine.handle_completed(owner, delivered);
+            self.remote_access.has_arrived = true;
+        }
+    }
+
+    /// A placement was filled. Returns false if it is no answer to a read.
+    pub(super) fn handle_remote_placed(&mut self, placement: PlacementId, bytes: u32) -> bool {
+        let Some(operation) = self.remote_access.grants.remove(&placement.0) else { return false };
+        if let Some(machine) = &mut self.remote_access.machine {
+            machine.handle_placed(operation, bytes);
+        }
+        true
+    }
+
+    /// Executes an update of a peer on memory of this process.
+    fn execute_remote(&mut self, at: Span, what: Execution) -> Result<Option<u64>, Refusal> {
+        let regions = self.regions.get_mut();
+        let memory = |span| {
+            let address = regions.address(span).ok_or(Refusal::BadKey)?;
+            let start = address.adjacent().ok_or(Refusal::BadKey)?;
+            // SAFETY: a live region: exposed memory, to which nobody has a reference, or a staging slot of the process.
+            Ok(unsafe { WindowMemory::new(start, address.bytes()) })
+        };
+        let target = memory(at)?;
+        match what {
+            Execution::Atomic(operation) => target.atomic(0, operation).map(Some),
+            Execution::Accumulate { from, update, fetch } => {
+                let staged = memory(from)?;
+                target.combine(0, update, staged, fetch)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn end_remote(&mut self, ended: RmaCompletion) {
+        let RmaCompletion { user, peer, result, withdraw, .. } = ended;
+        if let Some(placement) = withdraw {
+            self.endpoint.withdraw(placement);
+            self.remote_access.grants.remove(&placement.0);
+        }
+        let Some(CallRecord { window, target, memory, end }) = self.remote_access.calls.remove(&user) else { return };
+        self.release_call_memory(memory);
+        match end {
+            CallEnd::Request => {
+                if self.requests.result(user).is_none() {
+                    self.remote_access.results.insert(user, result);
+                }
+                self.requests.finish(user, Ok(Status::sent(peer)));
+            }
+            CallEnd::Nobody => self.requests.finish(user, Ok(Status::sent(peer))),
+            CallEnd::Flush => {
+                let used = self.remote_access.target_use(window, target);
+                used.pending = used.pending.saturating_sub(1);
+                used.error = used.error.or(result.err());
+                self.requests.finish(user, Ok(Status::sent(peer)));
+                self.requests.release(user);
+            }
+        }
+    }
+
+    /// Why a rank takes no more part.
+    pub(in crate::world) fn why_gone(&self, rank: Rank) -> Option<Failure> {
+        if rank == self.rank { None } else { self.failure_of(rank) }
+    }
+
+    /// A write whose end somebody asks for: the next flush confirms its placement.
+    pub(in crate::world) fn record_write(&mut self, window: u32, to: Rank) {
+        self.remote_access.target_use(window, to.0).has_written = true;
+    }
+
+    /// Nobody asks how an operation ends.
+    pub(in crate::world) fn abandon_remote(&mut self, request: u32) {
+        if let Some(call) = self.remote_access.calls.get_mut(&request) {
+            call.end = CallEnd::Nobody;
+        }
+        self.remote_access.results.remove(&request);
+        self.requests.abandon(request);
+    }
+
+    /// As [`abandon_remote`](Self::abandon_remote), of a read into this memory of the process.
+    pub(in crate::world) fn abandon_remote_read(&mut self, request: u32, into: Region) {
+        match self.remote_access.calls.get_mut(&request) {
+            Some(call) => call.memory = CallMemory::Copy(into),
+            None => self.release_call_memory(CallMemory::Copy(into)),
+        }
+        self.abandon_remote(request);
+    }
+}

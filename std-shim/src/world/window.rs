@@ -1,0 +1,781 @@
+//! Windows: memory of each rank that all members of a communicator read, write and update (MPI's one-sided
+//! communication, MPI 4.1 ch. 12).
+//!
+//! ```no_run
+//! use unisono::{Rank, World, collective::SystemOperation};
+//!
+//! let world = World::join()?;
+//! let window = world.allocate_window(8)?;
+//! let ticket = window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
+//! println!("rank {} has ticket {ticket}", world.rank());
+//! window.free()?;
+//! world.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Ranks that share memory access each other's windows directly; others send requests through the endpoint
+//! ([`unisono_core::rma`]), which the target executes when it makes progress. All updates are atomic instructions of a
+//! processor that has the memory, so updates from everywhere are atomic with each other.
+//!
+//! A window owns its memory, and gives no reference to it: [`read`](Window::read) and [`write`](Window::write) copy.
+//! What a put or accumulate sends is copied too, so that it needs no borrow until its flush.
+//!
+//! **Protection.** Through the endpoint a peer needs the 64-bit key of the window, which its bounds and rights check
+//! go with, and which ends with the window. Ranks of a node map each other's memory, which cannot be revoked: the
+//! memory of a window that was dropped and not [freed](Window::free) is never used again.
+
+mod epochs;
+pub(super) mod memory;
+mod request;
+
+use core::cell::Cell;
+use core::fmt;
+
+use unisono_core::ids::RemoteKey;
+use unisono_core::rma::RmaError;
+use unisono_core::rma::atomic::{AtomicKind, AtomicOperation};
+use unisono_core::rma::operation::RmaRequest;
+use unisono_core::rma::region::Refusal;
+use unisono_core::rma::{RKey, RemoteSpan, Rights};
+use unisono_memory::memory_regions::RegisterError;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::collective::{CollectiveError, Element, SystemOperation};
+use super::communicator::Communicator;
+use super::communicator::create::CreateError;
+use super::process::Process;
+use super::process::remote_access::{CallEnd, CallMemory, CallResult, StartError};
+use super::progress::WaitFor;
+use super::request::Failure;
+use super::shm_transport::{AllocateError, Buffer};
+use memory::{WindowMemory, width_of};
+use unisono_bootstrap::Rank;
+
+pub use epochs::LockKind;
+pub use memory::AccumulateOperation;
+pub use request::{GetRequest, PutRequest};
+
+/// Why an operation on a window failed. Ranks are those of the window's communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WindowError {
+    /// The rank could not be reached, or the job ended.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// A collective of the window failed.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The members could not agree on a communicator for the window.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// There is no memory for the window.
+    #[error(transparent)]
+    Memory(#[from] AllocateError),
+    /// The memory could not be registered.
+    #[error("cannot register the memory of the window: {0}")]
+    Register(RegisterError),
+    /// The target failed, and may have received a part of the data.
+    #[error("rank {0} failed, and may have received a part of what was put")]
+    Partial(Rank),
+    /// The target failed, and may have executed the update.
+    #[error("rank {0} failed, and may have executed the update")]
+    Unknown(Rank),
+    /// The access reaches beyond the end of the target's window.
+    #[error("the access reaches beyond the end of the window of rank {0}")]
+    OutOfBounds(Rank),
+    /// The address of an element that is updated is no multiple of its length.
+    #[error("the element in the window of rank {0} is not aligned to its length")]
+    Misaligned(Rank),
+    /// Elements of this type cannot be combined by this operation.
+    #[error("the elements cannot be updated by this operation")]
+    Unsupported,
+    /// The target has freed its window.
+    #[error("the window of rank {0} is not accessible any more")]
+    Revoked(Rank),
+}
+
+impl From<RegisterError> for WindowError {
+    fn from(error: RegisterError) -> Self {
+        Self::Register(error)
+    }
+}
+
+/// How a member publishes its memory to the others.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Published {
+    /// Offset in the node's segment; `u64::MAX`: not shared.
+    shared: u64,
+    bytes: u64,
+    key: u64,
+    index: u64,
+}
+
+const NOT_SHARED: u64 = u64::MAX;
+/// Bytes before the user's part of a window's memory: the lock word.
+const CONTROL: usize = 64;
+
+/// How the memory of a member is accessed.
+#[derive(Clone, Copy, Debug)]
+enum Access {
+    /// It is this rank's own.
+    Own(WindowMemory),
+    /// This process maps it.
+    Direct(WindowMemory),
+    /// By requests to the rank in the job, under a key.
+    Remote(Rank, RKey),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    access: Access,
+    /// Bytes of the user's part.
+    bytes: usize,
+}
+
+/// Memory of every member of a communicator that all of them access. See the [module](self).
+pub struct Window {
+    communicator: Communicator,
+    /// Its number in this process.
+    number: u32,
+    members: Vec<Member>,
+    /// The memory of this rank; leaked if the window is not freed.
+    memory: Option<Buffer<u128>>,
+    own: WindowMemory,
+    bytes: usize,
+    /// The key under which remote members access it.
+    key: Option<RKey>,
+    /// Members that this rank has started an access epoch on, and exposed its memory to.
+    started: Cell<Option<Vec<Rank>>>,
+    posted: Cell<Option<Vec<Rank>>>,
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Window").field("number", &self.number).field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+impl Communicator {
+    /// Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window
+    /// (`MPI_Win_allocate`). Ranks of a node access it directly. Collective.
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn allocate_window(&self, bytes: usize) -> Result<Window, WindowError> {
+        let communicator = self.duplicate()?;
+        // A rank without memory takes part in the exchange, so that nobody waits for it.
+        let memory = bytes.checked_add(CONTROL).ok_or(AllocateError::TooLong);
+        let memory = memory.and_then(|all| communicator.allocate::<u128>(all.div_ceil(size_of::<u128>())));
+        let prepared = memory.map_err(WindowError::from).and_then(|memory| Exposed::new(&communicator, memory, bytes));
+        let nothing = Published { shared: NOT_SHARED, bytes: u64::MAX, key: 0, index: 0 };
+        let published = prepared.as_ref().map_or(nothing, |exposed| exposed.published);
+        let mut all = vec![nothing; communicator.size() as usize];
+        communicator.all_gather_into(&[published][..], &mut all[..])?;
+        let Exposed { memory, own, key, .. } = prepared?;
+        let number = communicator.shared.lock().remote_access.next_window();
+        let mut window = Window {
+            communicator,
+            number,
+            members: Vec::new(),
+            memory: Some(memory),
+            own,
+            bytes,
+            key,
+            started: Cell::new(None),
+            posted: Cell::new(None),
+        };
+        let find = |(rank, published): (u32, &Published)| window.find(Rank(rank), published);
+        window.members = (0..).zip(&all).map(find).collect::<Result<_, _>>()?;
+        Ok(window)
+    }
+}
+
+/// Memory of this rank that is ready for the other members.
+struct Exposed {
+    memory: Buffer<u128>,
+    own: WindowMemory,
+    key: Option<RKey>,
+    published: Published,
+}
+
+impl Exposed {
+    fn new(communicator: &Communicator, mut memory: Buffer<u128>, bytes: usize) -> Result<Self, WindowError> {
+        let start = core::ptr::NonNull::from(&mut memory[..]).cast();
+        // SAFETY: the buffer is kept by the window, or leaked, and the window makes no reference to its elements.
+        let own = unsafe { WindowMemory::new(start, memory.len() * size_of::<u128>()) };
+        let mut process = communicator.shared.lock();
+        let shared = process.shm.as_ref().and_then(|shm| shm.pool.offset(start, own.bytes()));
+        let is_remote = |rank: Rank| rank != process.rank && !process.is_shm_peer(rank.into());
+        let key = if communicator.members.iter().any(is_remote) {
+            // SAFETY: as above; the memory is given back only after its region was concealed.
+            Some(unsafe { process.expose(own, Rights::READ | Rights::WRITE | Rights::ATOMIC) }?)
+        } else {
+            None
+        };
+        let published = Published {
+            shared: shared.unwrap_or(NOT_SHARED),
+            bytes: bytes as u64,
+            key: key.map_or(0, |key| key.key.0),
+            index: key.map_or(0, |key| key.index.into()),
+        };
+        Ok(Self { memory, own, key, published })
+    }
+}
+
+impl Window {
+    /// How the memory of a member is accessed.
+    fn find(&self, rank: Rank, published: &Published) -> Result<Member, WindowError> {
+        let there = self.communicator.world_rank(rank)?;
+        let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
+        let bytes = usize::try_from(published.bytes).map_err(|_| no_memory)?;
+        let all = bytes.checked_add(CONTROL).and_then(|all| all.checked_next_multiple_of(size_of::<u128>()));
+        let all = all.ok_or(no_memory)?;
+        let process = self.communicator.shared.lock();
+        let access = if rank == self.communicator.rank {
+            Access::Own(self.own)
+        } else if let Some(shm) = &process.shm
+            && let Some(peer) = shm.peer(there.into())
+        {
+            let area = shm.node.layout().in_pool(peer.local, published.shared, all);
+            let cells = area.and_then(|area| shm.segment().shared_bytes(area.offset, area.bytes));
+            let cells = cells.ok_or(Failure::Corrupted(rank))?;
+            // SAFETY: a piece of the other rank's pool, which stays mapped as long as the communicator that this window
+            // holds; this process makes no reference to pools of others.
+            Access::Direct(unsafe { WindowMemory::new(cells.start(), cells.bytes()) })
+        } else {
+            let index = u16::try_from(published.index).map_err(|_| no_memory)?;
+            Access::Remote(there, RKey { index, key: RemoteKey(published.key) })
+        };
+        Ok(Member { access, bytes })
+    }
+
+    /// The communicator of its members: a duplicate of the one that it was made of.
+    pub const fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
+    /// Bytes of the memory of this rank.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the memory of a rank.
+    ///
+    /// # Errors
+    /// [`Failure::UnknownRank`].
+    pub fn bytes_of(&self, rank: Rank) -> Result<usize, WindowError> {
+        self.member(rank).map(|member| member.bytes)
+    }
+
+    /// Whether the memory of this rank is accessed without its taking part.
+    pub fn is_direct(&self, rank: Rank) -> bool {
+        self.member(rank).is_ok_and(|member| !matches!(member.access, Access::Remote(..)))
+    }
+
+    /// The address of the memory of this rank (`MPI_WIN_BASE`). Other ranks may write there at any time: only raw
+    /// pointers are safe to make of it.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.own.start().as_ptr().wrapping_add(CONTROL)
+    }
+
+    /// The address at which this process maps the memory of a rank of its node (`MPI_Win_shared_query`). `None`: it is
+    /// not mapped.
+    pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
+        match self.member(rank).ok()?.access {
+            Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr().wrapping_add(CONTROL)),
+            Access::Remote(..) => None,
+        }
+    }
+
+    /// Copies from the memory of this rank, from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`WindowError::OutOfBounds`].
+    pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<(), WindowError> {
+        self.get(into, self.communicator.rank, offset)
+    }
+
+    /// Copies to the memory of this rank, from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`WindowError::OutOfBounds`].
+    pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, from: &[T]) -> Result<(), WindowError> {
+        self.put(from, self.communicator.rank, offset)
+    }
+
+    /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`). It is there after the next flush.
+    ///
+    /// # Errors
+    /// [`WindowError`]; errors that the target reports are those of the flush.
+    pub fn put<T: IntoBytes + Immutable>(&self, data: &[T], target: Rank, offset: usize) -> Result<(), WindowError> {
+        self.start_put(data.as_bytes(), target, offset, CallEnd::Flush).map(|_| ())
+    }
+
+    /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn get<T: FromBytes + IntoBytes>(
+        &self,
+        into: &mut [T],
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let into = into.as_mut_bytes();
+        match self.access(target, offset, into.len())? {
+            Access::Own(memory) => self.locked(|| memory.load(CONTROL + offset, into), target),
+            Access::Direct(memory) => of(memory.load(CONTROL + offset, into), target),
+            Access::Remote(there, key) => {
+                for (i, part) in (0..).zip(into.chunks_mut(PART)) {
+                    self.get_remote(part, target, there, remote_span(key, offset + i * PART))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Combines the elements in the memory of a rank, from byte `offset` on, with `data`, each atomically
+    /// (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
+    /// order.
+    ///
+    /// # Errors
+    /// [`WindowError`]; errors that the target reports are those of the flush.
+    pub fn accumulate<T: Element>(
+        &self,
+        data: &[T],
+        target: Rank,
+        offset: usize,
+        operation: impl Into<AccumulateOperation>,
+    ) -> Result<(), WindowError> {
+        let (bytes, update) = (data.as_bytes(), operation.into().update(T::ELEMENT));
+        match self.access(target, offset, bytes.len())? {
+            Access::Own(memory) => self.locked(|| combine(memory, offset, update, bytes, None), target),
+            Access::Direct(memory) => of(combine(memory, offset, update, bytes, None), target),
+            Access::Remote(there, key) => {
+                let step = self.step::<T>(there)?;
+                for (i, part) in (0..).zip(bytes.chunks(step)) {
+                    let at = remote_span(key, offset + i * step);
+                    self.start(there, at, part, CallEnd::Flush, |from| RmaRequest::Accumulate {
+                        from,
+                        update,
+                        result: None,
+                    })?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
+    /// (`MPI_Get_accumulate`, and a flush of it).
+    ///
+    /// # Errors
+    /// [`WindowError`]; [`WindowError::Unsupported`] if the lengths differ.
+    pub fn get_accumulate<T: Element>(
+        &self,
+        data: &[T],
+        result: &mut [T],
+        target: Rank,
+        offset: usize,
+        operation: impl Into<AccumulateOperation>,
+    ) -> Result<(), WindowError> {
+        if data.len() != result.len() {
+            return Err(WindowError::Unsupported);
+        }
+        let (bytes, into, update) = (data.as_bytes(), result.as_mut_bytes(), operation.into().update(T::ELEMENT));
+        match self.access(target, offset, bytes.len())? {
+            Access::Own(memory) => self.locked(|| combine(memory, offset, update, bytes, Some(into)), target),
+            Access::Direct(memory) => of(combine(memory, offset, update, bytes, Some(into)), target),
+            Access::Remote(there, key) => {
+                let step = self.step::<T>(there)?;
+                for (i, (part, into)) in (0..).zip(bytes.chunks(step).zip(into.chunks_mut(step))) {
+                    let at = remote_span(key, offset + i * step);
+                    self.fetch_remote(part, into, target, there, at, update)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn fetch_and_op<T: Element>(
+        &self,
+        value: T,
+        target: Rank,
+        offset: usize,
+        operation: impl Into<AccumulateOperation>,
+    ) -> Result<T, WindowError> {
+        let (operation, bytes) = (operation.into(), size_of::<T>());
+        let is_integer = T::ELEMENT as u8 <= unisono_shmem::reduction_ops::Element::U64 as u8;
+        let kind = match operation {
+            AccumulateOperation::Replace => Some(AtomicKind::Swap { swap: word_of(&value), mask: u64::MAX }),
+            AccumulateOperation::NoOp => Some(AtomicKind::FetchAdd { add: 0, boundaries: 0 }),
+            AccumulateOperation::Reduce(sum) if is_integer && sum == SystemOperation::sum() => {
+                Some(AtomicKind::FetchAdd { add: word_of(&value), boundaries: 0 })
+            }
+            AccumulateOperation::Reduce(_) => None,
+        };
+        if let (Some(kind), Some(width)) = (kind, width_of(bytes)) {
+            let old = self.atomic(target, offset, AtomicOperation { width, kind })?;
+            return element_of(old);
+        }
+        let mut old = [value];
+        self.get_accumulate(&[value], &mut old, target, offset, operation)?;
+        let [old] = old;
+        Ok(old)
+    }
+
+    /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
+    /// and a flush of it). Bytes are compared.
+    ///
+    /// # Errors
+    /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
+    pub fn compare_and_swap<T: Element>(
+        &self,
+        expected: T,
+        new: T,
+        target: Rank,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let (bytes, compare, swap) = (size_of::<T>(), word_of(&expected), word_of(&new));
+        if let Some(width) = width_of(bytes) {
+            let kind = AtomicKind::CompareSwap { compare, swap };
+            return element_of(self.atomic(target, offset, AtomicOperation { width, kind })?);
+        }
+        if bytes > 2 {
+            return Err(WindowError::Unsupported);
+        }
+        if !offset.is_multiple_of(bytes) {
+            return Err(WindowError::Misaligned(target));
+        }
+        self.access(target, offset, bytes)?;
+        // A part of a word: the memory of a window is a whole number of words.
+        let (shift, first) = (8 * (offset & 3), offset & !3);
+        let mask = if bytes == 1 { 0xff } else { 0xffff } << shift;
+        let (compare, swap) = (compare << shift, swap << shift);
+        let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask: mask, swap_mask: mask };
+        let width = unisono_core::rma::atomic::Width::Bits32;
+        element_of(self.atomic_within(target, first, AtomicOperation { width, kind })? >> shift)
+    }
+
+    fn atomic(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {
+        self.access(target, offset, operation.width.bytes().into())?;
+        self.atomic_within(target, offset, operation)
+    }
+
+    /// Updates a word that begins inside the window.
+    fn atomic_within(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {
+        match self.member(target)?.access {
+            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(CONTROL + offset, operation), target),
+            Access::Remote(there, key) => {
+                let at = remote_span(key, offset);
+                let request = RmaRequest::Atomic(operation);
+                let started = self.start_when_room(there, |process| {
+                    process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
+                })?;
+                self.wait(started, target, there)
+            }
+        }
+    }
+
+    /// Waits until all operations of this rank on a target are done there (`MPI_Win_flush`).
+    ///
+    /// # Errors
+    /// The first error of an operation since the last flush.
+    pub fn flush(&self, target: Rank) -> Result<(), WindowError> {
+        match self.member(target)?.access {
+            Access::Own(_) | Access::Direct(_) => {
+                core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            }
+            Access::Remote(there, key) => self.flush_remote(target, there, key),
+        }
+    }
+
+    /// [Flushes](Self::flush) all targets (`MPI_Win_flush_all`).
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), of the first target that reports one, after all were flushed.
+    pub fn flush_all(&self) -> Result<(), WindowError> {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        let used = self.communicator.shared.lock().remote_access.used_targets(self.number);
+        let mut first = Ok(());
+        for there in used {
+            if let Some(target) = self.communicator.members.number(there) {
+                first = first.and(self.flush(target));
+            }
+        }
+        first
+    }
+
+    /// Waits until the memory that operations on a target use is free (`MPI_Win_flush_local`): at once, since it is
+    /// copied.
+    ///
+    /// # Errors
+    /// [`Failure::UnknownRank`].
+    pub fn flush_local(&self, target: Rank) -> Result<(), WindowError> {
+        self.member(target).map(|_| ())
+    }
+
+    /// Orders accesses of this rank to the memory of its window and to that of ranks of its node (`MPI_Win_sync`).
+    pub fn sync(&self) {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Frees the window (`MPI_Win_free`): waits for all members, and gives the memory back. Collective.
+    ///
+    /// # Errors
+    /// [`WindowError`]; the memory is then never used again.
+    pub fn free(mut self) -> Result<(), WindowError> {
+        let flushed = self.flush_all();
+        self.communicator.barrier()?;
+        // Nobody accesses it any more.
+        if let Some(key) = self.key.take() {
+            self.communicator.shared.with_process(|process| process.conceal(key));
+            self.communicator.shared.wait_until(WaitFor::AnyRank, |process| {
+                (process.is_concealed(key) || process.aborted.is_some()).then_some(())
+            });
+            if !self.communicator.shared.lock().is_concealed(key) {
+                return flushed;
+            }
+        }
+        drop(self.memory.take());
+        flushed
+    }
+
+    fn member(&self, rank: Rank) -> Result<&Member, WindowError> {
+        self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
+    }
+
+    /// How `bytes` bytes from `offset` on are accessed.
+    fn access(&self, rank: Rank, offset: usize, bytes: usize) -> Result<Access, WindowError> {
+        let member = self.member(rank)?;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= member.bytes => Ok(member.access),
+            _ => Err(WindowError::OutOfBounds(rank)),
+        }
+    }
+
+    /// Accesses this rank's own memory while the endpoint does not.
+    fn locked(&self, what: impl FnOnce() -> Result<(), Refusal>, rank: Rank) -> Result<(), WindowError> {
+        let _process = self.communicator.shared.lock();
+        of(what(), rank)
+    }
+
+    /// Bytes of the longest accumulate of elements `T` in one request.
+    fn step<T>(&self, there: Rank) -> Result<usize, WindowError> {
+        let room = self.communicator.shared.lock().remote_room(there);
+        let step = room.checked_div(size_of::<T>()).unwrap_or(0) * size_of::<T>();
+        // A rank that is gone has no room: the start of an operation reports why.
+        Ok(if step == 0 { size_of::<T>().max(1) } else { step })
+    }
+
+    fn start_put(&self, bytes: &[u8], target: Rank, offset: usize, end: CallEnd) -> Result<Vec<u32>, WindowError> {
+        match self.access(target, offset, bytes.len())? {
+            Access::Own(memory) => self.locked(|| memory.store(CONTROL + offset, bytes), target)?,
+            Access::Direct(memory) => of(memory.store(CONTROL + offset, bytes), target)?,
+            Access::Remote(there, key) => {
+                let start = |(i, part): (usize, &[u8])| {
+                    let at = remote_span(key, offset + i * PART);
+                    self.start(there, at, part, end, |from| RmaRequest::Write { from, immediate: None })
+                };
+                return (0..).zip(bytes.chunks(PART)).map(start).collect();
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Starts an operation that sends a copy of `bytes`.
+    fn start(
+        &self,
+        there: Rank,
+        at: RemoteSpan,
+        bytes: &[u8],
+        end: CallEnd,
+        request: impl Fn(unisono_core::span::Span) -> RmaRequest,
+    ) -> Result<u32, WindowError> {
+        self.start_when_room(there, |process| {
+            let (memory, span) =
+                process.copy_for_remote(bytes).ok_or(StartError::Failed(Failure::ResourceExhausted))?;
+            let started = process.start_remote(self.number, there, at, request(span), memory, end);
+            if started.is_err() {
+                process.release_call_memory(memory);
+            }
+            started
+        })
+    }
+
+    /// Starts an operation, after progress if there is no room.
+    fn start_when_room(
+        &self,
+        there: Rank,
+        mut start: impl FnMut(&mut Process) -> Result<u32, StartError>,
+    ) -> Result<u32, WindowError> {
+        let shared = &self.communicator.shared;
+        let started = shared.wait_until(WaitFor::Rank(there), |process| match start(process) {
+            Err(StartError::Full) => None,
+            Err(StartError::Failed(failure)) => Some(Err(failure)),
+            Ok(request) => Some(Ok(request)),
+        });
+        Ok(started.map_err(|failure| self.communicator.local_failure(failure))?)
+    }
+
+    /// Waits for an operation.
+    fn wait(&self, request: u32, target: Rank, there: Rank) -> Result<u64, WindowError> {
+        let ended = self.communicator.shared.wait_until(WaitFor::Rank(there), |process| process.take_remote(request));
+        self.result(ended, target)
+    }
+
+    fn result(&self, ended: CallResult, target: Rank) -> Result<u64, WindowError> {
+        ended.map_err(|failure| self.communicator.local_failure(failure))?.map_err(|error| self.error(error, target))
+    }
+
+    fn error(&self, error: RmaError, target: Rank) -> WindowError {
+        match error {
+            RmaError::PeerFailed | RmaError::Truncated => WindowError::Failed(Failure::PeerFailed(target)),
+            RmaError::Partial => WindowError::Partial(target),
+            RmaError::Unknown => WindowError::Unknown(target),
+            RmaError::Refused(reason) | RmaError::RefusedEarlier { reason, .. } => refused(reason, target),
+        }
+    }
+
+    fn get_remote(&self, into: &mut [u8], target: Rank, there: Rank, at: RemoteSpan) -> Result<(), WindowError> {
+        let started = self.start_when_room(there, |process| {
+            // SAFETY: the buffer is borrowed until `wait` has returned.
+            let span = unsafe { process.register_for_remote(into) };
+            let span = span.ok_or(StartError::Failed(Failure::ResourceExhausted))?;
+            let memory = CallMemory::User(span.region, None);
+            let request = RmaRequest::Read { into: span };
+            let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
+            if started.is_err() {
+                process.release_call_memory(memory);
+            }
+            started
+        })?;
+        self.wait(started, target, there).map(|_| ())
+    }
+
+    fn fetch_remote(
+        &self,
+        bytes: &[u8],
+        into: &mut [u8],
+        target: Rank,
+        there: Rank,
+        at: RemoteSpan,
+        update: unisono_core::rma::header::ElementUpdate,
+    ) -> Result<(), WindowError> {
+        let started = self.start_when_room(there, |process| {
+            let exhausted = StartError::Failed(Failure::ResourceExhausted);
+            let (cell, from) = match process.copy_for_remote(bytes).ok_or(exhausted)? {
+                (CallMemory::Cell(cell), from) => (cell, from),
+                (memory, _) => {
+                    // All bounce buffers are in use.
+                    process.release_call_memory(memory);
+                    return Err(StartError::Full);
+                }
+            };
+            // SAFETY: the buffer is borrowed until `wait` has returned.
+            let Some(span) = (unsafe { process.register_for_remote(into) }) else {
+                process.release_call_memory(CallMemory::Cell(cell));
+                return Err(exhausted);
+            };
+            let memory = CallMemory::User(span.region, Some(cell));
+            let request = RmaRequest::Accumulate { from, update, result: Some(span) };
+            let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
+            if started.is_err() {
+                process.release_call_memory(memory);
+            }
+            started
+        })?;
+        self.wait(started, target, there).map(|_| ())
+    }
+
+    fn flush_remote(&self, target: Rank, there: Rank, key: RKey) -> Result<(), WindowError> {
+        let shared = &self.communicator.shared;
+        let (has_written, _) = shared.lock().flush_state(self.number, there);
+        if has_written {
+            let at = remote_span(key, 0);
+            let started = self.start_when_room(there, |process| {
+                process.begin_flush(self.number, there);
+                process.start_remote(self.number, there, at, RmaRequest::Flush, CallMemory::Nothing, CallEnd::Request)
+            })?;
+            self.wait(started, target, there)?;
+        }
+        let error = shared.wait_until(WaitFor::Rank(there), |process| {
+            let (_, is_pending) = process.flush_state(self.number, there);
+            (!is_pending).then(|| (process.take_flush_error(self.number, there), process.aborted))
+        });
+        match error {
+            (_, Some(failure)) => Err(self.communicator.local_failure(failure).into()),
+            (Some(error), None) => Err(self.error(error, target)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.communicator.shared.with_process(|process| process.conceal(key));
+        }
+        self.communicator.shared.lock().remote_access.forget_window(self.number);
+        // Other members may still access it.
+        core::mem::forget(self.memory.take());
+    }
+}
+
+/// Bytes of one operation: a longer put or get is several.
+const PART: usize = 1 << 30;
+
+/// A place in the user's part of a window.
+const fn remote_span(key: RKey, offset: usize) -> RemoteSpan {
+    RemoteSpan { region: key, offset: (CONTROL + offset) as u64 }
+}
+
+const fn refused(reason: Refusal, target: Rank) -> WindowError {
+    match reason {
+        Refusal::OutOfBounds => WindowError::OutOfBounds(target),
+        Refusal::Misaligned => WindowError::Misaligned(target),
+        Refusal::Unsupported => WindowError::Unsupported,
+        Refusal::BadKey | Refusal::Revoked | Refusal::NoRight => WindowError::Revoked(target),
+    }
+}
+
+fn of<R>(result: Result<R, Refusal>, target: Rank) -> Result<R, WindowError> {
+    result.map_err(|reason| refused(reason, target))
+}
+
+/// Combines `bytes` with memory of a window; the old values go to `old`.
+fn combine(
+    memory: WindowMemory,
+    offset: usize,
+    update: unisono_core::rma::header::ElementUpdate,
+    bytes: &[u8],
+    old: Option<&mut [u8]>,
+) -> Result<(), Refusal> {
+    let mut copy = bytes.to_vec();
+    // SAFETY: the copy lives until the end of this function, and is used by nobody else meanwhile.
+    let operands = unsafe { WindowMemory::new(core::ptr::NonNull::from(&mut copy[..]).cast(), bytes.len()) };
+    let fetch = old.is_some();
+    memory.combine(CONTROL + offset, update, operands, fetch)?;
+    match old {
+        Some(old) => operands.load(0, old),
+        None => Ok(()),
+    }
+}
+
+/// The bytes of an element of at most 8 bytes, zero-extended.
+fn word_of<T: IntoBytes + Immutable>(value: &T) -> u64 {
+    let mut word = [0; 8];
+    word.iter_mut().zip(value.as_bytes()).for_each(|(into, byte)| *into = *byte);
+    u64::from_le_bytes(word)
+}
+
+fn element_of<T: FromBytes>(word: u64) -> Result<T, WindowError> {
+    let bytes = word.to_le_bytes();
+    let bytes = bytes.get(..size_of::<T>()).ok_or(WindowError::Unsupported)?;
+    T::read_from_bytes(bytes).map_err(|_| WindowError::Unsupported)
+}

@@ -1,0 +1,191 @@
+//! Synchronisation of windows: fences, locks, and epochs of groups.
+
+use core::sync::atomic::{Ordering, fence};
+
+use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
+use unisono_core::rma::operation::RmaRequest;
+
+use super::{Access, CONTROL, Window, WindowError, of};
+use crate::world::process::remote_access::{CallEnd, CallMemory};
+use crate::world::request::{Failure, Tag};
+use unisono_bootstrap::Rank;
+use unisono_core::rma::RemoteSpan;
+
+/// A lock that other locks exclude, or exclude only exclusive ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// `MPI_LOCK_SHARED`.
+    Shared,
+    /// `MPI_LOCK_EXCLUSIVE`.
+    Exclusive,
+}
+
+/// The lock word: an exclusive holder, or the number of shared ones.
+const EXCLUSIVE: u64 = 1 << 63;
+/// Its offset in the memory of a window.
+const LOCK_WORD: usize = 0;
+
+const POSTED: Tag = Tag(0);
+const COMPLETED: Tag = Tag(1);
+
+impl Window {
+    /// Waits until all operations of all members are done, on all members (`MPI_Win_fence`). Collective.
+    ///
+    /// # Errors
+    /// [`WindowError`]: of an operation of this rank since the last flush, or of the barrier.
+    pub fn fence(&self) -> Result<(), WindowError> {
+        let flushed = self.flush_all();
+        fence(Ordering::SeqCst);
+        self.communicator.barrier()?;
+        flushed
+    }
+
+    /// Locks the memory of a rank, and waits for it (`MPI_Win_lock`). Operations are allowed without a lock, too: it
+    /// excludes other locks.
+    ///
+    /// # Errors
+    /// [`WindowError`]. If a member fails meanwhile, whoever holds the lock, [`Failure::PeerFailed`].
+    pub fn lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+        loop {
+            let is_held = match kind {
+                LockKind::Exclusive => {
+                    let compare = AtomicKind::CompareSwap { compare: 0, swap: EXCLUSIVE };
+                    self.lock_word(target, compare)? != 0
+                }
+                LockKind::Shared => {
+                    let is_held = self.lock_word(target, add(1))? & EXCLUSIVE != 0;
+                    if is_held {
+                        self.lock_word(target, add(u64::MAX))?;
+                    }
+                    is_held
+                }
+            };
+            if !is_held {
+                return Ok(());
+            }
+            self.expect_members()?;
+            // The holder may need this rank's progress.
+            let mut process = self.communicator.shared.lock();
+            self.communicator.shared.progress(&mut process);
+            drop(process);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Unlocks the memory of a rank, after a flush of it (`MPI_Win_unlock`).
+    ///
+    /// # Errors
+    /// [`WindowError`]: also those of the flush, after which the lock is released.
+    pub fn unlock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+        let flushed = self.flush(target);
+        fence(Ordering::SeqCst);
+        match kind {
+            LockKind::Exclusive => self.lock_word(target, add(EXCLUSIVE))?,
+            LockKind::Shared => self.lock_word(target, add(u64::MAX))?,
+        };
+        flushed
+    }
+
+    /// [Locks](Self::lock) the memory of all ranks, shared (`MPI_Win_lock_all`).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn lock_all(&self) -> Result<(), WindowError> {
+        (0..self.communicator.size()).try_for_each(|rank| self.lock(LockKind::Shared, Rank(rank)))
+    }
+
+    /// [Unlocks](Self::unlock) the memory of all ranks (`MPI_Win_unlock_all`).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn unlock_all(&self) -> Result<(), WindowError> {
+        let unlock = |rank| self.unlock(LockKind::Shared, Rank(rank));
+        (0..self.communicator.size()).map(unlock).fold(Ok(()), Result::and)
+    }
+
+    /// Exposes the memory of this rank to these ranks until they [complete](Self::complete) (`MPI_Win_post`).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn post(&self, origins: &[Rank]) -> Result<(), WindowError> {
+        fence(Ordering::SeqCst);
+        for origin in origins {
+            self.communicator.send::<u8>(&[], *origin, POSTED)?;
+        }
+        self.posted.set(Some(origins.to_vec()));
+        Ok(())
+    }
+
+    /// Waits until these ranks have [posted](Self::post) (`MPI_Win_start`).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn start_epoch(&self, targets: &[Rank]) -> Result<(), WindowError> {
+        for target in targets {
+            self.communicator.receive_into::<u8>(&mut [], *target, POSTED)?;
+        }
+        self.started.set(Some(targets.to_vec()));
+        Ok(())
+    }
+
+    /// Ends the epoch that [`start_epoch`](Self::start_epoch) began: all operations on its ranks are done
+    /// (`MPI_Win_complete`).
+    ///
+    /// # Errors
+    /// [`WindowError`]; every rank is notified of the end all the same.
+    pub fn complete(&self) -> Result<(), WindowError> {
+        let mut first = Ok(());
+        for target in self.started.take().unwrap_or_default() {
+            first = first.and(self.flush(target));
+            fence(Ordering::SeqCst);
+            let notified = self.communicator.send::<u8>(&[], target, COMPLETED);
+            first = first.and(notified.map_err(WindowError::from));
+        }
+        first
+    }
+
+    /// Waits until all ranks that this one has [posted](Self::post) to have completed (`MPI_Win_wait`).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn wait_epoch(&self) -> Result<(), WindowError> {
+        for origin in self.posted.take().unwrap_or_default() {
+            self.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Updates the lock word of a rank. Returns its old value.
+    fn lock_word(&self, target: Rank, kind: AtomicKind) -> Result<u64, WindowError> {
+        let operation = AtomicOperation { width: Width::Bits64, kind };
+        match self.member(target)?.access {
+            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(LOCK_WORD, operation), target),
+            Access::Remote(there, key) => {
+                let (at, request) =
+                    (RemoteSpan { region: key, offset: LOCK_WORD as u64 }, RmaRequest::Atomic(operation));
+                let started = self.start_when_room(there, |process| {
+                    process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
+                })?;
+                self.wait(started, target, there)
+            }
+        }
+    }
+
+    /// Whether all members take part, to the knowledge of this rank.
+    fn expect_members(&self) -> Result<(), WindowError> {
+        let process = self.communicator.shared.lock();
+        if let Some(failure) = process.aborted {
+            return Err(self.communicator.local_failure(failure).into());
+        }
+        let failed = self.communicator.members.iter().find_map(|rank| process.why_gone(rank));
+        drop(process);
+        failed.map_or(Ok(()), |failure: Failure| Err(self.communicator.local_failure(failure).into()))
+    }
+}
+
+const fn add(add: u64) -> AtomicKind {
+    AtomicKind::FetchAdd { add, boundaries: 0 }
+}
+
+const _: () = assert!(LOCK_WORD + 8 <= CONTROL);

@@ -1,0 +1,24 @@
+//! Remote memory access over the simulated network (`--bin hostile -- --rma` feeds it ten million hostile datagrams).
+
+use unisono_tests::scenarios::remote_access::{faulty, fetch_adds, random_operations};
+use unisono_tests::sim::{Completion, Config};
+
+#[test]
+fn fetch_adds_are_exact_under_loss_duplication_and_reordering() {
+    let totals = fetch_adds(faulty(), 3, 4, 1000, 64);
+    assert_eq!((totals.succeeded, totals.failed, totals.wrong), (3000, 0, 0), "{totals:?}");
+}
+
+#[test]
+fn requesters_share_a_target_with_fewer_entries() {
+    let totals = fetch_adds(faulty(), 4, 8, 400, 2);
+    assert_eq!((totals.succeeded, totals.failed, totals.wrong), (2800, 0, 0), "{totals:?}");
+}
+
+#[test]
+fn operations_of_any_length_equal_those_of_a_serial_memory() {
+    for (seed, config) in [(5, faulty()), (6, Config { completion: Completion::After(30_000), ..faulty() })] {
+        let totals = random_operations(config, seed, 100);
+        assert!(totals.succeeded >= 200 && totals.failed == 0 && totals.wrong == 0, "{totals:?}");
+    }
+}
