@@ -44,6 +44,7 @@ mod receive;
 mod receive_header;
 mod responses;
 mod send;
+mod slot_pool;
 
 use core::marker::PhantomData;
 
@@ -65,6 +66,7 @@ pub use send::{EagerSend, Mode, Outgoing, SendAction, SendError, SendRecord};
 use header::{Flags, MessageKind};
 use probe::PendingProbe;
 use send::CLASSES;
+use slot_pool::SlotPool;
 
 /// The memory of the records.
 pub trait MessageStorage: matching::MatchingStorage<ReceiveBody, MessageBody> {
@@ -265,8 +267,7 @@ pub struct PointToPoint<S: MessageStorage> {
     /// Number of free send records.
     sends_left: u32,
     peers: S::Peers,
-    slots: S::Slots,
-    free_slots: List,
+    slots: SlotPool<S::Slots>,
     /// Message records beyond headers × peers.
     spare: u32,
     /// Messages for which a header to their sender is pending.
@@ -286,7 +287,7 @@ pub struct PointToPoint<S: MessageStorage> {
 impl<S: MessageStorage> PointToPoint<S> {
     /// Without messages. `None`: too few messages or buckets were provided, or `headers` is out of range.
     pub fn new(config: Config, pools: Pools<S>) -> Option<Self> {
-        let Pools { receives, messages, mut sends, mut peers, mut slots, buckets: [posted, kept, queued] } = pools;
+        let Pools { receives, messages, mut sends, mut peers, slots, buckets: [posted, kept, queued] } = pools;
         let promised = (peers.as_ref().len() as u64).checked_mul(u64::from(config.headers))?;
         let spare = (messages.as_ref().len() as u64).checked_sub(promised)?;
         if config.headers == 0 || config.headers > i16::MAX as u16 {
@@ -295,7 +296,6 @@ impl<S: MessageStorage> PointToPoint<S> {
         sends.as_mut().fill(SendRecord::FREE);
         peers.as_mut().fill(MessagePeer::NEW);
         let free_sends = List::of_all(sends.as_mut(), SendRecord::free_link);
-        let free_slots = List::of_all(slots.as_mut(), |slot| slot);
         let queued = QueueTable::new(queued, config.seed);
         let enough = queued.has_buckets();
         enough.then_some(Self {
@@ -306,8 +306,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             held_queues: queued,
             free_sends,
             peers,
-            slots,
-            free_slots,
+            slots: SlotPool::new(slots),
             spare: u32::try_from(spare).ok()?,
             replies: List::EMPTY,
             controls: List::EMPTY,

@@ -194,7 +194,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
         let (place, synchronous) = (kept.body.place.take(), kept.body.synchronous);
         match place {
-            Some(PayloadStore::Slot(slot)) => self.free_slots.push_front(self.slots.as_mut(), slot, |slot| slot),
+            Some(PayloadStore::Slot(slot)) => self.slots.free(slot),
             Some(PayloadStore::Short(_)) => {}
             None => return,
         }

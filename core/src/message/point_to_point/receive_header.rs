@@ -185,7 +185,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let place = if status.bytes <= u64::from(self.config.short) {
             Some(PayloadStore::Short(id.record))
         } else if status.bytes <= u64::from(self.config.slot) {
-            self.free_slots.pop(self.slots.as_mut(), |slot| slot).map(PayloadStore::Slot)
+            self.slots.take().map(PayloadStore::Slot)
         } else {
             None
         };
