@@ -120,7 +120,7 @@ impl RmaProcess {
         let mut endpoint_sizes = EndpointSizes::of_job(network.nodes());
         tune(&mut config, &mut endpoint_sizes);
         let mut memory = network.memory(id);
-        let nodes = network.nodes() as usize;
+        let nodes = network.nodes();
         let pools = RmaPools {
             regions: vec![RegionRecord::FREE; 8].into(),
             operations: vec![OperationRecord::FREE; sizes.operations].into(),
