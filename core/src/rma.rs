@@ -251,7 +251,7 @@ impl<S: RmaStorage> Rma<S> {
         match owner {
             Owner::Nothing => {}
             Owner::Operation(operation) => self.initiator.handle_completed(operation, delivered),
-            Owner::Entry(entry) => self.target.handle_completed(&mut self.regions, entry),
+            Owner::Entry(entry) => self.target.handle_completed(&mut self.regions, entry, delivered),
         }
     }
 

@@ -462,12 +462,28 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         self.enqueue(i, EntryState::Answer(answer));
     }
 
-    /// The endpoint does not use the memory of an answer any more.
-    pub(super) fn handle_completed<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, entry: u16) {
-        let state = self.entries.as_ref().get(usize::from(entry)).map(|entry| entry.state);
-        if state == Some(EntryState::Sending) {
-            self.free_entry(regions, entry.into());
+    /// The endpoint does not use the memory of an answer any more. A requester that is there, and to which it was not
+    /// delivered, had no grant for it: its request is refused.
+    pub(super) fn handle_completed<R: Pool<RegionRecord>>(
+        &mut self,
+        regions: &mut RegionTable<R>,
+        entry: u16,
+        delivered: bool,
+    ) {
+        let i = u32::from(entry);
+        let Some(Entry { state: EntryState::Sending, peer, region, .. }) =
+            self.entries.as_ref().get(usize::from(entry)).copied()
+        else {
+            return;
+        };
+        let is_connected = self.requester(PeerId(peer)).is_some_and(|requester| requester.room > 0);
+        if delivered || !is_connected {
+            return self.free_entry(regions, i);
         }
+        if let Some(region) = region {
+            self.release(regions, i, region);
+        }
+        self.enqueue(i, EntryState::Answer(Answer::Refused(Refusal::Unsupported)));
     }
 
     /// The next value that a peer wrote with its data.
@@ -495,7 +511,13 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                 continue;
             };
             match state {
-                EntryState::Free | EntryState::Sending | EntryState::Dead => {}
+                EntryState::Free | EntryState::Dead => {}
+                // What is not delivered is not reported to the next incarnation.
+                EntryState::Sending => {
+                    if let Some(entry) = self.entries.as_mut().get_mut(i as usize) {
+                        entry.peer = NONE;
+                    }
+                }
                 EntryState::Masks { .. } | EntryState::Executing { .. } => self.free_entry(regions, i),
                 _ => {
                     if let Some(region) = region {

@@ -104,6 +104,8 @@ pub struct RmaProcess {
     grants: HashMap<u32, RmaOperationId>,
     keys: fastrand::Rng,
     room: u32,
+    /// A silent peer counts as failed.
+    pub fails_silent: bool,
 }
 
 impl RmaProcess {
@@ -140,6 +142,7 @@ impl RmaProcess {
             grants: HashMap::new(),
             keys: fastrand::Rng::with_seed(u64::from(incarnation)),
             room: limits.mtu - HEADER as u32,
+            fails_silent: true,
         }
     }
 
@@ -236,7 +239,8 @@ impl RmaProcess {
                 self.handler.rma.disconnect(peer);
                 events.lost.push(peer);
             }
-            Event::PeerSilent(peer) => self.endpoint.fail(self.network.now(), peer),
+            Event::PeerSilent(peer) if self.fails_silent => self.endpoint.fail(self.network.now(), peer),
+            Event::PeerSilent(_) => {}
         }
     }
 
