@@ -2,5 +2,6 @@
 
 pub mod hostile;
 pub mod incast;
+pub mod multicast;
 pub mod repair;
 pub mod schedules;
