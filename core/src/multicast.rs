@@ -14,7 +14,7 @@
 //! 3. A member that notices a gap reports it at once, with all that is newly missing, to the root or to its co-root. It
 //!    has no timer.
 //! 4. That one repairs by unicast; a root by multicast if at least half of its children lack the same segment, at most
-//!    once per round trip.
+//!    once per timeout.
 //! 5. While a segment is not acknowledged, the root probes the members that lag, with backoff. A probed member answers
 //!    with all that is missing, and probes the members below it that lag.
 //! 6. When a member fails, it is not waited for. The members below it acknowledge to its parent, which knows the edge

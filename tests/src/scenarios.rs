@@ -3,5 +3,6 @@
 pub mod hostile;
 pub mod incast;
 pub mod remote_access;
+pub mod multicast;
 pub mod repair;
 pub mod schedules;

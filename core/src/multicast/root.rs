@@ -6,6 +6,7 @@ use super::members::{Audience, Extent, Members};
 use crate::ids::{Psn, Rank};
 use crate::time::Time;
 use crate::window::rtt::Rtt;
+use crate::wire::Bitmap;
 
 /// A datagram to be sent. A segment's payload is the copy in the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,6 +49,14 @@ impl<T: Time, const BITS: u32> Copied<T, BITS> {
     }
 }
 
+/// The segments that were sent again to one member, until a timeout after the last one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct RecentRepairs<T: Time> {
+    /// By place in the ring.
+    places: Bitmap,
+    last: T::Stamp,
+}
+
 /// The root of a stream to at most `N` members: keeps up to `W` segments until all living members have acknowledged
 /// them. The host copies a segment's payload to place `psn % W` of its ring when it enqueues it, and may reuse the place
 /// once [`edge`](Self::edge) is beyond it. Work per call is O(`N`), of a repair O(`N`·`W`).
@@ -56,6 +65,7 @@ pub struct Root<T: Time, const N: usize, const W: usize, const BITS: u32> {
     config: StreamConfig,
     members: Members<N, BITS>,
     copies: [Copied<T, BITS>; W],
+    recent: [RecentRepairs<T>; N],
     /// The first segment that is kept.
     edge: Psn<BITS>,
     /// The first segment that was not sent.
@@ -81,6 +91,7 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         Self {
             members: Members::new(config.topology, config.topology.root, first),
             copies: [Copied::new(Segment::default()); W],
+            recent: [RecentRepairs { places: Bitmap::EMPTY, last: T::ZERO }; N],
             edge: first,
             unsent: first,
             next: first,
@@ -142,6 +153,13 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
                 (copy.resent, copy.sent) = (Resent::All, T::stamp(now));
             }
             let segment = Segment { ack_now: true, ..copy.segment };
+            if let Audience::Member(rank) = to
+                && let Some(recent) = self.recent.get_mut(rank.0 as usize)
+                && T::since(now, T::stamp(now)).is_some()
+            {
+                recent.places.insert(psn.get() & (W as u32).wrapping_sub(1));
+                recent.last = T::stamp(now);
+            }
             return Some(Request { to, body: Body::Segment(segment), is_repair: true });
         }
         while let Some(to) = self.members.topology().co_root(self.co_root) {
@@ -187,7 +205,7 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
 
     /// Handles a report of a member.
     pub fn handle_report(&mut self, now: T::Instant, from: Rank, report: &Report<BITS>) {
-        let report = Report { missing: self.unrepaired(now, report), ..*report };
+        let report = Report { missing: self.unrepaired(now, from, report), ..*report };
         let Some(moved) = self.members.handle_report(from, &report, self.sent()) else { return };
         if let Some(copy) = self.copy(report.own.back(1))
             && moved > 0
@@ -199,14 +217,22 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         self.advance(now);
     }
 
-    /// The missing segments of a report without those that went to all members less than a round trip ago.
-    fn unrepaired(&mut self, now: T::Instant, report: &Report<BITS>) -> crate::wire::Bitmap {
-        let round_trip = self.rtt.smoothed();
+    /// The missing segments of a report without those that were sent to the member, or to all members, again less than
+    /// a timeout ago: these are under way, or the next probe finds that they were lost.
+    fn unrepaired(&mut self, now: T::Instant, from: Rank, report: &Report<BITS>) -> Bitmap {
+        let under_way = self.interval();
         let mut missing = report.missing;
+        if let Some(recent) = self.recent.get_mut(from.0 as usize) {
+            if T::since(now, recent.last).is_none_or(|units| units >= under_way) {
+                recent.places = Bitmap::EMPTY;
+            }
+            let place = |bit: u32| report.own.add(bit).get() & (W as u32).wrapping_sub(1);
+            report.missing.iter().filter(|bit| recent.places.contains(place(*bit))).for_each(|bit| missing.remove(bit));
+        }
         for bit in report.missing.iter() {
             if let Some(copy) = self.copy(report.own.add(bit))
                 && copy.resent == Resent::All
-                && T::since(now, copy.sent).is_some_and(|units| units < round_trip)
+                && T::since(now, copy.sent).is_some_and(|units| units < under_way)
             {
                 missing.remove(bit);
             }
@@ -222,6 +248,8 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
             if let Some(copy) = self.copy(self.edge) {
                 *copy = Copied::new(Segment::default());
             }
+            let place = self.edge.get() & (W as u32).wrapping_sub(1);
+            self.recent.iter_mut().for_each(|recent| recent.places.remove(place));
             self.edge = self.edge.add(1);
         }
         if moved {
@@ -235,9 +263,14 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         }
     }
 
-    fn arm(&mut self, now: T::Instant) {
+    /// The timeout with its backoff, in units of 64 ns.
+    fn interval(&self) -> u32 {
         let timeout = self.rtt.timeout(self.config.granularity);
-        let units = timeout.checked_shl(self.backoff.into()).unwrap_or(u32::MAX).min(self.config.max_interval);
+        timeout.saturating_mul(1_u32.checked_shl(self.backoff.into()).unwrap_or(u32::MAX)).min(self.config.max_interval)
+    }
+
+    fn arm(&mut self, now: T::Instant) {
+        let units = self.interval();
         self.deadline = if mutant!("tail_unprobed") { None } else { Some(T::after(now, units)) };
     }
 

@@ -2,4 +2,5 @@
 
 mod congestion;
 mod incast;
+mod multicast;
 mod repair;
