@@ -40,10 +40,10 @@ fn begin_here_and_wait_there(world: &World, words: usize) {
     world.scope(|scope| {
         let loan = scope.immediate_receive_returning(&mut returned, other, Tag(2)).expect("started");
         let receive = scope.immediate_receive_into(&mut into, other, Tag(1)).expect("started");
-        let _ = scope.immediate_receive_into(&mut dropped, other, Tag(3)).expect("started");
+        drop(scope.immediate_receive_into(&mut dropped, other, Tag(3)).expect("started"));
         let first = scope.immediate_send(&one, other, Tag(1)).expect("started");
         let second = scope.immediate_synchronous_send(&two, other, Tag(2)).expect("started");
-        let _ = scope.immediate_send(&one, other, Tag(3)).expect("started");
+        drop(scope.immediate_send(&one, other, Tag(3)).expect("started"));
         thread::scope(|threads| {
             threads.spawn(move || {
                 let status = receive.wait().expect("arrives").expect("a message");
@@ -99,8 +99,8 @@ fn threads_share_a_scope(world: &World) {
                         send.wait().expect("sent");
                     }
                     // These end with the scope.
-                    let _ = scope.immediate_receive_into(left, other, tag).expect("started");
-                    let _ = scope.immediate_send(sent, other, tag).expect("started");
+                    drop(scope.immediate_receive_into(left, other, tag).expect("started"));
+                    drop(scope.immediate_send(sent, other, tag).expect("started"));
                 });
             }
         });

@@ -146,8 +146,8 @@ fn take(world: &World) {
     if rank == dead {
         world.scope(|scope| {
             for to in [Rank(0), Rank(1)] {
-                let _ = scope.immediate_send(&long, to, TAG).expect("started");
-                let _ = scope.on(&reversed).immediate_send(&long, Rank(2 - to.0), TAG).expect("started");
+                drop(scope.immediate_send(&long, to, TAG).expect("started"));
+                drop(scope.on(&reversed).immediate_send(&long, Rank(2 - to.0), TAG).expect("started"));
             }
             scope.flush();
             // All have their matched probes.

@@ -132,7 +132,7 @@ fn drop_functions(world: &World) {
     let (mut a, mut b, mut c, mut d) = ([1_u64], [1_u64], [1_u64], [1_u64]);
     world.scope(|scope| {
         scope.immediate_all_reduce_in_place(&mut a, owning()).expect("begun").wait().expect("done");
-        let _ = scope.immediate_all_reduce_in_place(&mut b, owning()).expect("begun");
+        drop(scope.immediate_all_reduce_in_place(&mut b, owning()).expect("begun"));
         let mut kept = scope.persistent_all_reduce_in_place(&mut c, owning()).expect("made");
         kept.start().expect("started");
         kept.wait().expect("done");

@@ -116,10 +116,10 @@ fn send(world: &World, messages: usize, bytes: usize) -> Result<(), Failure> {
     let cut = |i: usize| &words[i % WORDS..][..bytes / 8];
     world.scope(|scope| {
         for i in 0..messages {
-            let _ = scope.immediate_send(cut(i), Rank(1), Tag(1))?;
+            drop(scope.immediate_send(cut(i), Rank(1), Tag(1))?);
         }
         println!("sender {}", resident() - before);
-        let _ = scope.immediate_send(cut(7), Rank(1), Tag(2))?;
+        drop(scope.immediate_send(cut(7), Rank(1), Tag(2))?);
         Ok(())
     })
 }
