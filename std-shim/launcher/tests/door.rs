@@ -66,7 +66,8 @@ fn statistics_are_written_for_every_rank() {
         .lines()
         .map(|line| {
             let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            assert!(stats["sent"]["first"].as_u64() > Some(0) && stats["failed"] == 0, "{line}");
+            // The message that is no whole number of elements was dropped.
+            assert!(stats["sent"]["first"].as_u64() > Some(0) && stats["failed"] == 1, "{line}");
             stats["rank"].as_u64().expect("a rank")
         })
         .collect();

@@ -11,6 +11,8 @@ use crate::bytes::Bytes;
 /// Pixels of a chart.
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 480;
+/// Pixels of the legend at the right.
+const LEGEND: i32 = 210;
 /// Colours that differ for people with colour blindness, too (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -60,6 +62,7 @@ fn draw_chart<'a>(
     let mut chart = ChartBuilder::on(area)
         .caption(format!("unisono, device {device}"), ("sans-serif", 22))
         .margin(12)
+        .margin_right(LEGEND)
         .x_label_area_size(44)
         .y_label_area_size(78)
         .build_cartesian_2d((first..last * 1.1).log_scale().base(4.0), (least * 0.8..most * 1.25).log_scale())?;
@@ -73,20 +76,20 @@ fn draw_chart<'a>(
         .draw()?;
     let mut lines: Vec<(&str, u32)> = points.iter().map(|point| (point.name, point.ranks)).collect();
     lines.dedup();
-    for ((name, ranks), colour) in lines.into_iter().zip(COLOURS.into_iter().cycle()) {
+    for (number, ((name, ranks), colour)) in (0_i32..).zip(lines.into_iter().zip(COLOURS.into_iter().cycle())) {
         let of_line: Vec<&&Point> = points.iter().filter(|point| (point.name, point.ranks) == (name, ranks)).collect();
         let median = |point: &&&Point| (x(point), point.quartiles()[1]);
-        chart
-            .draw_series(LineSeries::new(of_line.iter().map(median), colour.stroke_width(2)).point_size(3))?
-            .label(format!("{name}, {ranks} ranks"))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(LineSeries::new(of_line.iter().map(median), colour.stroke_width(2)).point_size(3))?;
         let bar = |point: &&Point| {
             let [low, median, high] = point.quartiles();
             ErrorBar::new_vertical(x(point), low, median, high, colour.stroke_width(1), 7)
         };
         chart.draw_series(of_line.iter().map(|point| bar(point)))?;
+        // The legend is beside the chart, where it covers no line.
+        let (left, top) = (WIDTH as i32 - LEGEND + 16, 60 + 24 * number);
+        area.draw(&PathElement::new([(left, top + 7), (left + 24, top + 7)], colour.stroke_width(2)))?;
+        area.draw(&Text::new(format!("{name}, {ranks} ranks"), (left + 32, top), ("sans-serif", 15)))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).border_style(BLACK).draw()?;
     Ok(())
 }
 
