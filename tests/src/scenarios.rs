@@ -2,7 +2,7 @@
 
 pub mod hostile;
 pub mod incast;
-pub mod remote_access;
 pub mod multicast;
+pub mod remote_access;
 pub mod repair;
 pub mod schedules;
