@@ -1,8 +1,8 @@
 //! A reliable multicast stream at a fixed rate in the simulated network.
 
+use alloc::collections::BTreeSet;
 use alloc::rc::Rc;
 use core::cell::RefCell;
-use std::collections::BTreeSet;
 
 use unisono_core::device::{Device, TxReason};
 use unisono_core::ids::{GroupId, Incarnation, Rank};
