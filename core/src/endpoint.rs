@@ -138,20 +138,32 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
-    peers: S::Peers,
     /// Peers with an event that was not polled.
     peer_events: List,
-    senders: Senders<S::Senders>,
-    receivers: Receivers<S::Receivers>,
-    operations: Operations<S::Operations>,
-    placements: Placements<S::Placements>,
-    control: ControlQueue<S::ControlMessages, <S::Time as Time>::Stamp>,
+    senders: Senders,
+    receivers: Receivers,
+    operations: Operations,
+    placements: Placements,
+    control: ControlQueue<<S::Time as Time>::Stamp>,
     acks: AckScheduler<S::Time>,
     credit: CreditPool<<S::Time as Time>::Stamp>,
     watch: WatchEpoch<<S::Time as Time>::Stamp>,
     shutdown: Shutdown<<S::Time as Time>::Instant>,
     /// When the previous round ended.
     round_ended: <S::Time as Time>::Stamp,
+    /// The records that the lists above link.
+    records: Records<S::Peers, S::Senders, S::Receivers, S::Operations, S::Placements, S::ControlMessages>,
+}
+
+/// The records of an endpoint, by pool. They follow the lists, which then have short offsets.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Records<P, S, R, O, G, C> {
+    peers: P,
+    senders: S,
+    receivers: R,
+    operations: O,
+    placements: G,
+    control_messages: C,
 }
 
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
@@ -160,21 +172,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
         let Pools { peers, senders, receivers, operations, placements, control_messages } = pools;
+        let mut records = Records { peers, senders, receivers, operations, placements, control_messages };
         let stamp = S::Time::stamp(now);
         Self {
             config,
-            peers,
             peer_events: List::EMPTY,
-            senders: Senders::new::<S::Time, W, BITS>(now, senders),
-            receivers: Receivers::new::<W>(receivers),
-            operations: Operations::new(operations),
-            placements: Placements::new(placements),
-            control: ControlQueue::new(control_messages, stamp),
+            senders: Senders::new(now, records.senders.as_mut()),
+            receivers: Receivers::new(records.receivers.as_mut()),
+            operations: Operations::new(records.operations.as_mut()),
+            placements: Placements::new(records.placements.as_mut()),
+            control: ControlQueue::new(stamp),
             acks: AckScheduler::NEW,
             credit: CreditPool::new(config.receive_slots, stamp),
             watch: WatchEpoch::new(stamp),
             shutdown: Shutdown::Running,
             round_ended: stamp,
+            records,
         }
     }
 
@@ -184,6 +197,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
-        self.peers.as_mut().get_mut(peer as usize)
+        self.records.peers.as_mut().get_mut(peer as usize)
     }
 }

@@ -41,7 +41,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Lists the peer as owed an acknowledgement.
     #[inline]
     pub(super) fn list_ack(&mut self, to: u32) {
-        let peers = self.peers.as_mut();
+        let peers = self.records.peers.as_mut();
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.acks.urgent |= peer.receive_state.is_urgent();
         if !peer.has(PeerFlags::ACK_LISTED) {
@@ -52,17 +52,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Builds the next due acknowledgement that was not piggybacked.
     pub(super) fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        while let Some(to) = self.acks.due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
+        while let Some(to) = self.acks.due.pop(self.records.peers.as_mut(), |peer| &mut peer.ack_link) {
             let Some(peer) = self.peer_mut(to) else { continue };
             peer.unset(PeerFlags::ACK_LISTED);
             if !peer.receive_state.is_pending() || peer.state() != PeerState::Alive {
                 continue;
             }
             self.grant_credit(to);
-            let peer = self.peers.as_mut().get_mut(to as usize)?;
-            let window = self.receivers.records.as_ref().get(usize::from(peer.receiver));
+            let peer = self.records.peers.as_mut().get_mut(to as usize)?;
+            let window = self.records.receivers.as_ref().get(usize::from(peer.receiver));
             let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
-            let peer = self.peers.as_ref().get(to as usize)?;
+            let peer = self.records.peers.as_ref().get(to as usize)?;
             let length = acknowledgement.emit(&self.header_to(peer), head);
             return Some(control(PeerId(to), length, TxReason::Acknowledge));
         }
@@ -96,6 +96,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.acks.delayed_until = None;
         self.acks.delayed_since = S::Time::ZERO;
         let mut fresh = core::mem::replace(&mut self.acks.delayed, List::EMPTY);
-        self.acks.due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
+        self.acks.due.append(&mut fresh, self.records.peers.as_mut(), |peer| &mut peer.ack_link);
     }
 }

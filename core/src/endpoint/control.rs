@@ -34,17 +34,16 @@ impl ControlMessage {
 
 /// The control datagrams that wait, and what limits their number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct ControlQueue<P, S> {
-    pub(super) messages: P,
-    /// Messages in use: the first ones of the pool, in order.
+pub(super) struct ControlQueue<S> {
+    /// Records in use: the first ones of the pool, in order.
     pub(super) count: u32,
     /// When a Reset was last sent.
     reset_sent: S,
 }
 
-impl<P, S> ControlQueue<P, S> {
-    pub(super) const fn new(messages: P, now: S) -> Self {
-        Self { messages, count: 0, reset_sent: now }
+impl<S> ControlQueue<S> {
+    pub(super) const fn new(now: S) -> Self {
+        Self { count: 0, reset_sent: now }
     }
 }
 
@@ -52,7 +51,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Queues a control message; drops it if there is no room, or if an equal one is queued.
     pub(super) fn queue_control(&mut self, notice: ControlMessage) {
         let used = self.control.count as usize;
-        let notices = self.control.messages.as_mut();
+        let notices = self.records.control_messages.as_mut();
         let same =
             |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
         if notices.iter().take(used).any(|other| same(&other)) {
@@ -85,14 +84,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Builds the first control datagram.
     #[inline(never)]
     pub(super) fn transmit_control(&mut self, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        let notices = self.control.messages.as_mut();
+        let notices = self.records.control_messages.as_mut();
         let notice = *notices.first()?;
         let mut behind = ControlMessage::FREE;
         for place in notices.iter_mut().take(self.control.count as usize).rev() {
             behind = core::mem::replace(place, behind);
         }
         self.control.count = self.control.count.wrapping_sub(1);
-        let peer = self.peers.as_ref().get(notice.to as usize)?;
+        let peer = self.records.peers.as_ref().get(notice.to as usize)?;
         let mut header = self.header_to(peer);
         header.kind = notice.kind;
         header.flags = notice.flags;

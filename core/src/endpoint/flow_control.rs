@@ -17,7 +17,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Records that the peer has more to send.
     #[inline]
     pub(super) fn note_backlog(&mut self, from: u32) {
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+        let Some(peer) = self.records.peers.as_mut().get_mut(from as usize) else { return };
         if !peer.has(PeerFlags::BACKLOGGED) {
             peer.set(PeerFlags::BACKLOGGED);
             self.credit.enter();
@@ -35,7 +35,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// wait for credit, a peer that used up its own queues after them.
     pub(super) fn grant_credit(&mut self, to: u32) {
         let share = self.credit.share(W as u32);
-        let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
+        let Some(peer) = self.records.peers.as_mut().get_mut(to as usize) else { return };
         if !peer.has(PeerFlags::BACKLOGGED) || peer.has(PeerFlags::CREDIT_WAIT) {
             return;
         }
@@ -47,7 +47,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if peer.granted == 0 {
             peer.set(PeerFlags::CREDIT_WAIT);
-            self.credit.waiting.push(self.peers.as_mut(), to, |peer| &mut peer.credit_link);
+            self.credit.waiting.push(self.records.peers.as_mut(), to, |peer| &mut peer.credit_link);
         }
     }
 
@@ -56,6 +56,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn top_up_credit(&mut self, to: u32) {
         let half = self.credit.share(W as u32) >> 1;
         if self
+            .records
             .peers
             .as_ref()
             .get(to as usize)
@@ -76,7 +77,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.reclaim(now);
                 return;
             }
-            let Some(to) = self.credit.waiting.pop(self.peers.as_mut(), |peer| &mut peer.credit_link) else { return };
+            let Some(to) = self.credit.waiting.pop(self.records.peers.as_mut(), |peer| &mut peer.credit_link) else {
+                return;
+            };
             let Some(peer) = self.peer_mut(to) else { return };
             peer.unset(PeerFlags::CREDIT_WAIT);
             if !peer.has(PeerFlags::BACKLOGGED) || !peer.is_alive() {
@@ -95,7 +98,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         self.credit.reclaimed = S::Time::stamp(now);
-        let size = self.peers.as_ref().len() as u32;
+        let size = self.records.peers.as_ref().len() as u32;
         for _ in 0..STRIDE.min(size) {
             let rank = self.credit.hand;
             self.credit.hand = if rank.wrapping_add(1) < size { rank.wrapping_add(1) } else { 0 };

@@ -14,7 +14,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The invariant that is violated.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let (peers, senders, operations) =
-            (self.peers.as_ref(), self.senders.records.as_ref(), self.operations.records.as_ref());
+            (self.records.peers.as_ref(), self.records.senders.as_ref(), self.records.operations.as_ref());
         let holds = |condition: bool, what: &'static str| if condition { Ok(()) } else { Err(what) };
         let granted = peers.iter().fold(0_u32, |sum, peer| sum.wrapping_add(u32::from(peer.granted)));
         let sharing = peers.iter().filter(|peer| peer.has(PeerFlags::BACKLOGGED)).count() as u32;
@@ -28,7 +28,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let owned = sender
                 .is_some_and(|sender| sender.peer as usize == rank && !sender.flags.contains(SenderFlags::ORPHANED));
             holds(owned || peer.sender() == NO_WINDOW, "a peer's send window is its own")?;
-            let receiver = self.receivers.records.as_ref().get(usize::from(peer.receiver));
+            let receiver = self.records.receivers.as_ref().get(usize::from(peer.receiver));
             let owned = receiver.is_some_and(|receiver| receiver.owner as usize == rank && !receiver.is_empty());
             holds(owned || peer.receiver == NO_WINDOW, "a receive window belongs to its peer, which has a gap")?;
             holds(
@@ -57,11 +57,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let ended = |operation: &crate::endpoint::operation::Operation| operation.released > operation.parts;
         holds(!operations.iter().any(ended), "no part is released twice")?;
         let filled = |i: &u32| {
-            let placement = self.placements.records.as_ref().get(*i as usize);
+            let placement = self.records.placements.as_ref().get(*i as usize);
             placement.is_some_and(|placement| matches!(placement.state, PlacementState::Filled { .. }))
         };
-        let delivered = self.placements.delivered.iter(self.placements.records.as_ref(), |placement| placement.link);
-        let stages = self.placements.records.as_ref().iter();
+        let delivered = self.placements.delivered.iter(self.records.placements.as_ref(), |placement| placement.link);
+        let stages = self.records.placements.as_ref().iter();
         let filled_in_all = stages.filter(|placement| matches!(placement.state, PlacementState::Filled { .. })).count();
         holds(delivered.filter(filled).count() == filled_in_all, "every filled placement is in the list of deliveries")
     }

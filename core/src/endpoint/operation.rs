@@ -2,7 +2,6 @@
 
 use crate::ids::{PeerId, PlacementId};
 use crate::list::{List, NONE};
-use crate::pool::Pool;
 use crate::span::{Region, Span};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
@@ -76,18 +75,17 @@ impl Operation {
     };
 }
 
-/// The operations that are not completed.
+/// The lists of operations.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Operations<P> {
-    pub(super) records: P,
+pub(super) struct Operations {
     pub(super) free: List,
     /// Operations whose completion was not polled.
     pub(super) completed: List,
 }
 
-impl<P: Pool<Operation>> Operations<P> {
-    pub(super) fn new(mut records: P) -> Self {
-        let free = List::of_all(records.as_mut(), |operation| &mut operation.link);
-        Self { records, free, completed: List::EMPTY }
+impl Operations {
+    pub(super) fn new(records: &mut [Operation]) -> Self {
+        let free = List::of_all(records, |operation| &mut operation.link);
+        Self { free, completed: List::EMPTY }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::ids::{Incarnation, PlacementId, RemoteKey};
 use crate::list::{List, NONE};
-use crate::pool::Pool;
 use crate::span::Span;
 
 impl PlacementId {
@@ -80,18 +79,17 @@ pub(crate) const fn segments(bytes: u32, segment: u32) -> u32 {
     }
 }
 
-/// The grants and placements.
+/// The lists of grants and placements.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Placements<P> {
-    pub(super) records: P,
+pub(super) struct Placements {
     pub(super) free: List,
     /// Placements whose delivery was not polled.
     pub(super) delivered: List,
 }
 
-impl<P: Pool<Placement>> Placements<P> {
-    pub(super) fn new(mut records: P) -> Self {
-        let free = List::of_all(records.as_mut(), |placement| &mut placement.link);
-        Self { records, free, delivered: List::EMPTY }
+impl Placements {
+    pub(super) fn new(records: &mut [Placement]) -> Self {
+        let free = List::of_all(records, |placement| &mut placement.link);
+        Self { free, delivered: List::EMPTY }
     }
 }

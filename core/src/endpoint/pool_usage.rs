@@ -27,10 +27,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (records.len() as u32).wrapping_sub(free)
         }
         PoolUsage {
-            senders: taken(self.senders.free, self.senders.records.as_ref(), |sender| sender.link),
-            receivers: taken(self.receivers.free, self.receivers.records.as_ref(), |receiver| receiver.link),
-            operations: taken(self.operations.free, self.operations.records.as_ref(), |operation| operation.link),
-            placements: taken(self.placements.free, self.placements.records.as_ref(), |placement| placement.link),
+            senders: taken(self.senders.free, self.records.senders.as_ref(), |sender| sender.link),
+            receivers: taken(self.receivers.free, self.records.receivers.as_ref(), |receiver| receiver.link),
+            operations: taken(self.operations.free, self.records.operations.as_ref(), |operation| operation.link),
+            placements: taken(self.placements.free, self.records.placements.as_ref(), |placement| placement.link),
             control_messages: self.control.count,
         }
     }

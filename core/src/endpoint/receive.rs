@@ -61,7 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
-        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.state() != PeerState::Unknown);
+        let peer = self.records.peers.as_mut().get_mut(from as usize).filter(|peer| peer.state() != PeerState::Unknown);
         let peer = peer.ok_or(DropReason::UnknownPeer)?;
         if !datagram.is_from(PeerId(from)) {
             return Err(DropReason::Address);
@@ -154,12 +154,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// An opening was refused: its operation fails, and a no-op datagram will consume its PSN.
     fn handle_refusal(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
+        let Some(sender) = self.records.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender()))
+        else {
             return;
         };
-        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return };
+        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
         let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
-        let Some(refused) = self.operations.records.as_mut().get_mut(operation as usize) else { return };
+        let Some(refused) = self.records.operations.as_mut().get_mut(operation as usize) else { return };
         if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
             return;
         }
@@ -188,8 +189,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Some(age) => S::Time::before(now, units(u64::from(age))),
             None => self.round_ended,
         };
-        let peer = self.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
-        let receiver = self.receivers.records.as_ref().get(usize::from(peer.receiver));
+        let peer = self.records.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
+        let receiver = self.records.receivers.as_ref().get(usize::from(peer.receiver));
         match peer.receive_state.classify(psn, receiver) {
             ArrivalOrder::Next => {
                 let gap = receiver.is_some();
@@ -254,7 +255,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Err(DropReason::NoRoom);
             }
         };
-        let shown = match self.receivers.records.as_mut().get_mut(receiver as usize) {
+        let shown = match self.records.receivers.as_mut().get_mut(receiver as usize) {
             Some(window) => window.insert(distance, early),
             None => Ok(false),
         };
@@ -272,7 +273,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn record_arrival(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = self.ack_threshold();
-        let peers = self.peers.as_mut();
+        let peers = self.records.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.receive_state.record(arrived, header.psn(), header.flags.count());
         if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.receive_state.unacknowledged()) >= quarter

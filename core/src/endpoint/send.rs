@@ -87,9 +87,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// # Errors
     /// [`GrantError`]; nothing was granted.
     pub fn grant(&mut self, from: PeerId, to: Span, key: RemoteKey) -> Result<PlacementId, GrantError> {
-        let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
+        let peer = self.records.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
-        let placements = self.placements.records.as_mut();
+        let placements = self.records.placements.as_mut();
         let i = self.placements.free.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
         let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
         let (stage, generation) = (PlacementState::Granted(key), placement.generation);
@@ -105,7 +105,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Withdraws a grant: nothing is placed under it any more. Returns false if it is not outstanding: its bytes have
     /// arrived (the event follows), or it never was granted.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
-        let placements = self.placements.records.as_mut();
+        let placements = self.records.placements.as_mut();
         match placement.among_mut(placements) {
             Some(record) if matches!(record.state, PlacementState::Granted(_) | PlacementState::Open { .. }) => {
                 record.free(true);
@@ -135,7 +135,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, EnqueueError> {
-        let peer = self.peers.as_ref().get(to.0 as usize).ok_or(EnqueueError::UnknownPeer)?;
+        let peer = self.records.peers.as_ref().get(to.0 as usize).ok_or(EnqueueError::UnknownPeer)?;
         match peer.state() {
             PeerState::Unknown => Err(EnqueueError::UnknownPeer),
             PeerState::Finished => Err(EnqueueError::PeerFinished),
@@ -155,9 +155,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         fill: impl FnOnce(&mut Operation),
     ) -> Result<OperationId, EnqueueError> {
         let PeerId(to) = to;
-        let operations = self.operations.records.as_mut();
+        let operations = self.records.operations.as_mut();
         let i = self.operations.free.pop(operations, |operation| &mut operation.link).ok_or(EnqueueError::Full)?;
-        let peer = self.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
+        let peer = self.records.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
         peer.set(PeerFlags::CONTACTED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
@@ -173,7 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
-                    self.senders.waiting.push(self.operations.records.as_mut(), i, |operation| &mut operation.waiting);
+                    self.senders.waiting.push(self.records.operations.as_mut(), i, |operation| &mut operation.waiting);
                     if let Some(peer) = self.peer_mut(to) {
                         peer.set(PeerFlags::WINDOW_WAIT);
                     }
@@ -185,18 +185,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The first operation of the peer's queue.
     pub(super) fn queued(&self, peer: u32) -> Option<u32> {
-        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.records.as_ref())
+        first_of(self.records.peers.as_ref().get(peer as usize)?, self.records.operations.as_ref())
     }
 
     /// Takes the first operation out of the peer's queue.
     pub(super) fn dequeue(&mut self, peer: u32) {
-        if let Some(peer) = self.peers.as_mut().get_mut(peer as usize) {
-            take_first(peer, self.operations.records.as_mut());
+        if let Some(peer) = self.records.peers.as_mut().get_mut(peer as usize) {
+            take_first(peer, self.records.operations.as_mut());
         }
     }
 
     pub(super) fn make_ready(&mut self, sender: u32) {
-        let senders = self.senders.records.as_mut();
+        let senders = self.records.senders.as_mut();
         let Some(record) = senders.get_mut(sender as usize) else { return };
         if !record.flags.contains(SenderFlags::READY) {
             record.flags.insert(SenderFlags::READY);

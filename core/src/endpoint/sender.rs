@@ -3,7 +3,6 @@
 use crate::ids::Psn;
 use crate::list::{List, NONE};
 use crate::path::{Path, PathParameters};
-use crate::pool::Pool;
 use crate::time::Time;
 use crate::time::wheel::{Timer, Wheel};
 use crate::window::send_window::SendWindow;
@@ -66,10 +65,9 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     }
 }
 
-/// The pool of send windows.
+/// The lists of send windows, and their timers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Senders<P> {
-    pub(super) records: P,
+pub(super) struct Senders {
     pub(super) free: List,
     /// First operations of the queues that wait for a free one.
     pub(super) waiting: List,
@@ -85,14 +83,13 @@ pub(super) struct Senders<P> {
     pub(super) clock_hand: u32,
 }
 
-impl<P> Senders<P> {
-    pub(super) fn new<T: Time, const W: usize, const BITS: u32>(now: T::Instant, mut records: P) -> Self
-    where
-        P: Pool<Sender<T, W, BITS>>,
-    {
+impl Senders {
+    pub(super) fn new<T: Time, const W: usize, const BITS: u32>(
+        now: T::Instant,
+        records: &mut [Sender<T, W, BITS>],
+    ) -> Self {
         Self {
-            free: List::of_all(records.as_mut(), |sender| &mut sender.link),
-            records,
+            free: List::of_all(records, |sender| &mut sender.link),
             waiting: List::EMPTY,
             ready: List::EMPTY,
             burst: 0,

@@ -48,7 +48,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// more data are sent: memory is free as soon as the device has completed the postings.
     pub fn abort(&mut self) {
         if self.shutdown != Shutdown::Running {
-            for peer in self.peers.as_mut() {
+            for peer in self.records.peers.as_mut() {
                 peer.unset(PeerFlags::BYE_SENT);
             }
         }
@@ -81,16 +81,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !self.may_send_bye(kind) {
             return None;
         }
-        let size = self.peers.as_ref().len() as u32;
+        let size = self.records.peers.as_ref().len() as u32;
         let end = rank.saturating_add(STRIDE).min(size);
         while rank < end {
             let to = rank;
             rank = rank.wrapping_add(1);
-            let Some(peer) = self.peers.as_ref().get(to as usize) else { break };
+            let Some(peer) = self.records.peers.as_ref().get(to as usize) else { break };
             if peer.is_alive() && peer.has(PeerFlags::CONTACTED) && !peer.has(PeerFlags::BYE_SENT) {
                 let mut header = self.header_to(peer);
                 header.kind = kind;
-                let sender = self.senders.records.as_ref().get(usize::from(peer.sender()));
+                let sender = self.records.senders.as_ref().get(usize::from(peer.sender()));
                 header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
@@ -123,7 +123,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         let mut missing = false;
-        for peer in self.peers.as_mut() {
+        for peer in self.records.peers.as_mut() {
             missing |= peer.is_alive() && peer.has(PeerFlags::BYE_SENT);
             peer.unset(PeerFlags::BYE_SENT);
         }
@@ -138,7 +138,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn is_acknowledged(&self) -> bool {
         let idle = |sender: &super::Sender<S::Time, W, BITS>| sender.window.is_acknowledged();
         self.senders.waiting.is_empty()
-            && self.senders.records.as_ref().iter().all(|sender| {
+            && self.records.senders.as_ref().iter().all(|sender| {
                 sender.peer == NONE
                     || sender.flags.contains(SenderFlags::ORPHANED)
                     || idle(sender) && self.queued(sender.peer).is_none()

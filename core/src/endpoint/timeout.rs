@@ -33,8 +33,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether nothing has arrived from the peer since the last few probes were sent to it.
     pub fn is_unanswered(&self, peer: PeerId) -> bool {
-        let sender = self.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
-        let sender = sender.and_then(|sender| self.senders.records.as_ref().get(usize::from(sender)));
+        let sender = self.records.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
+        let sender = sender.and_then(|sender| self.records.senders.as_ref().get(usize::from(sender)));
         sender.is_some_and(|sender| sender.peer == peer.0 && sender.window.unanswered() >= S::Time::MAX_UNANSWERED)
     }
 
@@ -42,8 +42,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
         self.linger(now);
         let tick = S::Time::tick(now);
-        for _ in 0..self.senders.records.as_ref().len() {
-            let expired = self.senders.wheel.expire(self.senders.records.as_mut(), tick, Sender::timer);
+        for _ in 0..self.records.senders.as_ref().len() {
+            let expired = self.senders.wheel.expire(self.records.senders.as_mut(), tick, Sender::timer);
             let Some(sender) = expired else { return };
             self.handle_expired(now, sender);
         }
@@ -52,7 +52,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let silence = self.config.silence;
         let quiet = self.is_quiet(sender, !self.senders.waiting.is_empty());
-        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return };
+        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
         if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
             return;
         }
@@ -68,7 +68,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             if silent && !record.flags.contains(SenderFlags::SILENT) {
                 record.flags.insert(SenderFlags::SILENT);
-                self.senders.silent.push(self.senders.records.as_mut(), sender, |sender| &mut sender.event_link);
+                self.senders.silent.push(self.records.senders.as_mut(), sender, |sender| &mut sender.event_link);
             }
             self.make_ready(sender);
         }
@@ -78,13 +78,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Updates a sender after a change: a window that can send becomes ready, a blocked one probes for credit, an idle
     /// one watches its peer or will be retired.
     pub(super) fn update_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(to) = self.senders.records.as_ref().get(sender as usize).map(|record| record.peer) else { return };
+        let Some(to) = self.records.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
         if to == NONE {
             return;
         }
         let queued = self.queued(to).is_some();
-        let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
-        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return };
+        let units =
+            self.records.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
+        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
         if record.flags.contains(SenderFlags::ORPHANED) {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
@@ -117,7 +118,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// expires.
     #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let senders = self.senders.records.as_mut();
+        let senders = self.records.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));

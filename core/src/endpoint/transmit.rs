@@ -68,8 +68,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Some(transmit);
             }
             self.senders.burst = 0;
-            self.senders.ready.pop(self.senders.records.as_mut(), |sender| &mut sender.link);
-            if let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) {
+            self.senders.ready.pop(self.records.senders.as_mut(), |sender| &mut sender.link);
+            if let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) {
                 record.flags.remove(SenderFlags::READY);
             }
             self.update_sender(now, sender);
@@ -92,7 +92,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     pub(super) fn rotate(&mut self) {
         self.senders.burst = 0;
-        let senders = self.senders.records.as_mut();
+        let senders = self.records.senders.as_mut();
         if let Some(first) = self.senders.ready.pop(senders, |sender| &mut sender.link) {
             self.senders.ready.push(senders, first, |sender| &mut sender.link);
         }
@@ -111,15 +111,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         sender: u32,
         (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
     ) -> Option<Transmit> {
-        let record = self.senders.records.as_mut().get_mut(sender as usize)?;
+        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
         if record.flags.contains(SenderFlags::ORPHANED) {
             return None;
         }
         self.top_up_credit(to);
-        let record = self.senders.records.as_mut().get_mut(sender as usize)?;
-        let peer = self.peers.as_mut().get_mut(to as usize)?;
-        let operations = self.operations.records.as_mut();
+        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
+        let peer = self.records.peers.as_mut().get_mut(to as usize)?;
+        let operations = self.records.operations.as_mut();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
         let segment = match record.window.resend(now, posting) {
@@ -166,7 +166,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.schedule(now, sender);
         }
         if !posting {
-            self.senders.posted.push(self.senders.records.as_mut(), sender, |sender| &mut sender.posted_link);
+            self.senders.posted.push(self.records.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
         Some(data(PeerId(to), length, payload, segment.reason))
     }
@@ -174,14 +174,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let at = self.config.probe_queue;
-        let record = self.senders.records.as_mut().get_mut(sender as usize)?;
+        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
         let probe = record.window.probe()?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);
         }
         let idle = record.window.is_acknowledged() && self.queued(to).is_none();
-        let peer = self.peers.as_ref().get(to as usize)?;
+        let peer = self.records.peers.as_ref().get(to as usize)?;
         let mut header = self.header_to(peer);
         header.kind = DatagramKind::Probe;
         header.psn = probe.psn.get();

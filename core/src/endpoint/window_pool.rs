@@ -33,7 +33,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// answer, and watched peers share the rest: four times in the configured silence each gets one and is probed at
     /// once.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
-        let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
+        let Some(record) = self.records.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
         };
         if !on {
@@ -55,7 +55,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
-            if scarce && let Some(record) = self.senders.records.as_mut().get_mut(taken as usize) {
+            if scarce && let Some(record) = self.records.senders.as_mut().get_mut(taken as usize) {
                 record.window.probe_now(now, &record.path);
                 let epoch = self.watch.number;
                 if let Some(peer) = self.peer_mut(peer.0) {
@@ -71,16 +71,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Takes a send window for the peer: a free one, an idle one, or, if `watching`, one that watches a peer that
     /// answers.
     pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
-        let i = match self.senders.free.pop(self.senders.records.as_mut(), |sender| &mut sender.link) {
+        let i = match self.senders.free.pop(self.records.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
             None => {
                 self.retire_some(now, watching);
-                self.senders.free.pop(self.senders.records.as_mut(), |sender| &mut sender.link)?
+                self.senders.free.pop(self.records.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
         let parameters = self.config.path_parameters();
-        let peer = self.peers.as_mut().get_mut(to as usize)?;
-        let record = self.senders.records.as_mut().get_mut(i as usize)?;
+        let peer = self.records.peers.as_mut().get_mut(to as usize)?;
+        let record = self.records.senders.as_mut().get_mut(i as usize)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
         record.peer = to;
@@ -92,7 +92,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Examines a few windows and retires one that is idle.
     pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
-        let count = self.senders.records.as_ref().len() as u32;
+        let count = self.records.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
             self.senders.clock_hand = if self.senders.clock_hand.wrapping_add(1) < count {
                 self.senders.clock_hand.wrapping_add(1)
@@ -108,19 +108,24 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether the window has no work and its peer is not watched, or, if `watching`, answers.
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
-        let Some(record) = self.senders.records.as_ref().get(sender as usize) else { return false };
+        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
             && !record.flags.intersects(SenderFlags::READY | SenderFlags::ORPHANED)
             && record.window.is_empty()
             && !record.window.has_invalid_acks()
             && self.queued(record.peer).is_none()
             && (watching && record.window.unanswered() == 0
-                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(PeerFlags::WATCHED)))
+                || self
+                    .records
+                    .peers
+                    .as_ref()
+                    .get(record.peer as usize)
+                    .is_some_and(|peer| !peer.has(PeerFlags::WATCHED)))
     }
 
     /// Returns an idle window to the pool, and the rest of its credit to the peer.
     pub(super) fn retire(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.records.as_ref().get(sender as usize) else { return };
+        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
         peer.release_sender(next);
@@ -133,7 +138,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     pub(super) fn free_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let senders = self.senders.records.as_mut();
+        let senders = self.records.senders.as_mut();
         self.senders.wheel.clear(senders, sender, Sender::timer);
         let Some(record) = senders.get_mut(sender as usize) else { return };
         if record.flags.intersects(SenderFlags::READY | SenderFlags::POSTED | SenderFlags::SILENT) {
@@ -154,9 +159,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait
     /// for a window get one.
     pub fn add_windows(&mut self, now: Now<S, W, BITS>, add: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
-        let before = [self.senders.records.as_ref().len(), self.receivers.records.as_ref().len()];
-        add(&mut self.senders.records, &mut self.receivers.records);
-        let (senders, receivers) = (self.senders.records.as_mut(), self.receivers.records.as_mut());
+        let before = [self.records.senders.as_ref().len(), self.records.receivers.as_ref().len()];
+        add(&mut self.records.senders, &mut self.records.receivers);
+        let (senders, receivers) = (self.records.senders.as_mut(), self.records.receivers.as_mut());
         for i in before[0]..senders.len() {
             self.senders.free.push(senders, i as u32, |sender| &mut sender.link);
         }
@@ -171,9 +176,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Gives a free window to the first queue that waits for one.
     fn serve_window_waiters(&mut self, now: Now<S, W, BITS>) {
         if let Some(first) =
-            self.senders.waiting.pop(self.operations.records.as_mut(), |operation| &mut operation.waiting)
+            self.senders.waiting.pop(self.records.operations.as_mut(), |operation| &mut operation.waiting)
         {
-            let to = self.operations.records.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
+            let to = self.records.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {
                 peer.unset(PeerFlags::WINDOW_WAIT);
             }
@@ -187,10 +192,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn cancel_window_wait(&mut self, rank: u32) {
         let mut others = crate::list::List::EMPTY;
         while let Some(i) =
-            self.senders.waiting.pop(self.operations.records.as_mut(), |operation| &mut operation.waiting)
+            self.senders.waiting.pop(self.records.operations.as_mut(), |operation| &mut operation.waiting)
         {
-            if self.operations.records.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
-                others.push(self.operations.records.as_mut(), i, |operation| &mut operation.waiting);
+            if self.records.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
+                others.push(self.records.operations.as_mut(), i, |operation| &mut operation.waiting);
             }
         }
         self.senders.waiting = others;

@@ -164,7 +164,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => self.round_ended,
         };
         let quarter = self.ack_threshold();
-        let Some(peer) = self.peers.as_mut().get_mut(batch.from.0 as usize) else { return };
+        let Some(peer) = self.records.peers.as_mut().get_mut(batch.from.0 as usize) else { return };
         peer.receive_state.record_burst(arrived, taken);
         if u32::from(peer.receive_state.unacknowledged()) >= quarter {
             peer.receive_state.ack_immediately();
@@ -215,11 +215,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head).ok()?;
         let (from, psn) = (PeerId(header.rank), header.psn());
-        let next = self.peers.as_ref().get(header.rank as usize)?.receive_state.next();
+        let next = self.records.peers.as_ref().get(header.rank as usize)?.receive_state.next();
         if next != psn || !datagram.is_from(from) || !self.is_predictable(now, &header) {
             return None;
         }
-        let peer = self.peers.as_ref().get(header.rank as usize)?;
+        let peer = self.records.peers.as_ref().get(header.rank as usize)?;
         // The batch ends at the datagram that makes an acknowledgement due.
         let mut left = self.ack_threshold().saturating_sub(u32::from(peer.receive_state.unacknowledged())).max(1);
         let mut part = None;
@@ -228,7 +228,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             else {
                 return None;
             };
-            let record = placement.among(self.placements.records.as_ref())?;
+            let record = placement.among(self.records.placements.as_ref())?;
             let PlacementState::Open { bytes, left: parts, .. } = record.state else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
             // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
@@ -250,7 +250,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
     /// [`commit_batch`](Self::commit_batch).
     fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
-        let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
+        let Some(peer) = self.records.peers.as_ref().get(header.rank as usize) else { return false };
         let is_plain =
             matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
         let is_present =
@@ -268,7 +268,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
-        let Some(record) = self.senders.records.as_mut().get_mut(usize::from(peer.sender())) else { return false };
+        let Some(record) = self.records.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
         !record.flags.contains(SenderFlags::ORPHANED)
             && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }

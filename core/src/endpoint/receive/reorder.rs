@@ -21,13 +21,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(in crate::endpoint) fn next_deferred(&mut self) -> Option<Slot> {
         loop {
             let i = self.receivers.deferred.first()?;
-            let window = self.receivers.records.as_ref().get(i as usize)?;
+            let window = self.records.receivers.as_ref().get(i as usize)?;
             let waiting = if window.owner == NONE { window.first() } else { window.front() };
             if let Early::Held(slot) = waiting {
                 return Some(slot);
             }
-            self.receivers.deferred.pop(self.receivers.records.as_mut(), |receiver| &mut receiver.link);
-            if self.receivers.records.as_ref().get(i as usize).is_some_and(|window| window.owner == NONE) {
+            self.receivers.deferred.pop(self.records.receivers.as_mut(), |receiver| &mut receiver.link);
+            if self.records.receivers.as_ref().get(i as usize).is_some_and(|window| window.owner == NONE) {
                 self.free_receiver(i);
             }
         }
@@ -38,13 +38,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         *verdict = Verdict::Release;
         self.receivers.held = self.receivers.held.saturating_sub(1);
         let Some(i) = self.receivers.deferred.first() else { return };
-        let Some(window) = self.receivers.records.as_mut().get_mut(i as usize) else { return };
+        let Some(window) = self.records.receivers.as_mut().get_mut(i as usize) else { return };
         if window.owner == NONE {
             window.take_first();
             return;
         }
         let owner = window.owner;
-        self.receivers.deferred.pop(self.receivers.records.as_mut(), |receiver| &mut receiver.link);
+        self.receivers.deferred.pop(self.records.receivers.as_mut(), |receiver| &mut receiver.link);
         let landed = match Header::parse(datagram.prefix()) {
             Ok(header) => self.dispatch(owner, &header, datagram, handler, verdict).unwrap_or(None),
             Err(_) => None,
@@ -58,7 +58,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(placement) = landed {
             self.count_delivered(placement, 1);
         }
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+        let Some(peer) = self.records.peers.as_mut().get_mut(from as usize) else { return };
         if peer.receiver == NO_WINDOW {
             peer.receive_state.advance::<W>(None);
         } else {
@@ -69,15 +69,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     pub(in crate::endpoint) fn advance_past_gap(&mut self, from: u32) {
         loop {
-            let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+            let Some(peer) = self.records.peers.as_mut().get_mut(from as usize) else { return };
             let receiver = u32::from(peer.receiver);
-            let window = self.receivers.records.as_mut().get_mut(receiver as usize);
+            let window = self.records.receivers.as_mut().get_mut(receiver as usize);
             match peer.receive_state.advance(window) {
                 Early::Placed(placement) => self.count_delivered(placement, 1),
                 Early::Held(_) => {
                     self.receivers
                         .deferred
-                        .push(self.receivers.records.as_mut(), receiver, |receiver| &mut receiver.link);
+                        .push(self.records.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
                     return;
                 }
                 Early::Missing => break,
@@ -87,11 +87,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     pub(in crate::endpoint) fn take_receiver(&mut self, from: u32) -> Option<u32> {
-        let peer = self.peers.as_mut().get_mut(from as usize)?;
+        let peer = self.records.peers.as_mut().get_mut(from as usize)?;
         if peer.receiver != NO_WINDOW {
             return Some(u32::from(peer.receiver));
         }
-        let receivers = self.receivers.records.as_mut();
+        let receivers = self.records.receivers.as_mut();
         let i = self.receivers.free.pop(receivers, |receiver| &mut receiver.link)?;
         receivers.get_mut(i as usize)?.owner = from;
         peer.receiver = i as u16;
@@ -99,11 +99,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     pub(in crate::endpoint) fn drop_empty_receiver(&mut self, from: u32) {
-        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+        let Some(peer) = self.records.peers.as_mut().get_mut(from as usize) else { return };
         let i = peer.receiver;
         if self
-            .receivers
             .records
+            .receivers
             .as_ref()
             .get(usize::from(i))
             .is_some_and(crate::window::receive_window::ReceiveWindow::is_empty)

@@ -128,8 +128,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn begin_burst(&mut self, now: Now<S, W, BITS>, tx_burst: &mut TxBurst<BITS>) {
         let half = self.credit.share(W as u32) >> 1;
         let Some(sender) = self.senders.ready.first() else { return };
-        let Some(record) = self.senders.records.as_ref().get(sender as usize) else { return };
-        let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
+        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return };
+        let Some(peer) = self.records.peers.as_ref().get(record.peer as usize) else { return };
         if self.control.count > 0
             || self.acks.urgent
             || self.is_aborting()
@@ -155,10 +155,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         run.parts = 0;
-        let record = self.senders.records.as_mut().get_mut(run.sender as usize)?;
+        let record = self.records.senders.as_mut().get_mut(run.sender as usize)?;
         let to = record.peer;
-        let last = self.peers.as_ref().get(to as usize)?.queue;
-        let operations = self.operations.records.as_mut();
+        let last = self.records.peers.as_ref().get(to as usize)?.queue;
+        let operations = self.records.operations.as_mut();
         let first = operations.get(last as usize)?.link;
         let operation = operations.get_mut(first as usize)?;
         let part = operation.sent;
@@ -180,7 +180,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst(posting.queue));
         }
         self.count_sent(run, 1);
-        if !is_whole && let Some(operation) = self.operations.records.as_ref().get(first as usize) {
+        if !is_whole && let Some(operation) = self.records.operations.as_ref().get(first as usize) {
             // After this turn another window may be first.
             let turn = if self.senders.ready.only().is_some() {
                 u32::MAX
@@ -201,7 +201,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         head: &mut [u8; HEADER_ROOM],
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
-        let window = &mut self.senders.records.as_mut().get_mut(run.sender as usize)?.window;
+        let window = &mut self.records.senders.as_mut().get_mut(run.sender as usize)?.window;
         let piece = SegmentRef { operation: run.operation, part: run.segment.index.wrapping_add(1) };
         let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, posting.ticket)?;
         *head.first_chunk_mut()? = run.head;
@@ -228,11 +228,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn commit_parts(&mut self, tx_burst: &mut TxBurst<BITS>) {
         let left = tx_burst.segments.count();
         tx_burst.parts = 0;
-        match self.senders.records.as_mut().get_mut(tx_burst.sender as usize) {
+        match self.records.senders.as_mut().get_mut(tx_burst.sender as usize) {
             Some(record) => record.window.commit(&mut tx_burst.segments),
             None => tx_burst.segments = Burst::EMPTY,
         }
-        if let Some(operation) = self.operations.records.as_mut().get_mut(tx_burst.operation as usize) {
+        if let Some(operation) = self.records.operations.as_mut().get_mut(tx_burst.operation as usize) {
             operation.sent = operation.sent.wrapping_add(left);
         }
         tx_burst.left = tx_burst.left.wrapping_sub(left);

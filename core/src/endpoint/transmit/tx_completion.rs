@@ -27,12 +27,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         let mut left = core::mem::replace(&mut self.senders.posted, crate::list::List::EMPTY);
-        while let Some(i) = left.pop(self.senders.records.as_mut(), |sender| &mut sender.posted_link) {
-            let Some(sender) = self.senders.records.as_mut().get_mut(i as usize) else { break };
+        while let Some(i) = left.pop(self.records.senders.as_mut(), |sender| &mut sender.posted_link) {
+            let Some(sender) = self.records.senders.as_mut().get_mut(i as usize) else { break };
             sender.window.handle_completed(queue, upto);
             let posted = sender.window.is_posted();
             if posted {
-                self.senders.posted.push(self.senders.records.as_mut(), i, |sender| &mut sender.posted_link);
+                self.senders.posted.push(self.records.senders.as_mut(), i, |sender| &mut sender.posted_link);
             } else {
                 sender.flags.remove(SenderFlags::POSTED);
             }
@@ -48,11 +48,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         ack: &Acknowledgement<BITS>,
         handler: &mut impl Handler,
     ) -> Result<(), DropReason> {
-        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
+        let Some(sender) = self.records.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let is_queued = self.queued(from).is_some();
-        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return Ok(()) };
+        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_sign_of_life();
         let outcome = record.window.handle_ack(now, ack, is_queued, &mut record.path);
         if record.window.is_contradicted() {
@@ -85,9 +85,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if cfg!(feature = "optimize_for_size") {
             return self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler);
         }
-        let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
+        let Some(peer) = self.records.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_interval(peer);
-        if let Some(record) = self.senders.records.as_mut().get_mut(usize::from(peer.sender()))
+        if let Some(record) = self.records.senders.as_mut().get_mut(usize::from(peer.sender()))
             && !record.flags.contains(SenderFlags::ORPHANED)
         {
             let cumulative = Psn::new(header.acknowledged);
@@ -101,8 +101,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Releases completed segments of a window, and unblocks its queue.
     pub(in crate::endpoint) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.records.as_mut().get_mut(sender as usize) else { return };
-        let operations = self.operations.records.as_mut();
+        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
+        let operations = self.records.operations.as_mut();
         // One by one with `optimize_for_size`.
         let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
         while let Some((SegmentRef { operation, .. }, parts)) = record.window.release_parts(most) {
