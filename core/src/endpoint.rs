@@ -123,7 +123,7 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub peers: S::Peers,
     /// [`Sender::FREE`].
     pub senders: S::Senders,
-    /// [`ReceiveWindow::EMPTY`].
+    /// [`ReceiveWindow::EMPTY`](crate::window::receive_window::ReceiveWindow::EMPTY).
     pub receivers: S::Receivers,
     /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
     pub operations: S::Operations,
@@ -182,7 +182,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             operations: Operations::new(records.operations.as_mut()),
             placements: Placements::new(records.placements.as_mut()),
             control: ControlQueue::new(stamp),
-            acks: AckScheduler::NEW,
+            acks: AckScheduler::new(),
             credit: CreditPool::new(config.receive_slots, stamp),
             watch: WatchEpoch::new(stamp),
             shutdown: Shutdown::Running,

@@ -27,14 +27,17 @@ pub(super) struct AckScheduler<T: Time> {
 }
 
 impl<T: Time> AckScheduler<T> {
-    pub(super) const NEW: Self = Self {
-        delayed: List::EMPTY,
-        due: List::EMPTY,
-        delayed_until: None,
-        delayed_since: T::ZERO,
-        lacks_credit: false,
-        urgent: false,
-    };
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self {
+            delayed: List::EMPTY,
+            due: List::EMPTY,
+            delayed_until: None,
+            delayed_since: T::ZERO,
+            lacks_credit: false,
+            urgent: false,
+        }
+    }
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {

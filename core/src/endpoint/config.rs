@@ -19,7 +19,7 @@ pub struct Config {
     pub holdable: u32,
     /// Floor of the timeout's margin, in units of 64 ns.
     pub granularity: u32,
-    /// Silence, in units of 64 ns, after which [`Event::PeerSilent`] is reported. Probes are at most a quarter of this
+    /// Silence, in units of 64 ns, after which [`Event::PeerSilent`](crate::endpoint::Event::PeerSilent) is reported. Probes are at most a quarter of this
     /// apart.
     pub silence: u32,
     /// How long a window without work is kept, in units of 64 ns.

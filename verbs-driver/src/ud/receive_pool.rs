@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
+use core::ptr::NonNull;
 
 use unisono_core::device::{HEADER_ROOM, Received, Slot};
 use unisono_core::ids::PeerId;
