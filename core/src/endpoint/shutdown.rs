@@ -1,10 +1,11 @@
 //! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
 use super::{Endpoint, Now};
-use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Transmit, TxReason};
+use crate::device::{HEADER_ROOM, Transmit, TxReason};
 use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
+use crate::endpoint::transmit::control;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
@@ -97,14 +98,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     peer.set(PeerFlags::BYE_SENT);
                 }
                 self.shutdown = Shutdown::SendingBye { kind, rank, round };
-                return Some(Transmit {
-                    to: Destination::first_rail(PeerId(to)),
-                    queue: DeviceQueue::Polled,
-                    header_bytes: HEADER as u8,
-                    payload: None,
-                    solicited: false,
-                    reason: TxReason::Control,
-                });
+                return Some(control(PeerId(to), HEADER as u8, TxReason::Control));
             }
         }
         self.shutdown = if rank < size {
