@@ -285,7 +285,6 @@ pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: TxR
     Transmit { to, queue: DeviceQueue::Polled, header_bytes: head, payload, solicited: false, reason: cause }
 }
 
-#[cfg_attr(feature = "optimize_for_size", inline(never))]
 pub(super) const fn control(to: PeerId, head: u8, cause: TxReason) -> Transmit {
     data(to, head, None, cause)
 }
