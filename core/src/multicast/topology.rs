@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn children(topology: Topology, of: u32) -> impl Iterator<Item = u32> {
-        (0..topology.size()).filter(move |rank| topology.parent(Rank(*rank)) == Some(Rank(of)))
+        (0..topology.founders).filter(move |rank| topology.parent(Rank(*rank)) == Some(Rank(of)))
     }
 
     #[test]

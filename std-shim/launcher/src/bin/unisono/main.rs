@@ -92,7 +92,9 @@ pub(crate) fn with_negative_numbers(command: clap::Command) -> clap::Command {
 /// Names the variable of each option of `unisono run` in its help.
 fn with_variables(command: clap::Command) -> clap::Command {
     let name = |option: clap::Arg| {
-        let variable = option.get_long().map(|long| format!("UNISONO_{}", long.to_uppercase().replace('-', "_")));
+        // Which library a program is linked with is no setting of the job.
+        let long = option.get_long().filter(|long| *long != "mpi");
+        let variable = long.map(|long| format!("UNISONO_{}", long.to_uppercase().replace('-', "_")));
         match (variable, option.get_help().map(ToString::to_string)) {
             (Some(variable), Some(help)) => option.help(format!("{help} [variable: {variable}]")),
             _ => option,
