@@ -22,7 +22,7 @@ const RIGHTS: Rights = Rights::READ.union(Rights::WRITE).union(Rights::ATOMIC);
 pub fn faulty() -> Config {
     let chance = |value| Probability::new(value).expect("a probability");
     let faults = Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), ..Faults::default() };
-    Config { faults, ..Config::default() }
+    Config { faults, exposes_memory: true, ..Config::default() }
 }
 
 /// Virtual nanoseconds after which a run is given up.

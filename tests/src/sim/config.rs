@@ -66,6 +66,8 @@ pub struct Config {
     pub interrupts: bool,
     /// When postings are finished.
     pub completion: Completion,
+    /// Whether a payload may change before its posting is finished, as memory does that peers write.
+    pub exposes_memory: bool,
     /// Links of each node, 1 to 8.
     pub rails: u8,
     /// Multicast groups that a device can be a member of.
@@ -88,6 +90,7 @@ impl Default for Config {
             receive_slots: 256,
             holdable: 64,
             ring: 64,
+            exposes_memory: false,
             interrupts: true,
             completion: Completion::Flush,
             rails: 1,

@@ -69,7 +69,9 @@ impl Fabric {
         if let Some(address) = payload {
             bytes.extend_from_slice(self.payload(node, address));
         }
-        let fingerprint = payload.filter(|_| late).map(|address| fingerprint(self.payload(node, address)));
+        let fingerprint = payload
+            .filter(|_| late && !self.config.exposes_memory)
+            .map(|address| fingerprint(self.payload(node, address)));
         let posting = &mut self.port_mut(node).lane_mut(lane).postings[index];
         posting.fingerprint = fingerprint;
         let (destination, lane, cause) = (posting.to, posting.at, Some(posting.cause));
