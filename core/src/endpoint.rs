@@ -19,11 +19,8 @@
 //! The endpoint then closes it as failed and sends it an Abort. Late datagrams fail nobody: the first one that is not
 //! late restarts the count.
 
-mod ack_scheduler;
 #[cfg(all(test, not(feature = "optimize_for_size")))]
 mod batching;
-mod config;
-mod control;
 mod events;
 mod flow_control;
 #[cfg(debug_assertions)]
@@ -34,39 +31,34 @@ mod peer_state;
 pub mod placement;
 mod pool_usage;
 mod receive;
-mod receivers;
 mod send;
-mod sender;
 mod shutdown;
 pub mod storage;
 mod timeout;
 mod transmit;
 mod window_pool;
 
-pub use config::Config;
-pub use control::ControlMessage;
 pub use pool_usage::PoolUsage;
 pub use receive::ReceiveBatch;
 pub use send::GrantError;
-pub use sender::Sender;
 pub use transmit::TransmitBatch;
 
 use crate::counters::Metric;
-use crate::endpoint::ack_scheduler::AckScheduler;
-use crate::endpoint::control::ControlQueue;
+use crate::device::{DeviceQueue, Limits};
 use crate::endpoint::flow_control::credit_pool::CreditPool;
-use crate::endpoint::operation::{OperationError, Operations};
+use crate::endpoint::operation::OperationError;
 use crate::endpoint::peer::Peer;
-use crate::endpoint::placement::Placements;
-use crate::endpoint::receivers::Receivers;
-use crate::endpoint::sender::Senders;
-use crate::endpoint::shutdown::Shutdown;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::window_pool::WatchEpoch;
-use crate::ids::{OperationId, PeerId, PlacementId};
-use crate::list::List;
+use crate::ids::{Incarnation, OperationId, PeerId, PlacementId};
+use crate::list::{List, NONE};
+use crate::path::{Path, PathParameters};
 use crate::span::Span;
-use crate::time::Time;
+use crate::time::wheel::{Timer, Wheel};
+use crate::time::{Time, units};
+use crate::window::congestion::CongestionControl;
+use crate::window::receive_window::ReceiveWindow;
+use crate::window::send_window::SendWindow;
+use crate::wire::{DatagramKind, Flags};
 
 /// What the host does with a datagram. Afterwards it releases the datagram's slot, unless that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -116,6 +108,126 @@ pub enum Event {
     PeerSilent(PeerId),
 }
 
+/// The constants of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Config {
+    /// This process's rank: the index of its own record, which is not used.
+    pub rank: PeerId,
+    /// This process's incarnation: random.
+    pub incarnation: Incarnation,
+    /// Datagrams that the device can buffer without loss.
+    pub receive_slots: u32,
+    /// Early datagrams that the device can set aside.
+    pub holdable: u32,
+    /// Floor of the timeout's margin, in units of 64 ns.
+    pub granularity: u32,
+    /// Silence, in units of 64 ns, after which [`Event::PeerSilent`] is reported. Probes are at most a quarter of this
+    /// apart.
+    pub silence: u32,
+    /// How long a window without work is kept, in units of 64 ns.
+    pub idle: u32,
+    /// How congestion windows change.
+    pub control: CongestionControl,
+    /// The peers' queue that probes are sent to.
+    pub probe_queue: DeviceQueue,
+}
+
+impl Config {
+    /// Defaults for a device: 2 s of silence, windows kept for 10 ms or 16 granules, a fixed congestion window on
+    /// lossless links and a delay-based one elsewhere.
+    pub fn new(rank: PeerId, incarnation: Incarnation, limits: &Limits) -> Self {
+        let granularity = units(u64::from(limits.granularity_ns));
+        // Scheduling delays of the operating system are no congestion.
+        let target = granularity.saturating_mul(16);
+        Self {
+            rank,
+            incarnation,
+            receive_slots: limits.receive_slots,
+            holdable: limits.holdable,
+            granularity,
+            silence: units(2_000_000_000),
+            idle: granularity.saturating_mul(16).max(units(10_000_000)),
+            control: if limits.lossless { CongestionControl::Fixed } else { CongestionControl::Delay { target } },
+            probe_queue: DeviceQueue::Polled,
+        }
+    }
+}
+
+/// A send window and its links to its peer and to the endpoint's lists.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sender<T: Time, const W: usize, const BITS: u32> {
+    window: SendWindow<T, W, BITS>,
+    path: Path<T>,
+    peer: u32,
+    /// The next free or ready sender.
+    link: u32,
+    /// The next sender with uncompleted postings.
+    posted_link: u32,
+    /// The next sender whose silence has to be reported.
+    event_link: u32,
+    timer: Timer,
+    /// When an acknowledgement was last requested.
+    ack_requested: T::Stamp,
+    /// When the first of the unanswered probes was sent.
+    silent_since: T::Stamp,
+    flags: u8,
+}
+
+/// In the list of ready senders.
+const READY: u8 = 1;
+/// In the list of senders with uncompleted postings.
+const POSTING: u8 = 1 << 1;
+/// Its peer has ended; freed when the last posting is completed.
+const ORPHANED: u8 = 1 << 2;
+/// In the list of senders whose silence has to be reported.
+const SILENT: u8 = 1 << 3;
+/// The latest piggybacked acknowledgement arrived within the timeout.
+const TIMELY_ACK: u8 = 1 << 4;
+
+impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
+    /// An unused record.
+    pub const FREE: Self = Self {
+        window: SendWindow::new(crate::ids::Psn::new(0)),
+        path: Path::new(PathParameters::NONE),
+        peer: NONE,
+        link: NONE,
+        posted_link: NONE,
+        event_link: NONE,
+        timer: Timer::UNSET,
+        ack_requested: T::ZERO,
+        silent_since: T::ZERO,
+        flags: 0,
+    };
+
+    /// Passed to the timer wheel as one function, so that the wheel's code is not duplicated for each closure.
+    const fn timer(&mut self) -> &mut Timer {
+        &mut self.timer
+    }
+}
+
+/// A control datagram that waits for a token.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ControlMessage {
+    to: u32,
+    kind: DatagramKind,
+    flags: Flags,
+    expected: Incarnation,
+    psn: u32,
+    acknowledged: u32,
+}
+
+impl ControlMessage {
+    /// An unused record.
+    pub const FREE: Self = Self {
+        to: NONE,
+        kind: DatagramKind::Acknowledge,
+        flags: Flags::empty(),
+        expected: Incarnation(0),
+        psn: 0,
+        acknowledged: 0,
+    };
+}
+
 /// The memory that the host provides for an endpoint's records, each in its unused state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
@@ -123,7 +235,7 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub peers: S::Peers,
     /// [`Sender::FREE`].
     pub senders: S::Senders,
-    /// [`ReceiveWindow::EMPTY`](crate::window::receive_window::ReceiveWindow::EMPTY).
+    /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
     /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
     pub operations: S::Operations,
@@ -133,37 +245,79 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub control_messages: S::ControlMessages,
 }
 
+/// Progress of the endpoint's own shutdown.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Shutdown<I> {
+    Running,
+    /// Sends Bye or Abort to every peer, from this rank on; `round` counts the passes over all ranks.
+    SendingBye {
+        kind: DatagramKind,
+        rank: u32,
+        round: u8,
+    },
+    /// Waits for the peers' Byes until this time.
+    Lingering {
+        kind: DatagramKind,
+        until: I,
+        round: u8,
+    },
+    Closed,
+}
+
 /// One process's endpoint, with `W` segments per window and PSNs of `BITS` bits. See the [module](self) for the calling
 /// contract.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
-    /// Peers with an event that was not polled.
+    peers: S::Peers,
+    senders: S::Senders,
+    receivers: S::Receivers,
+    operations: S::Operations,
+    placements: S::Placements,
+    control_messages: S::ControlMessages,
+    /// Control messages in use: the first ones of the pool, in order.
+    control_count: u32,
+    free_senders: List,
+    free_receivers: List,
+    free_operations: List,
+    free_placements: List,
+    /// Senders that can send; the first of them has sent `burst` datagrams in a row.
+    ready: List,
+    burst: u8,
+    /// Senders with uncompleted postings.
+    posted: List,
+    /// First operations of the queues that wait for a send window.
+    window_waiters: List,
+    /// Peers that are owed an acknowledgement: delayed ones, and those that are due.
+    delayed_acks: List,
+    acks_due: List,
+    /// Until when delayed acknowledgements wait for data to carry them.
+    delayed_until: Option<<S::Time as Time>::Instant>,
+    /// When the first of them was delayed, and whether one of those peers has no credit left.
+    delayed_since: <S::Time as Time>::Stamp,
+    lacks_credit: bool,
+    /// Some acknowledgement must be sent at once.
+    urgent: bool,
+    /// Receive windows whose front has arrived, and those of ended peers, which have to be emptied.
+    deferred: List,
+    held: u32,
+    completed: List,
+    delivered: List,
     peer_events: List,
-    senders: Senders,
-    receivers: Receivers,
-    operations: Operations,
-    placements: Placements,
-    control: ControlQueue<<S::Time as Time>::Stamp>,
-    acks: AckScheduler<S::Time>,
-    credit: CreditPool<<S::Time as Time>::Stamp>,
-    watch: WatchEpoch<<S::Time as Time>::Stamp>,
+    silent: List,
+    credit: CreditPool,
+    wheel: Wheel,
     shutdown: Shutdown<<S::Time as Time>::Instant>,
     /// When the previous round ended.
     round_ended: <S::Time as Time>::Stamp,
-    /// The records that the lists above link.
-    records: Records<S::Peers, S::Senders, S::Receivers, S::Operations, S::Placements, S::ControlMessages>,
-}
-
-/// The records of an endpoint, by pool. They follow the lists, which then have short offsets.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Records<P, S, R, O, G, C> {
-    peers: P,
-    senders: S,
-    receivers: R,
-    operations: O,
-    placements: G,
-    control_messages: C,
+    /// When unused credit was last reclaimed, and when a Reset was last sent.
+    reclaimed: <S::Time as Time>::Stamp,
+    reset_sent: <S::Time as Time>::Stamp,
+    /// The clock hand of the search for an idle window.
+    clock_hand: u32,
+    /// The epoch, modulo 2, in which watched peers share scarce windows, as in their flags; and when it began.
+    watch_epoch: u16,
+    watch_epoch_since: <S::Time as Time>::Stamp,
 }
 
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
@@ -171,23 +325,46 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, senders, receivers, operations, placements, control_messages } = pools;
-        let mut records = Records { peers, senders, receivers, operations, placements, control_messages };
+        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, control_messages } = pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
+            control_count: 0,
+            free_senders: List::of_all(senders.as_mut(), |sender| &mut sender.link),
+            free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
+            free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
+            free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
+            peers,
+            senders,
+            receivers,
+            operations,
+            placements,
+            control_messages,
+            ready: List::EMPTY,
+            burst: 0,
+            posted: List::EMPTY,
+            window_waiters: List::EMPTY,
+            delayed_acks: List::EMPTY,
+            acks_due: List::EMPTY,
+            delayed_until: None,
+            delayed_since: S::Time::ZERO,
+            lacks_credit: false,
+            urgent: false,
+            deferred: List::EMPTY,
+            held: 0,
+            completed: List::EMPTY,
+            delivered: List::EMPTY,
             peer_events: List::EMPTY,
-            senders: Senders::new(now, records.senders.as_mut()),
-            receivers: Receivers::new(records.receivers.as_mut()),
-            operations: Operations::new(records.operations.as_mut()),
-            placements: Placements::new(records.placements.as_mut()),
-            control: ControlQueue::new(stamp),
-            acks: AckScheduler::new(),
-            credit: CreditPool::new(config.receive_slots, stamp),
-            watch: WatchEpoch::new(stamp),
+            silent: List::EMPTY,
+            credit: CreditPool::new(config.receive_slots),
+            wheel: Wheel::new(S::Time::tick(now)),
             shutdown: Shutdown::Running,
             round_ended: stamp,
-            records,
+            reclaimed: stamp,
+            reset_sent: stamp,
+            clock_hand: 0,
+            watch_epoch: 0,
+            watch_epoch_since: stamp,
         }
     }
 
@@ -196,7 +373,37 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         &self.config
     }
 
+    const fn path_parameters(&self) -> PathParameters {
+        PathParameters {
+            granularity: self.config.granularity,
+            max_probe_interval: self.config.silence >> 2,
+            control: self.config.control,
+        }
+    }
+
     fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
-        self.records.peers.as_mut().get_mut(peer as usize)
+        self.peers.as_mut().get_mut(peer as usize)
+    }
+
+    /// Queues a control message; drops it if there is no room, or if an equal one is queued.
+    fn queue_control(&mut self, notice: ControlMessage) {
+        let used = self.control_count as usize;
+        let notices = self.control_messages.as_mut();
+        let same =
+            |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+        if notices.iter().take(used).any(|other| same(&other)) {
+            return;
+        }
+        if let Some(free) = notices.get_mut(used) {
+            *free = notice;
+            self.control_count = self.control_count.wrapping_add(1);
+        }
+    }
+
+    fn free_receiver(&mut self, i: u32) {
+        if let Some(receiver) = self.receivers.as_mut().get_mut(i as usize) {
+            *receiver = ReceiveWindow::EMPTY;
+            self.free_receivers.push_front(self.receivers.as_mut(), i, |receiver| &mut receiver.link);
+        }
     }
 }

@@ -3,7 +3,7 @@
 pub(super) mod credit_pool;
 
 use super::{Endpoint, Now};
-use crate::endpoint::peer::PeerFlags;
+use crate::endpoint::peer::{BACKLOGGED, CREDIT_WAIT, USED};
 use crate::endpoint::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::Flags;
@@ -17,9 +17,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Records that the peer has more to send.
     #[inline]
     pub(super) fn note_backlog(&mut self, from: u32) {
-        let Some(peer) = self.records.peers.as_mut().get_mut(from as usize) else { return };
-        if !peer.has(PeerFlags::BACKLOGGED) {
-            peer.set(PeerFlags::BACKLOGGED);
+        let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
+        if !peer.has(BACKLOGGED) {
+            peer.set(BACKLOGGED);
             self.credit.enter();
         }
     }
@@ -35,8 +35,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// wait for credit, a peer that used up its own queues after them.
     pub(super) fn grant_credit(&mut self, to: u32) {
         let share = self.credit.share(W as u32);
-        let Some(peer) = self.records.peers.as_mut().get_mut(to as usize) else { return };
-        if !peer.has(PeerFlags::BACKLOGGED) || peer.has(PeerFlags::CREDIT_WAIT) {
+        let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
+        if !peer.has(BACKLOGGED) || peer.has(CREDIT_WAIT) {
             return;
         }
         let lacks = share.saturating_sub(u32::from(peer.granted));
@@ -46,8 +46,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.credit.take(more);
         }
         if peer.granted == 0 {
-            peer.set(PeerFlags::CREDIT_WAIT);
-            self.credit.waiting.push(self.records.peers.as_mut(), to, |peer| &mut peer.credit_link);
+            peer.set(CREDIT_WAIT);
+            self.credit.waiting.push(self.peers.as_mut(), to, |peer| &mut peer.credit_link);
         }
     }
 
@@ -56,11 +56,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn top_up_credit(&mut self, to: u32) {
         let half = self.credit.share(W as u32) >> 1;
         if self
-            .records
             .peers
             .as_ref()
             .get(to as usize)
-            .is_some_and(|peer| peer.has(PeerFlags::BACKLOGGED) && u32::from(peer.granted) < half)
+            .is_some_and(|peer| peer.has(BACKLOGGED) && u32::from(peer.granted) < half)
         {
             self.grant_credit(to);
         }
@@ -77,12 +76,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.reclaim(now);
                 return;
             }
-            let Some(to) = self.credit.waiting.pop(self.records.peers.as_mut(), |peer| &mut peer.credit_link) else {
-                return;
-            };
+            let Some(to) = self.credit.waiting.pop(self.peers.as_mut(), |peer| &mut peer.credit_link) else { return };
             let Some(peer) = self.peer_mut(to) else { return };
-            peer.unset(PeerFlags::CREDIT_WAIT);
-            if !peer.has(PeerFlags::BACKLOGGED) || !peer.is_alive() {
+            peer.unset(CREDIT_WAIT);
+            if !peer.has(BACKLOGGED) || !peer.is_alive() {
                 continue;
             }
             peer.granted = peer.granted.wrapping_add(more as u16);
@@ -94,17 +91,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Reclaims credit that stayed unused for a while: the datagram that returned it may have been lost.
     fn reclaim(&mut self, now: Now<S, W, BITS>) {
-        if S::Time::since(now, self.credit.reclaimed).is_none_or(|since| since < UNUSED) {
+        if S::Time::since(now, self.reclaimed).is_none_or(|since| since < UNUSED) {
             return;
         }
-        self.credit.reclaimed = S::Time::stamp(now);
-        let size = self.records.peers.as_ref().len() as u32;
+        self.reclaimed = S::Time::stamp(now);
+        let size = self.peers.as_ref().len() as u32;
         for _ in 0..STRIDE.min(size) {
             let rank = self.credit.hand;
             self.credit.hand = if rank.wrapping_add(1) < size { rank.wrapping_add(1) } else { 0 };
             let Some(peer) = self.peer_mut(rank) else { return };
-            let unused = peer.granted > 0 && !peer.has(PeerFlags::USED);
-            peer.unset(PeerFlags::USED);
+            let unused = peer.granted > 0 && !peer.has(USED);
+            peer.unset(USED);
             if unused {
                 self.revoke_credit(rank);
             }

@@ -1,7 +1,7 @@
 //! Operations: requests to send or to place, queued first-in first-out per peer.
 
 use crate::ids::{PeerId, PlacementId};
-use crate::list::{List, NONE};
+use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
@@ -73,19 +73,4 @@ impl Operation {
         sent: 0,
         released: 0,
     };
-}
-
-/// The lists of operations.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Operations {
-    pub(super) free: List,
-    /// Operations whose completion was not polled.
-    pub(super) completed: List,
-}
-
-impl Operations {
-    pub(super) fn new(records: &mut [Operation]) -> Self {
-        let free = List::of_all(records, |operation| &mut operation.link);
-        Self { free, completed: List::EMPTY }
-    }
 }

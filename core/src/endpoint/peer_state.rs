@@ -1,14 +1,16 @@
 //! Changes of a peer's state: announced, replaced, reset, failed.
 
-use super::{ControlMessage, Endpoint, Now};
+use super::{ControlMessage, Endpoint, Now, ORPHANED};
 use crate::counters::{DropReason, Metric};
 use crate::device::DeviceEvent;
 use crate::endpoint::operation::OperationError;
-use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
-use crate::endpoint::sender::SenderFlags;
+use crate::endpoint::peer::{
+    BACKLOGGED, EVENT_IS_FINISHED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WATCHED, WINDOW_WAIT,
+};
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
 use crate::list::NONE;
+use crate::time::Time;
 use crate::window::receive_window::Early;
 use crate::wire::{DatagramKind, Flags, HEADER, Header};
 
@@ -17,7 +19,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// the path take. Only this call replaces an incarnation: operations to another incarnation of that rank fail.
     pub fn add_peer(&mut self, now: Now<S, W, BITS>, peer: PeerId, incarnation: Incarnation, mtu: u32) {
         let own = self.config.incarnation;
-        let Some(record) = self.records.peers.as_ref().get(peer.0 as usize) else { return };
+        let Some(record) = self.peers.as_ref().get(peer.0 as usize) else { return };
         if peer == self.config.rank || record.state() != PeerState::Unknown && record.incarnation == incarnation {
             return;
         }
@@ -32,20 +34,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The state of the peer's present incarnation.
     pub fn peer_state(&self, peer: PeerId) -> PeerState {
-        self.records.peers.as_ref().get(peer.0 as usize).map_or(PeerState::Unknown, |peer| peer.state())
+        self.peers.as_ref().get(peer.0 as usize).map_or(PeerState::Unknown, |peer| peer.state())
     }
 
     /// The announced incarnation, unless it is known to have ended.
     pub fn incarnation(&self, peer: PeerId) -> Option<Incarnation> {
-        self.records.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()).map(|peer| peer.incarnation)
+        self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()).map(|peer| peer.incarnation)
     }
 
     /// Declares the peer failed: final for its incarnation. Every operation with it fails, and the failure is
     /// broadcast.
     pub fn fail(&mut self, now: Now<S, W, BITS>, peer: PeerId) {
-        let Some(record) = self.records.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else {
-            return;
-        };
+        let Some(record) = self.peers.as_ref().get(peer.0 as usize).filter(|peer| peer.is_alive()) else { return };
         let incarnation = record.incarnation;
         self.close_peer(now, peer.0, PeerState::Failed);
         self.broadcast_failure(peer.0, incarnation);
@@ -53,9 +53,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Aborts a peer whose acknowledgements contradict what was sent to it.
     pub(super) fn abort_peer(&mut self, now: Now<S, W, BITS>, peer: u32) {
-        let Some(expected) = self.records.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else {
-            return;
-        };
+        let Some(expected) = self.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else { return };
         self.close_peer(now, peer, PeerState::Failed);
         self.queue_control(ControlMessage { to: peer, kind: DatagramKind::Abort, expected, ..ControlMessage::FREE });
     }
@@ -77,7 +75,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         header: &Header<BITS>,
         handler: &mut impl super::Handler,
     ) -> Result<(), DropReason> {
-        let peer = self.records.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let names_this = header.psn == peer.incarnation.0 || mutant!("reset_unchecked");
         let counts = header.expected == self.config.incarnation && names_this;
         if !counts || !peer.is_alive() {
@@ -94,11 +92,29 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         header: &Header<BITS>,
     ) -> Result<(), DropReason> {
-        let peer = self.records.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         if header.incarnation == peer.incarnation {
             self.send_reset(now, header);
         }
         Err(DropReason::Stale)
+    }
+
+    /// Answers a datagram that expects another incarnation of this process, or that a failed one sent.
+    pub(super) fn send_reset(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
+        if header.kind == DatagramKind::Reset || header.kind == DatagramKind::Abort {
+            return;
+        }
+        if S::Time::since(now, self.reset_sent).is_some_and(|since| since < self.config.granularity) {
+            return;
+        }
+        self.reset_sent = S::Time::stamp(now);
+        self.queue_control(ControlMessage {
+            to: header.rank,
+            kind: DatagramKind::Reset,
+            expected: header.incarnation,
+            psn: header.expected.0,
+            ..ControlMessage::FREE
+        });
     }
 
     pub(super) fn handle_bye(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
@@ -113,7 +129,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     pub(super) fn handle_peer_down(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        let named = self.records.peers.as_ref().get(header.psn as usize).filter(|peer| peer.is_alive());
+        let named = self.peers.as_ref().get(header.psn as usize).filter(|peer| peer.is_alive());
         if named.is_some_and(|peer| peer.incarnation.0 == header.acknowledged) {
             self.fail(now, PeerId(header.psn));
         }
@@ -123,32 +139,30 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn close_peer(&mut self, now: Now<S, W, BITS>, rank: u32, state: PeerState) {
         let error =
             if state == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
-        let Some(peer) = self.records.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else {
-            return;
-        };
+        let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
         peer.set_state(state);
-        peer.unset(PeerFlags::WATCHED);
+        peer.unset(WATCHED);
         let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
         peer.release_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
-        let windowless = peer.has(PeerFlags::WINDOW_WAIT);
-        peer.unset(PeerFlags::WINDOW_WAIT);
+        let windowless = peer.has(WINDOW_WAIT);
+        peer.unset(WINDOW_WAIT);
         self.revoke_credit(rank);
         if windowless {
             self.cancel_window_wait(rank);
         }
         while let Some(first) = self.queued(rank) {
             self.dequeue(rank);
-            let operations = self.records.operations.as_mut();
+            let operations = self.operations.as_mut();
             let Some(operation) = operations.get_mut(first as usize) else { break };
             operation.error = Some(error);
             operation.parts = operation.sent;
             if operation.released == operation.parts {
-                self.operations.completed.push(operations, first, |operation| &mut operation.link);
+                self.completed.push(operations, first, |operation| &mut operation.link);
             }
         }
-        if let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) {
-            let operations = self.records.operations.as_mut();
+        if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
+            let operations = self.operations.as_mut();
             for piece in record.window.undelivered() {
                 if let Some(operation) = operations.get_mut(piece.operation as usize)
                     && !mutant!("end_forgiven")
@@ -157,44 +171,40 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
             }
             record.window.abort(&mut record.path);
-            record.flags.insert(SenderFlags::ORPHANED);
+            record.flags |= ORPHANED;
             self.release(now, sender);
         }
         self.orphan_receiver(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
-        if !peer.has(PeerFlags::EVENT_PENDING) {
-            peer.set(if state == PeerState::Finished {
-                PeerFlags::EVENT_PENDING | PeerFlags::EVENT_IS_FINISHED
-            } else {
-                PeerFlags::EVENT_PENDING
-            });
-            self.peer_events.push(self.records.peers.as_mut(), rank, |peer| &mut peer.queue);
+        if !peer.has(EVENT_PENDING) {
+            peer.set(if state == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
+            self.peer_events.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
         } else if state == PeerState::Failed {
             // One event for two incarnations: the worse one.
-            peer.unset(PeerFlags::EVENT_IS_FINISHED);
+            peer.unset(EVENT_IS_FINISHED);
         }
     }
 
     /// Marks a receive window of an ended peer: [`poll_deferred`](Self::poll_deferred) returns its held datagrams.
     fn orphan_receiver(&mut self, receiver: u32) {
-        let receivers = self.records.receivers.as_mut();
+        let receivers = self.receivers.as_mut();
         let Some(window) = receivers.get_mut(receiver as usize) else { return };
         window.owner = NONE;
         let deferred = matches!(window.front(), Early::Held(_));
         if !deferred {
-            self.receivers.deferred.push(receivers, receiver, |receiver| &mut receiver.link);
+            self.deferred.push(receivers, receiver, |receiver| &mut receiver.link);
         }
     }
 
     /// Broadcasts a failure to the ranks at distances 1, 2, 4, … from this one, while there is room for control
     /// messages.
     fn broadcast_failure(&mut self, dead: u32, incarnation: Incarnation) {
-        let size = self.records.peers.as_ref().len() as u32;
+        let size = self.peers.as_ref().len() as u32;
         let mut distance = 1;
         while distance < size {
             let sum = u64::from(self.config.rank.0).wrapping_add(u64::from(distance));
             let to = if sum >= u64::from(size) { sum.wrapping_sub(u64::from(size)) } else { sum } as u32;
-            let alive = self.records.peers.as_ref().get(to as usize).filter(|peer| peer.is_alive());
+            let alive = self.peers.as_ref().get(to as usize).filter(|peer| peer.is_alive());
             if let Some(peer) = alive {
                 self.queue_control(ControlMessage {
                     to,
@@ -211,11 +221,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Takes all credit from the peer, and removes it from those that share the receive slots.
     pub(super) fn revoke_credit(&mut self, rank: u32) {
-        let Some(peer) = self.records.peers.as_mut().get_mut(rank as usize) else { return };
+        let Some(peer) = self.peers.as_mut().get_mut(rank as usize) else { return };
         self.credit.give_back(u32::from(peer.granted));
         peer.granted = 0;
-        if peer.has(PeerFlags::BACKLOGGED) {
-            peer.unset(PeerFlags::BACKLOGGED);
+        if peer.has(BACKLOGGED) {
+            peer.unset(BACKLOGGED);
             self.credit.leave();
         }
     }

@@ -1,7 +1,7 @@
 //! Placements: granted memory that a peer writes by segments in any order.
 
 use crate::ids::{Incarnation, PlacementId, RemoteKey};
-use crate::list::{List, NONE};
+use crate::list::NONE;
 use crate::span::Span;
 
 impl PlacementId {
@@ -76,20 +76,5 @@ pub(crate) const fn segments(bytes: u32, segment: u32) -> u32 {
             }
         }
         None => 0,
-    }
-}
-
-/// The lists of grants and placements.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Placements {
-    pub(super) free: List,
-    /// Placements whose delivery was not polled.
-    pub(super) delivered: List,
-}
-
-impl Placements {
-    pub(super) fn new(records: &mut [Placement]) -> Self {
-        let free = List::of_all(records, |placement| &mut placement.link);
-        Self { free, delivered: List::EMPTY }
     }
 }

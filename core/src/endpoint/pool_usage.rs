@@ -27,11 +27,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (records.len() as u32).wrapping_sub(free)
         }
         PoolUsage {
-            senders: taken(self.senders.free, self.records.senders.as_ref(), |sender| sender.link),
-            receivers: taken(self.receivers.free, self.records.receivers.as_ref(), |receiver| receiver.link),
-            operations: taken(self.operations.free, self.records.operations.as_ref(), |operation| operation.link),
-            placements: taken(self.placements.free, self.records.placements.as_ref(), |placement| placement.link),
-            control_messages: self.control.count,
+            senders: taken(self.free_senders, self.senders.as_ref(), |sender| sender.link),
+            receivers: taken(self.free_receivers, self.receivers.as_ref(), |receiver| receiver.link),
+            operations: taken(self.free_operations, self.operations.as_ref(), |operation| operation.link),
+            placements: taken(self.free_placements, self.placements.as_ref(), |placement| placement.link),
+            control_messages: self.control_count,
         }
     }
 }

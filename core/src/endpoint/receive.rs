@@ -13,7 +13,7 @@ use super::{Endpoint, Handler, Now, Verdict};
 use crate::counters::{DropReason, Metric};
 use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
-use crate::endpoint::peer::{NO_WINDOW, PeerFlags, PeerState};
+use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn};
 use crate::span::Span;
@@ -61,7 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head)?;
         let from = header.rank;
-        let peer = self.records.peers.as_mut().get_mut(from as usize).filter(|peer| peer.state() != PeerState::Unknown);
+        let peer = self.peers.as_mut().get_mut(from as usize).filter(|peer| peer.state() != PeerState::Unknown);
         let peer = peer.ok_or(DropReason::UnknownPeer)?;
         if !datagram.is_from(PeerId(from)) {
             return Err(DropReason::Address);
@@ -80,7 +80,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return Err(DropReason::Ended);
         }
-        peer.set(PeerFlags::CONTACTED);
+        peer.set(CONTACTED);
         let bytes = datagram.bytes();
         if header.kind.is_data() {
             if peer.sender() != NO_WINDOW {
@@ -154,13 +154,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// An opening was refused: its operation fails, and a no-op datagram will consume its PSN.
     fn handle_refusal(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) {
-        let Some(sender) = self.records.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender()))
-        else {
+        let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
-        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
         let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
-        let Some(refused) = self.records.operations.as_mut().get_mut(operation as usize) else { return };
+        let Some(refused) = self.operations.as_mut().get_mut(operation as usize) else { return };
         if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
             return;
         }
@@ -189,8 +188,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Some(age) => S::Time::before(now, units(u64::from(age))),
             None => self.round_ended,
         };
-        let peer = self.records.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
-        let receiver = self.records.receivers.as_ref().get(usize::from(peer.receiver));
+        let peer = self.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
+        let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
         match peer.receive_state.classify(psn, receiver) {
             ArrivalOrder::Next => {
                 let gap = receiver.is_some();
@@ -241,8 +240,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
         let early = match landed {
             Some(placement) => Early::Placed(placement),
-            None if self.receivers.held < self.config.holdable => {
-                self.receivers.held = self.receivers.held.wrapping_add(1);
+            None if self.held < self.config.holdable => {
+                self.held = self.held.wrapping_add(1);
                 *verdict = Verdict::Hold;
                 Early::Held(datagram.slot())
             }
@@ -255,7 +254,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Err(DropReason::NoRoom);
             }
         };
-        let shown = match self.records.receivers.as_mut().get_mut(receiver as usize) {
+        let shown = match self.receivers.as_mut().get_mut(receiver as usize) {
             Some(window) => window.insert(distance, early),
             None => Ok(false),
         };
@@ -273,29 +272,41 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn record_arrival(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = self.ack_threshold();
-        let peers = self.records.peers.as_mut();
+        let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.receive_state.record(arrived, header.psn(), header.flags.count());
         if filled || header.flags.contains(Flags::ACK_NOW) || u32::from(peer.receive_state.unacknowledged()) >= quarter
         {
             peer.receive_state.ack_immediately();
         }
-        peer.set(PeerFlags::USED);
+        peer.set(USED);
         if peer.granted > 0 {
             peer.granted = peer.granted.wrapping_sub(1);
             self.credit.give_back(1);
         }
-        if !header.flags.contains(Flags::DRAINED) && !peer.has(PeerFlags::BACKLOGGED) {
-            peer.set(PeerFlags::BACKLOGGED);
+        if !header.flags.contains(Flags::DRAINED) && !peer.has(BACKLOGGED) {
+            peer.set(BACKLOGGED);
             self.credit.enter();
         }
-        self.acks.urgent |= peer.receive_state.is_urgent();
-        self.acks.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
-        if !peer.has(PeerFlags::ACK_LISTED) {
-            peer.set(PeerFlags::ACK_LISTED);
-            self.acks.delayed.push(peers, from, |peer| &mut peer.ack_link);
+        self.urgent |= peer.receive_state.is_urgent();
+        self.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
+        if !peer.has(ACK_LISTED) {
+            peer.set(ACK_LISTED);
+            self.delayed_acks.push(peers, from, |peer| &mut peer.ack_link);
         }
         self.handle_drained(from, header.flags);
+    }
+
+    /// Lists the peer as owed an acknowledgement.
+    #[inline]
+    pub(super) fn list_ack(&mut self, to: u32) {
+        let peers = self.peers.as_mut();
+        let Some(peer) = peers.get_mut(to as usize) else { return };
+        self.urgent |= peer.receive_state.is_urgent();
+        if !peer.has(ACK_LISTED) {
+            peer.set(ACK_LISTED);
+            self.delayed_acks.push(peers, to, |peer| &mut peer.ack_link);
+        }
     }
 
     /// Dispatches a datagram that is in order.

@@ -1,10 +1,9 @@
 //! Commands: send, place, grant, withdraw.
 
-use super::{Endpoint, Now};
+use super::{Endpoint, Now, READY};
 use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
-use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
+use crate::endpoint::peer::{CONTACTED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WINDOW_WAIT};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
-use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
 use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use crate::list::NONE;
@@ -87,10 +86,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// # Errors
     /// [`GrantError`]; nothing was granted.
     pub fn grant(&mut self, from: PeerId, to: Span, key: RemoteKey) -> Result<PlacementId, GrantError> {
-        let peer = self.records.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
+        let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
-        let placements = self.records.placements.as_mut();
-        let i = self.placements.free.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
+        let placements = self.placements.as_mut();
+        let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
         let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
         let (stage, generation) = (PlacementState::Granted(key), placement.generation);
         *placement = Placement { state: stage, peer: from.0, incarnation, to, link: NONE, generation };
@@ -99,17 +98,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether a placement record is free for a [`grant`](Self::grant).
     pub const fn can_grant(&self) -> bool {
-        !self.placements.free.is_empty()
+        !self.free_placements.is_empty()
     }
 
     /// Withdraws a grant: nothing is placed under it any more. Returns false if it is not outstanding: its bytes have
     /// arrived (the event follows), or it never was granted.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
-        let placements = self.records.placements.as_mut();
+        let placements = self.placements.as_mut();
         match placement.among_mut(placements) {
             Some(record) if matches!(record.state, PlacementState::Granted(_) | PlacementState::Open { .. }) => {
                 record.free(true);
-                self.placements.free.push_front(placements, placement.record() as u32, |record| &mut record.link);
+                self.free_placements.push_front(placements, placement.record() as u32, |record| &mut record.link);
                 true
             }
             _ => false,
@@ -118,7 +117,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether an operation record is free, so that live peers can be sent to.
     pub const fn has_room(&self) -> bool {
-        !self.operations.free.is_empty()
+        !self.free_operations.is_empty()
     }
 
     /// Most bytes of a message to this peer, its header included; 0 if it takes no part.
@@ -128,19 +127,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether no operation is in progress.
     pub fn is_idle(&self) -> bool {
-        self.senders.posted.is_empty()
-            && self.senders.ready.is_empty()
-            && self.senders.waiting.is_empty()
-            && self.control.count == 0
+        self.posted.is_empty() && self.ready.is_empty() && self.window_waiters.is_empty() && self.control_count == 0
     }
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, EnqueueError> {
-        let peer = self.records.peers.as_ref().get(to.0 as usize).ok_or(EnqueueError::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(to.0 as usize).ok_or(EnqueueError::UnknownPeer)?;
         match peer.state() {
             PeerState::Unknown => Err(EnqueueError::UnknownPeer),
             PeerState::Finished => Err(EnqueueError::PeerFinished),
             PeerState::Failed => Err(EnqueueError::PeerFailed),
-            PeerState::Alive if peer.has(PeerFlags::EVENT_PENDING) => Err(EnqueueError::PeerFailed),
+            PeerState::Alive if peer.has(EVENT_PENDING) => Err(EnqueueError::PeerFailed),
             PeerState::Alive => Ok(peer),
         }
     }
@@ -155,13 +151,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         fill: impl FnOnce(&mut Operation),
     ) -> Result<OperationId, EnqueueError> {
         let PeerId(to) = to;
-        let operations = self.records.operations.as_mut();
-        let i = self.operations.free.pop(operations, |operation| &mut operation.link).ok_or(EnqueueError::Full)?;
-        let peer = self.records.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
-        peer.set(PeerFlags::CONTACTED);
+        let operations = self.operations.as_mut();
+        let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(EnqueueError::Full)?;
+        let peer = self.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
+        peer.set(CONTACTED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
-        let (sender, windowless) = (peer.sender(), peer.has(PeerFlags::WINDOW_WAIT));
+        let (sender, windowless) = (peer.sender(), peer.has(WINDOW_WAIT));
         if let Some(record) = operations.get_mut(i as usize) {
             record.peer = PeerId(to);
             record.link = first;
@@ -173,9 +169,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
-                    self.senders.waiting.push(self.records.operations.as_mut(), i, |operation| &mut operation.waiting);
+                    self.window_waiters.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
                     if let Some(peer) = self.peer_mut(to) {
-                        peer.set(PeerFlags::WINDOW_WAIT);
+                        peer.set(WINDOW_WAIT);
                     }
                 }
             }
@@ -185,22 +181,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The first operation of the peer's queue.
     pub(super) fn queued(&self, peer: u32) -> Option<u32> {
-        first_of(self.records.peers.as_ref().get(peer as usize)?, self.records.operations.as_ref())
+        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.as_ref())
     }
 
     /// Takes the first operation out of the peer's queue.
     pub(super) fn dequeue(&mut self, peer: u32) {
-        if let Some(peer) = self.records.peers.as_mut().get_mut(peer as usize) {
-            take_first(peer, self.records.operations.as_mut());
+        if let Some(peer) = self.peers.as_mut().get_mut(peer as usize) {
+            take_first(peer, self.operations.as_mut());
         }
     }
 
     pub(super) fn make_ready(&mut self, sender: u32) {
-        let senders = self.records.senders.as_mut();
+        let senders = self.senders.as_mut();
         let Some(record) = senders.get_mut(sender as usize) else { return };
-        if !record.flags.contains(SenderFlags::READY) {
-            record.flags.insert(SenderFlags::READY);
-            self.senders.ready.push(senders, sender, |sender| &mut sender.link);
+        if record.flags & READY == 0 {
+            record.flags |= READY;
+            self.ready.push(senders, sender, |sender| &mut sender.link);
         }
     }
 }
@@ -208,7 +204,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 /// The first operation of the peer's queue.
 #[inline]
 pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> Option<u32> {
-    if peer.has(PeerFlags::EVENT_PENDING) {
+    if peer.has(EVENT_PENDING) {
         return None;
     }
     operations.get(peer.queue as usize).map(|last| last.link)

@@ -1,34 +1,13 @@
 //! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
-use super::{Endpoint, Now};
-use crate::device::{HEADER_ROOM, Transmit, TxReason};
-use crate::endpoint::peer::PeerFlags;
-use crate::endpoint::sender::SenderFlags;
+use super::{Endpoint, Now, ORPHANED, Shutdown};
+use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Transmit, TxReason};
+use crate::endpoint::peer::{BYE_SENT, CONTACTED};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::transmit::control;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
 use crate::wire::{DatagramKind, HEADER};
-
-/// Progress of the endpoint's own shutdown.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Shutdown<I> {
-    Running,
-    /// Sends Bye or Abort to every peer, from this rank on; `round` counts the passes over all ranks.
-    SendingBye {
-        kind: DatagramKind,
-        rank: u32,
-        round: u8,
-    },
-    /// Waits for the peers' Byes until this time.
-    Lingering {
-        kind: DatagramKind,
-        until: I,
-        round: u8,
-    },
-    Closed,
-}
 
 /// Ranks examined per call.
 const STRIDE: u32 = 64;
@@ -49,8 +28,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// more data are sent: memory is free as soon as the device has completed the postings.
     pub fn abort(&mut self) {
         if self.shutdown != Shutdown::Running {
-            for peer in self.records.peers.as_mut() {
-                peer.unset(PeerFlags::BYE_SENT);
+            for peer in self.peers.as_mut() {
+                peer.unset(BYE_SENT);
             }
         }
         self.shutdown = Shutdown::SendingBye { kind: DatagramKind::Abort, rank: 0, round: BYE_ROUNDS - 1 };
@@ -82,23 +61,30 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !self.may_send_bye(kind) {
             return None;
         }
-        let size = self.records.peers.as_ref().len() as u32;
+        let size = self.peers.as_ref().len() as u32;
         let end = rank.saturating_add(STRIDE).min(size);
         while rank < end {
             let to = rank;
             rank = rank.wrapping_add(1);
-            let Some(peer) = self.records.peers.as_ref().get(to as usize) else { break };
-            if peer.is_alive() && peer.has(PeerFlags::CONTACTED) && !peer.has(PeerFlags::BYE_SENT) {
+            let Some(peer) = self.peers.as_ref().get(to as usize) else { break };
+            if peer.is_alive() && peer.has(CONTACTED) && !peer.has(BYE_SENT) {
                 let mut header = self.header_to(peer);
                 header.kind = kind;
-                let sender = self.records.senders.as_ref().get(usize::from(peer.sender()));
+                let sender = self.senders.as_ref().get(usize::from(peer.sender()));
                 header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
-                    peer.set(PeerFlags::BYE_SENT);
+                    peer.set(BYE_SENT);
                 }
                 self.shutdown = Shutdown::SendingBye { kind, rank, round };
-                return Some(control(PeerId(to), HEADER as u8, TxReason::Control));
+                return Some(Transmit {
+                    to: Destination::first_rail(PeerId(to)),
+                    queue: DeviceQueue::Polled,
+                    header_bytes: HEADER as u8,
+                    payload: None,
+                    solicited: false,
+                    reason: TxReason::Control,
+                });
             }
         }
         self.shutdown = if rank < size {
@@ -117,9 +103,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         let mut missing = false;
-        for peer in self.records.peers.as_mut() {
-            missing |= peer.is_alive() && peer.has(PeerFlags::BYE_SENT);
-            peer.unset(PeerFlags::BYE_SENT);
+        for peer in self.peers.as_mut() {
+            missing |= peer.is_alive() && peer.has(BYE_SENT);
+            peer.unset(BYE_SENT);
         }
         self.shutdown = if missing && round < BYE_ROUNDS {
             Shutdown::SendingBye { kind, rank: 0, round }
@@ -131,10 +117,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether everything that was to be sent is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         let idle = |sender: &super::Sender<S::Time, W, BITS>| sender.window.is_acknowledged();
-        self.senders.waiting.is_empty()
-            && self.records.senders.as_ref().iter().all(|sender| {
+        self.window_waiters.is_empty()
+            && self.senders.as_ref().iter().all(|sender| {
                 sender.peer == NONE
-                    || sender.flags.contains(SenderFlags::ORPHANED)
+                    || sender.flags & ORPHANED != 0
                     || idle(sender) && self.queued(sender.peer).is_none()
             })
     }

@@ -1,9 +1,7 @@
 //! Timers: probes, silence, and windows without work.
 
-use super::{Endpoint, Now, Sender};
-use crate::endpoint::peer::{Peer, PeerFlags};
-use crate::endpoint::sender::SenderFlags;
-use crate::endpoint::shutdown::Shutdown;
+use super::{Endpoint, Now, ORPHANED, SILENT, Sender};
+use crate::endpoint::peer::{Peer, WATCHED};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
@@ -14,17 +12,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// sleep, or wait for an interrupt.
     pub fn poll_timeout(&self, now: Now<S, W, BITS>) -> Option<Now<S, W, BITS>> {
         match self.shutdown {
-            Shutdown::Lingering { until, .. } => return Some(until),
+            super::Shutdown::Lingering { until, .. } => return Some(until),
             // A call examines only a few ranks.
-            Shutdown::SendingBye { kind, .. } if self.may_send_bye(kind) => return Some(now),
+            super::Shutdown::SendingBye { kind, .. } if self.may_send_bye(kind) => return Some(now),
             _ => {}
         }
         // Due acknowledgements wait for the next call only.
-        if !self.acks.due.is_empty() {
+        if !self.acks_due.is_empty() {
             return Some(now);
         }
-        let timer = self.senders.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
-        match (timer, self.acks.delayed_until) {
+        let timer = self.wheel.next_tick(S::Time::tick(now)).map(|tick| S::Time::at_tick(now, tick));
+        match (timer, self.delayed_until) {
             (Some(timer), Some(aging)) if S::Time::is_due(timer, aging) => Some(aging),
             (Some(timer), _) => Some(timer),
             (None, aging) => aging,
@@ -33,8 +31,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether nothing has arrived from the peer since the last few probes were sent to it.
     pub fn is_unanswered(&self, peer: PeerId) -> bool {
-        let sender = self.records.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
-        let sender = sender.and_then(|sender| self.records.senders.as_ref().get(usize::from(sender)));
+        let sender = self.peers.as_ref().get(peer.0 as usize).map(|peer| peer.sender());
+        let sender = sender.and_then(|sender| self.senders.as_ref().get(usize::from(sender)));
         sender.is_some_and(|sender| sender.peer == peer.0 && sender.window.unanswered() >= S::Time::MAX_UNANSWERED)
     }
 
@@ -42,8 +40,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn handle_timeout(&mut self, now: Now<S, W, BITS>) {
         self.linger(now);
         let tick = S::Time::tick(now);
-        for _ in 0..self.records.senders.as_ref().len() {
-            let expired = self.senders.wheel.expire(self.records.senders.as_mut(), tick, Sender::timer);
+        for _ in 0..self.senders.as_ref().len() {
+            let expired = self.wheel.expire(self.senders.as_mut(), tick, Sender::timer);
             let Some(sender) = expired else { return };
             self.handle_expired(now, sender);
         }
@@ -51,9 +49,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn handle_expired(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let silence = self.config.silence;
-        let quiet = self.is_quiet(sender, !self.senders.waiting.is_empty());
-        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
-        if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
+        let quiet = self.is_quiet(sender, !self.window_waiters.is_empty());
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        if record.peer == NONE || record.flags & ORPHANED != 0 {
             return;
         }
         if record.window.deadline().is_some_and(|deadline| S::Time::is_due(now, deadline)) && quiet {
@@ -66,9 +64,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if silent {
                 record.silent_since = S::Time::stamp(now);
             }
-            if silent && !record.flags.contains(SenderFlags::SILENT) {
-                record.flags.insert(SenderFlags::SILENT);
-                self.senders.silent.push(self.records.senders.as_mut(), sender, |sender| &mut sender.event_link);
+            if silent && record.flags & SILENT == 0 {
+                record.flags |= SILENT;
+                self.silent.push(self.senders.as_mut(), sender, |sender| &mut sender.event_link);
             }
             self.make_ready(sender);
         }
@@ -78,15 +76,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Updates a sender after a change: a window that can send becomes ready, a blocked one probes for credit, an idle
     /// one watches its peer or will be retired.
     pub(super) fn update_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(to) = self.records.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
+        let Some(to) = self.senders.as_ref().get(sender as usize).map(|record| record.peer) else { return };
         if to == NONE {
             return;
         }
         let queued = self.queued(to).is_some();
-        let units =
-            self.records.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
-        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
-        if record.flags.contains(SenderFlags::ORPHANED) {
+        let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        if record.flags & ORPHANED != 0 {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }
@@ -110,7 +107,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// come before watched peers.
     #[inline]
     pub(super) fn watch_interval(&self, peer: &Peer<S::Time, BITS>) -> u32 {
-        let watched = self.senders.waiting.is_empty() && peer.has(PeerFlags::WATCHED);
+        let watched = self.window_waiters.is_empty() && peer.has(WATCHED);
         if watched { self.config.silence >> 2 } else { self.config.idle }
     }
 
@@ -118,13 +115,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// expires.
     #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let senders = self.records.senders.as_mut();
+        let senders = self.senders.as_mut();
         let Some(record) = senders.get(sender as usize) else { return };
         let Some(deadline) = record.window.deadline() else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
-            self.senders.wheel.set(senders, sender, S::Time::tick(now), tick, Sender::timer);
+            self.wheel.set(senders, sender, S::Time::tick(now), tick, Sender::timer);
         }
     }
 }

@@ -8,18 +8,17 @@ mod tx_completion;
 
 pub use batch::TransmitBatch;
 
-use super::{Config, Endpoint, Handler, Now, Sender};
+use super::{Config, Endpoint, Handler, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
 use crate::counters::Metric;
 use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::Peer;
-use crate::endpoint::sender::SenderFlags;
-use crate::endpoint::shutdown::Shutdown;
+use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
+use crate::list::List;
 use crate::span::Span;
 use crate::time::Time;
-use crate::wire::{DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
+use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
 pub(super) const BURST: u8 = 16;
@@ -45,32 +44,32 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     #[inline]
     fn build_next(&mut self, now: Now<S, W, BITS>, posting: Posting, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        if self.control.count > 0
+        if self.control_count > 0
             && let Some(transmit) = self.transmit_control(head)
         {
             return Some(transmit);
         }
-        if self.acks.urgent {
+        if self.urgent {
             self.expire_delayed_acks();
             if let Some(transmit) = self.transmit_ack(now, head) {
                 return Some(transmit);
             }
-            self.acks.urgent = false;
+            self.urgent = false;
         }
         while !self.is_aborting()
-            && let Some(sender) = self.senders.ready.first()
+            && let Some(sender) = self.ready.first()
         {
             if let Some(transmit) = self.transmit_from(now, sender, (posting, head)) {
-                self.senders.burst = self.senders.burst.wrapping_add(1);
-                if self.senders.burst >= BURST {
+                self.burst = self.burst.wrapping_add(1);
+                if self.burst >= BURST {
                     self.rotate();
                 }
                 return Some(transmit);
             }
-            self.senders.burst = 0;
-            self.senders.ready.pop(self.records.senders.as_mut(), |sender| &mut sender.link);
-            if let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) {
-                record.flags.remove(SenderFlags::READY);
+            self.burst = 0;
+            self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
+            if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
+                record.flags &= !READY;
             }
             self.update_sender(now, sender);
         }
@@ -83,24 +82,72 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether something may be sent now; as time passes, more may become due.
     #[inline]
     pub fn has_to_transmit(&self) -> bool {
-        self.control.count > 0
-            || self.acks.urgent
-            || !self.senders.ready.is_empty()
-            || !self.acks.due.is_empty()
+        self.control_count > 0
+            || self.urgent
+            || !self.ready.is_empty()
+            || !self.acks_due.is_empty()
             || self.shutdown != Shutdown::Running
     }
 
     pub(super) fn rotate(&mut self) {
-        self.senders.burst = 0;
-        let senders = self.records.senders.as_mut();
-        if let Some(first) = self.senders.ready.pop(senders, |sender| &mut sender.link) {
-            self.senders.ready.push(senders, first, |sender| &mut sender.link);
+        self.burst = 0;
+        let senders = self.senders.as_mut();
+        if let Some(first) = self.ready.pop(senders, |sender| &mut sender.link) {
+            self.ready.push(senders, first, |sender| &mut sender.link);
         }
     }
 
     /// The header of a datagram to a live peer, without PSN and kind.
     pub(super) fn header_to(&self, peer: &Peer<S::Time, BITS>) -> Header<BITS> {
         header_of(&self.config, peer)
+    }
+
+    #[inline(never)]
+    fn transmit_control(&mut self, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+        let notices = self.control_messages.as_mut();
+        let notice = *notices.first()?;
+        let mut behind = super::ControlMessage::FREE;
+        for place in notices.iter_mut().take(self.control_count as usize).rev() {
+            behind = core::mem::replace(place, behind);
+        }
+        self.control_count = self.control_count.wrapping_sub(1);
+        let peer = self.peers.as_ref().get(notice.to as usize)?;
+        let mut header = self.header_to(peer);
+        header.kind = notice.kind;
+        header.flags = notice.flags;
+        header.expected = notice.expected;
+        header.psn = notice.psn;
+        let mut length = HEADER as u8;
+        if notice.kind == DatagramKind::Acknowledge {
+            // Without an echo: the acknowledgement that it repeats is old, and must not feed an estimator.
+            let nothing = Acknowledgement { echo: None, ..Acknowledgement::piggybacked(&header) };
+            length = nothing.emit(&header, head);
+        } else {
+            if notice.kind == DatagramKind::PeerDown {
+                header.acknowledged = notice.acknowledged;
+            }
+            header.emit(head);
+        }
+        Some(control(PeerId(notice.to), length, TxReason::Control))
+    }
+
+    /// Builds the next due acknowledgement that was not piggybacked.
+    fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+        while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
+            let Some(peer) = self.peer_mut(to) else { continue };
+            peer.unset(ACK_LISTED);
+            if !peer.receive_state.is_pending() || peer.state() != PeerState::Alive {
+                continue;
+            }
+            self.grant_credit(to);
+            let peer = self.peers.as_mut().get_mut(to as usize)?;
+            let window = self.receivers.as_ref().get(usize::from(peer.receiver));
+            let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
+            let peer = self.peers.as_ref().get(to as usize)?;
+            let length = acknowledgement.emit(&self.header_to(peer), head);
+            return Some(control(PeerId(to), length, TxReason::Acknowledge));
+        }
+        None
     }
 
     /// Builds the next datagram of a window: a repair, a probe, or new data.
@@ -111,15 +158,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         sender: u32,
         (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
     ) -> Option<Transmit> {
-        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
-        if record.flags.contains(SenderFlags::ORPHANED) {
+        if record.flags & super::ORPHANED != 0 {
             return None;
         }
         self.top_up_credit(to);
-        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
-        let peer = self.records.peers.as_mut().get_mut(to as usize)?;
-        let operations = self.records.operations.as_mut();
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let peer = self.peers.as_mut().get_mut(to as usize)?;
+        let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
         let segment = match record.window.resend(now, posting) {
@@ -153,8 +200,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             flags |= Flags::ACK_NOW;
         }
         let is_armed = !was_armed && record.window.is_armed();
-        let posting = record.flags.contains(SenderFlags::POSTED);
-        record.flags.insert(SenderFlags::POSTED);
+        let posting = record.flags & POSTING != 0;
+        record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
@@ -166,7 +213,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.schedule(now, sender);
         }
         if !posting {
-            self.senders.posted.push(self.records.senders.as_mut(), sender, |sender| &mut sender.posted_link);
+            self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
         Some(data(PeerId(to), length, payload, segment.reason))
     }
@@ -174,14 +221,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let at = self.config.probe_queue;
-        let record = self.records.senders.as_mut().get_mut(sender as usize)?;
+        let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
         let probe = record.window.probe()?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);
         }
         let idle = record.window.is_acknowledged() && self.queued(to).is_none();
-        let peer = self.records.peers.as_ref().get(to as usize)?;
+        let peer = self.peers.as_ref().get(to as usize)?;
         let mut header = self.header_to(peer);
         header.kind = DatagramKind::Probe;
         header.psn = probe.psn.get();
@@ -204,6 +251,36 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.serve_credit_waiters(now);
         self.round_ended = S::Time::stamp(now);
     }
+
+    /// Delays acknowledgements for a quarter of their peers' timeout margin, so that data may carry them; if a peer has
+    /// no credit left, only while no other datagram arrives for a shorter time.
+    fn delay_acks(&mut self, now: Now<S, W, BITS>) {
+        let ungranted = core::mem::take(&mut self.lacks_credit);
+        if self.delayed_acks.is_empty() {
+            return;
+        }
+        if self.delayed_until.is_none() {
+            self.delayed_since = S::Time::stamp(now);
+        }
+        let waited = S::Time::since(now, self.delayed_since).unwrap_or(0);
+        let left = (self.config.granularity >> 2).saturating_sub(waited);
+        if ungranted && left > 0 {
+            self.delayed_until = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
+        } else {
+            match self.delayed_until {
+                None => self.delayed_until = Some(S::Time::after(now, left)),
+                Some(until) if S::Time::is_due(now, until) => self.expire_delayed_acks(),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn expire_delayed_acks(&mut self) {
+        self.delayed_until = None;
+        self.delayed_since = S::Time::ZERO;
+        let mut fresh = core::mem::replace(&mut self.delayed_acks, List::EMPTY);
+        self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
+    }
 }
 
 fn record_sent(handler: &mut impl Handler, transmit: &Transmit) {
@@ -219,7 +296,7 @@ pub(super) fn needs_rtt_sample<T: Time, const W: usize, const BITS: u32>(
     granularity: u32,
 ) -> bool {
     let rarely = sender.path.rtt.smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
-    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags.contains(SenderFlags::TIMELY_ACK);
+    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & TIMELY_ACK != 0;
     let rarely = if prompt { rarely.saturating_mul(RTT_SAMPLE_BACKOFF) } else { rarely };
     T::since(now, sender.ack_requested).is_some_and(|since| since > rarely)
 }
@@ -285,6 +362,6 @@ pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: TxR
     Transmit { to, queue: DeviceQueue::Polled, header_bytes: head, payload, solicited: false, reason: cause }
 }
 
-pub(super) const fn control(to: PeerId, head: u8, cause: TxReason) -> Transmit {
+const fn control(to: PeerId, head: u8, cause: TxReason) -> Transmit {
     data(to, head, None, cause)
 }

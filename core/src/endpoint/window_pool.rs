@@ -1,28 +1,12 @@
 //! The pool of send windows: which peer gets one, and which returns one.
 
-use super::{ControlMessage, Endpoint, Now, Sender};
-use crate::endpoint::peer::{NO_WINDOW, PeerFlags};
-use crate::endpoint::sender::SenderFlags;
+use super::{ControlMessage, Endpoint, Now, ORPHANED, READY, Sender};
+use crate::endpoint::peer::{CONTACTED, NO_WINDOW, WATCH_EPOCH, WATCHED, WINDOW_WAIT};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
 use crate::wire::{DatagramKind, Flags};
-
-/// The epoch in which watched peers share scarce windows.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct WatchEpoch<S> {
-    /// Its number modulo 2, as in the peers' flags.
-    number: PeerFlags,
-    /// When it began.
-    since: S,
-}
-
-impl<S> WatchEpoch<S> {
-    pub(super) const fn new(now: S) -> Self {
-        Self { number: PeerFlags::empty(), since: now }
-    }
-}
 
 /// Windows examined in one search for an idle one.
 const STRIDE: u32 = 64;
@@ -33,33 +17,32 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// answer, and watched peers share the rest: four times in the configured silence each gets one and is probed at
     /// once.
     pub fn watch(&mut self, now: Now<S, W, BITS>, peer: PeerId, on: bool) -> bool {
-        let Some(record) = self.records.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
+        let Some(record) = self.peers.as_mut().get_mut(peer.0 as usize).filter(|peer| peer.is_alive()) else {
             return true;
         };
         if !on {
-            record.unset(PeerFlags::WATCHED);
+            record.unset(WATCHED);
             return true;
         }
-        if S::Time::since(now, self.watch.since).is_some_and(|since| since >= self.config.silence >> 2) {
-            self.watch.since = S::Time::stamp(now);
-            self.watch.number ^= PeerFlags::WATCH_EPOCH;
+        if S::Time::since(now, self.watch_epoch_since).is_some_and(|since| since >= self.config.silence >> 2) {
+            self.watch_epoch_since = S::Time::stamp(now);
+            self.watch_epoch ^= WATCH_EPOCH;
         }
-        let asked = record.has(PeerFlags::WATCHED)
-            && record.has(PeerFlags::WATCH_EPOCH) == (self.watch.number == PeerFlags::WATCH_EPOCH);
-        record.set(PeerFlags::WATCHED | PeerFlags::CONTACTED);
+        let asked = record.has(WATCHED) && record.has(WATCH_EPOCH) == (self.watch_epoch == WATCH_EPOCH);
+        record.set(WATCHED | CONTACTED);
         let mut sender = u32::from(record.sender());
         if sender == u32::from(NO_WINDOW) {
-            let scarce = self.senders.free.is_empty();
+            let scarce = self.free_senders.is_empty();
             if scarce && asked {
                 return true;
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
-            if scarce && let Some(record) = self.records.senders.as_mut().get_mut(taken as usize) {
+            if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
                 record.window.probe_now(now, &record.path);
-                let epoch = self.watch.number;
+                let epoch = self.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
-                    peer.unset(PeerFlags::WATCH_EPOCH);
+                    peer.unset(WATCH_EPOCH);
                     peer.set(epoch);
                 }
             }
@@ -71,16 +54,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Takes a send window for the peer: a free one, an idle one, or, if `watching`, one that watches a peer that
     /// answers.
     pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
-        let i = match self.senders.free.pop(self.records.senders.as_mut(), |sender| &mut sender.link) {
+        let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
             Some(i) => i,
             None => {
                 self.retire_some(now, watching);
-                self.senders.free.pop(self.records.senders.as_mut(), |sender| &mut sender.link)?
+                self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
             }
         };
-        let parameters = self.config.path_parameters();
-        let peer = self.records.peers.as_mut().get_mut(to as usize)?;
-        let record = self.records.senders.as_mut().get_mut(i as usize)?;
+        let parameters = self.path_parameters();
+        let peer = self.peers.as_mut().get_mut(to as usize)?;
+        let record = self.senders.as_mut().get_mut(i as usize)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
         record.peer = to;
@@ -92,15 +75,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Examines a few windows and retires one that is idle.
     pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
-        let count = self.records.senders.as_ref().len() as u32;
+        let count = self.senders.as_ref().len() as u32;
         for _ in 0..STRIDE.min(count) {
-            self.senders.clock_hand = if self.senders.clock_hand.wrapping_add(1) < count {
-                self.senders.clock_hand.wrapping_add(1)
-            } else {
-                0
-            };
-            if self.is_quiet(self.senders.clock_hand, watching) {
-                self.retire(now, self.senders.clock_hand);
+            self.clock_hand = if self.clock_hand.wrapping_add(1) < count { self.clock_hand.wrapping_add(1) } else { 0 };
+            if self.is_quiet(self.clock_hand, watching) {
+                self.retire(now, self.clock_hand);
                 return;
             }
         }
@@ -108,24 +87,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether the window has no work and its peer is not watched, or, if `watching`, answers.
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
-        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return false };
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
         record.peer != NONE
-            && !record.flags.intersects(SenderFlags::READY | SenderFlags::ORPHANED)
+            && record.flags & (READY | ORPHANED) == 0
             && record.window.is_empty()
             && !record.window.has_invalid_acks()
             && self.queued(record.peer).is_none()
             && (watching && record.window.unanswered() == 0
-                || self
-                    .records
-                    .peers
-                    .as_ref()
-                    .get(record.peer as usize)
-                    .is_some_and(|peer| !peer.has(PeerFlags::WATCHED)))
+                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
     }
 
     /// Returns an idle window to the pool, and the rest of its credit to the peer.
     pub(super) fn retire(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return };
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
         peer.release_sender(next);
@@ -138,49 +112,47 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     pub(super) fn free_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let senders = self.records.senders.as_mut();
-        self.senders.wheel.clear(senders, sender, Sender::timer);
+        let senders = self.senders.as_mut();
+        self.wheel.clear(senders, sender, Sender::timer);
         let Some(record) = senders.get_mut(sender as usize) else { return };
-        if record.flags.intersects(SenderFlags::READY | SenderFlags::POSTED | SenderFlags::SILENT) {
+        if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
             // It is freed when it leaves the list that it is in.
-            record.flags.insert(SenderFlags::ORPHANED);
+            record.flags |= ORPHANED;
             return;
         }
         *record = Sender::FREE;
-        self.senders.free.push_front(senders, sender, |sender| &mut sender.link);
+        self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
         self.serve_window_waiters(now);
     }
 
     /// Whether a pool of windows is empty, so that another peer would have to wait. A host that can adds windows.
     pub const fn lacks_windows(&self) -> bool {
-        self.senders.free.is_empty() || self.receivers.free.is_empty()
+        self.free_senders.is_empty() || self.free_receivers.is_empty()
     }
 
     /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait
     /// for a window get one.
     pub fn add_windows(&mut self, now: Now<S, W, BITS>, add: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
-        let before = [self.records.senders.as_ref().len(), self.records.receivers.as_ref().len()];
-        add(&mut self.records.senders, &mut self.records.receivers);
-        let (senders, receivers) = (self.records.senders.as_mut(), self.records.receivers.as_mut());
+        let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
+        add(&mut self.senders, &mut self.receivers);
+        let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
         for i in before[0]..senders.len() {
-            self.senders.free.push(senders, i as u32, |sender| &mut sender.link);
+            self.free_senders.push(senders, i as u32, |sender| &mut sender.link);
         }
         for i in before[1]..receivers.len() {
-            self.receivers.free.push(receivers, i as u32, |receiver| &mut receiver.link);
+            self.free_receivers.push(receivers, i as u32, |receiver| &mut receiver.link);
         }
-        while !self.senders.waiting.is_empty() && !self.senders.free.is_empty() {
+        while !self.window_waiters.is_empty() && !self.free_senders.is_empty() {
             self.serve_window_waiters(now);
         }
     }
 
     /// Gives a free window to the first queue that waits for one.
     fn serve_window_waiters(&mut self, now: Now<S, W, BITS>) {
-        if let Some(first) =
-            self.senders.waiting.pop(self.records.operations.as_mut(), |operation| &mut operation.waiting)
-        {
-            let to = self.records.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
+        if let Some(first) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+            let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {
-                peer.unset(PeerFlags::WINDOW_WAIT);
+                peer.unset(WINDOW_WAIT);
             }
             if let Some(sender) = self.take_sender(now, to, false) {
                 self.make_ready(sender);
@@ -191,13 +163,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Removes the peer's queue from the list of those that wait for a window.
     pub(super) fn cancel_window_wait(&mut self, rank: u32) {
         let mut others = crate::list::List::EMPTY;
-        while let Some(i) =
-            self.senders.waiting.pop(self.records.operations.as_mut(), |operation| &mut operation.waiting)
-        {
-            if self.records.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
-                others.push(self.records.operations.as_mut(), i, |operation| &mut operation.waiting);
+        while let Some(i) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
+            if self.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
+                others.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
             }
         }
-        self.senders.waiting = others;
+        self.window_waiters = others;
     }
 }

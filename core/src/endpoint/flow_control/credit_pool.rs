@@ -8,7 +8,7 @@ use crate::list::List;
 
 /// The receive slots that peers share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CreditPool<S> {
+pub(crate) struct CreditPool {
     /// Datagrams that may be granted in total.
     capacity: u32,
     /// Datagrams granted and not yet arrived.
@@ -21,14 +21,12 @@ pub(crate) struct CreditPool<S> {
     pub(crate) waiting: List,
     /// The clock hand of the search for unused credit.
     pub(crate) hand: u32,
-    /// When unused credit was last reclaimed.
-    pub(crate) reclaimed: S,
 }
 
-impl<S> CreditPool<S> {
-    pub(crate) const fn new(slots: u32, now: S) -> Self {
+impl CreditPool {
+    pub(crate) const fn new(slots: u32) -> Self {
         let capacity = slots.wrapping_sub(slots >> 3);
-        Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0, reclaimed: now }
+        Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0 }
     }
 
     /// Datagrams that can still be granted.

@@ -4,11 +4,10 @@
 use super::deliver;
 use crate::counters::Metric;
 use crate::device::Received;
-use crate::endpoint::peer::{NO_WINDOW, PeerFlags};
+use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, USED};
 use crate::endpoint::placement::PlacementState;
-use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, Verdict};
+use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Verdict};
 use crate::ids::{PeerId, PlacementId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
@@ -164,7 +163,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => self.round_ended,
         };
         let quarter = self.ack_threshold();
-        let Some(peer) = self.records.peers.as_mut().get_mut(batch.from.0 as usize) else { return };
+        let Some(peer) = self.peers.as_mut().get_mut(batch.from.0 as usize) else { return };
         peer.receive_state.record_burst(arrived, taken);
         if u32::from(peer.receive_state.unacknowledged()) >= quarter {
             peer.receive_state.ack_immediately();
@@ -172,8 +171,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let used = taken.min(u32::from(peer.granted));
         peer.granted = peer.granted.wrapping_sub(used as u16);
         self.credit.give_back(used);
-        self.acks.urgent |= peer.receive_state.is_urgent();
-        self.acks.lacks_credit |= peer.granted == 0;
+        self.urgent |= peer.receive_state.is_urgent();
+        self.lacks_credit |= peer.granted == 0;
         if let Some(part) = batch.part {
             self.count_delivered(part.placement, taken);
         }
@@ -215,11 +214,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let head = datagram.prefix();
         let header = Header::<BITS>::parse(head).ok()?;
         let (from, psn) = (PeerId(header.rank), header.psn());
-        let next = self.records.peers.as_ref().get(header.rank as usize)?.receive_state.next();
+        let next = self.peers.as_ref().get(header.rank as usize)?.receive_state.next();
         if next != psn || !datagram.is_from(from) || !self.is_predictable(now, &header) {
             return None;
         }
-        let peer = self.records.peers.as_ref().get(header.rank as usize)?;
+        let peer = self.peers.as_ref().get(header.rank as usize)?;
         // The batch ends at the datagram that makes an acknowledgement due.
         let mut left = self.ack_threshold().saturating_sub(u32::from(peer.receive_state.unacknowledged())).max(1);
         let mut part = None;
@@ -228,7 +227,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             else {
                 return None;
             };
-            let record = placement.among(self.records.placements.as_ref())?;
+            let record = placement.among(self.placements.as_ref())?;
             let PlacementState::Open { bytes, left: parts, .. } = record.state else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
             // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
@@ -250,16 +249,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether a datagram with this header is plain data of a live peer without a gap, whose only effects are those of
     /// [`commit_batch`](Self::commit_batch).
     fn is_predictable(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> bool {
-        let Some(peer) = self.records.peers.as_ref().get(header.rank as usize) else { return false };
+        let Some(peer) = self.peers.as_ref().get(header.rank as usize) else { return false };
         let is_plain =
             matches!(header.kind, DatagramKind::Eager | DatagramKind::Segment) && header.flags == Flags::empty();
         let is_present =
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation
                 || mutant!("prediction_any_incarnation");
-        let is_known = peer.has(PeerFlags::CONTACTED)
-            && peer.has(PeerFlags::USED)
-            && peer.has(PeerFlags::ACK_LISTED)
-            && peer.has(PeerFlags::BACKLOGGED);
+        let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
         if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW && !mutant!("prediction_after_gap") {
             return false;
         }
@@ -268,8 +264,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
-        let Some(record) = self.records.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
-        !record.flags.contains(SenderFlags::ORPHANED)
+        let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
+        record.flags & ORPHANED == 0
             && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }
 }

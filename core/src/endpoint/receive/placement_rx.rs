@@ -21,9 +21,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         datagram: &impl Received,
     ) -> Result<PlacementId, DropReason> {
         let opening = Opening::parse(datagram.prefix(), datagram.bytes())?;
-        let peer = self.records.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = opening.placement.among_mut(self.records.placements.as_mut())
+        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
             && placement.state == PlacementState::Granted(opening.key)
             && placement.peer == header.rank
             && placement.incarnation == incarnation
@@ -51,7 +51,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         datagram: &impl Received,
         verdict: &mut Verdict,
     ) -> Result<CountsTowards, DropReason> {
-        let peer = self.records.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let Some(part) = self.locate_segment(peer, header.rank, header.psn(), datagram) else {
             return self.handle_uncovered(header);
         };
@@ -73,7 +73,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Ok(segment) => segment,
             Err(error) => return Some(Err(error.into())),
         };
-        let placement = segment.placement.among(self.records.placements.as_ref());
+        let placement = segment.placement.among(self.placements.as_ref());
         let own = placement.filter(|own| (own.peer, own.incarnation) == (from, peer.incarnation))?;
         let PlacementState::Open { bytes, psn: opened, .. } = own.state else { return None };
         // The segments of a placement are sent in order, so that their PSNs follow the opening's.
@@ -94,7 +94,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// segment of an open one. That one would be missing for ever if this one were accepted; refused, it is resent.
     #[cold]
     pub(in crate::endpoint) fn handle_uncovered(&self, header: &Header<BITS>) -> Result<CountsTowards, DropReason> {
-        let peer = self.records.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let lacks = |placement: &Placement| match placement.state {
             PlacementState::Open { bytes, psn, .. } => {
                 let distance = header.psn().since(Psn::new(psn));
@@ -104,19 +104,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             _ => false,
         };
-        if self.records.placements.as_ref().iter().any(lacks) { Err(DropReason::Refused) } else { Ok(None) }
+        if self.placements.as_ref().iter().any(lacks) { Err(DropReason::Refused) } else { Ok(None) }
     }
 
     /// Counts datagrams of a placement as delivered.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn count_delivered(&mut self, placement: PlacementId, datagrams: u32) {
-        let placements = self.records.placements.as_mut();
+        let placements = self.placements.as_mut();
         let Some(record) = placement.among_mut(placements) else { return };
         let PlacementState::Open { bytes, left, .. } = &mut record.state else { return };
         *left = left.saturating_sub(datagrams);
         if *left == 0 {
             record.state = PlacementState::Filled { bytes: *bytes };
-            self.placements.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
+            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
         }
     }
 }

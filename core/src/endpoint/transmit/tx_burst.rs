@@ -4,10 +4,9 @@ use super::{BURST, data, emit, header_of, needs_rtt_sample, record_sent};
 use crate::counters::Metric;
 use crate::device::{HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::PeerFlags;
-use crate::endpoint::sender::SenderFlags;
+use crate::endpoint::peer::{BACKLOGGED, EVENT_PENDING};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now};
+use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, POSTING};
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
@@ -127,15 +126,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     fn begin_burst(&mut self, now: Now<S, W, BITS>, tx_burst: &mut TxBurst<BITS>) {
         let half = self.credit.share(W as u32) >> 1;
-        let Some(sender) = self.senders.ready.first() else { return };
-        let Some(record) = self.records.senders.as_ref().get(sender as usize) else { return };
-        let Some(peer) = self.records.peers.as_ref().get(record.peer as usize) else { return };
-        if self.control.count > 0
-            || self.acks.urgent
+        let Some(sender) = self.ready.first() else { return };
+        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
+        let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
+        if self.control_count > 0
+            || self.urgent
             || self.is_aborting()
-            || record.flags & (SenderFlags::ORPHANED | SenderFlags::POSTED) != SenderFlags::POSTED
-            || peer.has(PeerFlags::EVENT_PENDING)
-            || peer.has(PeerFlags::BACKLOGGED) && u32::from(peer.granted) < half
+            || record.flags & (ORPHANED | POSTING) != POSTING
+            || peer.has(EVENT_PENDING)
+            || peer.has(BACKLOGGED) && u32::from(peer.granted) < half
             || needs_rtt_sample::<S::Time, W, BITS>(now, record, self.config.granularity)
         {
             return;
@@ -155,10 +154,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         run.parts = 0;
-        let record = self.records.senders.as_mut().get_mut(run.sender as usize)?;
+        let record = self.senders.as_mut().get_mut(run.sender as usize)?;
         let to = record.peer;
-        let last = self.records.peers.as_ref().get(to as usize)?.queue;
-        let operations = self.records.operations.as_mut();
+        let last = self.peers.as_ref().get(to as usize)?.queue;
+        let operations = self.operations.as_mut();
         let first = operations.get(last as usize)?.link;
         let operation = operations.get_mut(first as usize)?;
         let part = operation.sent;
@@ -180,13 +179,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst(posting.queue));
         }
         self.count_sent(run, 1);
-        if !is_whole && let Some(operation) = self.records.operations.as_ref().get(first as usize) {
+        if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
             // After this turn another window may be first.
-            let turn = if self.senders.ready.only().is_some() {
-                u32::MAX
-            } else {
-                u32::from(BURST.wrapping_sub(self.senders.burst))
-            };
+            let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
             run.begin_parts(operation, run.left.min(turn));
         }
         Some(data(PeerId(to), length, payload, TxReason::First))
@@ -201,7 +196,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         head: &mut [u8; HEADER_ROOM],
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
-        let window = &mut self.records.senders.as_mut().get_mut(run.sender as usize)?.window;
+        let window = &mut self.senders.as_mut().get_mut(run.sender as usize)?.window;
         let piece = SegmentRef { operation: run.operation, part: run.segment.index.wrapping_add(1) };
         let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, posting.ticket)?;
         *head.first_chunk_mut()? = run.head;
@@ -228,11 +223,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn commit_parts(&mut self, tx_burst: &mut TxBurst<BITS>) {
         let left = tx_burst.segments.count();
         tx_burst.parts = 0;
-        match self.records.senders.as_mut().get_mut(tx_burst.sender as usize) {
+        match self.senders.as_mut().get_mut(tx_burst.sender as usize) {
             Some(record) => record.window.commit(&mut tx_burst.segments),
             None => tx_burst.segments = Burst::EMPTY,
         }
-        if let Some(operation) = self.records.operations.as_mut().get_mut(tx_burst.operation as usize) {
+        if let Some(operation) = self.operations.as_mut().get_mut(tx_burst.operation as usize) {
             operation.sent = operation.sent.wrapping_add(left);
         }
         tx_burst.left = tx_burst.left.wrapping_sub(left);
@@ -242,13 +237,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Counts datagrams of the burst against the window's turn; the burst ends if the turn passes to another window.
     #[inline]
     fn count_sent(&mut self, tx_burst: &mut TxBurst<BITS>, datagrams: u32) {
-        let burst = u32::from(self.senders.burst).wrapping_add(datagrams);
-        self.senders.burst = burst.checked_rem(u32::from(BURST)).unwrap_or(0) as u8;
+        let burst = u32::from(self.burst).wrapping_add(datagrams);
+        self.burst = burst.checked_rem(u32::from(BURST)).unwrap_or(0) as u8;
         if burst >= u32::from(BURST) {
-            let burst = self.senders.burst;
+            let burst = self.burst;
             self.rotate();
-            self.senders.burst = burst;
-            if self.senders.ready.first() != Some(tx_burst.sender) {
+            self.burst = burst;
+            if self.ready.first() != Some(tx_burst.sender) {
                 tx_burst.left = 0;
             }
         }

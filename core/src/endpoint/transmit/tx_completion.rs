@@ -2,9 +2,8 @@
 
 use crate::counters::{DropReason, Metric};
 use crate::device::{DeviceQueue, Ticket};
-use crate::endpoint::sender::SenderFlags;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, Sender};
+use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::window::segment_ring::SegmentRef;
@@ -13,9 +12,11 @@ use crate::wire::{Acknowledgement, Header};
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// Records whether a piggybacked acknowledgement arrived within the timeout, if that is known.
     #[inline]
-    fn record_ack_timeliness(&mut self, is_prompt: Option<bool>) {
-        if let Some(is_prompt) = is_prompt {
-            self.flags.set(SenderFlags::TIMELY_ACK, is_prompt);
+    const fn record_ack_timeliness(&mut self, is_prompt: Option<bool>) {
+        match is_prompt {
+            Some(true) => self.flags |= TIMELY_ACK,
+            Some(false) => self.flags &= !TIMELY_ACK,
+            None => {}
         }
     }
 }
@@ -23,18 +24,18 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The device has completed every posting on the queue up to `upto`.
     pub fn handle_completed(&mut self, now: Now<S, W, BITS>, queue: DeviceQueue, upto: Ticket) {
-        if self.senders.posted.is_empty() {
+        if self.posted.is_empty() {
             return;
         }
-        let mut left = core::mem::replace(&mut self.senders.posted, crate::list::List::EMPTY);
-        while let Some(i) = left.pop(self.records.senders.as_mut(), |sender| &mut sender.posted_link) {
-            let Some(sender) = self.records.senders.as_mut().get_mut(i as usize) else { break };
+        let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
+        while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
+            let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
             sender.window.handle_completed(queue, upto);
             let posted = sender.window.is_posted();
             if posted {
-                self.senders.posted.push(self.records.senders.as_mut(), i, |sender| &mut sender.posted_link);
+                self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);
             } else {
-                sender.flags.remove(SenderFlags::POSTED);
+                sender.flags &= !crate::endpoint::POSTING;
             }
             self.release(now, i);
         }
@@ -48,11 +49,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         ack: &Acknowledgement<BITS>,
         handler: &mut impl Handler,
     ) -> Result<(), DropReason> {
-        let Some(sender) = self.records.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
+        let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
             return Ok(());
         };
         let is_queued = self.queued(from).is_some();
-        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_sign_of_life();
         let outcome = record.window.handle_ack(now, ack, is_queued, &mut record.path);
         if record.window.is_contradicted() {
@@ -85,10 +86,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if cfg!(feature = "optimize_for_size") {
             return self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler);
         }
-        let Some(peer) = self.records.peers.as_ref().get(from as usize) else { return Ok(()) };
+        let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_interval(peer);
-        if let Some(record) = self.records.senders.as_mut().get_mut(usize::from(peer.sender()))
-            && !record.flags.contains(SenderFlags::ORPHANED)
+        if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
+            && record.flags & ORPHANED == 0
         {
             let cumulative = Psn::new(header.acknowledged);
             if record.window.is_redundant_ack(now, cumulative, header.credit, units) {
@@ -101,18 +102,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Releases completed segments of a window, and unblocks its queue.
     pub(in crate::endpoint) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.records.senders.as_mut().get_mut(sender as usize) else { return };
-        let operations = self.records.operations.as_mut();
+        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let operations = self.operations.as_mut();
         // One by one with `optimize_for_size`.
         let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
         while let Some((SegmentRef { operation, .. }, parts)) = record.window.release_parts(most) {
             let Some(finished) = operations.get_mut(operation as usize) else { continue };
             finished.released = finished.released.wrapping_add(parts);
             if finished.released == finished.parts {
-                self.operations.completed.push(operations, operation, |operation| &mut operation.link);
+                self.completed.push(operations, operation, |operation| &mut operation.link);
             }
         }
-        if record.flags.contains(SenderFlags::ORPHANED) {
+        if record.flags & ORPHANED != 0 {
             if record.window.is_empty() && !mutant!("orphan_kept") {
                 self.free_sender(now, sender);
             }
