@@ -135,7 +135,7 @@ struct Member {
     lock: Access,
 }
 
-/// Memory of every member of a communicator that all of them access. See the [module](self).
+/// Memory of every member of a communicator that all of them access.
 pub struct Window {
     communicator: Communicator,
     /// Its number in this process.
