@@ -156,11 +156,6 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         action
     }
 
-    /// Whether a request waits to be sent.
-    pub(super) fn has_queued(&self) -> bool {
-        self.operations.as_ref().iter().any(|record| record.stage == OperationStage::Queued)
-    }
-
     fn poll_target(&mut self, peer: u32, can_grant: bool) -> TargetPoll {
         loop {
             let Some(target) = self.targets.as_mut().get_mut(peer as usize) else { return TargetPoll::Nothing };
@@ -244,7 +239,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
             if takes_entry {
                 target.outstanding = target.outstanding.saturating_add(1);
             }
-            if awaits && (takes_entry || !mutant!("rma_flush_early")) {
+            if awaits {
                 if let Some(record) = operations.get_mut(i as usize) {
                     record.stage = OperationStage::Sent;
                 }
@@ -269,13 +264,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
 
     /// Handles an answer of a target.
     pub(super) fn handle(&mut self, from: PeerId, header: &RmaHeader) -> Arrival {
-        let mut operation = RmaOperationId(header.operation);
-        if mutant!("rma_answer_misplaced")
-            && let Some(oldest) = self.targets.as_ref().get(from.0 as usize).and_then(|target| target.sent.first())
-        {
-            operation =
-                RmaOperationId::new(oldest, self.operations.as_ref().get(oldest as usize).map_or(0, |o| o.generation));
-        }
+        let operation = RmaOperationId(header.operation);
         match header.message {
             RmaMessage::Retry => return self.retry(from, operation),
             RmaMessage::Flushed => return self.handle_flushed(from, operation),

@@ -203,7 +203,7 @@ impl<R: Pool<RegionRecord>> RegionTable<R> {
         if record.state == RegionState::Free || record.key != key && !mutant!("rma_key_ignored") {
             return Err(Refusal::BadKey);
         }
-        if record.state != RegionState::Live && !mutant!("rma_revoked_served") {
+        if record.state != RegionState::Live {
             return Err(Refusal::Revoked);
         }
         if !record.rights.contains(access.rights) {
@@ -225,7 +225,7 @@ impl<R: Pool<RegionRecord>> RegionTable<R> {
     /// An accepted request used the region: ends one that may be used once.
     pub(super) fn use_once(&mut self, index: u16) {
         let Some(record) = self.records.as_mut().get_mut(usize::from(index)) else { return };
-        if record.rights.contains(Rights::ONCE) && record.state == RegionState::Live && !mutant!("rma_grant_reused") {
+        if record.rights.contains(Rights::ONCE) && record.state == RegionState::Live {
             record.state = RegionState::Revoking;
             self.finish_revocation(index);
         }

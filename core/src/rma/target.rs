@@ -319,9 +319,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         let requester = self.requesters.as_mut().get_mut(from.0 as usize)?;
         if requester.flags.contains(RequesterFlags::BUSY) {
             if !retry {
-                if !mutant!("rma_atomic_twice") {
-                    return None;
-                }
+                return None;
             } else {
                 if requester.flags.contains(RequesterFlags::RESERVED) {
                     self.reserved = self.reserved.saturating_sub(1);

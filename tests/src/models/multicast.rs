@@ -276,7 +276,7 @@ impl Model for MulticastStream {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if Self::is_alive(state, 0) {
-            let has_room = state.root.room() > 0 || cfg!(mutant = "window_overrun");
+            let has_room = state.root.room() > 0;
             if state.sent < self.options.messages && has_room {
                 actions.push(Action::Send(1));
             }
