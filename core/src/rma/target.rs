@@ -320,12 +320,11 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         if requester.flags.contains(RequesterFlags::BUSY) {
             if !retry {
                 return None;
-            } else {
-                if requester.flags.contains(RequesterFlags::RESERVED) {
-                    self.reserved = self.reserved.saturating_sub(1);
-                }
-                requester.flags.remove(RequesterFlags::BUSY | RequesterFlags::RESERVED | RequesterFlags::RETRY);
             }
+            if requester.flags.contains(RequesterFlags::RESERVED) {
+                self.reserved = self.reserved.saturating_sub(1);
+            }
+            requester.flags.remove(RequesterFlags::BUSY | RequesterFlags::RESERVED | RequesterFlags::RETRY);
         }
         if self.free_count > self.reserved {
             let i = self.free.pop(self.entries.as_mut(), link)?;
