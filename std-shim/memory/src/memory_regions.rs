@@ -311,7 +311,7 @@ impl Regions {
     /// # Safety
     /// As of [`new`](Self::new).
     #[cfg(feature = "verbs")]
-    pub const unsafe fn of(domain: alloc::sync::Arc<unisono_verbs::ud::Domain>) -> Self {
+    pub const unsafe fn of(domain: Arc<unisono_verbs::ud::Domain>) -> Self {
         Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
     }
 
