@@ -240,6 +240,9 @@ impl<S: RmaStorage> Rma<S> {
 
     /// What the host has to do next. `can_grant`: the endpoint has room for a grant.
     pub fn poll_action(&mut self, can_grant: bool) -> Option<Action> {
+        if mutant!("rma_answer_waits") && self.initiator.has_queued() {
+            return self.initiator.poll_action(can_grant);
+        }
         self.target.poll_action(&mut self.regions).or_else(|| self.initiator.poll_action(can_grant))
     }
 

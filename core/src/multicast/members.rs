@@ -131,9 +131,12 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
 
     /// The edge of all children, at most `limit`; both lie in `extent`.
     pub(super) fn edge(&self, extent: Extent<BITS>, limit: Psn<BITS>) -> Psn<BITS> {
-        let place = |member: &Member<BITS>| extent.place(member.below).unwrap_or(0);
+        let place = |member: &Member<BITS>| {
+            let edge = if mutant!("freed_at_own_edge") { member.own } else { member.below };
+            extent.place(edge).unwrap_or(0)
+        };
         let places = || self.children().filter_map(|rank| self.record(rank)).map(place);
-        let edge = places().min();
+        let edge = if mutant!("freed_by_first_ack") { places().max() } else { places().min() };
         extent.first.add(edge.unwrap_or(u32::MAX).min(limit.since(extent.first)))
     }
 

@@ -11,9 +11,9 @@
 //! +-----------------------------------+
 //! |          offset (64 bits)         |
 //! |                                   |
-//! +-----------------------------------+ 24: write (payload follows)
-//! |  immediate | bytes | element op   |
-//! +-----------------------------------+ 28: write with immediate, accumulate (payload follows)
+//! +-----------------------------------+
+//! | rest | immediate | bytes | element|
+//! +-----------------------------------+ 28: write, write with immediate, accumulate (payload follows)
 //! |       read: placement; its key    |  atomic: from 24 on, two operands of 64 bits
 //! +-----------------------------------+ 40: read, atomic
 //!
@@ -39,10 +39,8 @@ pub const FIRST: u8 = 64;
 /// The last one.
 pub const LAST: u8 = 85;
 
-/// Bytes before the payload of a write.
-pub const WRITE: usize = 24;
-/// Bytes before the payload of a write with immediate, and of an accumulate.
-pub const LONG_WRITE: usize = 28;
+/// Bytes before the payload of a write or an accumulate.
+pub const WRITE: usize = 28;
 /// Bytes before the payload of an answer.
 pub const ANSWER: usize = 8;
 
@@ -97,6 +95,8 @@ pub enum RmaMessage {
     Write {
         /// Where to.
         at: RemoteSpan,
+        /// Bytes of the same operation that later messages write behind it: all of them must be allowed.
+        rest: u32,
     },
     /// Writes the payload, and reports a value to the target.
     WriteImmediate {
@@ -149,7 +149,7 @@ pub enum RmaMessage {
     Refused {
         /// Why.
         reason: Refusal,
-        /// Refused writes that no earlier message reported; 1 for other requests.
+        /// 0: it answers this request. Otherwise refused messages of writes that no earlier answer reported.
         count: u32,
     },
     /// The target had no room for the request: send it again, and those after it.
@@ -182,7 +182,7 @@ struct Wire {
     key: U64,
     /// Offset; mask of the swap.
     offset: U64,
-    /// Immediate; bytes of a read; operation and type of an accumulate; low half of the first operand.
+    /// Rest of a write; immediate; bytes of a read; operation and type of an accumulate; low half of the first operand.
     word: U32,
     /// Placement; high half of the first operand.
     next: U32,
@@ -232,8 +232,9 @@ impl RmaHeader {
         wire.operation = U32::new(self.operation);
         let form = |option: bool| if option { OPTION } else { 0 };
         wire.kind = match self.message {
-            RmaMessage::Write { at } => {
+            RmaMessage::Write { at, rest } => {
                 wire.set_target(at);
+                wire.word = U32::new(rest);
                 kind::WRITE
             }
             RmaMessage::WriteImmediate { at, immediate } => {
@@ -292,8 +293,7 @@ impl RmaHeader {
 /// Bytes of a header, by kind.
 const fn length_of(kind: u8) -> Option<usize> {
     Some(match kind {
-        kind::WRITE => WRITE,
-        kind::WRITE_IMMEDIATE | kind::ACCUMULATE => LONG_WRITE,
+        kind::WRITE | kind::WRITE_IMMEDIATE | kind::ACCUMULATE => WRITE,
         kind::READ => READ,
         kind::ATOMIC => ATOMIC,
         kind::MASKS => MASKS,
@@ -319,7 +319,7 @@ impl Wire {
     fn message(&self, form: u8) -> Option<(RmaMessage, bool, bool)> {
         let (at, option) = (self.target(), form & OPTION != 0);
         Some(match self.kind {
-            kind::WRITE => (RmaMessage::Write { at }, false, true),
+            kind::WRITE => (RmaMessage::Write { at, rest: self.word.get() }, false, true),
             kind::WRITE_IMMEDIATE => (RmaMessage::WriteImmediate { at, immediate: self.word.get() }, true, true),
             kind::READ => {
                 let into = ReadPlacement { placement: PlacementId(self.next.get()), key: RemoteKey(self.last.get()) };

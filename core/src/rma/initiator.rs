@@ -96,7 +96,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         let target = self.targets.as_mut().get_mut(to.0 as usize).filter(|target| target.room > 0);
         let target = target.ok_or(RmaStartError::UnknownPeer)?;
         if let RmaRequest::Accumulate { from, result, .. } = request {
-            let limit = target.room.saturating_sub(header::LONG_WRITE as u32);
+            let limit = target.room.saturating_sub(header::WRITE as u32);
             if from.bytes > limit || result.is_some_and(|result| result.bytes != from.bytes) {
                 return Err(RmaStartError::TooLong);
             }
@@ -156,19 +156,25 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         action
     }
 
+    /// Whether a request waits to be sent.
+    pub(super) fn has_queued(&self) -> bool {
+        self.operations.as_ref().iter().any(|record| record.stage == OperationStage::Queued)
+    }
+
     fn poll_target(&mut self, peer: u32, can_grant: bool) -> TargetPoll {
         loop {
             let Some(target) = self.targets.as_mut().get_mut(peer as usize) else { return TargetPoll::Nothing };
             let operations = self.operations.as_mut();
             let Some(i) = target.queue.first() else { return TargetPoll::Nothing };
             let Some(record) = operations.get_mut(i as usize) else { return TargetPoll::Nothing };
-            if record.result.is_err() {
+            let is_awaited = record.request.takes_entry() && target.flags.contains(TargetFlags::RETRY);
+            if record.result.is_err() && !is_awaited {
                 // Refused before all of it was sent.
                 target.queue.pop(operations, link);
                 self.await_acknowledgements(i);
                 continue;
             }
-            let room = target.room.saturating_sub(header::LONG_WRITE as u32);
+            let room = target.room.saturating_sub(header::WRITE as u32);
             let left = record.request.payload().saturating_sub(record.sent);
             let is_last = left <= room;
             let takes_entry = record.request.takes_entry() && is_last;
@@ -198,12 +204,15 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         let (mut is_final, mut from) = (is_last, None);
         let message = match record.request {
             RmaRequest::Write { from: span, immediate } => {
-                let offset = at.offset.wrapping_add(record.sent.into());
+                // Beyond the address space it stays out of bounds.
+                let offset = at.offset.saturating_add(record.sent.into());
                 let at = RemoteSpan { offset, ..at };
                 from = Some(span);
                 match immediate.filter(|_| is_last) {
                     Some(immediate) => RmaMessage::WriteImmediate { at, immediate },
-                    None => RmaMessage::Write { at },
+                    None => {
+                        RmaMessage::Write { at, rest: span.bytes.saturating_sub(record.sent).saturating_sub(payload) }
+                    }
                 }
             }
             RmaRequest::Read { into } => RmaMessage::Read { at, bytes: into.bytes, into: record.grant },
@@ -239,7 +248,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
             if takes_entry {
                 target.outstanding = target.outstanding.saturating_add(1);
             }
-            if awaits {
+            if awaits && (takes_entry || !mutant!("rma_flush_early")) {
                 if let Some(record) = operations.get_mut(i as usize) {
                     record.stage = OperationStage::Sent;
                 }
@@ -264,7 +273,13 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
 
     /// Handles an answer of a target.
     pub(super) fn handle(&mut self, from: PeerId, header: &RmaHeader) -> Arrival {
-        let operation = RmaOperationId(header.operation);
+        let mut operation = RmaOperationId(header.operation);
+        if mutant!("rma_answer_misplaced")
+            && let Some(oldest) = self.targets.as_ref().get(from.0 as usize).and_then(|target| target.sent.first())
+        {
+            operation =
+                RmaOperationId::new(oldest, self.operations.as_ref().get(oldest as usize).map_or(0, |o| o.generation));
+        }
         match header.message {
             RmaMessage::Retry => return self.retry(from, operation),
             RmaMessage::Flushed => return self.handle_flushed(from, operation),
@@ -284,7 +299,8 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         if header.payload != into.map_or(0, |into| into.bytes) {
             return Arrival::Violation;
         }
-        record.result = Ok(value);
+        // Some of its messages may have been refused.
+        record.result = record.result.and(Ok(value));
         self.end_answered(from, operation.record());
         match into.filter(|into| into.bytes > 0) {
             Some(to) => Arrival::Place { to, start: header::ANSWER as u16 },
@@ -429,19 +445,31 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         if is_found { Arrival::Nothing } else { Arrival::Violation }
     }
 
+    /// `count` 0: the answer to a request. Otherwise that many messages of plain writes were refused, or of a write with
+    /// an immediate, whose last message is answered for itself.
     fn handle_refused(&mut self, from: PeerId, operation: RmaOperationId, reason: Refusal, count: u32) -> Arrival {
         let record = self.record(operation).filter(|record| record.peer == from.0);
-        let stage = record.map(|record| {
+        let (stage, is_write) = record.map_or((None, true), |record| {
+            let is_write = matches!(record.request, RmaRequest::Write { .. });
             if record.result.is_ok() && !matches!(record.stage, OperationStage::Finished) {
                 record.result = Err(RmaError::Refused(reason));
             }
-            record.stage
+            (Some(record.stage), is_write)
         });
+        if count == 0 {
+            if stage != Some(OperationStage::Sent) {
+                return Arrival::Violation;
+            }
+            self.end_answered(from, operation.record());
+            return Arrival::Nothing;
+        }
+        if !is_write {
+            return Arrival::Violation;
+        }
         match stage {
-            Some(OperationStage::Sent) => self.end_answered(from, operation.record()),
-            // The rest of it is not sent, or its memory is not free yet.
             Some(OperationStage::Queued) => self.make_ready(from.0),
-            Some(OperationStage::Acknowledging) => {}
+            Some(OperationStage::Sent) if mutant!("rma_refused_early") => self.end_answered(from, operation.record()),
+            Some(OperationStage::Sent | OperationStage::Acknowledging) => {}
             Some(OperationStage::Finished | OperationStage::Free) | None => {
                 let Some(target) = self.targets.as_mut().get_mut(from.0 as usize) else { return Arrival::Violation };
                 let refused = target.refused.get_or_insert(LateRefusal { operation: operation.0, reason, count: 0 });

@@ -18,7 +18,7 @@ bitflags! {
         const WRITE = 1 << 1;
         /// Peers may update it by atomic operations and accumulates.
         const ATOMIC = 1 << 2;
-        /// The first request that passes the check is the last one.
+        /// The first operation that is accepted whole is the last one.
         const ONCE = 1 << 3;
     }
 }
@@ -203,7 +203,7 @@ impl<R: Pool<RegionRecord>> RegionTable<R> {
         if record.state == RegionState::Free || record.key != key && !mutant!("rma_key_ignored") {
             return Err(Refusal::BadKey);
         }
-        if record.state != RegionState::Live {
+        if record.state != RegionState::Live && !mutant!("rma_revoked_served") {
             return Err(Refusal::Revoked);
         }
         if !record.rights.contains(access.rights) {
@@ -225,7 +225,7 @@ impl<R: Pool<RegionRecord>> RegionTable<R> {
     /// An accepted request used the region: ends one that may be used once.
     pub(super) fn use_once(&mut self, index: u16) {
         let Some(record) = self.records.as_mut().get_mut(usize::from(index)) else { return };
-        if record.rights.contains(Rights::ONCE) && record.state == RegionState::Live {
+        if record.rights.contains(Rights::ONCE) && record.state == RegionState::Live && !mutant!("rma_grant_reused") {
             record.state = RegionState::Revoking;
             self.finish_revocation(index);
         }

@@ -197,11 +197,15 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
             return Arrival::Violation;
         };
         match message {
-            RmaMessage::Write { at } => {
-                match regions.check(&Access { at, bytes: payload, rights: Rights::WRITE, alignment: 1 }) {
+            RmaMessage::Write { at, rest } => {
+                let bytes = if mutant!("rma_rest_ignored") { payload } else { payload.saturating_add(rest) };
+                let whole = Access { at, bytes, rights: Rights::WRITE, alignment: 1 };
+                match regions.check(&whole) {
                     Ok(to) => {
-                        regions.use_once(at.region.index);
-                        place(to, header::WRITE)
+                        if rest == 0 {
+                            regions.use_once(at.region.index);
+                        }
+                        place(Span { bytes: payload, ..to }, header::WRITE)
                     }
                     Err(reason) => {
                         self.refuse_write(from, operation, reason);
@@ -228,7 +232,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                 let Some((i, to)) = self.accept(regions, from, header, &access) else { return Arrival::Nothing };
                 self.set(i, EntryState::Immediate { value: immediate, bytes: payload });
                 self.immediates.push(self.entries.as_mut(), i, link);
-                place(to, header::LONG_WRITE)
+                place(to, header::WRITE)
             }
             RmaMessage::Read { at, bytes, into } => {
                 let access = Access { at, bytes, rights: Rights::READ, alignment: 1 };
@@ -250,7 +254,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                 }
                 self.retain(regions, i, at);
                 self.enqueue(i, EntryState::Accumulate { at: to, update, fetch });
-                place(self.staging.span(i, payload), header::LONG_WRITE)
+                place(self.staging.span(i, payload), header::WRITE)
             }
             _ => Arrival::Violation,
         }
@@ -318,13 +322,14 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
     fn admit(&mut self, from: PeerId, operation: u32, retry: bool) -> Option<u32> {
         let requester = self.requesters.as_mut().get_mut(from.0 as usize)?;
         if requester.flags.contains(RequesterFlags::BUSY) {
-            if !retry {
+            if retry {
+                if requester.flags.contains(RequesterFlags::RESERVED) {
+                    self.reserved = self.reserved.saturating_sub(1);
+                }
+                requester.flags.remove(RequesterFlags::BUSY | RequesterFlags::RESERVED | RequesterFlags::RETRY);
+            } else if !mutant!("rma_atomic_twice") {
                 return None;
             }
-            if requester.flags.contains(RequesterFlags::RESERVED) {
-                self.reserved = self.reserved.saturating_sub(1);
-            }
-            requester.flags.remove(RequesterFlags::BUSY | RequesterFlags::RESERVED | RequesterFlags::RETRY);
         }
         if self.free_count > self.reserved {
             let i = self.free.pop(self.entries.as_mut(), link)?;
@@ -425,7 +430,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                     Answer::Value(value) => RmaMessage::Value(value),
                     Answer::Staged(_) => RmaMessage::Data,
                     Answer::Done => RmaMessage::Done,
-                    Answer::Refused(reason) => RmaMessage::Refused { reason, count: 1 },
+                    Answer::Refused(reason) => RmaMessage::Refused { reason, count: 0 },
                 };
                 Some(send(message, None))
             }

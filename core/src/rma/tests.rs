@@ -35,7 +35,7 @@ fn message() -> impl Strategy<Value = RmaMessage> {
     let grant = (any::<u32>(), any::<u64>())
         .prop_map(|(placement, key)| ReadPlacement { placement: PlacementId(placement), key: RemoteKey(key) });
     prop_oneof![
-        span().prop_map(|at| RmaMessage::Write { at }),
+        (span(), any::<u32>()).prop_map(|(at, rest)| RmaMessage::Write { at, rest }),
         (span(), any::<u32>()).prop_map(|(at, immediate)| RmaMessage::WriteImmediate { at, immediate }),
         (span(), any::<u32>(), prop::option::of(grant)).prop_map(|(at, bytes, into)| RmaMessage::Read {
             at,

@@ -125,7 +125,7 @@ typedef struct {
 // A message that a matched probe has removed: no other receive matches it.
 typedef uint64_t unisono_message;
 
-// A function that combines `count` elements: result[i] = left[i] · right[i]. It must be associative. `result` is
+// A function that combines `count` elements: `result[i] = left[i] · right[i]`. It must be associative. `result` is
 // `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
 // call the library, and must neither throw nor `longjmp`.
 typedef void (*unisono_function)(const void *left, const void *right, void *result, size_t count, void *context);
@@ -318,7 +318,7 @@ unisono_result unisono_gather_varcount(unisono_communicator communicator,
                                        unisono_datatype receive_datatype,
                                        uint32_t root);
 
-// Copies block i of the root's send buffer, which has counts[i] elements from displacements[i] on, to rank i.
+// Copies block i of the root's send buffer, which has `counts[i]` elements from `displacements[i]` on, to rank i.
 unisono_result unisono_scatter_varcount(unisono_communicator communicator,
                                         const void *send,
                                         const size_t *send_counts,

@@ -326,7 +326,7 @@ pub unsafe extern "C" fn unisono_gather_varcount(
     }
 }
 
-/// Copies block i of the root's send buffer, which has counts[i] elements from displacements[i] on, to rank i.
+/// Copies block i of the root's send buffer, which has `counts[i]` elements from `displacements[i]` on, to rank i.
 ///
 /// # Safety
 /// As of all functions: the buffers have the elements that the datatypes name, until the collective has ended.

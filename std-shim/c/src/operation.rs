@@ -39,7 +39,7 @@ pub const UNISONO_BITWISE_OR: unisono_operation = 9;
 /// left ^ right.
 pub const UNISONO_BITWISE_XOR: unisono_operation = 10;
 
-/// A function that combines `count` elements: result[i] = left[i] · right[i]. It must be associative. `result` is
+/// A function that combines `count` elements: `result[i] = left[i] · right[i]`. It must be associative. `result` is
 /// `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
 /// call the library, and must neither throw nor `longjmp`.
 #[allow(non_camel_case_types, reason = "a name of C")]

@@ -5,7 +5,7 @@ use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use super::{
     ContractViolation, Fixture,
-    test_bench::{NODES, ROUTE, Route, TestBench, pattern},
+    test_bench::{NODES, QUIET_NS, ROUTE, Route, TestBench, pattern},
 };
 
 /// Groups that the fixture binds where its devices have any.
@@ -107,8 +107,12 @@ fn multicast<F: Fixture>(
             }
         }
     }
-    while let Some(own) = bench.take(from, DeviceQueue::Polled) {
+    // A device may find nothing while datagrams wait.
+    while let Some(own) = bench.until(QUIET_NS, |bench| bench.take(from, DeviceQueue::Polled)) {
         bench.device(from).release(own.slot);
+        if own.senders != [from as u32] {
+            return Err(ContractViolation::Sender { sent: from as u32, named: own.senders });
+        }
     }
     (0..NODES as usize).filter(|node| *node != from).try_for_each(|node| bench.nothing_comes(node, DeviceQueue::Polled))
 }

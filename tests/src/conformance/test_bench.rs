@@ -15,7 +15,7 @@ const BOUND_NS: u64 = 1_000_000_000;
 /// Longest wait on a faulty link before a datagram is sent again.
 const AGAIN_NS: u64 = 20_000_000;
 /// How long nothing must happen to be believed.
-const QUIET_NS: u64 = 5_000_000;
+pub(super) const QUIET_NS: u64 = 5_000_000;
 /// A faulty link hardly ever loses this many datagrams in a row.
 const ATTEMPTS: u32 = 40;
 /// Devices of a bench.
@@ -126,7 +126,7 @@ impl<F: Fixture> TestBench<F> {
     }
 
     /// Retries an attempt until it succeeds, for at most `bound` nanoseconds.
-    fn until<T>(&mut self, bound: u64, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
+    pub(super) fn until<T>(&mut self, bound: u64, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         let (mut waited, mut pause) = (0, 500);
         loop {
             let found = attempt(self);

@@ -60,6 +60,12 @@ fn udp_device_conforms() {
 }
 
 #[test]
+fn udp_device_conforms_with_groups() {
+    assert_conforms(|| UdpFixture::new(Options { groups: 2, ..udp() }));
+    assert_conforms(|| UdpFixture::new(Options { groups: 2, gso: false, mtu: Some(1472), ..udp() }));
+}
+
+#[test]
 fn udp_device_conforms_without_offload_at_the_smallest_mtu() {
     assert_conforms(|| UdpFixture::new(Options { gso: false, mtu: Some(MTU_MIN), ..udp() }));
 }

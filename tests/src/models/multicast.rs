@@ -276,8 +276,7 @@ impl Model for MulticastStream {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if Self::is_alive(state, 0) {
-            let has_room = state.root.room() > 0;
-            if state.sent < self.options.messages && has_room {
+            if state.sent < self.options.messages {
                 actions.push(Action::Send(1));
             }
             if state.sent + 2 <= self.options.messages && state.root.room() > 1 && self.options.ack_every > 1 {
@@ -313,7 +312,11 @@ impl Model for MulticastStream {
         match *action {
             Action::Send(count) => {
                 for _ in 0..count {
+                    let had_room = next.root.room() > 0;
                     let psn = next.root.enqueue(0, 1, true).ok()?;
+                    if !had_room {
+                        next.broken = Some("nothing is queued beyond the window");
+                    }
                     next.ring[psn.get() as usize % W] = next.sent;
                     next.sent += 1;
                 }

@@ -47,8 +47,12 @@ pub enum Step {
     WriteImmediate,
     /// Writes eight bytes, the last one behind the window.
     WriteOutside,
+    /// Writes 64 bytes in two messages, the last byte behind the window.
+    WriteLongOutside,
     /// Writes 8 bytes of the area under a wrong key.
     Forge,
+    /// As [`WriteImmediate`](Self::WriteImmediate), under a wrong key.
+    ForgeImmediate,
     /// Writes the first 8 bytes of the area.
     WriteShort,
     /// Ends when all earlier writes are in place.
@@ -123,15 +127,25 @@ struct Placement {
     owner: Owner,
 }
 
+/// Of the window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Revocation {
+    /// Its owner does not revoke it.
+    Never,
+    Possible,
+    /// Revoked, but still in use by accepted reads and updates.
+    UnderWay,
+    /// The machine has reported that nobody uses it any more.
+    Complete,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Side {
     rma: Rma<Boxes>,
     window: Vec<u8>,
     staging: Vec<[u8; 8]>,
     region: RKey,
-    /// The machine has reported that nobody uses the window any more.
-    is_revoked: bool,
-    may_revoke: bool,
+    revocation: Revocation,
     incarnation: u8,
     started: usize,
     /// Of each operation that was started, how it ended.
@@ -199,8 +213,7 @@ impl RemoteAccess {
             window,
             staging: vec![[0; 8]; self.entries.max(ENTRIES)],
             region,
-            is_revoked: false,
-            may_revoke: self.events.revokes && rank == 1,
+            revocation: if self.events.revokes && rank == 1 { Revocation::Possible } else { Revocation::Never },
             incarnation,
             started: 0,
             ended: Vec::new(),
@@ -229,8 +242,11 @@ impl RemoteAccess {
         let atomic = |kind| RmaRequest::Atomic(AtomicOperation { width: Width::Bits64, kind });
         let (offset, request) = match step {
             Step::Write => (area, RmaRequest::Write { from: local(AREA), immediate: None }),
-            Step::WriteImmediate => (area, RmaRequest::Write { from: local(AREA), immediate: Some(i as u32) }),
+            Step::WriteImmediate | Step::ForgeImmediate => {
+                (area, RmaRequest::Write { from: local(AREA), immediate: Some(i as u32) })
+            }
             Step::WriteOutside => (WINDOW as u64 - 7, RmaRequest::Write { from: local(8), immediate: None }),
+            Step::WriteLongOutside => (area + 1, RmaRequest::Write { from: local(AREA), immediate: None }),
             Step::Forge | Step::WriteShort => (area, RmaRequest::Write { from: local(8), immediate: None }),
             Step::Flush => (0, RmaRequest::Flush),
             Step::Add => (0, atomic(add)),
@@ -247,7 +263,7 @@ impl RemoteAccess {
             Step::ReadLong => (area, RmaRequest::Read { into: local(AREA) }),
         };
         let mut region = there;
-        if step == Step::Forge {
+        if matches!(step, Step::Forge | Step::ForgeImmediate) {
             region.key.0 ^= 1 << 63;
         }
         let at = RemoteSpan { region, offset };
@@ -287,7 +303,7 @@ impl RemoteAccess {
                     state.broken = Some("updates stay inside the window");
                     return Some(());
                 };
-                if side.is_revoked {
+                if side.revocation == Revocation::Complete {
                     state.broken = Some("nobody updates memory that its owner has back");
                 }
                 let old = u64::from_le_bytes(word.try_into().expect("8 bytes"));
@@ -319,7 +335,7 @@ impl RemoteAccess {
         let side = &state.sides[rank];
         let range = span.offset..span.offset + span.bytes as usize;
         let (found, is_free) = match span.region.index() {
-            HOST_WINDOW => (side.window.get(range), side.is_revoked),
+            HOST_WINDOW => (side.window.get(range), side.revocation == Revocation::Complete),
             HOST_STAGING => (side.staging.get(span.offset / 8).map(|slot| &slot[..span.bytes as usize]), false),
             buffer => {
                 let i = (buffer - HOST_BUFFERS) as usize;
@@ -338,7 +354,10 @@ impl RemoteAccess {
         let mut is_free = false;
         match span.region.index() {
             HOST_WINDOW => {
-                is_free = side.is_revoked;
+                is_free = side.revocation == Revocation::Complete;
+                if side.revocation == Revocation::UnderWay {
+                    state.broken = Some("a revoked region accepts nothing");
+                }
                 if let Some(to) = side.window.get_mut(span.offset..span.offset + bytes.len()) {
                     to.copy_from_slice(bytes);
                 }
@@ -411,7 +430,7 @@ impl RemoteAccess {
     fn settle(&self, state: &mut State, rank: usize) {
         while state.sides[rank].rma.regions.poll_revoked().is_some() {
             let side = &mut state.sides[rank];
-            side.is_revoked = true;
+            side.revocation = Revocation::Complete;
             side.window.fill(FREED);
         }
         while let Some(immediate) = state.sides[rank].rma.poll_immediate() {
@@ -433,6 +452,15 @@ impl RemoteAccess {
                 state.broken = Some(rule);
             }
             state.sides[rank].buffers[i].clear();
+        }
+        let is_used = state.sides[rank].window[COUNTER..COUNTER + 8] != [INITIAL; 8];
+        if self.events.once && rank == 1 && is_used && state.sides[rank].revocation == Revocation::Never {
+            state.broken = Some("a region of one use ends with its use");
+        }
+        // Nobody else writes behind the first 8 bytes of the area.
+        let outside = self.scripts[1 - rank].contains(&Step::WriteLongOutside);
+        if outside && state.sides[rank].window[COUNTER + 8..WINDOW] != [INITIAL; AREA as usize - 8] {
+            state.broken = Some("a refused write touches no byte");
         }
         if state.sides[rank].window[WINDOW..] != [FREED; GUARD] {
             state.broken = Some("no byte outside the region is written");
@@ -458,7 +486,11 @@ impl RemoteAccess {
                 let wanted = 0x50 + (2 * last + rank) as u8;
                 (there.window[COUNTER..COUNTER + 8] != [wanted; 8]).then_some("a flush follows earlier writes")
             }
-            (Step::Flush, Ok(_)) if script[..i].iter().any(|step| matches!(step, Step::Forge | Step::WriteOutside)) => {
+            (Step::Flush, Ok(_))
+                if script[..i]
+                    .iter()
+                    .any(|step| matches!(step, Step::Forge | Step::WriteOutside | Step::WriteLongOutside)) =>
+            {
                 let was_reported = side.ended.iter().flatten().any(|ended| matches!(ended, Err(RmaError::Refused(_))));
                 (!was_reported && !restarts).then_some("a refused write is reported")
             }
@@ -466,11 +498,14 @@ impl RemoteAccess {
                 let counter = u64::from_le_bytes(there.window[..8].try_into().expect("8 bytes"));
                 (counter & Self::field(rank, i) == 0).then_some("an answer follows its update")
             }
-            (Step::Forge, Err(RmaError::Refused(reason))) => {
+            (Step::ForgeImmediate, Ok(_)) => Some("a wrong key is refused as such"),
+            (Step::Forge | Step::ForgeImmediate, Err(RmaError::Refused(reason))) => {
                 (reason != Refusal::BadKey).then_some("a wrong key is refused as such")
             }
             (_, Err(RmaError::Refused(_) | RmaError::RefusedEarlier { .. })) if is_calm => {
-                let may = script.iter().any(|step| matches!(step, Step::Forge | Step::WriteOutside));
+                let may = script.iter().any(|step| {
+                    matches!(step, Step::Forge | Step::ForgeImmediate | Step::WriteOutside | Step::WriteLongOutside)
+                });
                 (!may).then_some("only bad requests are refused")
             }
             (_, Err(RmaError::PeerFailed | RmaError::Partial | RmaError::Unknown)) => {
@@ -500,7 +535,7 @@ impl Model for RemoteAccess {
                 actions.push(Action::Complete(rank));
             }
         }
-        if state.sides[1].may_revoke {
+        if state.sides[1].revocation == Revocation::Possible {
             actions.push(Action::Revoke);
         }
         if state.may_restart {
@@ -522,7 +557,7 @@ impl Model for RemoteAccess {
             }
             Action::Revoke => {
                 let side = &mut next.sides[1];
-                side.may_revoke = false;
+                side.revocation = Revocation::UnderWay;
                 let region = side.region;
                 side.rma.regions.revoke(region);
             }

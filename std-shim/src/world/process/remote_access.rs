@@ -277,7 +277,7 @@ impl Process {
     /// Bytes of payload that fit in one request to this rank, and in an answer.
     pub(in crate::world) fn remote_room(&self, to: Rank) -> usize {
         let room = self.remote_access.rooms.get(to.0 as usize).copied().unwrap_or(0) as usize;
-        room.saturating_sub(unisono_core::rma::header::LONG_WRITE).min(SLOT)
+        room.saturating_sub(unisono_core::rma::header::WRITE).min(SLOT)
     }
 
     /// Starts an operation of a window on a rank that is reached through the endpoint. Returns its request.

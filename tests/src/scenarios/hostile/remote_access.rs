@@ -3,7 +3,8 @@
 //! Each side reads, writes and updates a window of the other; one request in eight is bad by itself: a wrong key, an
 //! expired one, or a range that ends outside. Windows are revoked at any time and replaced by others, whose keys the
 //! other side learns late. Under noise, whatever is read is what somebody wrote there. Under lies bytes may be wrong, but
-//! none is written outside a live window or the buffer of a pending read, and everything ends.
+//! none is written outside a live window or the buffer of a pending read. A request or an answer that became another
+//! valid message is never answered: its user gives the peer up after [`PATIENCE_NS`], and then everything ends.
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -33,6 +34,9 @@ const BLANK: u8 = 0xa5;
 /// Operations under way, and ended memory that is still checked.
 const BACKLOG: usize = 8;
 const KEPT: usize = 4;
+
+/// Virtual nanoseconds that a user waits for an answer under lies.
+const PATIENCE_NS: u64 = BOUND_NS / 2;
 
 /// As [`noise`](super::noise), of remote memory access.
 pub fn rma_noise(choices: Choices, damaged: u64) -> Outcome {
@@ -141,8 +145,9 @@ impl RmaUser {
         self.pending.is_empty() && self.revoking.is_empty()
     }
 
-    fn is_overdue(&self, now: u64) -> bool {
-        let late = |since: u64| now - since > BOUND_NS;
+    /// Whether something is under way for longer than `patience`.
+    fn is_overdue(&self, now: u64, patience: u64) -> bool {
+        let late = |since: u64| now - since > patience;
         self.pending.iter().any(|one| late(one.since)) || self.revoking.iter().any(|(.., since)| late(*since))
     }
 
@@ -409,7 +414,11 @@ impl RmaRun {
             for forgery in forgeries {
                 self.network.forge(NodeId(forgery.from), NodeId(forgery.to), DeviceQueue::Polled, &forgery.bytes);
             }
-            if self.users.iter().any(|user| user.is_overdue(now)) {
+            if self.style == AttackStyle::Lies && self.users[i].is_overdue(now, PATIENCE_NS) {
+                self.nodes[i].endpoint.fail(now, self.users[i].peer);
+                self.nodes[i].wake();
+            }
+            if self.users.iter().any(|user| user.is_overdue(now, BOUND_NS)) {
                 self.outcome.endless += 1;
                 break;
             }
