@@ -71,8 +71,12 @@
     )
 )]
 
+#[cfg(not(mutants))]
 #[macro_use]
 mod mutant;
+#[cfg(mutants)]
+#[macro_use]
+pub mod mutant;
 
 pub mod collective;
 pub mod counters;

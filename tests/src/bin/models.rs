@@ -4,9 +4,10 @@
 //! models                all models; fails unless each is explored completely and holds (or fails, where expected)
 //! models --only NAME    one of them, with the trace of its failure
 //! models --only NAME --states N    the same, with a limit of N states instead of 3 × 10⁷
-//! models --mutants      builds itself once for each mutant of the core; fails unless its model detects it
+//! models --mutants      builds itself with `--cfg mutants`; breaks each rule in turn; fails unless its model detects it
 //! models --mutants NAME…    only these
 //! models --mutants --sample K/N    part K of N of them, counted from 0
+//! models --broken MUTANT --only NAME    one of them, by itself, in a build with `--cfg mutants`
 //! ```
 //!
 //! With `--json` before them, one object per line.
@@ -19,7 +20,7 @@ use std::{env, thread};
 
 use unisono_tests::model_checker::{Answer, ExplorationReport, Explorer};
 use unisono_tests::models::catalogue::{CatalogueEntry, Expected, MODELS, MUTANTS, TOO_LARGE, find};
-use unisono_tests::models::mutant::{self, MutantBuilder, Outcome, Verdict};
+use unisono_tests::models::mutant::{self, Mutants, Outcome, Verdict};
 use unisono_tests::sample::Sample;
 
 /// Explorations, or mutants, at a time.
@@ -36,6 +37,13 @@ fn main() -> ExitCode {
         ["--only", name, "--states", states] => states
             .parse()
             .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
+        ["--broken", rule, "--only", name] => {
+            if !mutant::break_rule(rule) {
+                eprintln!("models: built without --cfg mutants: no rule can be broken");
+                return ExitCode::FAILURE;
+            }
+            explore_one(name, Explorer::default(), json)
+        }
         ["--mutants", "--sample", sample] => match sample.parse() {
             Ok(sample) => try_mutants(&[], sample, json),
             Err(error) => {
@@ -53,10 +61,10 @@ fn main() -> ExitCode {
 }
 
 /// Runs `count` pieces of work on all workers. Returns whether all succeeded.
-fn work(count: usize, piece: impl Fn(usize, usize) -> bool + Sync) -> bool {
+fn work(count: usize, piece: impl Fn(usize) -> bool + Sync) -> bool {
     let (next, good) = (AtomicUsize::new(0), Mutex::new(true));
     thread::scope(|scope| {
-        for worker in 0..WORKERS {
+        for _ in 0..WORKERS {
             let (next, good, piece) = (&next, &good, &piece);
             scope.spawn(move || {
                 loop {
@@ -64,7 +72,7 @@ fn work(count: usize, piece: impl Fn(usize, usize) -> bool + Sync) -> bool {
                     if i >= count {
                         return;
                     }
-                    if !piece(worker, i) {
+                    if !piece(i) {
                         *good.lock().expect("no worker panics while it holds this") = false;
                     }
                 }
@@ -96,7 +104,7 @@ fn explore_all(json: bool) -> bool {
         println!("{head}");
     }
     let peak = AtomicU64::new(0);
-    let good = work(MODELS.len(), |_, i| {
+    let good = work(MODELS.len(), |i| {
         let entry = &MODELS[i];
         let report = entry.explore(Explorer::default());
         peak.fetch_max(report.peak_bytes.unwrap_or(0), Ordering::Relaxed);
@@ -214,9 +222,16 @@ fn try_mutants(names: &[&str], sample: Sample, json: bool) -> bool {
     if !json {
         println!("{:20} {:15} {:>5} {:>5}  verdict", "mutant", "model", "steps", "s");
     }
-    let good = work(chosen.len(), |worker, i| {
+    let mutants = match Mutants::build() {
+        Ok(mutants) => mutants,
+        Err(error) => {
+            eprintln!("{error}");
+            return false;
+        }
+    };
+    let good = work(chosen.len(), |i| {
         let (mutant, model) = chosen[i];
-        match MutantBuilder::new(worker).and_then(|workshop| workshop.try_mutant(mutant, model)) {
+        match mutants.try_mutant(mutant, model) {
             Ok(outcome) => report(&outcome, json),
             Err(error) => {
                 eprintln!("{mutant}: {error}");

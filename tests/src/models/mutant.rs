@@ -1,4 +1,4 @@
-//! Mutants: builds the core with one rule broken, and checks that its model detects it.
+//! Mutants: builds the core with rules that can be broken, breaks one, and checks that its model detects it.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub model: &'static str,
     /// The verdict.
     pub verdict: Verdict,
-    /// Wall clock for building and exploring.
+    /// Wall clock.
     pub seconds: f64,
 }
 
@@ -42,7 +42,7 @@ pub enum Error {
     Io(io::Error),
     /// A mutant is in the list but nowhere in the core, or the other way round.
     Unlisted(String),
-    /// A mutant does not build.
+    /// The mutants do not build.
     Build(String),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Error {
         match self {
             Self::Io(error) => error.fmt(to),
             Self::Unlisted(name) => write!(to, "mutant {name} is missing in the core's sources or in the list"),
-            Self::Build(errors) => write!(to, "a mutant does not build:\n{errors}"),
+            Self::Build(errors) => write!(to, "the mutants do not build:\n{errors}"),
         }
     }
 }
@@ -96,51 +96,50 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A target folder of its own, and the platform's name: with `--target`, flags do not reach build scripts and macros,
-/// which are built once.
+/// The program `models`, built with `--cfg mutants`.
 #[derive(Clone, Debug)]
-pub struct MutantBuilder {
-    folder: PathBuf,
-    platform: String,
+pub struct Mutants {
+    program: PathBuf,
 }
 
-impl MutantBuilder {
-    /// The n-th.
+impl Mutants {
+    /// Builds it, in a target folder of its own. With `--target`, flags do not reach build scripts and macros.
     ///
     /// # Errors
-    /// When `rustc` cannot be asked for the platform, or does not name one.
-    pub fn new(n: usize) -> Result<Self, Error> {
+    /// When it does not build, or `rustc` names no platform.
+    pub fn build() -> Result<Self, Error> {
         let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+        let folder = target.join("mutants");
         let about = Command::new("rustc").arg("-vV").output()?;
         let about = String::from_utf8_lossy(&about.stdout);
         let platform = about.lines().find_map(|line| line.strip_prefix("host: "));
-        let platform = platform.ok_or_else(|| Error::Build("rustc names no host".to_owned()))?.to_owned();
-        Ok(Self { folder: target.join(format!("mutants-{n}")), platform })
-    }
-
-    /// Builds a mutant and explores its model.
-    ///
-    /// # Errors
-    /// When it does not build or start.
-    pub fn try_mutant(&self, mutant: &'static str, model: &'static str) -> Result<Outcome, Error> {
-        let start = Instant::now();
+        let platform = platform.ok_or_else(|| Error::Build("rustc names no host".to_owned()))?;
         let build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .current_dir(workspace())
             .args(["build", "--release", "--package", "unisono-tests", "--no-default-features", "--bin", "models"])
-            .args(["--target", &self.platform])
-            .env("CARGO_TARGET_DIR", &self.folder)
+            .args(["--target", platform])
+            .env("CARGO_TARGET_DIR", &folder)
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .env("RUSTFLAGS", format!("--cfg mutant=\"{mutant}\""))
+            .env("RUSTFLAGS", "--cfg mutants")
             .stdin(Stdio::null())
             .output()?;
         if !build.status.success() {
             return Err(Error::Build(String::from_utf8_lossy(&build.stderr).into_owned()));
         }
-        let program = self.folder.join(&self.platform).join("release/models");
-        let run = Command::new(program).args(["--only", model]).stdin(Stdio::null()).output()?;
+        Ok(Self { program: folder.join(platform).join("release/models") })
+    }
+
+    /// Explores the model of a mutant.
+    ///
+    /// # Errors
+    /// When the program does not start.
+    pub fn try_mutant(&self, mutant: &'static str, model: &'static str) -> io::Result<Outcome> {
+        let start = Instant::now();
+        let run =
+            Command::new(&self.program).args(["--broken", mutant, "--only", model]).stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&run.stdout);
         let line = said.lines().find_map(|line| line.strip_prefix(VERDICT)).unwrap_or("nothing");
         let verdict = match (run.status.success(), parse(line.trim())) {
@@ -149,6 +148,13 @@ impl MutantBuilder {
         };
         Ok(Outcome { mutant, model, verdict, seconds: start.elapsed().as_secs_f64() })
     }
+}
+
+/// Breaks a rule of the core in this process. Returns whether it was built for that.
+pub fn break_rule(name: &str) -> bool {
+    #[cfg(mutants)]
+    unisono_core::mutant::break_rule(name);
+    cfg!(mutants) && !name.is_empty()
 }
 
 /// `violated 12 rule` and `stuck 12 rule`.

@@ -143,7 +143,7 @@ impl MessagePeer {
 
     /// The credit that the next header carries.
     #[inline(always)]
-    pub(super) const fn take_credit(&mut self) -> HeaderCredit {
+    pub(super) fn take_credit(&mut self) -> HeaderCredit {
         if self.pending_claims == 0 || mutant!("settled_early") {
             self.settled_reported = self.received;
             self.owed = 0;
