@@ -749,7 +749,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("acks_for_itself", "multicast-co-root-death"),
     ("adopted_at_own_edge", "multicast-co-root-death"),
     ("leaf_stays", "multicast-co-root-death"),
-    ("dead_member_awaited", "multicast-member-death"),
+    ("dead_member_awaited", "multicast-co-root-death"),
     ("root_death_ignored", "multicast-root-death"),
     ("joiner_unprobed", "multicast-join"),
     ("joins_at_edge", "multicast-join"),
