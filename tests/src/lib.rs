@@ -25,3 +25,5 @@ pub mod sim;
 pub mod verbs;
 #[cfg(feature = "host")]
 pub mod vm;
+#[cfg(feature = "host")]
+pub mod windows;

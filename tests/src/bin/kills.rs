@@ -1,6 +1,6 @@
-//! A random rank is killed at a random moment while all loop over a collective in one of its forms, of the World or of
-//! a communicator of all ranks backwards; every survivor must report it and the collective, and nothing may be left
-//! behind. Also while ranks join, and while they finish. By shared memory (its bar 6), by datagrams, and by both (bar 8
+//! A random rank is killed at a random moment while all loop over a collective in one of its forms, or over one-sided
+//! operations, of the World or of a communicator of all ranks backwards; every survivor must report it and the
+//! collective, and nothing may be left behind. Also while ranks join, and while they finish. By shared memory (its bar 6), by datagrams, and by both (bar 8
 //! of messages).
 
 use core::time::Duration;
@@ -11,10 +11,11 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
-use unisono::{Communicator, World};
+use unisono::{Communicator, Rank, World};
 use unisono_tests::collectives::{Collective, RoundError, Rounds};
 use unisono_tests::harness::job::{Job, Leftovers, now, processes};
 use unisono_tests::harness::report::{Limit, Report, quantile};
+use unisono_tests::windows::{WindowRoundError, WindowRounds};
 
 /// Time limit for every survivor to report a death that the system or the launcher notices, as `docs/using.md` states.
 const BOUND: Duration = Duration::from_millis(1000);
@@ -24,6 +25,8 @@ const SILENCE: Duration = Duration::from_millis(3500);
 const ASSEMBLY: Duration = Duration::from_secs(2);
 const SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 const PROGRESS: [&str; 3] = ["engine", "thread", "hybrid"];
+/// What survivors say they were doing with a window.
+const WINDOWS: &str = "windows";
 /// Rounds before anybody is killed, and of a clean job.
 const WARM: u32 = 3;
 const CLEAN: u32 = 40;
@@ -36,7 +39,10 @@ struct Options {
     /// How ranks reach each other.
     #[arg(long, default_value = "shm")]
     means: Means,
-    /// Kills amid collectives; a tenth as many while ranks join, and while they finish.
+    /// What ranks do.
+    #[arg(long, default_value = "collectives")]
+    work: Work,
+    /// Kills amid their work; a tenth as many while ranks join, and while they finish.
     #[arg(long, default_value_t = 200)]
     runs: usize,
     /// Jobs at a time.
@@ -50,8 +56,9 @@ struct Options {
     /// A part of this program in another process.
     #[arg(long, hide = true)]
     part: Option<Part>,
-    #[arg(long, hide = true, default_value = "barrier:blocking")]
-    collective: String,
+    /// Windows, if it is none.
+    #[arg(long, hide = true)]
+    collective: Option<String>,
     #[arg(long, hide = true, default_value_t = 8)]
     bytes: usize,
     /// Of a communicator of its own.
@@ -72,6 +79,15 @@ enum Means {
     Udp,
     /// Rings within each of two nodes, datagrams between them.
     Nodes,
+}
+
+/// What ranks do when one of them is killed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    /// All collectives in turn.
+    Collectives,
+    /// Locks, puts, gets, updates and fences of a window.
+    Windows,
 }
 
 impl Means {
@@ -103,7 +119,7 @@ enum Moment {
 }
 
 const MOMENTS: [(&str, Moment); 4] = [
-    ("amid collectives", Moment::Amid),
+    ("amid their work", Moment::Amid),
     ("while joining", Moment::Joining),
     ("while finishing", Moment::Finishing),
     ("clean job afterwards", Moment::Never),
@@ -114,7 +130,8 @@ struct Run {
     number: usize,
     means: Means,
     moment: Moment,
-    collective: Collective,
+    /// `None`: one-sided operations.
+    collective: Option<Collective>,
     bytes: usize,
     backwards: bool,
     ranks: usize,
@@ -130,6 +147,11 @@ impl Run {
     /// Between nodes without a notification, silence is the only sign.
     fn bound(self) -> Duration {
         if self.means == Means::Shm || self.policy == "tell" { BOUND } else { SILENCE }
+    }
+
+    /// What survivors say they were doing.
+    fn work(self) -> &'static str {
+        self.collective.map_or(WINDOWS, |collective| collective.kind.name())
     }
 }
 
@@ -156,7 +178,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 means: options.means,
                 moment,
                 // A prime stride, so that few runs cover many kinds, too.
-                collective: all[i * 7 % all.len()],
+                collective: (options.work == Work::Collectives).then(|| all[i * 7 % all.len()]),
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
                 ranks,
@@ -243,8 +265,9 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     }
     let part = if matches!(run.moment, Moment::Amid | Moment::Joining) { "loop" } else { "finish" };
     let path = until.to_string_lossy();
-    let collective = run.collective.to_string();
-    let mut arguments = vec!["--part", part, "--collective", &collective, "--bytes", &bytes, "--until", &path];
+    let collective = run.collective.map(|collective| format!("--collective={collective}"));
+    let mut arguments = vec!["--part", part, "--bytes", &bytes, "--until", &path];
+    arguments.extend(collective.as_deref());
     arguments.extend(run.backwards.then_some("--backwards"));
     let mut job = Job::start(mark, &options, &arguments)?;
     let reports = match run.moment {
@@ -268,7 +291,7 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
     kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
     let reports = collect_reports(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
         ["reported", rank, of, name, at] => {
-            if of != run.victim.to_string() || name != run.collective.kind.name() {
+            if of != run.victim.to_string() || name != run.work() {
                 return Err(format!("rank {rank} reports rank {of} missing in {name}"));
             }
             Ok((rank.parse().ok(), at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(began) as f64 / 1e6)))
@@ -335,9 +358,14 @@ fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     // It may be gone already.
     let _ = kill_process(members[run.victim], Signal::KILL);
+    // Whoever misses a rank leaves, and may then be missed itself.
+    let mut gone = vec![run.victim.to_string()];
     collect_reports(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
         ["finished", rank] => Ok((rank.parse().ok(), 0.0)),
-        ["reported", _, of, ..] if of == run.victim.to_string() => Ok((None, 0.0)),
+        ["reported", rank, of, ..] if gone.iter().any(|gone| gone == of) => {
+            gone.push(rank.to_owned());
+            Ok((None, 0.0))
+        }
         _ => Err(format!("unexpected output of a rank: {:?}", words.join(" "))),
     })?;
     job.ended(Instant::now() + Duration::from_secs(5))?;
@@ -369,41 +397,80 @@ fn member(options: &Options, part: Part) -> ExitCode {
         }
     };
     let rank = world.rank();
-    let collective = Collective::named(&options.collective).expect("a collective");
     let backwards = || world.split_by_color_with_key(0, -(rank.0 as i32)).expect("a communicator").expect("a member");
     let other = options.backwards.then(backwards);
     let on: &Communicator = other.as_ref().unwrap_or(&world);
-    let mut rounds = Rounds::new(on, options.bytes);
-    let mut trouble = None;
-    for round in 0.. {
-        if round == WARM {
-            println!("ready {rank} {}", std::process::id());
-        }
-        if part == Part::Finish && round == CLEAN {
-            break;
-        }
-        if let Err(reason) = rounds.round(collective, round) {
-            // The buffers of a failed collective belong to this rank again.
-            rounds.scramble();
-            trouble = Some(reason);
-            break;
-        }
-    }
-    match trouble {
-        Some(RoundError::Failed(CollectiveError::Missing { rank: of, collective, .. })) => {
+    let (windows, failed) = match options.collective.as_deref() {
+        Some(name) => (None, loop_collectives(options, part, on, Collective::named(name).expect("a collective"))),
+        None => match WindowRounds::new(on, options.bytes) {
+            Ok(rounds) => {
+                let failed = loop_windows(part, &rounds);
+                (Some(rounds), failed)
+            }
+            Err(error) => (None, Some(trouble(error.into()))),
+        },
+    };
+    match failed {
+        Some(Ok((of, work))) => {
             let of = on.group().world_rank(of).unwrap_or(of);
-            println!("reported {rank} {of} {collective} {}", now());
+            println!("reported {rank} {of} {work} {}", now());
         }
-        Some(other) => println!("strange {rank} {other}"),
+        Some(Err(other)) => println!("strange {rank} {other}"),
         None => {}
     }
     // Stays alive until all have reported, so that no other rank is missed.
     while part == Part::Loop && options.until.as_ref().is_some_and(|path| !path.exists()) {
         std::thread::sleep(Duration::from_millis(1));
+        // Others may still read its window.
+        if windows.is_some() {
+            world.progress();
+        }
     }
+    drop(windows);
     match world.finish() {
         Ok(()) => println!("finished {rank}"),
         Err(failure) => println!("strange {rank} {failure}"),
     }
     ExitCode::SUCCESS
+}
+
+/// The failed rank and what was being done, or another failure.
+type Trouble = Result<(Rank, String), String>;
+
+fn say_ready(round: u32) {
+    if round == WARM {
+        println!("ready {} {}", std::env::var("UNISONO_RANK").unwrap_or_default(), std::process::id());
+    }
+}
+
+fn loop_collectives(options: &Options, part: Part, on: &Communicator, collective: Collective) -> Option<Trouble> {
+    let mut rounds = Rounds::new(on, options.bytes);
+    for round in (0..).take_while(|round| part == Part::Loop || *round < CLEAN) {
+        say_ready(round);
+        if let Err(reason) = rounds.round(collective, round) {
+            // The buffers of a failed collective belong to this rank again.
+            rounds.scramble();
+            return Some(match reason {
+                RoundError::Failed(CollectiveError::Missing { rank, collective, .. }) => {
+                    Ok((rank, collective.to_string()))
+                }
+                other => Err(other.to_string()),
+            });
+        }
+    }
+    None
+}
+
+fn loop_windows(part: Part, rounds: &WindowRounds) -> Option<Trouble> {
+    for round in (0..).take_while(|round| part == Part::Loop || *round < CLEAN) {
+        say_ready(round);
+        if let Err(error) = rounds.round(round) {
+            return Some(trouble(error));
+        }
+    }
+    None
+}
+
+fn trouble(error: WindowRoundError) -> Trouble {
+    error.missing().map(|rank| (rank, WINDOWS.to_owned())).ok_or(error.to_string())
 }

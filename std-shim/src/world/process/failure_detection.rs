@@ -50,9 +50,11 @@ impl Process {
                 self.ask(now, *peer, ALL_CONTEXTS);
             }
         }
+        // A member of another node may have failed, and the rank of this node that is waited for have given up.
+        let waits_for_anyone = self.matching.has_receives() || self.collectives.awaited().next().is_some();
         wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_shm_peer(*peer)));
+        wanted.extend(self.remote_access.awaited().filter(|peer| !self.is_shm_peer(*peer)));
         self.check_collectives(now);
-        let waits_for_anyone = self.matching.has_receives();
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.next_live_rank());
         }
@@ -93,11 +95,12 @@ impl Process {
         }
     }
 
-    /// The next live rank.
+    /// The next live rank that is not reached by shared memory, where a death is noticed without a watch.
     fn next_live_rank(&self) -> Option<PeerId> {
         let own = self.rank.0;
         let others = (own + 1..self.size).chain(0..own).map(PeerId);
-        others.into_iter().find(|peer| self.endpoint.peer_state(*peer) == PeerState::Alive)
+        let is_remote = |peer: &PeerId| !self.is_shm_peer(*peer) && self.endpoint.peer_state(*peer) == PeerState::Alive;
+        others.into_iter().find(is_remote)
     }
 
     fn handle_membership_event(&mut self, now: u64, notice: MembershipEvent) {

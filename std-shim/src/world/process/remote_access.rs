@@ -115,6 +115,8 @@ pub(in crate::world) struct RemoteAccess {
     violators: Vec<PeerId>,
     /// Messages that wait for room in the ring of a rank of this node.
     outbox: VecDeque<(PeerId, RmaBytes, Option<Span>, Owner)>,
+    /// By window: ranks of which one may hold a lock that this rank waits for.
+    lock_holders: Vec<(u32, Vec<PeerId>)>,
     /// Messages arrived since the last round.
     has_arrived: bool,
     windows: u32,
@@ -171,6 +173,24 @@ impl RemoteAccess {
     pub(in crate::world) const fn next_window(&mut self) -> u32 {
         self.windows = self.windows.wrapping_add(1);
         self.windows
+    }
+
+    /// Ranks that this one waits for.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = PeerId> {
+        let targets = self.calls.values().map(|call| PeerId(call.target));
+        targets.chain(self.lock_holders.iter().flat_map(|(_, holders)| holders).copied())
+    }
+
+    /// This rank waits for a lock that one of these ranks may hold.
+    pub(in crate::world) fn begin_lock_wait(&mut self, window: u32, holders: impl Iterator<Item = Rank>) {
+        self.lock_holders.push((window, holders.map(PeerId::from).collect()));
+    }
+
+    /// Such a wait has ended.
+    pub(in crate::world) fn end_lock_wait(&mut self, window: u32) {
+        if let Some(i) = self.lock_holders.iter().position(|(of, _)| *of == window) {
+            self.lock_holders.swap_remove(i);
+        }
     }
 
     fn target_use(&mut self, window: u32, target: u32) -> &mut TargetUse {

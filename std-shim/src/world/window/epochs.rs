@@ -43,29 +43,47 @@ impl Window {
     /// # Errors
     /// [`WindowError`]. If a member fails meanwhile (it may hold the lock), [`Failure::PeerFailed`].
     pub fn lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+        if self.try_lock(kind, target)? {
+            return Ok(());
+        }
+        let shared = &self.communicator.shared;
+        let own = self.communicator.rank();
+        let holders =
+            self.communicator.members.iter().filter(|rank| self.communicator.members.number(*rank) != Some(own));
+        shared.lock().remote_access.begin_lock_wait(self.number, holders);
+        let locked = self.wait_for_lock(kind, target);
+        shared.lock().remote_access.end_lock_wait(self.number);
+        locked
+    }
+
+    fn wait_for_lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         loop {
-            let is_held = match kind {
-                LockKind::Exclusive => {
-                    let compare = AtomicKind::CompareSwap { compare: 0, swap: EXCLUSIVE };
-                    self.lock_word(target, compare)? != 0
-                }
-                LockKind::Shared => {
-                    let is_held = self.lock_word(target, add(1))? & EXCLUSIVE != 0;
-                    if is_held {
-                        self.lock_word(target, add(u64::MAX))?;
-                    }
-                    is_held
-                }
-            };
-            if !is_held {
-                return Ok(());
-            }
             self.expect_members()?;
             // The holder may need this rank's progress.
             let mut process = self.communicator.shared.lock();
             self.communicator.shared.progress(&mut process);
             drop(process);
             std::thread::yield_now();
+            if self.try_lock(kind, target)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether the lock was free.
+    fn try_lock(&self, kind: LockKind, target: Rank) -> Result<bool, WindowError> {
+        match kind {
+            LockKind::Exclusive => {
+                let compare = AtomicKind::CompareSwap { compare: 0, swap: EXCLUSIVE };
+                Ok(self.lock_word(target, compare)? == 0)
+            }
+            LockKind::Shared => {
+                let is_held = self.lock_word(target, add(1))? & EXCLUSIVE != 0;
+                if is_held {
+                    self.lock_word(target, add(u64::MAX))?;
+                }
+                Ok(!is_held)
+            }
         }
     }
 
