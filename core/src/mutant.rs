@@ -4,7 +4,7 @@
 #[cfg(not(mutants))]
 macro_rules! mutant {
     ($name:literal) => {
-        false
+        cfg!(mutants)
     };
 }
 
