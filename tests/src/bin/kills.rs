@@ -358,7 +358,7 @@ fn finishing(run: Run, job: &mut Job) -> Result<Vec<f64>, String> {
     std::thread::sleep(run.delay);
     // It may be gone already.
     let _ = kill_process(members[run.victim], Signal::KILL);
-    // Whoever misses a rank leaves, and may then be missed itself.
+    // A rank that misses another one leaves, and may then be missed itself.
     let mut gone = vec![run.victim.to_string()];
     collect_reports(run, job, Instant::now() + Duration::from_secs(5), |words| match *words {
         ["finished", rank] => Ok((rank.parse().ok(), 0.0)),
