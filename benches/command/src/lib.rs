@@ -9,6 +9,7 @@ mod device;
 mod exchange;
 mod hardware_baseline;
 mod latency;
+mod one_sided;
 mod stream;
 mod sweep;
 mod transfer;
@@ -19,6 +20,7 @@ pub use bytes::{Bytes, BytesError};
 
 use core::time::Duration;
 use device::device;
+use one_sided::OneSided;
 use serde_json::json;
 use stream::Buffers;
 use unisono::environment::Settings;
@@ -39,6 +41,8 @@ pub(crate) enum Measure {
     Bandwidth(BandwidthArgs),
     /// Message rate from rank 0 to rank 1: messages per second
     Rate(StreamArgs),
+    /// Time of a get, a put and an 8-byte fetch-and-op of a window of rank 1, against a round trip of messages
+    OneSided(SizeArgs),
     /// Send data from every rank to the next one in a ring, verify them, and print a table of bandwidth, latency and
     /// repaired losses
     Exchange(SizeArgs),
@@ -123,6 +127,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         Measure::Latency(sized) => ("latency", sized.bytes, 2),
         Measure::Bandwidth(buffered) => ("bandwidth", buffered.streamed.sized.bytes, 2),
         Measure::Rate(streamed) => ("rate", streamed.sized.bytes, 2),
+        Measure::OneSided(sized) => ("one-sided", sized.bytes, 2),
         Measure::Exchange(sized) => ("exchange", sized.bytes, 1),
         Measure::Floor(which) => {
             Settings::from_environment()?;
@@ -216,6 +221,26 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             );
             line = format!("{size}: {:.1} MB/s, {:.3} million messages/s", speed as f64 / 1e6, rate as f64 / 1e6);
         }
+        Measure::OneSided(_) => {
+            let OneSided { messages, get, put, fetch_and_op, put_in_stream } = one_sided::measure(&world, bytes)?;
+            let stream = per_second(size.0, Duration::from_nanos(put_in_stream));
+            merge(
+                &mut facts,
+                json!({
+                    "messages_ns": messages,
+                    "get_ns": get,
+                    "put_ns": put,
+                    "fetch_and_op_ns": fetch_and_op,
+                    "put_bytes_per_s": stream,
+                }),
+            );
+            let [messages, get, put, fetch_and_op] = [messages, get, put, fetch_and_op].map(|ns| ns as f64 / 1e3);
+            line = format!(
+                "{size}: 8 bytes there and {size} back {messages:.2} µs; get {get:.2} µs, put {put:.2} µs, fetch-and-op \
+                 {fetch_and_op:.2} µs; puts, 64 at a time, {:.1} MB/s",
+                stream as f64 / 1e6
+            );
+        }
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
         Measure::Barrier => {
             let time = collective::barrier(on)?;
@@ -274,6 +299,7 @@ mod tests {
             ("bandwidth --bytes 64K", buffered(Buffers::Private)),
             ("bandwidth --bytes 64K --buffers segment", buffered(Buffers::Segment)),
             ("rate --bytes 64 --for 200ms", Measure::Rate(streamed(64, 200))),
+            ("one-sided --bytes 4K", Measure::OneSided(sized(4096))),
             ("exchange --bytes 1M", Measure::Exchange(sized(1 << 20))),
             ("floor", Measure::Floor(hardware_baseline::Options { bytes: None })),
             ("floor --bytes 64K", Measure::Floor(hardware_baseline::Options { bytes: Some(Bytes(65536)) })),
