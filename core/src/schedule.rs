@@ -46,6 +46,10 @@
 //! pairwise, recursive doubling, dissemination. If the size is no power of k + 1, groups of at most k + 1 adjacent
 //! ranks first fold their parts into one of them and receive the result from it: two correction steps. An alltoall has
 //! no such steps: Bruck's algorithm takes any size in as few rounds.
+//!
+//! # Subgroups
+//! A [`HierarchicalPlan`] composes these algorithms over nested subgroups of ranks, such as those of each host: its
+//! messages between groups are those of the leaders. It is a [`Schedule`] like a [`Plan`], for the same executor.
 
 mod algorithm;
 mod blocks;
@@ -53,7 +57,9 @@ mod build;
 mod dependencies;
 mod executor;
 mod groups;
+mod hierarchy;
 mod layout;
+mod levels;
 mod plan;
 mod radix;
 mod selection;
@@ -64,7 +70,9 @@ use crate::ids::Rank;
 
 pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
+pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
+pub use levels::{HierarchicalPlan, LowerTrees};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with};
 pub use spec::{Spec, Unsupported};

@@ -12,7 +12,7 @@ fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
     run_until(group, &group.steps, &until).unwrap_or_else(|why| panic!("{:?}: {why}", group.call)).sent_to[rank]
 }
 
-fn scratch(steps: &[Step]) -> u32 {
+pub(crate) fn scratch(steps: &[Step]) -> u32 {
     let spans = steps.iter().flat_map(|step| match step.operation {
         StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. } => [span, span],
         StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => [from, into],

@@ -2,10 +2,24 @@
 
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::{CollectiveId, Rank};
-use unisono_core::schedule::{Algorithm, Executor, Plan, Schedule, Spec, Step, Unsupported};
+use unisono_core::schedule::{
+    Algorithm, Executor, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step, Unsupported,
+};
+
+/// What a rank's schedule needs of its memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) spec: Spec,
+    pub(crate) blocks: u32,
+    pub(crate) scratch: u32,
+}
 
 pub(crate) struct Group {
     pub(crate) call: Spec,
+    pub(crate) extents: Vec<Extent>,
+    /// Whether there is such a schedule for blocks of different sizes.
+    pub(crate) may_vary: bool,
+    /// Flat schedules.
     pub(crate) plans: Vec<Plan>,
     pub(crate) steps: Vec<Vec<Step>>,
 }
@@ -42,7 +56,29 @@ impl Group {
         let plans = (0..call.size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call }));
         let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
         let steps = plans.iter().map(|plan| (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect());
-        Ok(Self { call, steps: steps.collect(), plans })
+        let extents = plans.iter().map(|plan| Extent {
+            spec: *plan.spec(),
+            blocks: plan.blocks(),
+            scratch: plan.scratch_blocks(),
+        });
+        let may_vary = Plan::new(Spec { varying: true, ..call }).is_ok();
+        Ok(Self { call, extents: extents.collect(), may_vary, steps: steps.collect(), plans })
+    }
+
+    /// Schedules over subgroups.
+    pub(crate) fn nested(call: Spec, lower: LowerTrees, groups: Hierarchy<&[u32]>) -> Result<Self, Unsupported> {
+        let new = |rank: u32, varying| HierarchicalPlan::new(Spec { rank: Rank(rank), varying, ..call }, lower, groups);
+        let plans: Vec<_> = (0..call.size).map(|rank| new(rank, call.varying)).collect();
+        assert!(plans.iter().all(|plan| plan.as_ref().err() == plans[0].as_ref().err()), "{call:?} {groups:?}");
+        let plans: Vec<_> = plans.into_iter().collect::<Result<_, _>>()?;
+        let steps = plans.iter().map(|plan| (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect());
+        let extents = plans.iter().map(|plan| Extent {
+            spec: *plan.spec(),
+            blocks: plan.blocks(),
+            scratch: plan.scratch_blocks(),
+        });
+        let may_vary = new(0, true).is_ok();
+        Ok(Self { call, steps: steps.collect(), extents: extents.collect(), may_vary, plans: Vec::new() })
     }
 
     /// One executor per rank, over the group's steps.
@@ -51,7 +87,7 @@ impl Group {
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.plans.len()
+        self.extents.len()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Symbolic contents of blocks: their origin and how they were combined, instead of bytes.
 
+use crate::group::Extent;
 use std::collections::HashMap;
 use unisono_core::collective::CollectiveKind;
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{BlockBuffer, BlockSpan, Fold, Plan, Spec};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, Fold, Spec};
 
 /// A block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -62,9 +63,10 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let Spec { collective: verb, rank: Rank(rank), root, in_place, segments, .. } = *plan.spec();
-        let (root, blocks) = (Rank(rank) == root, plan.blocks());
+    pub(crate) fn new(of: &Extent) -> Self {
+        let Extent { spec, blocks, scratch } = *of;
+        let Spec { collective: verb, rank: Rank(rank), root, in_place, segments, .. } = spec;
+        let root = Rank(rank) == root;
         let (input, output) = match verb {
             CollectiveKind::Barrier => (0, 0),
             CollectiveKind::Broadcast => (0, blocks),
@@ -79,7 +81,7 @@ impl Buffers {
         };
         let rooted = matches!(verb, CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter);
         let shared = in_place && (root || !rooted);
-        Self { verb, rank, input, output, scratch: plan.scratch_blocks(), shared, segments }
+        Self { verb, rank, input, output, scratch, shared, segments }
     }
 
     /// Cells of memory of one segment: output, scratch, input.
@@ -151,10 +153,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let buffers = Buffers::new(plan);
+    pub(crate) fn new(of: &Extent) -> Self {
+        let buffers = Buffers::new(of);
         let mut memory = Self { buffers, cells: vec![Value::Undefined; (buffers.cells() * buffers.segments) as usize] };
-        let Spec { collective: verb, rank, root, segments, .. } = *plan.spec();
+        let Spec { collective: verb, rank, root, segments, .. } = of.spec;
         let (place, blocks) = match verb {
             CollectiveKind::Broadcast if rank == root => (BlockBuffer::Output, buffers.output),
             _ => (BlockBuffer::Input, buffers.input),

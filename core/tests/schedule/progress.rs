@@ -9,10 +9,14 @@ use unisono_core::ids::StepId;
 use unisono_core::schedule::{Algorithm, Executor, Spec, Step, StepOperation};
 
 /// xorshift.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -22,7 +26,7 @@ impl Random {
 
 /// When a send completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sends {
+pub(crate) enum Sends {
     /// When its receive has begun: nothing is buffered.
     Taken,
     /// At any time: everything is buffered.
@@ -58,7 +62,7 @@ impl<'g> World<'g> {
         let mut world = Self {
             group,
             sends,
-            memories: group.plans.iter().map(Memory::new).collect(),
+            memories: group.extents.iter().map(Memory::new).collect(),
             combined: Combined::default(),
             executors: group.executors(),
             events: Vec::new(),
@@ -158,7 +162,7 @@ impl<'g> World<'g> {
 }
 
 /// Checks that all steps complete, and that the result is correct.
-fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
+pub(crate) fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String> {
     let mut random = Random(seed | 1);
     let mut world = World::new(group, sends);
     while !world.events.is_empty() {

@@ -6,7 +6,7 @@ use crate::memory::{Combined, Memory, Value};
 use std::collections::HashMap;
 use unisono_core::collective::{CollectiveKind, Order, Poll};
 use unisono_core::ids::StepId;
-use unisono_core::schedule::{BlockBuffer, Plan, Spec, Step, StepOperation};
+use unisono_core::schedule::{BlockBuffer, Spec, Step, StepOperation};
 
 type Messages = HashMap<(u32, u32, u32), (usize, usize)>;
 
@@ -38,11 +38,11 @@ pub(crate) fn match_messages(steps: &[Vec<Step>]) -> Result<Messages, String> {
 
 /// Checks that messages, copies and reductions join blocks of the same size if sizes vary.
 fn sizes_agree(group: &Group, steps: &[Vec<Step>], sends: &Messages) -> Result<(), String> {
-    if Plan::new(Spec { varying: true, ..group.call }).is_err() || group.call.collective == CollectiveKind::Broadcast {
+    if !group.may_vary || group.call.collective == CollectiveKind::Broadcast {
         return Ok(());
     }
-    let memories: Vec<Memory> = group.plans.iter().map(Memory::new).collect();
-    let (blocks, in_place) = (group.plans[0].blocks(), group.call.in_place);
+    let memories: Vec<Memory> = group.extents.iter().map(Memory::new).collect();
+    let (blocks, in_place) = (group.extents[0].blocks, group.call.in_place);
     let classes = |rank: usize, span: unisono_core::schedule::BlockSpan| -> Vec<_> {
         span.blocks.iter().map(|b| memories[rank].buffers.class(span.buffer, b, blocks, in_place)).collect()
     };
@@ -96,7 +96,7 @@ pub(crate) fn run(group: &Group, steps: &[Vec<Step>]) -> Result<After, String> {
 pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> Result<After, String> {
     let size = group.size();
     let mut after = After {
-        memories: group.plans.iter().map(Memory::new).collect(),
+        memories: group.extents.iter().map(Memory::new).collect(),
         combined: Combined::default(),
         known: vec![0; size],
         done: vec![0; size],
@@ -208,7 +208,7 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
                 _ => size,
             };
             if last == 0 {
-                let before = Memory::new(&group.plans[rank as usize]).read(BlockBuffer::Output, block, s);
+                let before = Memory::new(&group.extents[rank as usize]).read(BlockBuffer::Output, block, s);
                 if before != Some(got) {
                     return Err(wrong());
                 }
@@ -235,8 +235,8 @@ pub(crate) fn result(group: &Group, after: &After) -> Result<(), String> {
 pub(crate) fn verify_steps(group: &Group, steps: &[Vec<Step>]) -> Result<(), String> {
     let sends = match_messages(steps)?;
     sizes_agree(group, steps, &sends)?;
-    for (plan, steps) in group.plans.iter().zip(steps) {
-        no_race(&Memory::new(plan).buffers, steps)?;
+    for (extent, steps) in group.extents.iter().zip(steps) {
+        no_race(&Memory::new(extent).buffers, steps)?;
     }
     result(group, &run(group, steps)?)
 }

@@ -1,0 +1,126 @@
+//! Composition of schedules over nested subgroups.
+//!
+//! One rank's steps are those of a few *stages*, each the schedule of a basic collective in one of its subgroups
+//! (Graham et al. 2010, §3): up the levels to the leaders, a collective among the leaders of the last level, and down
+//! again. An allreduce is a reduce, an allreduce of the leaders and a broadcast; an allgather is a gather, an allgather
+//! of the leaders and a broadcast (Qian & Afsahi 2008, §5.2); a broadcast goes to the leaders first (Mamidala 2008,
+//! §6.3). The root leads its subgroups.
+//!
+//! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
+//! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
+//!
+//! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are contiguous. If
+//! that is not the order of ranks, some leaders collect blocks in scratch and sort them.
+
+mod build;
+mod conflict;
+mod stage;
+
+use super::radix::{quotient, remainder};
+use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOperation, dependencies};
+use crate::collective::CollectiveKind;
+use stage::{Part, Placement};
+
+/// The most stages: up, sort, leaders, down.
+const PARTS: usize = 6;
+
+/// Keys of a message are the stage's times this, plus the stage's number.
+const KEY_STAGES: u32 = 8;
+
+/// The trees of the levels below the last one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LowerTrees {
+    /// Base of the trees, 2 to [`Plan::PORTS`](super::Plan::PORTS) + 1.
+    pub radix: u8,
+    /// Concurrent messages of a rank.
+    pub ports: u8,
+}
+
+/// One rank's schedule over nested subgroups.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct HierarchicalPlan<T> {
+    spec: Spec,
+    place: Placement<T>,
+    parts: [Option<Part>; PARTS],
+    blocks: u32,
+    scratch: u32,
+    /// Steps per segment.
+    steps: u32,
+    /// A copy for each segment after all segments, from this block of scratch: the result overlays memory that other
+    /// segments still read.
+    last: Option<u32>,
+}
+
+impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
+    /// The specification: its algorithm, ports and radix are those of the leaders of the last level.
+    pub const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The number of blocks in a whole buffer, as [`Plan::blocks`](super::Plan::blocks).
+    pub const fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// The number of scratch blocks, as [`Plan::scratch_blocks`](super::Plan::scratch_blocks).
+    pub const fn scratch_blocks(&self) -> u32 {
+        self.scratch
+    }
+
+    /// The operation of step `i` of a segment, its stage's first step, and its dependencies in the stage.
+    fn locate(&self, i: u32, segment: u32) -> Option<(Step, u32)> {
+        let mut before = 0_u32;
+        for part in self.parts.iter().flatten() {
+            let after = before.wrapping_add(part.len(&self.place));
+            if i < after {
+                return Some((part.step(&self.place, i.wrapping_sub(before), segment)?, before));
+            }
+            before = after;
+        }
+        None
+    }
+
+    /// Whether input and output share memory.
+    fn is_shared(&self) -> bool {
+        self.spec.in_place
+    }
+}
+
+impl<T: AsRef<[u32]>> Schedule for HierarchicalPlan<T> {
+    fn collective(&self) -> CollectiveKind {
+        self.spec.collective
+    }
+
+    fn steps(&self) -> u32 {
+        self.steps.wrapping_add(u32::from(self.last.is_some())).wrapping_mul(self.spec.segments)
+    }
+
+    /// Pure: any step, in any order. The first steps of a stage compute up to 64 steps of the stages before.
+    fn step(&self, i: u32) -> Option<Step> {
+        if i >= self.steps() {
+            return None;
+        }
+        if let (Some(segment), Some(block)) = (i.checked_sub(self.steps.wrapping_mul(self.spec.segments)), self.last) {
+            let from = BlockSpan { buffer: BlockBuffer::Scratch, blocks: Blocks::one(block), segment };
+            let into = BlockSpan { buffer: BlockBuffer::Output, blocks: Blocks::one(0), segment };
+            return Some(Step {
+                operation: StepOperation::Copy { from, into },
+                dependencies: dependencies::steps(i, 0, i),
+            });
+        }
+        let (segment, number) = (quotient(i, self.steps), remainder(i, self.steps));
+        let (Step { operation, dependencies }, before) = self.locate(number, segment)?;
+        let earlier = number.saturating_sub(u64::BITS)..before;
+        let joined = earlier.filter(|earlier| {
+            self.locate(*earlier, segment)
+                .is_some_and(|(step, _)| conflict::conflicts(&step.operation, &operation, self.is_shared()))
+        });
+        let joined = joined.fold(0, |mask, earlier| mask | dependencies::step(number, earlier));
+        Some(Step { operation, dependencies: dependencies | joined })
+    }
+}
+
+/// The root of a rooted collective.
+const fn root_of(spec: &Spec) -> Option<Rank> {
+    if spec.collective.is_rooted() { Some(spec.root) } else { None }
+}

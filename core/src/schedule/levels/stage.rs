@@ -1,0 +1,161 @@
+//! One stage: the schedule of a basic collective in a subgroup, with its ranks and blocks translated.
+
+use super::KEY_STAGES;
+use crate::schedule::hierarchy::{Location, Subgroup};
+use crate::schedule::radix::{quotient, remainder};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Hierarchy, Plan, Rank, Step, StepOperation};
+
+/// The groups, and the place of the root and of this rank.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Placement<T> {
+    pub(super) hierarchy: Hierarchy<T>,
+    pub(super) root: Option<(Rank, Location)>,
+    pub(super) own: Location,
+}
+
+/// The blocks that one block of the subgroup's schedule stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Unit {
+    /// This many blocks.
+    Blocks(u32),
+    /// The blocks of the ranks that the member with the block's number stands for, by position. A schedule's scratch
+    /// repeats them.
+    Member,
+    /// The blocks of the ranks that this rank stands for: the schedule has one block here.
+    Own,
+}
+
+/// Where a buffer of the subgroup's schedule is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct View {
+    pub(super) buffer: BlockBuffer,
+    /// The first block.
+    pub(super) offset: u32,
+    pub(super) unit: Unit,
+}
+
+/// A basic collective.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Stage {
+    /// One segment.
+    pub(super) plan: Plan,
+    pub(super) subgroup: Subgroup,
+    /// Different from the numbers of other stages in which the same two ranks exchange messages.
+    pub(super) number: u32,
+    pub(super) input: View,
+    pub(super) output: View,
+    pub(super) scratch: View,
+}
+
+/// A part of a schedule.
+#[expect(clippy::large_enum_variant, reason = "there is no allocator; a plan has few sorts")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Part {
+    Stage(Stage),
+    /// Copies each block from its rank's number to its rank's position.
+    Sort {
+        from: (BlockBuffer, u32),
+        into: (BlockBuffer, u32),
+    },
+    /// Copies each block from its rank's position to its rank's number.
+    Unsort {
+        from: (BlockBuffer, u32),
+        into: (BlockBuffer, u32),
+    },
+}
+
+impl Part {
+    pub(super) fn len<T: AsRef<[u32]>>(&self, place: &Placement<T>) -> u32 {
+        match self {
+            Self::Stage(stage) => stage.plan.steps(),
+            Self::Sort { .. } | Self::Unsort { .. } => place.hierarchy.ranks(),
+        }
+    }
+
+    /// Step `i` for a segment.
+    pub(super) fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
+        let (from, into) = match *self {
+            Self::Stage(ref stage) => return stage.step(place, i, segment),
+            Self::Sort { from, into } => ((from, place.hierarchy.rank_at(i).0), (into, i)),
+            Self::Unsort { from, into } => ((from, i), (into, place.hierarchy.rank_at(i).0)),
+        };
+        let span = |((buffer, offset), block): ((BlockBuffer, u32), u32)| BlockSpan {
+            buffer,
+            blocks: Blocks::one(block.wrapping_add(offset)),
+            segment,
+        };
+        Some(Step { operation: StepOperation::Copy { from: span(from), into: span(into) }, dependencies: 0 })
+    }
+}
+
+impl Stage {
+    fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
+        let Step { operation, dependencies } = self.plan.step(i)?;
+        let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
+        let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
+        let unique = |key: u32| {
+            let key = segment.wrapping_mul(self.plan.keys).wrapping_add(key);
+            key.wrapping_mul(KEY_STAGES).wrapping_add(self.number)
+        };
+        let operation = match operation {
+            StepOperation::Send { to, port, key, from } => {
+                StepOperation::Send { to: rank(to), port, key: unique(key), from: span(from) }
+            }
+            StepOperation::Receive { of, port, key, into } => {
+                StepOperation::Receive { of: rank(of), port, key: unique(key), into: span(into) }
+            }
+            StepOperation::Copy { from, into } => StepOperation::Copy { from: span(from), into: span(into) },
+            StepOperation::Reduce { from, into, fold } => {
+                StepOperation::Reduce { from: span(from), into: span(into), fold }
+            }
+        };
+        Some(Step { operation, dependencies })
+    }
+
+    fn span<T: AsRef<[u32]>>(&self, place: &Placement<T>, span: BlockSpan) -> BlockSpan {
+        let view = match span.buffer {
+            BlockBuffer::Input => &self.input,
+            BlockBuffer::Output => &self.output,
+            BlockBuffer::Scratch => &self.scratch,
+        };
+        BlockSpan { buffer: view.buffer, blocks: self.blocks(place, view, span.blocks), ..span }
+    }
+
+    /// Blocks of the subgroup's schedule as blocks of the whole collective. Sets of more than two runs need blocks of
+    /// one unit.
+    fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
+        let at = |block: u32| self.first(place, view, block);
+        let range = |(first, run): (u32, u32)| (at(first), at(first.wrapping_add(run)).wrapping_sub(at(first)));
+        if let (Unit::Blocks(each), 2.., Blocks::UNWRAPPED) = (view.unit, blocks.count, blocks.modulus) {
+            let times = |n: u32| n.wrapping_mul(each);
+            let (run, stride, last) = (times(blocks.run), times(blocks.stride), times(blocks.last));
+            return Blocks { first: at(blocks.first), run, stride, last, ..blocks };
+        }
+        let mut runs = blocks.runs();
+        let Some(one) = runs.next().map(range) else { return Blocks::NONE };
+        let Some(two) = runs.next().map(range) else { return Blocks::range(one.0, one.1) };
+        let modulus = one.0.wrapping_add(one.1).max(two.0.wrapping_add(two.1));
+        let stride = remainder(two.0.wrapping_add(modulus).wrapping_sub(one.0), modulus);
+        Blocks { first: one.0, run: one.1, stride, count: 2, last: two.1, modulus }
+    }
+
+    /// The first block of block `block` of the subgroup's schedule.
+    pub(super) fn first<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, block: u32) -> u32 {
+        let groups = &place.hierarchy;
+        let members = groups.members(self.subgroup);
+        let at = match view.unit {
+            Unit::Blocks(each) => block.wrapping_mul(each),
+            // The end of the last member's blocks is not the start of the first one's in the next repetition.
+            Unit::Member => match block.checked_sub(1) {
+                None => groups.start(self.subgroup, 0),
+                Some(before) => {
+                    let number = remainder(before, members).wrapping_add(1);
+                    let repeated = quotient(before, members).wrapping_mul(groups.ranks());
+                    groups.start(self.subgroup, number).wrapping_add(repeated)
+                }
+            },
+            Unit::Own => groups.start(self.subgroup, groups.number(self.subgroup, place.own).wrapping_add(block)),
+        };
+        at.wrapping_add(view.offset)
+    }
+}

@@ -1,0 +1,249 @@
+//! Schedules over nested subgroups against the collectives' definitions: all groups of few ranks, and drawn groups of
+//! more.
+//!
+//! `UNISONO_TEST_SEED` draws others; a failure prints the groups and the seed.
+
+use crate::bounds::scratch;
+use crate::group::Group;
+use crate::progress::{Random, Sends, ends};
+use crate::verify::verify;
+use unisono_core::collective::{CollectiveKind, Order};
+use unisono_core::ids::Rank;
+use unisono_core::schedule::{
+    Algorithm, HierarchicalPlan, Hierarchy, LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported,
+};
+
+const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
+
+/// The group of each rank, by level.
+#[derive(Clone, Debug)]
+struct Levels {
+    inner: Vec<u32>,
+    outer: Vec<u32>,
+}
+
+impl Levels {
+    fn table(&self) -> Vec<u32> {
+        vec![0; Hierarchy::<&[u32]>::table_len(self.inner.len())]
+    }
+
+    fn size(&self) -> u32 {
+        self.inner.len() as u32
+    }
+
+    /// Ranks of one outer group that are in the same group of `groups`.
+    fn peers<'g>(&'g self, groups: &'g [u32], rank: usize) -> impl Iterator<Item = usize> + 'g {
+        (0..self.inner.len()).filter(move |other| groups[*other] == groups[rank])
+    }
+}
+
+/// All partitions of `size` ranks, as restricted growth strings.
+fn partitions(size: usize) -> Vec<Vec<u32>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..size {
+        all = all
+            .into_iter()
+            .flat_map(|groups: Vec<u32>| {
+                let next = groups.iter().max().map_or(0, |last| last + 1);
+                (0..=next).map(move |group| groups.iter().copied().chain([group]).collect())
+            })
+            .collect();
+    }
+    all
+}
+
+/// All nested groups of `size` ranks on two and three levels.
+fn all_levels(size: usize) -> Vec<Levels> {
+    let two = partitions(size).into_iter().map(|inner| Levels { inner, outer: Vec::new() });
+    let three = partitions(size).into_iter().flat_map(|outer| {
+        partitions(size).into_iter().filter_map(move |inner| {
+            let levels = Levels { inner, outer: outer.clone() };
+            let nested = (0..size).all(|rank| levels.peers(&levels.inner, rank).all(|of| outer[of] == outer[rank]));
+            nested.then_some(levels)
+        })
+    });
+    two.chain(three).collect()
+}
+
+/// Draws groups of any sizes, adjacent ranks or any.
+fn draw(random: &mut Random, size: usize) -> Levels {
+    let (most_inner, most_outer) = (1 + random.below(size), 1 + random.below(4));
+    let mut groups: Vec<(u32, u32)> =
+        (0..size).map(|_| (random.below(most_outer) as u32, random.below(most_inner) as u32)).collect();
+    let has_outer = random.below(2) == 0;
+    if !has_outer {
+        groups.iter_mut().for_each(|(outer, _)| *outer = 0);
+    }
+    if random.below(3) != 0 {
+        groups.sort_unstable();
+    }
+    let (outer, inner): (Vec<u32>, Vec<u32>) = groups.into_iter().unzip();
+    let outer = if has_outer { outer } else { Vec::new() };
+    Levels { inner, outer }
+}
+
+fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
+    let mut table = levels.table();
+    let groups = Hierarchy::new(&levels.inner, &levels.outer, &mut table[..]).expect("a table of that length");
+    let groups = groups.map(|table| &*table);
+    let group = Group::nested(call, lower, groups)?;
+    verify(&group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
+    for (extent, steps) in group.extents.iter().zip(&group.steps) {
+        let used = scratch(steps);
+        assert!(used <= extent.scratch, "{levels:?} {call:?}: {used} blocks of scratch, not {}", extent.scratch);
+    }
+    let sends = if seed.is_multiple_of(2) { Sends::Taken } else { Sends::Buffered };
+    ends(&group, sends, seed).unwrap_or_else(|why| panic!("{levels:?} {call:?} {lower:?}: {why}"));
+    Ok(())
+}
+
+fn kinds() -> impl Iterator<Item = (CollectiveKind, Algorithm)> {
+    CollectiveKind::ALL.iter().flat_map(|kind| Algorithm::ALL.map(|algorithm| (*kind, algorithm)))
+}
+
+fn exhaust(size: usize, segments: u32) {
+    let mut checked = 0;
+    for levels in all_levels(size) {
+        for (kind, algorithm) in kinds() {
+            let base = Spec { segments, ..Spec::new(kind, algorithm, size as u32, 1) };
+            for root in 0..if kind.is_rooted() { size as u32 } else { 1 } {
+                for order in if kind.combines() { &[Order::Any, Order::Rank][..] } else { &[Order::Any] } {
+                    for in_place in [false, true] {
+                        let call = Spec { root: Rank(root), order: *order, in_place, ..base };
+                        checked += u32::from(check(&levels, call, LOWER, 1 + u64::from(checked)).is_ok());
+                    }
+                }
+            }
+        }
+    }
+    println!("{size} ranks, {segments} segments: {checked} schedules over subgroups");
+    assert!(checked > 0);
+}
+
+#[test]
+fn every_hierarchy_of_up_to_3_ranks_gives_what_its_collective_means() {
+    for (size, segments) in [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2)] {
+        exhaust(size, segments);
+    }
+}
+
+#[test]
+fn every_hierarchy_of_4_ranks_gives_what_its_collective_means() {
+    exhaust(4, 1);
+}
+
+/// Each hierarchy with every collective and algorithm; root, order, ports and the rest are drawn.
+fn drawn(hierarchies: u64, part: u64) {
+    let seed = std::env::var("UNISONO_TEST_SEED").map_or(33, |seed| seed.parse().expect("a number"));
+    let mut checked = 0;
+    for number in 0..hierarchies {
+        let seed = (seed * 31 + part) * 1_000_003 + number;
+        let mut random = Random::new(seed);
+        let levels = draw(&mut random, 1 + random_size(part, number));
+        for (kind, algorithm) in kinds() {
+            let ports = 1 + random.below(3) as u8;
+            let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
+            let call = Spec {
+                root: Rank(random.below(levels.inner.len()) as u32),
+                order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
+                in_place: random.below(2) == 0,
+                segments: 1 + random.below(2) as u32,
+                ..Spec::new(kind, algorithm, levels.size(), ports)
+            };
+            let call = if kind.combines() { call } else { Spec { order: Order::Any, ..call } };
+            checked += u32::from(check(&levels, call, lower, seed).is_ok());
+        }
+    }
+    println!("seed {seed}, part {part}: {hierarchies} hierarchies, {checked} schedules over subgroups");
+    assert!(checked as u64 > 10 * hierarchies);
+}
+
+/// All of 1 to 24 ranks in turn.
+fn random_size(part: u64, number: u64) -> usize {
+    ((number * 5 + part) % 24) as usize
+}
+
+#[test]
+fn drawn_hierarchies_give_what_their_collectives_mean_1() {
+    drawn(125, 0);
+}
+
+#[test]
+fn drawn_hierarchies_give_what_their_collectives_mean_2() {
+    drawn(125, 1);
+}
+
+#[test]
+fn drawn_hierarchies_give_what_their_collectives_mean_3() {
+    drawn(125, 2);
+}
+
+#[test]
+fn drawn_hierarchies_give_what_their_collectives_mean_4() {
+    drawn(125, 3);
+}
+
+/// The schedule of one rank over adjacent groups of `size` ranks.
+fn adjacent(call: Spec, size: u32) -> Result<Vec<Step>, Unsupported> {
+    let levels = Levels { inner: (0..call.size).map(|rank| rank / size).collect(), outer: Vec::new() };
+    let groups = Hierarchy::new(&levels.inner, &levels.outer, levels.table()).expect("a table of that length");
+    let plan = HierarchicalPlan::new(call, LOWER, groups)?;
+    Ok((0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect())
+}
+
+/// A leader that forwards to other leaders and into its group waits only for its own message.
+#[test]
+fn levels_of_a_broadcast_are_joined_by_the_message_that_is_forwarded() {
+    let base = Spec::new(CollectiveKind::Broadcast, Algorithm::Knomial, 16, 1);
+    let steps = adjacent(Spec { rank: Rank(8), ..base }, 4).expect("a schedule");
+    let into = |step: &Step| match step.operation {
+        StepOperation::Send { to, .. } => Some((to.0, step.dependencies)),
+        _ => None,
+    };
+    assert!(matches!(steps[0].operation, StepOperation::Receive { of: Rank(0), .. }));
+    assert_eq!(steps[1..].iter().map(into).collect::<Vec<_>>(), [Some((12, 1)), Some((10, 2)), Some((9, 4))]);
+}
+
+/// Only leaders exchange messages with other groups: as many as an allreduce of the leaders has.
+#[test]
+fn messages_between_groups_of_an_allreduce_are_those_of_the_leaders() {
+    let base = Spec::new(CollectiveKind::Allreduce, Algorithm::Doubling, 12, 1);
+    let crossing = (0..12).flat_map(|rank| {
+        let steps = adjacent(Spec { rank: Rank(rank), ..base }, 3).expect("a schedule");
+        steps.into_iter().filter_map(move |step| match step.operation {
+            StepOperation::Send { to, .. } if to.0 / 3 != rank / 3 => Some((rank, to.0)),
+            _ => None,
+        })
+    });
+    let mut crossing: Vec<_> = crossing.collect();
+    crossing.sort_unstable();
+    assert_eq!(crossing, [(0, 3), (0, 6), (3, 0), (3, 9), (6, 0), (6, 9), (9, 3), (9, 6)]);
+}
+
+#[test]
+fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
+    let groups = |inner: &[u32], call: Spec, lower: LowerTrees| {
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len())];
+        let groups = Hierarchy::new(inner, &[], table).expect("a table of that length");
+        HierarchicalPlan::new(call, lower, groups).err()
+    };
+    let (adjacent, mixed) = ([0, 0, 1, 1], [0, 1, 0, 1]);
+    let reduce = Spec::new(CollectiveKind::Reduce, Algorithm::Knomial, 4, 1);
+    assert_eq!(groups(&mixed, reduce, LOWER), None);
+    assert_eq!(groups(&adjacent, Spec { order: Order::Rank, ..reduce }, LOWER), None);
+    assert_eq!(groups(&mixed, Spec { order: Order::Rank, ..reduce }, LOWER), Some(Unsupported::Order));
+    assert_eq!(groups(&adjacent, Spec { order: Order::Fixed, ..reduce }, LOWER), Some(Unsupported::Brackets));
+    assert_eq!(groups(&adjacent, reduce, LowerTrees { radix: 1, ..LOWER }), Some(Unsupported::Radix));
+    assert_eq!(groups(&adjacent, reduce, LowerTrees { ports: 0, ..LOWER }), Some(Unsupported::Ports));
+    assert_eq!(groups(&adjacent, Spec { segments: 0, ..reduce }, LOWER), Some(Unsupported::Segments));
+    assert_eq!(groups(&adjacent, Spec { segments: u32::MAX, ..reduce }, LOWER), Some(Unsupported::TooLong));
+    assert_eq!(groups(&adjacent, Spec { size: 5, ..reduce }, LOWER), Some(Unsupported::Rank));
+    assert_eq!(groups(&adjacent, Spec { root: Rank(4), ..reduce }, LOWER), Some(Unsupported::Rank));
+    let allgather = Spec { varying: true, ..Spec::new(CollectiveKind::Allgather, Algorithm::Ring, 4, 1) };
+    assert_eq!(groups(&adjacent, allgather, LOWER), None);
+    assert_eq!(groups(&mixed, allgather, LOWER), Some(Unsupported::Varying));
+    let gather = Spec { varying: true, ..Spec::new(CollectiveKind::Gather, Algorithm::Direct, 4, 1) };
+    assert_eq!(groups(&adjacent, gather, LOWER), Some(Unsupported::Varying));
+    let alltoall = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 4, 1);
+    assert_eq!(groups(&adjacent, alltoall, LOWER), Some(Unsupported::Unavailable));
+}
