@@ -5,6 +5,8 @@
 //! last level joins the remaining leaders. Groups may be of any size, and ranks of a group need not be adjacent.
 
 use super::Rank;
+use super::radix::quotient_up;
+use crate::collective::{CollectiveKind, CollectiveSpec};
 
 /// Ranks in nested groups of two or three levels, without a root.
 ///
@@ -162,6 +164,35 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// The first inner group of outer group `group`, or the number of inner groups after the last one.
     fn outer_start(&self, group: u32) -> u32 {
         self.word(self.ranks.wrapping_add(self.inner).wrapping_add(1).wrapping_add(group))
+    }
+
+    /// The collective among the leaders of the last level, by which its algorithm is selected: rank 0's, with root 0.
+    /// Where ranks have blocks, a leader's are taken as those of an average group.
+    pub fn leaders(&self, plan: &CollectiveSpec) -> CollectiveSpec {
+        let size = self.members(Subgroup::Top).max(2);
+        let blocks = match plan.collective {
+            CollectiveKind::Gather
+            | CollectiveKind::Scatter
+            | CollectiveKind::Allgather
+            | CollectiveKind::ReduceScatter => quotient_up(self.ranks, size),
+            _ => 1,
+        };
+        let bytes = plan.bytes.saturating_mul(blocks as usize);
+        CollectiveSpec { rank: Rank(0), root: Rank(0), size, bytes, ..*plan }
+    }
+
+    /// Whether the composed schedule is at least as fast as a flat one by the model, if messages within a group cost a
+    /// tenth of those between groups, for 2 to 8 groups of up to 8 ranks: barriers, and the other collectives below at
+    /// up to 1 KiB, if groups are contiguous. Longer vectors and allreduces keep more links busy without leaders.
+    pub fn pays(&self, plan: &CollectiveSpec) -> bool {
+        let is_short = match plan.collective {
+            CollectiveKind::Barrier => true,
+            CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter => {
+                plan.bytes <= 1024
+            }
+            _ => false,
+        };
+        is_short && self.is_contiguous && self.is_nested()
     }
 
     /// The place of a rank. O(N).

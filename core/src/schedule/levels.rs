@@ -57,6 +57,16 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         &self.spec
     }
 
+    /// Levels of subgroups: two or three.
+    pub const fn levels(&self) -> u32 {
+        self.place.hierarchy.levels()
+    }
+
+    /// Subgroups of the last level, each with a leader.
+    pub fn leaders(&self) -> u32 {
+        self.place.hierarchy.members(super::hierarchy::Subgroup::Top)
+    }
+
     /// The number of blocks in a whole buffer, as [`Plan::blocks`](super::Plan::blocks).
     pub const fn blocks(&self) -> u32 {
         self.blocks

@@ -17,7 +17,7 @@ const COMBINE_PS_PER_BYTE: u64 = 150;
 #[derive(Clone, Copy)]
 enum Job {
     Send { step: StepId, to: usize, key: u32, bytes: u64 },
-    Receive { step: StepId, bytes: u64 },
+    Receive { step: StepId, of: usize, bytes: u64 },
     Reduce { step: StepId, bytes: u64 },
 }
 
@@ -26,8 +26,11 @@ enum Event {
     Arrived { from: usize, to: usize, key: u32 },
 }
 
-#[derive(Default)]
-struct Clock {
+/// The cost of a message from one rank to another.
+type Links<'l> = &'l dyn Fn(usize, usize) -> LinkModel;
+
+struct Clock<'l> {
+    links: Links<'l>,
     now: u64,
     number: u64,
     events: BTreeMap<(u64, u64), Event>,
@@ -39,7 +42,7 @@ struct Clock {
     posted: HashMap<(usize, usize, u32), Job>,
 }
 
-impl Clock {
+impl Clock<'_> {
     fn at(&mut self, time: u64, event: Event) {
         self.number += 1;
         self.events.insert((time, self.number), event);
@@ -52,14 +55,16 @@ impl Clock {
         }
         let Some(job) = self.jobs[rank].pop_front() else { return };
         self.busy[processor] = true;
-        let message = |bytes: u64| u64::from(LINK.overhead_ns) * 1000 + bytes * u64::from(LINK.ps_per_byte);
+        let message =
+            |link: LinkModel, bytes: u64| u64::from(link.overhead_ns) * 1000 + bytes * u64::from(link.ps_per_byte);
         let takes = match job {
             Job::Send { to, key, bytes, .. } => {
-                let travels = u64::from(LINK.latency_ns - LINK.overhead_ns) * 1000;
+                let link = (self.links)(rank, to);
+                let travels = u64::from(link.latency_ns - link.overhead_ns) * 1000;
                 self.at(self.now + travels, Event::Arrived { from: rank, to, key });
-                message(bytes)
+                message(link, bytes)
             }
-            Job::Receive { bytes, .. } => message(bytes),
+            Job::Receive { of, bytes, .. } => message((self.links)(of, rank), bytes),
             Job::Reduce { bytes, .. } => bytes * COMBINE_PS_PER_BYTE,
         };
         self.at(self.now + takes, Event::Ended(rank, job));
@@ -67,11 +72,19 @@ impl Clock {
 }
 
 /// Picoseconds until all ranks are done, with blocks of `bytes` bytes.
-fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
+pub(crate) fn run(group: &Group, bytes: u64, sharing: usize, links: Links<'_>) -> u64 {
     let size = group.size();
     let mut executors = group.executors();
-    let mut clock =
-        Clock { jobs: vec![VecDeque::new(); size], busy: vec![false; size.div_ceil(sharing)], ..Clock::default() };
+    let mut clock = Clock {
+        links,
+        now: 0,
+        number: 0,
+        events: BTreeMap::new(),
+        jobs: vec![VecDeque::new(); size],
+        busy: vec![false; size.div_ceil(sharing)],
+        arrived: HashMap::new(),
+        posted: HashMap::new(),
+    };
     loop {
         for (rank, executor) in executors.iter_mut().enumerate() {
             while let Poll::Request(step, operation) = executor.poll() {
@@ -82,7 +95,7 @@ fn run(group: &Group, bytes: u64, sharing: usize) -> u64 {
                     }
                     StepOperation::Receive { of, key, .. } => {
                         let message = (of.0 as usize, rank, key);
-                        let job = Job::Receive { step, bytes };
+                        let job = Job::Receive { step, of: of.0 as usize, bytes };
                         match clock.arrived.remove(&message) {
                             Some(()) => clock.jobs[rank].push_back(job),
                             None => {
@@ -130,7 +143,10 @@ fn times(choice: Choice, plan: &CollectiveSpec, link: &LinkModel) -> Option<(u64
     );
     let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
     let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
-    Some((run(&group, block as u64, link.sharing.into()), choice.time_ps(plan, false, link).expect("not refused")))
+    Some((
+        run(&group, block as u64, link.sharing.into(), &|_, _| LINK),
+        choice.time_ps(plan, false, link).expect("not refused"),
+    ))
 }
 
 /// The model's times are close to simulated ones, and no other choice is much faster than the selected one.

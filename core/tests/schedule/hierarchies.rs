@@ -4,13 +4,15 @@
 //! `UNISONO_TEST_SEED` draws others; a failure prints the groups and the seed.
 
 use crate::bounds::scratch;
+use crate::clock::run;
 use crate::group::Group;
 use crate::progress::{Random, Sends, ends};
 use crate::verify::verify;
-use unisono_core::collective::{CollectiveKind, Order};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, HierarchicalPlan, Hierarchy, LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported,
+    Algorithm, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported,
+    choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -246,4 +248,71 @@ fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
     assert_eq!(groups(&adjacent, gather, LOWER), Some(Unsupported::Varying));
     let alltoall = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 4, 1);
     assert_eq!(groups(&adjacent, alltoall, LOWER), Some(Unsupported::Unavailable));
+}
+
+/// The model's links of `unisono`: shared memory within a host, UDP between hosts.
+const NEAR: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+const FAR: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+
+/// Simulated times of the selected flat schedule and of the selected one over hosts, if that is to be faster.
+fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize) -> Option<(u64, u64)> {
+    let (size, rank, root) = (hosts.len() as u32, Rank(0), Rank(root));
+    let (order, in_place, reduction_id, grain) = (Order::Any, false, 0, 1);
+    let plan = CollectiveSpec { collective: kind, rank, size, root, bytes, grain, order, in_place, reduction_id };
+    let levels = Levels { inner: hosts.to_vec(), outer: Vec::new() };
+    let mut table = levels.table();
+    let groups = Hierarchy::new(&levels.inner, &levels.outer, &mut table[..]).expect("a table of that length");
+    let groups = groups.map(|table| &*table);
+    if !groups.pays(&plan) {
+        return None;
+    }
+    let links = |from: usize, to: usize| if hosts[from] == hosts[to] { NEAR } else { FAR };
+    let vector = matches!(kind, CollectiveKind::Broadcast | CollectiveKind::Reduce);
+    let time = |group: &Group, segments: u32| {
+        let cut = if vector { group.extents[0].blocks as usize } else { 1 };
+        run(group, bytes.div_ceil(cut).div_ceil(segments as usize) as u64, 1, &links)
+    };
+    let flat = choose(&plan, false, &FAR);
+    let nested = choose(&groups.leaders(&plan), false, &FAR);
+    let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
+    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups).expect("a schedule");
+    Some((time(&flat_group, flat.segments), time(&nested_group, nested.segments)))
+}
+
+/// Where schedules over hosts are selected by default, they are no slower than flat ones in the model, and faster on
+/// average.
+#[test]
+fn schedules_over_hosts_pay_where_they_are_selected() {
+    let shapes: [&[u32]; 12] = [
+        &[2, 2],
+        &[4, 4],
+        &[8, 8],
+        &[2; 3],
+        &[2; 4],
+        &[4; 4],
+        &[2; 8],
+        &[8; 8],
+        &[3, 1],
+        &[1, 5, 2],
+        &[7, 6, 3],
+        &[1, 1, 2],
+    ];
+    for kind in CollectiveKind::ALL {
+        let (mut flat, mut nested, mut compared) = (0.0, 0.0, 0);
+        for (ranks, bytes) in shapes.into_iter().flat_map(|ranks| [0, 8, 100, 1024].map(|bytes| (ranks, bytes))) {
+            let hosts: Vec<u32> =
+                (0..).zip(ranks).flat_map(|(host, ranks)| core::iter::repeat_n(host, *ranks as usize)).collect();
+            let size = hosts.len() as u32;
+            for root in if kind.is_rooted() { vec![0, size / 2, size - 1] } else { vec![0] } {
+                let Some((one, other)) = compare(kind, &hosts, root, bytes) else { continue };
+                let ratio = other as f64 / one as f64;
+                assert!(ratio < 1.03, "{kind:?} {ranks:?} root {root} {bytes} B: {ratio:.2}");
+                (flat, nested, compared) = (flat + one as f64, nested + other as f64, compared + 1);
+            }
+        }
+        if compared != 0 {
+            println!("{kind:?}: {compared} calls, {:.2} of the flat time", nested / flat);
+            assert!(nested < 0.9 * flat, "{kind:?}");
+        }
+    }
 }
