@@ -4,6 +4,7 @@
 mod choice;
 mod duration;
 mod eager_pool;
+pub mod hierarchy;
 mod host_list;
 pub mod tuning;
 
@@ -15,6 +16,7 @@ pub use duration::{
     WatchdogTimeout,
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
+pub use hierarchy::{HierarchyChoice, HierarchyError, Subgroups};
 pub use tuning::{Override, OverrideError, Tuning};
 
 pub use host_list::{HostList, HostListError};
@@ -407,7 +409,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 53] = [
+    const NAMES: [&str; 54] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -461,6 +463,7 @@ impl SettingsReader {
         "EXSCAN",
         "TUNING",
         "SHARING",
+        "HIERARCHY",
     ];
     /// Variables that launchers set for ranks: not suggested for mistyped names, since users do not set them.
     const SET_BY_LAUNCHERS: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
@@ -552,6 +555,13 @@ impl SettingsReader {
                     None
                 }
                 _ => Some("expected a number of ranks from 1 to 65535".to_owned()),
+            },
+            "HIERARCHY" => match value.parse() {
+                Ok(choice) => {
+                    tuning.set_hierarchy(choice);
+                    None
+                }
+                Err(reason) => Some(HierarchyError::to_string(&reason)),
             },
             "TUNING" => tuning.load_table(value).err().map(|reason| reason.to_string()),
             // Read when logging is initialized.

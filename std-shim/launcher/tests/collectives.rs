@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         let world = World::join().expect("a world");
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
+            Some("elements") => every_element_type_is_reduced(&world),
             Some("disagree") => disagree(&world),
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ("who_takes_what_others_do_not_give_is_error", who_takes_what_others_do_not_give_is_error),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
+        ("subgroups_compute_what_all_ranks_do", subgroups_compute_what_all_ranks_do),
     ])
 }
 
@@ -69,6 +71,21 @@ fn processes_apart_compute_what_they_should() {
     {
         expect(&run(options, "right"), 0, &[]);
     }
+}
+
+/// Blocking, immediate and persistent collectives over nodes and simulated groups, of any sizes.
+fn subgroups_compute_what_all_ranks_do() {
+    let host = "-n 5 --nodes 2 --hierarchy host";
+    for options in [host, "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring", "-n 5 --device udp --hierarchy 2"] {
+        for part in ["right", "immediate", "varying", "elements"] {
+            expect(&run(options, part), 0, &[]);
+        }
+    }
+    for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
+        expect(&run(options, "reproducible"), 0, &[]);
+    }
+    expect(&run("-n 4 --nodes 2 --hierarchy off", "elements"), 0, &[]);
+    expect(&run("-n 4 --nodes 2 --loss 5% --hierarchy 3", "right"), 0, &[]);
 }
 
 fn many_collectives_are_under_way_at_a_time() {
@@ -309,6 +326,25 @@ fn number(from: u32, to: u32, at: usize) -> i64 {
 
 fn block(from: u32, to: u32, count: usize) -> Vec<i64> {
     (0..count).map(|at| number(from, to, at)).collect()
+}
+
+/// The sum of every element type: exact, so that it is the flat schedule's.
+fn every_element_type_is_reduced(world: &World) {
+    let size = world.size();
+    macro_rules! check {
+        ($($element:ty),*) => {$(
+            let mine: Vec<$element> = (0..11).map(|at| (world.rank().0 + at % 3) as $element).collect();
+            let want: Vec<$element> =
+                (0..11).map(|at| (0..size).map(|rank| rank + at % 3).sum::<u32>() as $element).collect();
+            let mut all = vec![0 as $element; mine.len()];
+            world.all_reduce_into(&mine, &mut all, SystemOperation::sum()).expect("an allreduce");
+            assert_eq!(all, want, "{}", stringify!($element));
+            let mut data = if world.rank() == Rank(size - 1) { want.clone() } else { vec![0 as $element; want.len()] };
+            world.broadcast_into(&mut data, Rank(size - 1)).expect("a broadcast");
+            assert_eq!(data, want, "{}", stringify!($element));
+        )*};
+    }
+    check!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
 }
 
 fn everything_is_right(world: &World) {

@@ -127,6 +127,7 @@ fn every_setting_survives_the_way_to_another_process() {
     let mut given = PLACED.to_vec();
     given.extend([
         ("UNISONO_SHARING", "3"),
+        ("UNISONO_HIERARCHY", "8,2"),
         ("UNISONO_TUNING", table.path().to_str().expect("a path")),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),

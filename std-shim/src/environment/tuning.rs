@@ -1,7 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
-mod table;
+pub(super) mod table;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -11,8 +11,11 @@ use std::sync::OnceLock;
 pub use table::{NumberRange, TuningLine, TuningLineError, TuningTable, TuningTableError, lines_from_fastest};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, LinkModel, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
+    Algorithm, Choice, Constraints, HierarchicalPlan, LinkModel, LowerTrees, Plan as Schedule, Unsupported, algorithms,
+    choose, choose_with,
 };
+
+use super::hierarchy::{HierarchyChoice, Subgroups};
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
 pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
@@ -42,6 +45,9 @@ pub const UDP_COST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_3
 
 /// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
 pub const RINGS_COST: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+
+/// The trees below the leaders of the last level: within a node a rank copies one message at a time.
+const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -200,6 +206,7 @@ pub struct Tuning {
     table: Option<(Arc<TuningTable>, Arc<str>)>,
     /// Ranks per processor in the model.
     sharing: Option<u16>,
+    hierarchy: HierarchyChoice,
 }
 
 impl Tuning {
@@ -225,6 +232,16 @@ impl Tuning {
         let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
         self.table = Some((Arc::new(TuningTable::load(Path::new(path))?), path.into()));
         Ok(())
+    }
+
+    /// The subgroups over which collectives are composed.
+    pub const fn hierarchy(&self) -> HierarchyChoice {
+        self.hierarchy
+    }
+
+    /// Sets the subgroups over which collectives are composed.
+    pub const fn set_hierarchy(&mut self, choice: HierarchyChoice) {
+        self.hierarchy = choice;
     }
 
     /// The number of ranks that share a processor; 1 if unknown.
@@ -256,6 +273,7 @@ impl Tuning {
     /// A digest, equal on ranks that select the same algorithms.
     pub fn digest(&self) -> u64 {
         let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
+        let begin = table::digest(&self.hierarchy, begin);
         let said = COLLECTIVES.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
         let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
@@ -297,12 +315,36 @@ impl Tuning {
         })
     }
 
+    /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
+    /// many of each block. `None`, equal on all ranks: the collective is flat.
+    pub fn compose(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        carrier: Carrier,
+        over: &Subgroups,
+        segments: u32,
+    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
+        let is_measured =
+            || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by != SelectedBy::Model);
+        if !over.may_compose(plan) || (over.is_auto() && is_measured()) {
+            return None;
+        }
+        let decision = self.decide(&over.hierarchy().leaders(plan), false, carrier).ok()?;
+        let mut spec = decision.choice.spec(plan, varying);
+        spec.segments = spec.segments.max(segments);
+        let schedule = HierarchicalPlan::new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
+        Some((decision, schedule))
+    }
+
     /// The variables, without prefix, that give another process these settings.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
         let said = COLLECTIVES.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
-        said.chain(table).chain(sharing)
+        let is_default = self.hierarchy == HierarchyChoice::default();
+        let hierarchy = (!is_default).then(|| ("HIERARCHY", self.hierarchy.to_string()));
+        said.chain(table).chain(sharing).chain(hierarchy)
     }
 }
 

@@ -43,7 +43,7 @@ use super::collective::intra_node::communicator_slots::CommunicatorSlots;
 use super::datagram_transport::DatagramTransport;
 use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id};
 use super::shm_transport::ShmTransport;
-use crate::environment::Settings;
+use crate::environment::{HierarchyChoice, Settings, Subgroups};
 use crate::node::Node;
 use crate::world::group::Group;
 use blocked::BlockedReports;
@@ -92,6 +92,8 @@ pub(super) struct Process {
     pub(super) silence: SilencePolicy,
     /// A digest of the settings that must be equal on all ranks.
     pub(super) settings: u64,
+    /// The user's choice of subgroups.
+    pub(super) hierarchy: HierarchyChoice,
     pub(super) aborted: Option<Failure>,
     /// Whether any communicator was revoked, and the contexts of those that were.
     has_revoked: bool,
@@ -176,7 +178,11 @@ impl Process {
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             collective_messages::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
         });
-        collectives.open(WORLD, 0, Group::all(rank_slot.1), is_whole);
+        let node = |rank: u32| membership.table().get(rank as usize).map_or(0, |entry| entry.node);
+        let nodes: Vec<u32> = (0..rank_slot.1).map(node).collect();
+        let hierarchy = settings.tuning.hierarchy();
+        let subgroups = Subgroups::new(hierarchy, &nodes).map(Arc::new);
+        collectives.open((WORLD, 0), Group::all(rank_slot.1), is_whole, subgroups);
         let mut process = Self {
             rank: rank_slot.0,
             size: rank_slot.1,
@@ -186,6 +192,7 @@ impl Process {
             counters: Counters::default(),
             membership: None,
             silence,
+            hierarchy,
             settings: u64::from(digests.tuning) << 32 | u64::from(digests.transport),
             aborted: None,
             has_revoked: false,

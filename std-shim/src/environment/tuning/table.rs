@@ -274,7 +274,7 @@ pub fn lines_from_fastest(
 }
 
 /// Continues the hash `before` with the text of `what`; equal for equal tables.
-pub(super) fn digest(what: &impl fmt::Display, before: u64) -> u64 {
+pub(in crate::environment) fn digest(what: &impl fmt::Display, before: u64) -> u64 {
     struct Fnv(u64);
     impl fmt::Write for Fnv {
         fn write_str(&mut self, text: &str) -> fmt::Result {

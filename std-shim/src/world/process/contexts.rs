@@ -1,11 +1,14 @@
 //! Communicators from the process's side: opening, revoking and freeing their contexts.
 
+use alloc::sync::Arc;
+
 use unisono_core::ids::{MessageId, PeerId};
 use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
 use super::matching_store::ReceiveTarget;
+use crate::environment::Subgroups;
 use crate::world::collective::engine::context::{AgreedContext, message_context};
 use crate::world::group::Group;
 use crate::world::request::Failure;
@@ -35,7 +38,9 @@ impl Process {
 
     /// Opens the context of a new communicator.
     pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
-        self.collectives.open(context, generation, members, is_near);
+        let nodes: Vec<u32> = members.iter().map(|rank| self.node_of(rank).unwrap_or(0)).collect();
+        let subgroups = Subgroups::new(self.hierarchy, &nodes).map(Arc::new);
+        self.collectives.open((context, generation), members, is_near, subgroups);
     }
 
     /// Revokes a new communicator if a member's revocation arrived before it was opened.

@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use clap::Args;
-use unisono::environment::{Override, OverrideError, Tuning};
+use unisono::environment::{HierarchyChoice, Override, OverrideError, Tuning};
 use unisono_core::collective::CollectiveKind;
 
 /// The algorithm of each collective over messages. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of
@@ -46,6 +46,10 @@ pub(crate) struct Overrides {
     /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
+    /// Subgroups over which collectives are composed: off, auto, host (the ranks of each node), N or N,M (groups of N
+    /// consecutive ranks, in inner groups of M)
+    #[arg(long, value_name = "SPEC")]
+    hierarchy: Option<HierarchyChoice>,
 }
 
 const ALGORITHM: &str = "ALGORITHM[:k=K,…]";
@@ -59,6 +63,9 @@ impl Overrides {
     pub(crate) fn apply_to(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
         if let Some(path) = &self.tuning {
             tuning.load_table(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
+        }
+        if let Some(choice) = self.hierarchy {
+            tuning.set_hierarchy(choice);
         }
         let Self { barrier, broadcast, reduce, allreduce, gather, scatter, .. } = self.clone();
         let Self { allgather, alltoall, reduce_scatter, scan, exscan, .. } = self.clone();

@@ -14,6 +14,7 @@ use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::active_collective::CollectiveName;
+use crate::environment::Subgroups;
 use crate::world::collective::call_log::CallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
@@ -60,6 +61,8 @@ pub(in crate::world) struct Context {
     pub(in crate::world) generation: u32,
     /// Whether all members share the memory of one node.
     pub(in crate::world) is_intra_node: bool,
+    /// The subgroups over which collectives are composed.
+    pub(in crate::world) subgroups: Option<Arc<Subgroups>>,
     /// The last collective that was started.
     pub(in crate::world) last: CollectiveName,
     /// Why every further collective fails.
@@ -229,7 +232,13 @@ impl Contexts {
     }
 
     /// Opens the context of a new communicator.
-    pub(in crate::world) fn begin(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+    pub(in crate::world) fn begin(
+        &mut self,
+        (context, generation): (u32, u32),
+        members: Group,
+        is_near: bool,
+        subgroups: Option<Arc<Subgroups>>,
+    ) {
         let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier, call: 0 };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
         let (way, room, areas) = (None, None, None);
@@ -237,6 +246,7 @@ impl Contexts {
             members,
             generation,
             is_intra_node: is_near,
+            subgroups,
             last,
             failed,
             retired_by: over,
@@ -359,8 +369,8 @@ mod tests {
     #[test]
     fn a_context_is_free_again_when_nothing_is_under_way_there() {
         let mut contexts = Contexts::new();
-        contexts.begin(0, 0, Group::all(4), false);
-        contexts.begin(1, 1, Group::all(4), false);
+        contexts.begin((0, 0), Group::all(4), false, None);
+        contexts.begin((1, 1), Group::all(4), false, None);
         assert_eq!(first_free(&mut contexts), Some(2));
         contexts.free(1);
         assert!(contexts.free_map(0, |context| context == 1)[0] & 2 == 0, "busy");
@@ -371,7 +381,7 @@ mod tests {
     #[test]
     fn one_that_failed_is_never_used_again() {
         let mut contexts = Contexts::new();
-        contexts.begin(0, 0, Group::all(4), false);
+        contexts.begin((0, 0), Group::all(4), false, None);
         let used = contexts.get_mut(0).expect("in use");
         (used.failed, used.retired_by) = (Some(CollectiveError::Corrupted), Some(Rank(3)));
         contexts.free(0);

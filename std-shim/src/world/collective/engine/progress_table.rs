@@ -2,6 +2,7 @@
 //! transport.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::cell::RefCell;
 
 use unisono_core::collective::FailureCause;
@@ -20,6 +21,7 @@ use super::schedule::ScheduleCache;
 use super::scratch_pool::{ScratchBlock, ScratchPool};
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use super::transfer::{TransferHolder, Transfers, context_of};
+use crate::environment::Subgroups;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
 use crate::world::group::Group;
 use crate::world::process::bounce_buffers::EAGER_MAX;
@@ -489,8 +491,14 @@ impl CollectiveTable {
     }
 
     /// Opens the context of a communicator.
-    pub(in crate::world) fn open(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
-        self.contexts.begin(context, generation, members, is_near);
+    pub(in crate::world) fn open(
+        &mut self,
+        (context, generation): (u32, u32),
+        members: Group,
+        is_near: bool,
+        subgroups: Option<Arc<Subgroups>>,
+    ) {
+        self.contexts.begin((context, generation), members, is_near, subgroups);
         self.status_asked.retain(|(_, about)| *about != context);
     }
 

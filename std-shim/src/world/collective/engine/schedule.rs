@@ -5,8 +5,9 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule;
-use unisono_core::schedule::{BlockMap, Layout, Schedule, Step};
+use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
+use crate::environment::Subgroups;
 use crate::environment::tuning::{Carrier, Tuning};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
@@ -16,8 +17,53 @@ const MESSAGE_MAX: usize = 1 << 30;
 /// Number of cached schedules.
 const CACHE_ENTRIES: usize = 64;
 
-/// Steps of the longest schedule whose steps are stored.
-const MATERIALIZED_MAX: u32 = 64;
+/// Steps of the longest schedule whose steps are stored: a flat one, and one over subgroups, whose steps take longer to
+/// compute.
+const MATERIALIZED_MAX: [u32; 2] = [64, 512];
+
+/// A rank's schedule.
+#[derive(Debug)]
+pub(in crate::world) enum AnyPlan {
+    Flat(Box<schedule::Plan>),
+    Composed(Box<HierarchicalPlan<Arc<[u32]>>>),
+}
+
+impl AnyPlan {
+    pub(in crate::world) fn blocks(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.blocks(),
+            Self::Composed(plan) => plan.blocks(),
+        }
+    }
+
+    pub(in crate::world) fn scratch_blocks(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.scratch_blocks(),
+            Self::Composed(plan) => plan.scratch_blocks(),
+        }
+    }
+
+    fn spec(&self) -> &schedule::Spec {
+        match self {
+            Self::Flat(plan) => plan.spec(),
+            Self::Composed(plan) => plan.spec(),
+        }
+    }
+
+    fn steps(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.steps(),
+            Self::Composed(plan) => plan.steps(),
+        }
+    }
+
+    fn step(&self, i: u32) -> Option<Step> {
+        match self {
+            Self::Flat(plan) => plan.step(i),
+            Self::Composed(plan) => plan.step(i),
+        }
+    }
+}
 
 /// A rank's schedule for one collective, computed once for all equal calls.
 #[derive(Clone, Debug)]
@@ -27,7 +73,9 @@ pub(in crate::world) struct CachedSchedule(Arc<ScheduleEntry>);
 struct ScheduleEntry {
     plan: CollectiveSpec,
     varying: bool,
-    schedule: schedule::Plan,
+    /// The subgroups of its communicator.
+    subgroups: Option<Arc<Subgroups>>,
+    schedule: AnyPlan,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
     /// A digest of everything that ranks must agree on.
@@ -45,7 +93,7 @@ impl CachedSchedule {
         self.0.plan.grain
     }
 
-    pub(in crate::world) fn schedule(&self) -> &schedule::Plan {
+    pub(in crate::world) fn schedule(&self) -> &AnyPlan {
         &self.0.schedule
     }
 }
@@ -83,20 +131,22 @@ impl ScheduleCache {
         Self { tuning, carrier, entries: vec![None; CACHE_ENTRIES].into() }
     }
 
-    /// The schedule of a collective.
+    /// The schedule of a collective of a communicator with these subgroups.
     pub(in crate::world) fn schedule(
         &mut self,
         plan: &CollectiveSpec,
         varying: bool,
+        subgroups: Option<&Arc<Subgroups>>,
     ) -> Result<CachedSchedule, CollectiveError> {
         let hash = hash(plan);
         let place = hash as usize % CACHE_ENTRIES;
         if let Some(Some(known)) = self.entries.get(place)
             && (&known.0.plan, known.0.varying) == (plan, varying)
+            && known.0.subgroups.as_ref().map(Arc::as_ptr) == subgroups.map(Arc::as_ptr)
         {
             return Ok(known.clone());
         }
-        let prepared = self.prepare(plan, varying, hash)?;
+        let prepared = self.prepare(plan, varying, hash, subgroups)?;
         if let Some(known) = self.entries.get_mut(place) {
             *known = Some(prepared.clone());
         }
@@ -104,14 +154,29 @@ impl ScheduleCache {
     }
 
     /// Independent of the calling rank, except for the steps.
-    fn prepare(&self, plan: &CollectiveSpec, varying: bool, hash: u32) -> Result<CachedSchedule, CollectiveError> {
-        let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
-        let mut call = choice.spec(plan, varying);
+    fn prepare(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        hash: u32,
+        subgroups: Option<&Arc<Subgroups>>,
+    ) -> Result<CachedSchedule, CollectiveError> {
         let whole =
             if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
-        call.segments = call.segments.max(if varying { 1 } else { least });
-        let schedule = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
+        let least = if varying { 1 } else { least };
+        let composed = subgroups.and_then(|over| self.tuning.compose(plan, varying, self.carrier, over, least));
+        let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
+        let schedule = match composed {
+            Some((_, composed)) => AnyPlan::Composed(Box::new(composed)),
+            None => {
+                let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
+                let mut call = choice.spec(plan, varying);
+                call.segments = call.segments.max(least);
+                AnyPlan::Flat(Box::new(schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?))
+            }
+        };
+        let call = *schedule.spec();
         let (collective, algorithm) = (plan.collective.name(), call.algorithm.name());
         tracing::debug!(
             collective,
@@ -119,17 +184,22 @@ impl ScheduleCache {
             ports = call.ports,
             segments = call.segments,
             bytes = plan.bytes,
+            levels,
             "schedule"
         );
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
-        let written = if schedule.steps() <= MATERIALIZED_MAX { schedule.steps() } else { 0 };
+        let groups = subgroups.filter(|_| levels != 1).map_or(0, |over| over.digest());
+        let [flat, composed] = MATERIALIZED_MAX;
+        let most = if levels == 1 { flat } else { composed };
+        let written = if schedule.steps() <= most { schedule.steps() } else { 0 };
         Ok(CachedSchedule(Arc::new(ScheduleEntry {
             plan: *plan,
             varying,
-            schedule,
+            subgroups: subgroups.cloned(),
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
-            digest: mix(mix(hash, way), call.segments),
+            schedule,
+            digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
 }
@@ -137,7 +207,7 @@ impl ScheduleCache {
 /// The layout of a collective's blocks in its packed bytes. The caller keeps the tables of `shape` as long as the layout is used.
 pub(in crate::world) fn layout(
     plan: &CollectiveSpec,
-    schedule: &schedule::Plan,
+    schedule: &AnyPlan,
     shape: &Shape,
 ) -> Result<Layout<'static>, CollectiveError> {
     let (blocks, segments) = (schedule.blocks(), schedule.spec().segments);
@@ -239,11 +309,11 @@ mod tests {
 
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: CollectiveSpec| choices().schedule(&plan, false).expect("a schedule").digest();
+        let digest = |plan: CollectiveSpec| choices().schedule(&plan, false, None).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
             assert_eq!(
-                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false).expect("a schedule").digest(),
+                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false, None).expect("a schedule").digest(),
                 digest(PLAN)
             );
         }
@@ -266,7 +336,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let prepared = choices().schedule(&plan, false).expect("a schedule");
+        let prepared = choices().schedule(&plan, false, None).expect("a schedule");
         assert!(prepared.schedule().spec().segments >= 20);
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    Settings, Tuning,
+    Settings, Subgroups, Tuning,
     tuning::{COLLECTIVES, Carrier, Decision, SelectedBy},
 };
 use unisono_bench::Bytes;
@@ -62,6 +62,9 @@ struct Row {
     radix: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<u32>,
+    /// Subgroups of the last level, whose leaders use the algorithm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaders: Option<u32>,
     /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
@@ -82,6 +85,11 @@ impl Row {
         let radix = radix.map(|radix| format!(",radix={radix}"));
         let segments = segments.map(|segments| format!(",segments={segments}"));
         [ports, radix, segments].into_iter().flatten().fold(self.algorithm.to_owned(), |said, option| said + &option)
+    }
+
+    fn shown(&self) -> String {
+        let leaders = self.leaders.map_or_else(String::new, |leaders| format!(" of {leaders} leaders"));
+        self.option_text() + &leaders
     }
 
     fn why(&self) -> String {
@@ -181,6 +189,7 @@ impl JobOptions {
             ports: None,
             radix: None,
             segments: None,
+            leaders: None,
             predicted_ns: None,
             decided_by: "measured",
             override_refused: None,
@@ -200,7 +209,16 @@ impl JobOptions {
             CollectiveTransport::Shared(..) => Carrier::Rings,
             CollectiveTransport::Messages(carrier) => *carrier,
         };
-        let Decision { choice, selected_by: reason, override_error: refused } = tuning.decide(plan, false, carrier)?;
+        // The ranks are distributed over the nodes in blocks.
+        let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
+        let nodes: Vec<u32> = (0..self.ranks).map(|rank| node(rank) as u32).collect();
+        let subgroups = Subgroups::new(tuning.hierarchy(), &nodes);
+        let composed = subgroups.as_ref().and_then(|over| tuning.compose(plan, false, carrier, over, 1));
+        let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
+        let Decision { choice, selected_by: reason, override_error: refused } = match composed {
+            Some((decision, _)) => decision,
+            None => tuning.decide(plan, false, carrier)?,
+        };
         let Choice { algorithm, ports, radix, segments } = choice;
         let decided_by = match reason {
             SelectedBy::Model => "model",
@@ -213,7 +231,11 @@ impl JobOptions {
             ports: Some(ports),
             radix: (algorithm == Algorithm::Knomial).then_some(radix),
             segments: Some(segments),
-            predicted_ns: Some(choice.time_ps(plan, false, &carrier.cost(tuning.sharing()))? / 1000),
+            leaders,
+            predicted_ns: match leaders {
+                Some(_) => None,
+                None => Some(choice.time_ps(plan, false, &carrier.cost(tuning.sharing()))? / 1000),
+            },
             decided_by,
             override_refused: refused.map(|refused| refused.to_string()),
             ..row
@@ -268,7 +290,7 @@ fn write_table(
     for row in rows {
         let predicted = row.predicted_ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
         let bytes = Bytes(row.bytes as u64).to_string();
-        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.option_text(), row.why())?;
+        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.shown(), row.why())?;
     }
     Ok(())
 }
@@ -303,9 +325,25 @@ mod tests {
     fn every_collective_and_size_has_a_line() {
         let all = rows("-n 6 --nodes 2");
         assert_eq!(all.len(), 10 * BYTES.len() + 1);
-        assert!(all.iter().all(|row| row.decided_by == "model" && row.predicted_ns.is_some()));
+        assert!(all.iter().all(|row| row.decided_by == "model" && row.predicted_ns.is_some() == row.leaders.is_none()));
         assert_eq!(rows("-n 6 --nodes 2 --bytes 8 --bytes 64K").len(), 21);
         assert!(rows("-n 3").iter().all(|row| row.means == "shared memory" && row.predicted_ns.is_none()));
+    }
+
+    #[test]
+    fn the_leaders_of_subgroups_are_shown() {
+        let shown = |line: &str| -> Vec<_> {
+            rows(line).into_iter().filter(|row| row.leaders.is_some()).map(|row| row.collective).collect()
+        };
+        let auto = ["barrier", "broadcast", "reduce", "gather", "scatter"];
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 8"), auto);
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 64K"), ["barrier"]);
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --broadcast ring"), ["barrier", "reduce", "gather", "scatter"]);
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --hierarchy host").len(), 8);
+        assert!(shown("-n 6 --nodes 2 --hierarchy off").is_empty() && shown("-n 3 --nodes 3").is_empty());
+        let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
+        let ring = ring.into_iter().find(|row| row.collective == "allreduce").expect("a row");
+        assert_eq!(ring.shown(), "ring:k=1 of 3 leaders");
     }
 
     #[test]
