@@ -14,8 +14,8 @@ use super::tuning::table::digest;
 pub enum HierarchyChoice {
     /// Flat schedules only.
     Off,
-    /// The ranks of each node, for collectives and sizes for which that pays ([`Hierarchy::pays`]), unless the user or a
-    /// table selects the algorithm.
+    /// The ranks of each node, for collectives and sizes for which that pays ([`Hierarchy::pays`]), unless ranks share
+    /// processors, or the user or a table selects the algorithm.
     #[default]
     Auto,
     /// The ranks of each node.

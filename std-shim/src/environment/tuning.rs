@@ -327,7 +327,7 @@ impl Tuning {
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let is_measured =
             || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by != SelectedBy::Model);
-        if !over.may_compose(plan) || (over.is_auto() && is_measured()) {
+        if !over.may_compose(plan) || (over.is_auto() && (self.sharing() > 1 || is_measured())) {
             return None;
         }
         let decision = self.decide(&over.hierarchy().leaders(plan), false, carrier).ok()?;

@@ -341,6 +341,11 @@ mod tests {
         assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --broadcast ring"), ["barrier", "reduce", "gather", "scatter"]);
         assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --hierarchy host").len(), 8);
         assert!(shown("-n 6 --nodes 2 --hierarchy off").is_empty() && shown("-n 3 --nodes 3").is_empty());
+        let mut sharing = Tuning::default();
+        sharing.set_sharing(2);
+        let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
+        let shared = job.rows(&sharing, &CollectiveTransport::Messages(Carrier::Udp)).expect("rows");
+        assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
         let ring = ring.into_iter().find(|row| row.collective == "allreduce").expect("a row");
         assert_eq!(ring.shown(), "ring:k=1 of 3 leaders");
