@@ -139,7 +139,7 @@ impl Part {
     }
 
     /// One sweep over the rectangle. Returns the largest change of a point.
-    fn sweep(&mut self, world: &World) -> Result<f64, Failure> {
+    fn sweep(&mut self, world: &World) -> Result<f64, Error> {
         for side in 0..SIDES {
             let own = self.side(side, 1);
             self.edges[side].iter_mut().zip(own).for_each(|(edge, at)| *edge = self.now[at]);
@@ -156,8 +156,8 @@ impl Part {
             }
             scope.flush();
             let inside = self.relax(2..self.rows, 2..self.columns);
-            wait_all(&requests).map_err(|failed| failed.failure)?;
-            Ok(inside)
+            wait_all(&requests)?;
+            Ok::<f64, Error>(inside)
         })?;
         (self.halo, self.edges) = (halo, edges);
 

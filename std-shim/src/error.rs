@@ -4,7 +4,8 @@ use core::fmt;
 
 use crate::collective::CollectiveError;
 use crate::{
-    AgreeError, AllocateError, CreateError, Failure, GroupError, Rank, RequestFailed, SettingsError, WorldError,
+    AgreeError, AllocateError, CreateError, Failure, GroupError, Rank, RequestError, RequestFailed, SettingsError,
+    WorldError,
 };
 
 /// Any error of the library. Each call returns an error type of its own, which converts into this one with `?`; its
@@ -90,8 +91,12 @@ impl Error {
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Join(_) => ErrorClass::Environment,
-            Self::Message(failure) | Self::Request(RequestFailed { failure, .. }) => of_failure(*failure),
-            Self::Collective(error) | Self::Communicator(CreateError::Collective(error)) => of_collective(error),
+            Self::Message(failure) | Self::Request(RequestFailed { failure: RequestError::Message(failure), .. }) => {
+                of_failure(*failure)
+            }
+            Self::Collective(error)
+            | Self::Request(RequestFailed { failure: RequestError::Collective(error), .. })
+            | Self::Communicator(CreateError::Collective(error)) => of_collective(error),
             Self::Communicator(CreateError::Differs(_) | CreateError::Disagrees(_)) => ErrorClass::Disagreement,
             Self::Communicator(CreateError::NotMember(_)) | Self::Group(_) => ErrorClass::Argument,
             Self::Communicator(CreateError::NoContext)
@@ -107,9 +112,11 @@ impl Error {
     pub const fn rank(&self) -> Option<Rank> {
         match self {
             Self::Message(failure)
-            | Self::Request(RequestFailed { failure, .. })
+            | Self::Request(RequestFailed { failure: RequestError::Message(failure), .. })
             | Self::Agreement(AgreeError::Ended(failure)) => rank_of_failure(*failure),
-            Self::Collective(error) | Self::Communicator(CreateError::Collective(error)) => match error {
+            Self::Collective(error)
+            | Self::Request(RequestFailed { failure: RequestError::Collective(error), .. })
+            | Self::Communicator(CreateError::Collective(error)) => match error {
                 CollectiveError::UnknownRank { rank, .. }
                 | CollectiveError::Missing { rank, .. }
                 | CollectiveError::Corrupt { rank, .. }

@@ -62,9 +62,10 @@ pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
+pub use request::any_request::AnyRequest;
 pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
-pub use request::{Failure, RequestFailed, Status, Tag};
+pub use request::{Failure, RequestError, RequestFailed, Status, Tag};
 pub use shm_transport::{AllocateError, Buffer};
 pub use window::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 

@@ -2,7 +2,6 @@
 
 mod job;
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
@@ -10,8 +9,8 @@ use std::thread;
 use job::{EVERY_WAY, data, everywhere, job, job_over};
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{
-    Failure, Rank, RecvRequest, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some, wait_all,
-    wait_any, wait_some,
+    AnyRequest, Failure, Rank, RecvRequest, Request, RequestFailed, Status, Tag, World, test_all, test_any, test_some,
+    wait_all, wait_any, wait_some,
 };
 
 /// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
@@ -52,9 +51,9 @@ fn one_after_the_other_ends_in_the_order_of_the_messages() {
                     assert_eq!(test_any(all.clone()), None, "nothing has been sent");
                     world.send(&[1_u8], Rank(0), GO).expect("sent");
                     let (index, status) = wait_any(all.clone()).expect("arrives").expect("one is left");
-                    assert_eq!((loans[index].0, status), (tag, Some(of_rank_0(tag as usize, words))));
+                    assert_eq!((loans[index].0, status), (tag, of_rank_0(tag as usize, words)));
                     let (again, buffer) = loans.swap_remove(index).1.wait();
-                    assert_eq!(again, Ok(None), "its completion was returned before");
+                    assert_eq!(again, Ok(Status::EMPTY), "its completion was returned before");
                     assert_eq!(buffer, data(tag as usize, words));
                 }
                 assert_eq!(wait_any(loans.iter().map(|(_, loan)| loan)), Ok(None));
@@ -79,7 +78,7 @@ fn some_are_those_that_have_ended() {
                     (0..).zip(buffers.iter_mut().map(Vec::as_mut_slice)).map(start).collect();
                 assert_eq!(test_some(&requests), None);
                 world.send(&[1_u8], Rank(0), GO).expect("sent");
-                assert_eq!(wait_some(&requests), Ok(vec![(1, Some(of_rank_0(1, words)))]));
+                assert_eq!(wait_some(&requests), Ok(vec![(1, of_rank_0(1, words))]));
                 assert_eq!(
                     test_some(&requests),
                     None,
@@ -94,7 +93,7 @@ fn some_are_those_that_have_ended() {
                     found.extend(some);
                 }
                 found.sort_unstable_by_key(|(index, _)| *index);
-                assert_eq!(found, [0, 2].map(|tag| (tag, Some(of_rank_0(tag, words)))));
+                assert_eq!(found, [0, 2].map(|tag| (tag, of_rank_0(tag, words))));
                 assert_eq!((wait_some(&requests), test_some(&requests)), (Ok(vec![]), Some(Ok(vec![]))));
             });
         }
@@ -128,12 +127,12 @@ fn all_complete_in_their_order() {
                 let statuses = statuses.expect("all is well");
                 for (i, status) in statuses[..5].iter().enumerate() {
                     let expected = Status { source: other, tag: Tag(i as u32), bytes: (words + i) * 4 };
-                    assert_eq!(*status, Some(expected));
+                    assert_eq!(*status, expected);
                 }
                 assert_eq!(statuses.len(), 10);
-                assert_eq!(wait_all(&receives), Ok(vec![None; 5]), "their completions were returned before");
-                assert_eq!((test_all(&sends), wait_any(&sends)), (Some(Ok(vec![None; 5])), Ok(None)));
-                receives.into_iter().chain(sends).for_each(|request| assert_eq!(request.wait(), Ok(None)));
+                assert_eq!(wait_all(&receives), Ok(vec![Status::EMPTY; 5]), "their completions were returned before");
+                assert_eq!((test_all(&sends), wait_any(&sends)), (Some(Ok(vec![Status::EMPTY; 5])), Ok(None)));
+                receives.into_iter().chain(sends).for_each(|request| assert_eq!(request.wait(), Ok(Status::EMPTY)));
             });
             assert_eq!(buffers, sent);
         }
@@ -158,57 +157,15 @@ fn a_send_that_completes_at_once_is_returned_once_and_a_request_may_be_listed_tw
         let (mut first, mut second) = ([0_u32], [0_u32]);
         world.scope(|scope| {
             let [one, two] = [1, 2].map(|tag| scope.immediate_send(&[7_u32], own, Tag(tag)).expect("started"));
-            assert_eq!(wait_any([&one, &two]), Ok(Some((0, None))));
-            assert_eq!(wait_some([&one, &two, &two]), Ok(vec![(1, None)]));
+            assert_eq!(wait_any([&one, &two]), Ok(Some((0, Status::EMPTY))));
+            assert_eq!(wait_some([&one, &two, &two]), Ok(vec![(1, Status::EMPTY)]));
             assert_eq!(wait_any([&one, &two]), Ok(None));
             let one = scope.immediate_receive_into(&mut first, own, Tag(1)).expect("started");
             let two = scope.immediate_receive_into(&mut second, own, Tag(2)).expect("started");
             let status = |tag| Status { source: own, tag: Tag(tag), bytes: 4 };
-            assert_eq!(wait_all([&one, &two, &one]), Ok(vec![Some(status(1)), Some(status(2)), None]));
+            assert_eq!(wait_all([&one, &two, &one]), Ok(vec![status(1), status(2), Status::EMPTY]));
         });
         assert_eq!((first, second), ([7], [7]));
-        world.finish().expect("a good end");
-    });
-}
-
-/// Whether it reports the success of one request.
-type TestOfOne = fn(&[Flipping<'_>; 1]) -> Option<bool>;
-
-/// Returns `[in progress, completed]` by turns.
-struct Flipping<'scope>(Cell<usize>, [RecvRequest<'scope, u32>; 2]);
-
-impl<'scope> AsRef<Request<'scope>> for Flipping<'scope> {
-    fn as_ref(&self) -> &Request<'scope> {
-        let turn = self.0.replace(self.0.get() + 1);
-        self.1[turn % 2].as_ref()
-    }
-}
-
-#[test]
-fn an_as_ref_that_changes_is_called_once() {
-    job(1, &[], |world| {
-        let own = world.rank();
-        for turn in 0..2 {
-            let tests: [TestOfOne; 3] = [
-                |one| test_any(one).map(|ended| ended.is_ok_and(|ended| ended.is_some())),
-                |one| test_some(one).map(|ended| ended.is_ok_and(|ended| ended.len() == 1)),
-                |one| test_all(one).map(|ended| ended.is_ok_and(|ended| ended[0].is_some())),
-            ];
-            for test in tests {
-                let (mut never, mut matched) = ([7_u32], [0_u32]);
-                world.scope(|scope| {
-                    let under_way = scope.immediate_receive_returning(&mut never, own, Tag(1)).expect("started");
-                    let ended = scope.immediate_receive_returning(&mut matched, own, Tag(2)).expect("started");
-                    world.send(&[5_u32], own, Tag(2)).expect("sent");
-                    let one = [Flipping(Cell::new(turn), [under_way, ended])];
-                    assert_eq!(test(&one), [None, Some(true)][turn]);
-                    assert_eq!(one[0].0.get(), turn + 1, "called once");
-                    let [Flipping(_, [under_way, ended])] = one;
-                    assert!(!under_way.is_done() && under_way.cancel(), "its buffer is still in use");
-                    assert_eq!((under_way.wait().1, ended.wait().1), (&mut [7][..], &mut [5][..]));
-                });
-            }
-        }
         world.finish().expect("a good end");
     });
 }
@@ -231,10 +188,10 @@ fn an_iterator_may_test_the_requests_and_need_not_be_clone() {
             assert_eq!((test_any(under_way()), test_some(under_way()), test_all(under_way())), (None, None, None));
             // Nothing else ends before they were asked.
             let go = || core::iter::from_fn(|| world.send(&[1_u8], Rank(0), GO).err().map(|_| &requests[0]));
-            assert_eq!(wait_any(under_way().chain(go())), Ok(Some((0, Some(of_rank_0(0, 9))))));
-            assert_eq!(wait_some(under_way().chain(go())), Ok(vec![(0, Some(of_rank_0(2, 9)))]));
+            assert_eq!(wait_any(under_way().chain(go())), Ok(Some((0, of_rank_0(0, 9)))));
+            assert_eq!(wait_some(under_way().chain(go())), Ok(vec![(0, of_rank_0(2, 9))]));
             let mut all: Vec<&Request<'_>> = requests.iter().collect();
-            assert_eq!(wait_all(all.drain(..)), Ok(vec![None, Some(of_rank_0(1, 9)), None]));
+            assert_eq!(wait_all(all.drain(..)), Ok(vec![Status::EMPTY, of_rank_0(1, 9), Status::EMPTY]));
         });
     });
 }
@@ -248,7 +205,7 @@ fn requests_of_two_worlds_are_refused() {
                 let here = scope.immediate_receive_into(&mut first, own, Tag(1)).expect("started");
                 two.scope(|scope| {
                     let there = scope.immediate_receive_into(&mut second, own, Tag(1)).expect("started");
-                    let failed = RequestFailed { index: 1, failure: Failure::OtherWorld };
+                    let failed = RequestFailed { index: 1, failure: Failure::OtherWorld.into() };
                     assert_eq!(
                         (wait_any([&here, &there]), test_any([&here, &there])),
                         (Err(failed), Some(Err(failed)))
@@ -304,14 +261,14 @@ fn survive_a_death(world: &World) {
         let requests: Vec<Request<'_>> =
             (0..).zip(from).zip(buffers.iter_mut().map(Vec::as_mut_slice)).map(start).collect();
         world.send(&[1_u8], dead, GO).expect("sent");
-        let failed = |index| RequestFailed { index, failure: Failure::PeerFailed(dead) };
+        let failed = |index| RequestFailed { index, failure: Failure::PeerFailed(dead).into() };
         assert_eq!(wait_all(&requests), Err(failed(1)));
         assert_eq!(wait_some(&requests), Err(failed(2)), "a failure is returned before successes");
-        assert_eq!(wait_any(&requests), Ok(Some((0, Some(Status { source: other, tag: Tag(0), bytes: 36 })))));
+        assert_eq!(wait_any(&requests), Ok(Some((0, Status { source: other, tag: Tag(0), bytes: 36 }))));
         assert_eq!(test_all(&requests), None, "one is in progress");
         world.send(&[1_u8], other, GO).expect("sent");
-        let last = Some(Status { source: other, tag: Tag(3), bytes: 160_000 });
-        assert_eq!(wait_all(&requests), Ok(vec![None, None, None, last]));
+        let last = Status { source: other, tag: Tag(3), bytes: 160_000 };
+        assert_eq!(wait_all(&requests), Ok(vec![Status::EMPTY, Status::EMPTY, Status::EMPTY, last]));
     });
     assert_eq!((&buffers[0][..9], &buffers[3]), (&*data(0, 9), &data(3, 40_000)));
 }
@@ -338,14 +295,14 @@ fn revocation_fails_requests_in_progress() {
                 let all = [&send, &never, &matched, &apart];
                 // It matched its message before the revocation.
                 let (index, status) = wait_any(all).expect("arrives").expect("one is left");
-                assert_eq!((index, status.map(|status| status.bytes)), (2, Some(4)));
+                assert_eq!((index, status.bytes), (2, 4));
                 world.send(&[1_u8], other, GO).expect("sent");
                 let failed = [wait_all(all), wait_all(all)].map(|ended| ended.expect_err("revoked"));
-                assert_eq!(failed.map(|failed| failed.failure), [Failure::Revoked; 2], "{over:?}");
+                assert_eq!(failed.map(|failed| failed.failure), [Failure::Revoked.into(); 2], "{over:?}");
                 assert_eq!(failed[0].index + failed[1].index, 1, "each once; {over:?}");
                 assert_eq!(test_all(all), None, "the request of another communicator continues");
                 assert!(apart.cancel());
-                assert_eq!(wait_all(all), Ok(vec![None; 4]));
+                assert_eq!(wait_all(all), Ok(vec![Status::EMPTY; 4]));
             });
             world.finish().expect("all ranks finish");
         });
@@ -369,15 +326,15 @@ fn a_receive_is_cancelled_and_its_buffer_posted_again() {
                 assert!(loan.cancel() && !loan.cancel() && loan.is_done());
                 assert_eq!(wait_any([&loan]), Ok(None));
                 let (ended, buffer) = loan.wait();
-                assert!(ended == Ok(None) && buffer.iter().all(|word| *word == 7), "as it was");
+                assert!(ended == Ok(Status::EMPTY) && buffer.iter().all(|word| *word == 7), "as it was");
                 let loan = scope.immediate_receive_returning(buffer, other, Tag(1)).expect("started");
                 world.send(&[1_u8], other, GO).expect("sent");
                 while !loan.is_done() {}
                 assert!(!loan.cancel(), "it has matched its message");
-                assert_eq!(loan.test(), Some(Ok(Some(of_rank_0(1, words)))));
-                assert_eq!(loan.test(), Some(Ok(None)), "its completion was returned before");
+                assert_eq!(loan.test(), Some(Ok(of_rank_0(1, words))));
+                assert_eq!(loan.test(), Some(Ok(Status::EMPTY)), "its completion was returned before");
                 let (ended, buffer) = loan.wait();
-                assert!(ended == Ok(None) && buffer == data(3, words));
+                assert!(ended == Ok(Status::EMPTY) && buffer == data(3, words));
             });
         }
     });
@@ -415,5 +372,97 @@ fn a_collective_returns_its_outcome_once() {
         // A rank that finishes earlier would be missing from the collective.
         world.barrier().expect("all are here");
         assert_eq!(sums[0], [2; 3]);
+    });
+}
+
+#[test]
+fn messages_and_collectives_are_waited_for_together() {
+    everywhere(2, |world| {
+        let (own, other) = (world.rank().0, Rank(1 - world.rank().0));
+        let sum = SystemOperation::sum();
+        for words in KINDS {
+            let sent = data(own as usize, words);
+            let (mut received, mut total, mut again) = (vec![0; words], [own + 1], [0_u32]);
+            world.scope(|scope| {
+                let mut kept = scope.persistent_all_reduce_in_place(&mut again, sum).expect("prepared");
+                kept.data().expect("idle").fill(own + 5);
+                let receive = scope.immediate_receive_into(&mut received, other, Tag(1)).expect("started");
+                let barrier = scope.immediate_barrier().expect("begun");
+                let send = scope.immediate_send(&sent, other, Tag(1)).expect("started");
+                let reduce = scope.immediate_all_reduce_in_place(&mut total, sum).expect("begun");
+                kept.start().expect("started");
+                let status = Status { source: other, tag: Tag(1), bytes: words * 4 };
+                let all: [&dyn AnyRequest; 5] = [&receive, &barrier, &send, &reduce, &kept];
+                if words == KINDS[0] {
+                    assert_eq!(
+                        wait_all(all).expect("all end"),
+                        [status, Status::EMPTY, Status::EMPTY, Status::EMPTY, Status::EMPTY]
+                    );
+                } else if words == KINDS[1] {
+                    let mut ended = Vec::new();
+                    while let Some((index, status)) = wait_any(all).expect("ends") {
+                        ended.push((index, status.bytes));
+                    }
+                    ended.sort_unstable();
+                    assert_eq!(ended, [(0, words * 4), (1, 0), (2, 0), (3, 0), (4, 0)]);
+                } else {
+                    let mut ended = Vec::new();
+                    while ended.len() < all.len() {
+                        ended.extend(test_some(all).transpose().expect("ends").unwrap_or_default());
+                    }
+                    ended.sort_unstable_by_key(|(index, _)| *index);
+                    assert_eq!(ended[0], (0, status));
+                }
+                assert_eq!((wait_any(all), wait_all(all)), (Ok(None), Ok(vec![Status::EMPTY; 5])), "each once");
+                assert_eq!((barrier.wait(), reduce.test()), (Ok(()), Some(Ok(()))));
+                assert_eq!(kept.result(), Ok(&[11][..]), "at rest");
+                kept.data().expect("idle").fill(1);
+                kept.start().expect("started again");
+                assert_eq!(wait_any([&kept]), Ok(Some((0, Status::EMPTY))));
+                assert_eq!(kept.result(), Ok(&[2][..]));
+            });
+            assert_eq!((received, total), (data(other.0 as usize, words), [3]));
+        }
+    });
+}
+
+#[test]
+fn a_collective_that_fails_among_requests_is_named() {
+    everywhere(2, |world| {
+        let (team, other) = (world.duplicate().expect("another communicator"), Rank(1 - world.rank().0));
+        let (mut into, mut sum) = ([0_u32], [1_u32]);
+        world.scope(|scope| {
+            let receive = scope.immediate_receive_into(&mut into, other, Tag(1)).expect("started");
+            if world.rank() == Rank(0) {
+                let begun = scope.on(&team).immediate_all_reduce_in_place(&mut sum, SystemOperation::sum());
+                let reduce = begun.expect("begun");
+                let both: [&dyn AnyRequest; 2] = [&receive, &reduce];
+                assert_eq!(test_all(both), None, "the other rank has not called it");
+                team.revoke();
+                let failed = RequestFailed { index: 1, failure: CollectiveError::Revoked.into() };
+                assert_eq!(wait_all(both), Err(failed));
+            }
+            world.send(&[7_u32], other, Tag(1)).expect("sent");
+            assert_eq!(receive.wait().map(|status| status.bytes), Ok(4));
+        });
+        assert_eq!(into, [7]);
+    });
+}
+
+#[test]
+fn a_single_rank_completes_collectives_at_once_and_reports_them() {
+    job(1, &[], |world| {
+        let mut sum = [3_u32];
+        world.scope(|scope| {
+            let barrier = scope.immediate_barrier().expect("begun");
+            let mut kept = scope.persistent_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("prepared");
+            let both: [&dyn AnyRequest; 2] = [&barrier, &kept];
+            assert_eq!((wait_any(both), wait_any(both)), (Ok(Some((0, Status::EMPTY))), Ok(None)), "not started");
+            kept.start().expect("started");
+            assert_eq!(kept.start(), Err(CollectiveError::UnderWay));
+            assert_eq!(wait_some([&kept]), Ok(vec![(0, Status::EMPTY)]));
+            kept.start().expect("started again");
+        });
+        world.finish().expect("a good end");
     });
 }

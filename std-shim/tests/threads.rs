@@ -11,7 +11,7 @@ use std::time::Instant;
 use job::{data, everywhere, job};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use unisono::collective::{CollectiveRequest, PersistentRequest, SystemOperation};
-use unisono::{Communicator, Failure, Rank, RecvRequest, Request, Scope, Tag, World, wait_any};
+use unisono::{Communicator, Failure, Rank, RecvRequest, Request, Scope, Status, Tag, World, wait_any};
 
 assert_impl_all!(Scope<'static, 'static>: Send, Sync);
 assert_impl_all!(Request<'static>: Send);
@@ -46,18 +46,18 @@ fn begin_here_and_wait_there(world: &World, words: usize) {
         drop(scope.immediate_send(&one, other, Tag(3)).expect("started"));
         thread::scope(|threads| {
             threads.spawn(move || {
-                let status = receive.wait().expect("arrives").expect("a message");
+                let status = receive.wait().expect("arrives");
                 assert_eq!((status.source, status.bytes), (other, words * 4));
             });
             threads.spawn(move || {
                 let (status, buffer) = loan.wait();
-                assert_eq!(status.expect("arrives").expect("a message").tag, Tag(2));
+                assert_eq!(status.expect("arrives").tag, Tag(2));
                 assert_eq!(buffer, data(3 - own, words));
                 buffer.fill(7);
             });
             threads.spawn(move || {
                 while !second.is_done() {}
-                assert!(second.test().is_some_and(|ended| ended.is_ok()) && second.test() == Some(Ok(None)));
+                assert!(second.test().is_some_and(|ended| ended.is_ok()) && second.test() == Some(Ok(Status::EMPTY)));
             });
             threads.spawn(move || first.wait().map(|_| ()).expect("sent"));
         });
@@ -92,7 +92,7 @@ fn threads_share_a_scope(world: &World) {
                         let loan = scope.immediate_receive_returning(buffer, other, tag).expect("started");
                         let send = scope.immediate_send(&sent[..words], other, tag).expect("started");
                         let (status, back) = loan.wait();
-                        assert_eq!(status.expect("arrives").expect("a message").bytes, words * 4);
+                        assert_eq!(status.expect("arrives").bytes, words * 4);
                         assert_eq!(back[..words], data((1 - own) * THREADS + number, words));
                         back.fill(0);
                         buffer = back;

@@ -79,7 +79,7 @@ fn exchange(world: &World, scale: usize) {
                 send.wait().expect("arrives");
                 ended
             });
-            assert_eq!(both[0].map(|status| status.bytes), Some(bytes));
+            assert_eq!(both[0].bytes, bytes);
         });
         assert_eq!(into, expected);
         // From a view, into a view; blocking, and synchronous one way.

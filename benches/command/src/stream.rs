@@ -148,7 +148,7 @@ fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failur
             for _ in 0..window {
                 let Some(message) = under_way.pop_front() else { break };
                 let (status, place) = message.wait();
-                last |= status?.is_some_and(|status| status.tag == LAST);
+                last |= status?.tag == LAST;
                 if !last {
                     under_way.push_back(post(place)?);
                 }

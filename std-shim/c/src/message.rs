@@ -34,6 +34,9 @@ pub struct unisono_status {
 
 impl From<Status> for unisono_status {
     fn from(status: Status) -> Self {
+        if status == Status::EMPTY {
+            return Self::default();
+        }
         Self { source: status.source.0, tag: status.tag.0, bytes: status.bytes }
     }
 }

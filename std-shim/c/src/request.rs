@@ -45,8 +45,8 @@ pub(crate) fn insert(started: Started, member: Arc<Member>) -> unisono_request {
     REQUESTS.insert(Arc::new(Mutex::new(Some(Entry { started, member }))))
 }
 
-/// How a request ended: a receive has a status.
-type Ended = Result<Option<Status>, Error>;
+/// How a request ended.
+type Ended = Result<Status, Error>;
 
 impl Entry {
     const fn is_persistent(&self) -> bool {
@@ -67,9 +67,9 @@ impl Entry {
         let Self { started, member } = self;
         match started {
             Started::Message(request) => (request.wait().map_err(Error::from), None),
-            Started::Collective(request) => (request.wait().map(|()| None).map_err(Error::from), None),
+            Started::Collective(request) => (request.wait().map(|()| Status::EMPTY).map_err(Error::from), None),
             Started::Persistent(mut request) => {
-                let ended = request.wait().map(|()| None).map_err(Error::from);
+                let ended = request.wait().map(|()| Status::EMPTY).map_err(Error::from);
                 (ended, Some(Self { started: Started::Persistent(request), member }))
             }
         }
@@ -84,13 +84,13 @@ fn take(handle: unisono_request) -> Result<(Place, Entry), Error> {
     Ok((place, entry))
 }
 
-/// Stores the status of a receive where the caller wants it, if it does.
-unsafe fn store_status(to: *mut unisono_status, status: Option<Status>) -> Result<(), Error> {
+/// Stores the status of a receive, or zeros, where the caller wants it, if it does.
+unsafe fn store_status(to: *mut unisono_status, status: Status) -> Result<(), Error> {
     if to.is_null() {
         return Ok(());
     }
     // SAFETY: the caller of the exported function answers for the pointer.
-    unsafe { store(to, "status", status.map_or(unisono_status::default(), unisono_status::from)) }
+    unsafe { store(to, "status", unisono_status::from(status)) }
 }
 
 /// Waits for the request at `request`, which is done or not, and sets it to NULL unless it is persistent.
@@ -99,7 +99,7 @@ unsafe fn wait_for(request: *mut unisono_request, status: *mut unisono_status) -
     let handle = unsafe { request.read() };
     if handle == UNISONO_REQUEST_NULL {
         // SAFETY: the caller of the exported function answers for the pointer.
-        return unsafe { store_status(status, None) };
+        return unsafe { store_status(status, Status::EMPTY) };
     }
     let (place, entry) = take(handle)?;
     let (ended, kept) = entry.wait();

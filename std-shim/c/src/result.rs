@@ -7,7 +7,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use unisono::collective::CollectiveError;
-use unisono::{AgreeError, AllocateError, CreateError, DatatypeError, Failure, RequestFailed, WorldError};
+use unisono::{AgreeError, AllocateError, CreateError, DatatypeError, Failure, WorldError};
 
 use crate::fork;
 
@@ -98,12 +98,6 @@ impl From<Failure> for Error {
             Failure::ResourceExhausted => (UNISONO_ERROR_RESOURCES, None),
         };
         Self { code, text: failure.to_string(), rank }
-    }
-}
-
-impl From<RequestFailed> for Error {
-    fn from(failed: RequestFailed) -> Self {
-        Self { text: failed.to_string(), ..failed.failure.into() }
     }
 }
 

@@ -145,7 +145,7 @@ fn futures(world: &World) -> Result<(), Error> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             if let core::task::Poll::Ready(ended) = all.as_mut().poll(&mut context) {
-                assert_eq!(ended?.map(|status| status.source), Some(from));
+                assert_eq!(ended?.source, from);
                 return Ok::<_, Error>(());
             }
         }

@@ -19,7 +19,7 @@ mod minloc;
 pub(super) mod operation;
 mod pack;
 pub(super) mod partition;
-mod persistent;
+pub(super) mod persistent;
 pub(super) mod raw;
 pub(super) mod request;
 mod vector_collectives;

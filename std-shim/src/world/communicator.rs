@@ -383,6 +383,7 @@ impl Communicator {
         match (ended, started.blocked_on) {
             // The receiver may have dropped the message after it had forwarded the revocation.
             (Ok(_), BlockedOn::Send { .. }) if is_revoked() => Err(Failure::Revoked),
+            (Ok(_), BlockedOn::Send { .. }) => Ok(Status::EMPTY),
             (Ok(status), _) => Ok(self.local_status(status)),
             (Err(failure), _) => Err(self.local_failure_if(failure, is_revoked)),
         }

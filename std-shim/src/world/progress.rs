@@ -68,6 +68,15 @@ pub(super) enum WaitFor {
     Notification,
 }
 
+impl WaitFor {
+    /// What several waits depend on together, each on a rank or on any.
+    pub(super) fn common(peers: impl IntoIterator<Item = Option<Rank>>) -> Self {
+        let mut peers = peers.into_iter();
+        let first = peers.next().flatten();
+        first.filter(|first| peers.all(|peer| peer == Some(*first))).map_or(Self::AnyRank, Self::Rank)
+    }
+}
+
 /// A process, its lock, and the arrival waiters of its queues.
 pub(super) struct SharedProcess {
     process: BiasedLock<Process>,
@@ -361,19 +370,18 @@ impl SharedProcess {
         })
     }
 
-    /// As [`wait`](Self::wait), for several pending requests, until `done` returns a result: when all have ended, or any
-    /// one has.
+    /// As [`wait`](Self::wait), for several pending messages, and maybe collectives, until `done` returns a result: when
+    /// all have ended, or any one has.
     #[inline(never)]
     pub(super) fn wait_for_several<R>(
         &self,
         all: &[RequestHandle],
+        awaits: WaitFor,
         any: bool,
         mut done: impl FnMut(&mut Process) -> Option<R>,
     ) -> R {
-        let peer =
-            all.first().and_then(|first| first.peer).filter(|peer| all.iter().all(|one| one.peer == Some(*peer)));
         let mut waits = false;
-        self.wait_until(peer.map_or(WaitFor::AnyRank, WaitFor::Rank), |process| {
+        self.wait_until(awaits, |process| {
             let ended = done(process);
             match &ended {
                 None if !waits => {

@@ -1,5 +1,6 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
+pub(super) mod any_request;
 mod future;
 pub(super) mod handle;
 pub(super) mod scope;
@@ -11,6 +12,7 @@ use core::fmt;
 
 use unisono_core::message::Pattern;
 
+use super::collective::CollectiveError;
 use unisono_bootstrap::Rank;
 use unisono_core::ids::PeerId;
 
@@ -18,7 +20,7 @@ use unisono_core::ids::PeerId;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
-/// A received message: source, tag and length.
+/// A received message: source, tag and length; or [`EMPTY`](Self::EMPTY).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
     /// The rank that sent it.
@@ -30,6 +32,10 @@ pub struct Status {
 }
 
 impl Status {
+    /// The status of a request that received no message: a send, a collective, a receive that was cancelled, or a
+    /// request whose end was reported before (MPI's empty status). No rank and no tag have these numbers.
+    pub const EMPTY: Self = Self { source: Rank(u32::MAX), tag: Tag(u32::MAX), bytes: 0 };
+
     /// The status of a send that ended well.
     pub(super) fn sent(peer: PeerId) -> Self {
         Self { source: peer.into(), tag: Tag(0), bytes: 0 }
@@ -110,13 +116,24 @@ impl Failure {
 }
 
 /// One of several requests failed. The others are unchanged: they can still be waited for, also those that had ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("request {index}: {failure}")]
 pub struct RequestFailed {
     /// Its index among the requests that were waited for, from 0 on.
     pub index: usize,
     /// Its failure.
-    pub failure: Failure,
+    pub failure: RequestError,
+}
+
+/// Why a request of any kind failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Its message was not sent or received.
+    #[error(transparent)]
+    Message(#[from] Failure),
+    /// Its collective did not complete.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -258,6 +275,12 @@ impl Requests {
         self.finished += 1;
     }
 
+    /// As [`record_finished`](Self::record_finished), of what may have failed.
+    pub(super) const fn record_collective(&mut self, has_failed: bool) {
+        self.finished += 1;
+        self.failed += has_failed as u64;
+    }
+
     /// How a request has ended, if it has.
     pub(super) fn result(&self, request: u32) -> Option<Result<Status, Failure>> {
         match self.entries.get(request as usize) {
@@ -288,7 +311,7 @@ impl Requests {
         self.finished
     }
 
-    /// Number of those that failed.
+    /// Number of requests and collectives that failed.
     pub(super) const fn failed(&self) -> u64 {
         self.failed
     }

@@ -144,7 +144,7 @@ fn run_burst<'s>(
         }
         for (loan, place, wanted, message) in loans {
             let (ended, buffer) = loan.wait();
-            let status = ended?.ok_or(Failure::Finished)?;
+            let status = ended?;
             let found = (status.source.0, status.tag.0, status.bytes);
             check_message(burst, wanted, message, found, buffer, quarry)?;
             *place = Some(buffer);
@@ -164,9 +164,7 @@ fn receive(
     let status = match (source, tag) {
         (Some(source), Some(tag)) => world.receive_into(into, source, tag)?,
         (None, tag) => world.receive_any_into(into, tag)?,
-        (source, tag) => {
-            world.scope(|scope| scope.immediate_receive_into(into, source, tag)?.wait())?.ok_or(Failure::Finished)?
-        }
+        (source, tag) => world.scope(|scope| scope.immediate_receive_into(into, source, tag)?.wait())?,
     };
     Ok((status.source.0, status.tag.0, status.bytes))
 }

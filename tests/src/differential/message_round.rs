@@ -159,7 +159,7 @@ impl<'a> MessageRound<'a> {
             }
             let statuses = wait_in_some_way(&posted, rng)?;
             wait_all(&sends).map_err(|error| error.to_string())?;
-            statuses.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| "a receive has no status".to_owned())
+            Ok::<_, String>(statuses)
         })?;
         for beside in beside.iter().flatten() {
             self.compare_overlap(beside)?;
@@ -263,11 +263,11 @@ impl<'a> MessageRound<'a> {
 }
 
 /// Waits for the requests: all at once, some at a time, or one after the other in a random order.
-fn wait_in_some_way<'scope>(posted: &[Request<'scope>], rng: &mut Rng) -> Result<Vec<Option<Status>>, String> {
+fn wait_in_some_way(posted: &[Request<'_>], rng: &mut Rng) -> Result<Vec<Status>, String> {
     match rng.u8(0..3) {
         0 => wait_all(posted).map_err(|error| error.to_string()),
         1 => {
-            let mut statuses = vec![None; posted.len()];
+            let mut statuses = vec![Status::EMPTY; posted.len()];
             loop {
                 let ended = wait_some(posted).map_err(|error| error.to_string())?;
                 if ended.is_empty() {
@@ -281,10 +281,9 @@ fn wait_in_some_way<'scope>(posted: &[Request<'scope>], rng: &mut Rng) -> Result
         _ => {
             let mut order: Vec<usize> = (0..posted.len()).collect();
             rng.shuffle(&mut order);
-            let mut statuses = vec![None; posted.len()];
+            let mut statuses = vec![Status::EMPTY; posted.len()];
             for i in order {
-                let one = wait_all([&posted[i]]).map_err(|error| error.to_string())?;
-                statuses[i] = one.into_iter().next().flatten();
+                statuses[i] = wait_all([&posted[i]]).map_err(|error| error.to_string())?[0];
             }
             Ok(statuses)
         }

@@ -2,6 +2,7 @@
 
 mod vector_collectives;
 
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::mem::transmute;
 use core::num::NonZero;
@@ -13,13 +14,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::arguments::CollectiveArgs;
 use super::call_log::CollectiveCall;
-use super::engine::active_collective::Reducer;
+use super::engine::active_collective::{Outcome, Reducer};
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
 use super::operation::Operation;
 use super::pack::Layouts;
 use super::partition::Shape;
 use super::view::{AsView as _, AsViewMut};
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::request::Status;
+use crate::world::request::any_request::RequestStage;
 use crate::world::request::scope::Scope;
 use crate::world::request::scope_loans::ScopeLoans;
 use unisono_bootstrap::Rank;
@@ -29,24 +34,36 @@ use unisono_bootstrap::Rank;
 /// collectives in the same order. When it is dropped while under way, it continues until the scope ends.
 #[must_use = "nothing happens before `start`"]
 pub struct PersistentRequest<'scope, T> {
-    loans: &'scope ScopeLoans<'scope>,
+    collective: PersistentCollective<'scope>,
     data: NonNull<[T]>,
     result: NonNull<[T]>,
-    state: PersistentState,
-    call: CollectiveCall,
-    is_under_way: bool,
     buffers: PhantomData<&'scope mut [T]>,
 }
 
+/// A persistent collective, without its buffers.
+pub struct PersistentCollective<'scope> {
+    loans: &'scope ScopeLoans<'scope>,
+    kind: PersistentKind,
+    call: CollectiveCall,
+    state: Cell<PersistentState>,
+}
+
 /// What a start does.
-#[derive(Clone)]
-enum PersistentState {
+enum PersistentKind {
     /// Its index in the progress table.
     Scheduled(u32),
-    /// It has failed, and so does every further start.
-    Failed,
     /// A single rank copies this many bytes.
     SingleRank(Layouts, usize),
+}
+
+/// The state of a persistent collective.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PersistentState {
+    Idle,
+    /// Started, and its end was not reported yet.
+    UnderWay,
+    /// It has failed, and so does every further start.
+    Failed,
 }
 
 // SAFETY: it holds exclusive borrows of `T`s, which may be sent where a `T` may. All else of it any thread may use
@@ -56,28 +73,27 @@ unsafe impl<T: Send> Send for PersistentRequest<'_, T> {}
 /// A persistent collective, or why it cannot be prepared.
 type PersistentResult<'scope, T> = Result<PersistentRequest<'scope, T>, CollectiveError>;
 
-impl<T> PersistentRequest<'_, T> {
+impl<'scope, T> PersistentRequest<'scope, T> {
     /// Starts the collective (`MPI_Start`).
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`]: the previous start was not waited for. Otherwise as of all collectives.
     pub fn start(&mut self) -> Result<(), CollectiveError> {
-        if self.is_under_way {
-            return Err(CollectiveError::UnderWay);
-        }
-        let communicator = self.loans.communicator;
-        communicator.record_open(self.call);
-        match &self.state {
-            &PersistentState::Scheduled(place) => {
+        let PersistentCollective { loans, kind, call, state } = &self.collective;
+        self.expect_idle()?;
+        let communicator = loans.communicator;
+        communicator.record_open(*call);
+        match *kind {
+            _ if state.get() == PersistentState::Failed => return communicator.may_begin(),
+            PersistentKind::Scheduled(place) => {
                 communicator.shared.with_process(|process| {
                     process.start_collective(place, communicator.call())?;
-                    self.loans.collectives(process).under_way.push(place);
+                    loans.collectives(process).under_way.push(place);
                     Ok::<_, CollectiveError>(())
                 })?;
             }
-            PersistentState::Failed => return self.loans.communicator.may_begin(),
-            &PersistentState::SingleRank(ref layouts, bytes) => {
-                self.loans.communicator.may_begin()?;
+            PersistentKind::SingleRank(ref layouts, bytes) => {
+                communicator.may_begin()?;
                 let of = |buffer: NonNull<[T]>| {
                     NonNull::slice_from_raw_parts(buffer.cast::<u8>(), size_of::<T>() * buffer.len())
                 };
@@ -89,7 +105,7 @@ impl<T> PersistentRequest<'_, T> {
                 layouts.copy(from, into, bytes);
             }
         }
-        self.is_under_way = true;
+        state.set(PersistentState::UnderWay);
         Ok(())
     }
 
@@ -98,20 +114,7 @@ impl<T> PersistentRequest<'_, T> {
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
-        if !self.is_under_way {
-            return Ok(());
-        }
-        let ended = match self.state {
-            // A panic in here leaves it under way: until it has ended its buffers are not the caller's.
-            PersistentState::Scheduled(place) => Some(self.loans.wait_for_collective(place)),
-            PersistentState::Failed | PersistentState::SingleRank(..) => None,
-        };
-        self.is_under_way = false;
-        let Some(outcome) = ended else { return Ok(()) };
-        if outcome.result.is_err() {
-            self.state = PersistentState::Failed;
-        }
-        outcome.result().map_err(|error| self.loans.communicator.explained(error))
+        self.collective.finish()
     }
 
     /// Makes progress once. Returns the result if the collective has ended, and `Some(Ok(()))` when it is not under
@@ -122,9 +125,11 @@ impl<T> PersistentRequest<'_, T> {
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
-        match self.state {
-            PersistentState::Scheduled(place) => !self.is_under_way || self.loans.communicator.has_ended(place),
-            PersistentState::Failed | PersistentState::SingleRank(..) => true,
+        match self.collective.kind {
+            PersistentKind::Scheduled(place) => {
+                self.expect_idle().is_ok() || self.collective.loans.communicator.has_ended(place)
+            }
+            PersistentKind::SingleRank(..) => true,
         }
     }
 
@@ -152,14 +157,65 @@ impl<T> PersistentRequest<'_, T> {
         Ok(unsafe { self.result.as_ref() })
     }
 
-    const fn expect_idle(&self) -> Result<(), CollectiveError> {
-        if self.is_under_way { Err(CollectiveError::UnderWay) } else { Ok(()) }
+    fn expect_idle(&self) -> Result<(), CollectiveError> {
+        if self.collective.state.get() == PersistentState::UnderWay { Err(CollectiveError::UnderWay) } else { Ok(()) }
+    }
+
+    /// The collective, without its buffers.
+    pub(in crate::world) const fn collective(&self) -> &PersistentCollective<'scope> {
+        &self.collective
     }
 }
 
-impl<T> Drop for PersistentRequest<'_, T> {
+impl<'scope> PersistentCollective<'scope> {
+    fn finish(&self) -> Result<(), CollectiveError> {
+        if self.state.get() != PersistentState::UnderWay {
+            return Ok(());
+        }
+        let ended = match self.kind {
+            // A panic in here leaves it under way: until it has ended its buffers are not the caller's.
+            PersistentKind::Scheduled(place) => Some(self.loans.wait_for_collective(place)),
+            PersistentKind::SingleRank(..) => None,
+        };
+        self.record_end(ended.as_ref().is_some_and(|outcome| outcome.result.is_err()));
+        ended.map_or(Ok(()), Outcome::result).map_err(|error| self.loans.communicator.explained(error))
+    }
+
+    fn record_end(&self, has_failed: bool) {
+        self.state.set(if has_failed { PersistentState::Failed } else { PersistentState::Idle });
+    }
+
+    /// The communicator of the collective.
+    pub(in crate::world) const fn communicator(&self) -> &'scope Communicator {
+        self.loans.communicator
+    }
+
+    /// The state of the collective, for the holder of the lock.
+    pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
+        match self.kind {
+            _ if self.state.get() != PersistentState::UnderWay => RequestStage::Reported,
+            PersistentKind::Scheduled(place) => RequestStage::of_collective(process, place),
+            PersistentKind::SingleRank(..) => RequestStage::Ended(Ok(Status::EMPTY)),
+        }
+    }
+
+    /// As [`stage`](Self::stage). A collective that has ended counts as reported; what is left of a failed one is added
+    /// to `outcomes`.
+    pub(in crate::world) fn report(&self, process: &mut Process, outcomes: &mut Vec<Outcome>) -> RequestStage {
+        let stage = self.stage(process);
+        if let RequestStage::Ended(ended) = &stage {
+            self.record_end(ended.is_err());
+            if let PersistentKind::Scheduled(place) = self.kind {
+                outcomes.extend(self.loans.take_outcome(process, place));
+            }
+        }
+        stage
+    }
+}
+
+impl Drop for PersistentCollective<'_> {
     fn drop(&mut self) {
-        if let (&PersistentState::Scheduled(place), false) = (&self.state, self.is_under_way) {
+        if let (&PersistentKind::Scheduled(place), PersistentState::Idle) = (&self.kind, self.state.get()) {
             let mut process = self.loans.communicator.shared.lock();
             self.loans.collectives(&mut process).persistent.retain(|kept| *kept != place);
             let released = process.release_collective(place);
@@ -346,7 +402,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     plan.collective,
                     CollectiveKind::Barrier | CollectiveKind::Broadcast | CollectiveKind::Exscan
                 );
-            PersistentState::SingleRank(shape.layouts, if copies { plan.bytes } else { 0 })
+            PersistentKind::SingleRank(shape.layouts, if copies { plan.bytes } else { 0 })
         } else {
             // SAFETY: a lifetime only: the function lives as long as the scope, at whose end the collective is
             // released, if not before.
@@ -362,8 +418,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 loans.collectives(process).persistent.push(place);
                 Ok::<_, CollectiveError>(place)
             })?;
-            PersistentState::Scheduled(place)
+            PersistentKind::Scheduled(place)
         };
-        Ok(PersistentRequest { loans, data, result, state: kind, call, is_under_way: false, buffers: PhantomData })
+        let collective = PersistentCollective { loans, kind, call, state: Cell::new(PersistentState::Idle) };
+        Ok(PersistentRequest { collective, data, result, buffers: PhantomData })
     }
 }

@@ -13,6 +13,8 @@ use super::intra_node::CallMemory;
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::progress::WaitFor;
+use crate::world::request::Status;
+use crate::world::request::any_request::RequestStage;
 use crate::world::request::scope_loans::{ScopeCollectives, ScopeLoans};
 
 /// A started collective, or why it was not started.
@@ -22,8 +24,17 @@ pub(super) type ImmediateResult<'scope> = Result<CollectiveRequest<'scope>, Coll
 #[must_use = "without `wait`, the failure of the collective goes unreported"]
 pub struct CollectiveRequest<'scope> {
     loans: &'scope ScopeLoans<'scope>,
-    /// `None`: it completed at once, or its result was reported.
-    collective: Cell<Option<u32>>,
+    state: Cell<CollectiveState>,
+}
+
+/// The state of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CollectiveState {
+    /// Its index in the progress table.
+    Begun(u32),
+    /// It completed at once; its result was not reported yet.
+    Completed,
+    Reported,
 }
 
 impl Communicator {
@@ -99,7 +110,11 @@ impl Communicator {
 
 impl<'scope> CollectiveRequest<'scope> {
     pub(super) const fn new(loans: &'scope ScopeLoans<'scope>, begun: Option<u32>) -> Self {
-        Self { loans, collective: Cell::new(begun) }
+        let state = match begun {
+            Some(begun) => CollectiveState::Begun(begun),
+            None => CollectiveState::Completed,
+        };
+        Self { loans, state: Cell::new(state) }
     }
 
     /// Waits for the end; returns `Ok` at once when it was reported before.
@@ -118,11 +133,43 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
     pub fn is_done(&self) -> bool {
-        self.collective.get().is_none_or(|begun| self.loans.communicator.has_ended(begun))
+        match self.state.get() {
+            CollectiveState::Begun(begun) => self.loans.communicator.has_ended(begun),
+            CollectiveState::Completed | CollectiveState::Reported => true,
+        }
     }
 
     fn finish(&self) -> Result<(), CollectiveError> {
-        let result = self.collective.take().map_or(Ok(()), |begun| self.loans.wait_for_collective(begun).result());
+        let result = match self.state.replace(CollectiveState::Reported) {
+            CollectiveState::Begun(begun) => self.loans.wait_for_collective(begun).result(),
+            CollectiveState::Completed | CollectiveState::Reported => Ok(()),
+        };
         result.map_err(|error| self.loans.communicator.explained(error))
+    }
+
+    /// The communicator of the request.
+    pub(in crate::world) const fn communicator(&self) -> &'scope Communicator {
+        self.loans.communicator
+    }
+
+    /// The state of the request, for the holder of the lock.
+    pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
+        match self.state.get() {
+            CollectiveState::Begun(begun) => RequestStage::of_collective(process, begun),
+            CollectiveState::Completed => RequestStage::Ended(Ok(Status::EMPTY)),
+            CollectiveState::Reported => RequestStage::Reported,
+        }
+    }
+
+    /// As [`stage`](Self::stage). A collective that has ended counts as reported; what is left of it is added to
+    /// `outcomes`.
+    pub(in crate::world) fn report(&self, process: &mut Process, outcomes: &mut Vec<Outcome>) -> RequestStage {
+        let stage = self.stage(process);
+        if matches!(stage, RequestStage::Ended(_))
+            && let CollectiveState::Begun(begun) = self.state.replace(CollectiveState::Reported)
+        {
+            outcomes.extend(self.loans.take_outcome(process, begun));
+        }
+        stage
     }
 }

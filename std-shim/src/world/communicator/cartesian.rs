@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Communicator;
 use super::create::CreateError;
 use crate::world::request::wait_many::wait_all;
-use crate::world::request::{Failure, RequestFailed, Tag};
+use crate::world::request::{Failure, RequestError, RequestFailed, Tag};
 use unisono_bootstrap::Rank;
 
 /// A grid of numbered points, in row-major order, as in MPI.
@@ -235,7 +235,12 @@ impl Cartesian {
                     requests.push(scope.immediate_send(*part, neighbour, tag(number ^ 1))?);
                 }
             }
-            wait_all(&requests).map(drop).map_err(|RequestFailed { failure, .. }| failure)
+            match wait_all(&requests) {
+                Ok(_) => Ok(()),
+                Err(RequestFailed { failure: RequestError::Message(failure), .. }) => Err(failure),
+                // All are messages.
+                Err(RequestFailed { failure: RequestError::Collective(_), .. }) => Err(Failure::Finished),
+            }
         })
     }
 }

@@ -186,7 +186,8 @@ impl Communicator {
         };
         if collectives.is_empty() {
             let handles: Vec<RequestHandle> = requests.iter().map(|request| request.0).collect();
-            self.shared.wait_for_several(&handles, true, has_ended);
+            let awaits = WaitFor::common(handles.iter().map(|handle| handle.peer));
+            self.shared.wait_for_several(&handles, awaits, true, has_ended);
         } else {
             self.shared.wait_until(WaitFor::AnyRank, has_ended);
         }

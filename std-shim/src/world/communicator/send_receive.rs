@@ -11,6 +11,7 @@ use crate::world::collective::{AsView, AsViewMut};
 use crate::world::process::matching_store::ReceiveTarget;
 use crate::world::process::messages::SendArgs;
 use crate::world::process::send_request::Flush;
+use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
@@ -102,7 +103,8 @@ impl Communicator {
     /// Waits for either the send or the receive, then for the other one alone, so that hang reports and liveness checks
     /// no longer concern the one that has ended.
     fn wait_for_both(&self, receive: RequestHandle, send: RequestHandle) -> Result<Status, Failure> {
-        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], false, |process| {
+        let awaits = WaitFor::common([send.peer, receive.peer]);
+        let (is_sent, ended) = self.shared.wait_for_several(&[send, receive], awaits, false, |process| {
             let mut take =
                 |started| process.take_ended(started).map(|ended| self.request_result_locked(process, started, ended));
             match take(&send) {

@@ -164,6 +164,16 @@ impl Process {
         Some(Outcome { result: ended?, panic, _combine: Some(combine) })
     }
 
+    /// Returns whether and how a collective has ended; it stays in the table. A thread waits for it.
+    pub(in crate::world) fn peek_outcome(&mut self, collective: u32) -> Option<Result<(), CollectiveError>> {
+        let now = self.last_now;
+        let running = self.collectives.get_mut(collective)?;
+        if running.ended.is_none() {
+            running.waited_since.get_or_insert(now);
+        }
+        running.ended
+    }
+
     /// Whether a collective has ended.
     pub(in crate::world) fn has_ended(&self, collective: u32) -> bool {
         let running = self.collectives.active.get(collective as usize).and_then(Option::as_ref);
@@ -278,7 +288,7 @@ impl Process {
             Some(kept) if !transfers.is_sending_from(kept.region) => self.collectives.scratch.discard(kept, regions),
             Some(_) | None => {}
         }
-        self.requests.record_finished();
+        self.requests.record_collective(result.is_err());
     }
 
     fn handle_fault(&mut self, now: u64, blame: PeerFault) {

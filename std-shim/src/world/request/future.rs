@@ -32,7 +32,7 @@ use crate::collective::{CollectiveError, CollectiveRequest};
 /// # Ok::<(), unisono::Error>(())
 /// ```
 impl Future for Request<'_> {
-    type Output = Result<Option<Status>, Failure>;
+    type Output = Result<Status, Failure>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         again(self.test(), context)

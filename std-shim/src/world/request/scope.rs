@@ -1,7 +1,6 @@
 //! Scoped requests: nonblocking operations that borrow their buffers and end within a scope, like the threads of
 //! `std::thread::scope`.
 
-use alloc::sync::Arc;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -12,14 +11,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use unisono_core::message::point_to_point::Mode;
 
-use super::handle::RequestHandle;
+use super::any_request::RequestStage;
 use super::scope_loans::{LoanId, ScopeLoans};
-use super::{Failure, Status, Tag};
+use super::{Failure, RequestError, Status, Tag};
 use crate::world::collective::{AsView, AsViewMut, View, ViewMut};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::process::send_request::Flush;
-use crate::world::progress::SharedProcess;
 use unisono_bootstrap::Rank;
 use unisono_memory::user_buffer::UserBuffer;
 
@@ -73,14 +71,6 @@ pub struct Request<'scope> {
     loans: &'scope ScopeLoans<'scope>,
     /// `None` once its result was reported.
     id: Cell<Option<LoanId>>,
-}
-
-/// The state of a request.
-pub(in crate::world) enum RequestStage {
-    Pending(RequestHandle),
-    /// It has ended, and its result was not reported yet.
-    Ended(Result<Option<Status>, Failure>),
-    Reported,
 }
 
 /// A pending receive that returns its buffer when it ends, to be used again within the same scope. It is a [`Request`].
@@ -305,32 +295,44 @@ impl<'scope> Request<'scope> {
         Self { loans, id: Cell::new(Some(lent)) }
     }
 
-    /// Waits until the operation has ended. `None`: a send that completed at once, a receive that was
-    /// [cancelled](Self::cancel), or a request whose end was reported before.
+    /// Waits until the operation has ended. Returns the status of a receive; [`Status::EMPTY`] of a send, of a receive
+    /// that was [cancelled](Self::cancel), and of a request whose end was reported before.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (sent, mut received) = ([1_u32, 2], [0_u32; 4]);
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, Tag(1))?;
+    ///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+    ///     assert_eq!(receive.wait()?, Status { source: world.rank(), tag: Tag(1), bytes: 8 });
+    ///     assert_eq!(send.wait()?, Status::EMPTY);
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`] of the operation.
-    pub fn wait(self) -> Result<Option<Status>, Failure> {
+    pub fn wait(self) -> Result<Status, Failure> {
         self.finish()
     }
 
-    fn finish(&self) -> Result<Option<Status>, Failure> {
+    fn finish(&self) -> Result<Status, Failure> {
         match self.id.take().filter(|lent| !lent.is_completed()) {
-            Some(lent) => self.loans.wait(&lent).map(Some),
-            None => Ok(None),
+            Some(lent) => self.loans.wait(&lent),
+            None => Ok(Status::EMPTY),
         }
     }
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended. Reports it once:
-    /// later calls return `Some(Ok(None))`.
-    pub fn test(&self) -> Option<Result<Option<Status>, Failure>> {
-        match self.poll(|loan| self.loans.test(loan), Option::is_some) {
-            Some(ended) => ended.map(|ended| ended.map(Some)),
-            None => {
-                self.id.set(None);
-                Some(Ok(None))
-            }
-        }
+    /// later calls return `Some(Ok(Status::EMPTY))`.
+    pub fn test(&self) -> Option<Result<Status, Failure>> {
+        self.poll(|loan| self.loans.test(loan), Option::is_some).unwrap_or_else(|| {
+            self.id.set(None);
+            Some(Ok(Status::EMPTY))
+        })
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
@@ -338,8 +340,8 @@ impl<'scope> Request<'scope> {
         self.poll(|loan| self.loans.is_done(loan), |_| false).unwrap_or(true)
     }
 
-    /// Cancels a receive that has matched no message: it has ended, and [`wait`](Self::wait) returns `None`. Returns
-    /// false if it continues, is a send, or has ended.
+    /// Cancels a receive that has matched no message: it has ended, and [`wait`](Self::wait) returns
+    /// [`Status::EMPTY`]. Returns false if it continues, is a send, or has ended.
     pub fn cancel(&self) -> bool {
         self.poll(|loan| self.loans.cancel(loan), |cancelled| *cancelled).unwrap_or(false)
     }
@@ -359,11 +361,14 @@ impl<'scope> Request<'scope> {
     pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
         let Some(loan) = self.id.get() else { return RequestStage::Reported };
         if loan.is_completed() {
-            RequestStage::Ended(Ok(None))
+            RequestStage::Ended(Ok(Status::EMPTY))
         } else if let Some(ended) = self.loans.peek(process, &loan) {
-            RequestStage::Ended(ended.map(Some))
+            RequestStage::Ended(ended.map_err(RequestError::from))
         } else {
-            self.loans.handle(process, &loan).map_or(RequestStage::Ended(Err(Failure::Finished)), RequestStage::Pending)
+            let handle = self.loans.handle(process, &loan);
+            handle.map_or(RequestStage::Ended(Err(Failure::Finished.into())), |handle| {
+                RequestStage::Pending(Some(handle))
+            })
         }
     }
 
@@ -378,9 +383,9 @@ impl<'scope> Request<'scope> {
         stage
     }
 
-    /// The process that the request belongs to.
-    pub(in crate::world) const fn shared(&self) -> &'scope Arc<SharedProcess> {
-        &self.loans.communicator.shared
+    /// The communicator of the request.
+    pub(in crate::world) const fn communicator(&self) -> &'scope Communicator {
+        self.loans.communicator
     }
 }
 
@@ -407,7 +412,7 @@ impl<'scope, T> Deref for RecvRequest<'scope, T> {
 impl<'scope, T> RecvRequest<'scope, T> {
     /// Waits until the receive has ended. Returns its result, as [`Request::wait`] does, and the buffer; a receive that
     /// was [cancelled](Request::cancel) returns it at once and unchanged.
-    pub fn wait(mut self) -> (Result<Option<Status>, Failure>, &'scope mut [T]) {
+    pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
         let ended = self.request.finish();
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that
         // nobody else uses it any more; `self`, which held the borrow, is consumed.

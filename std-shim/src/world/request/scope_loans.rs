@@ -184,11 +184,14 @@ impl<'env> ScopeLoans<'env> {
 
     /// Waits for a collective.
     pub(in crate::world) fn wait_for_collective(&self, begun: u32) -> Outcome {
-        self.communicator.shared.wait_until(WaitFor::AnyRank, |process| {
-            let outcome = process.outcome(begun)?;
-            self.collectives(process).forget(begun, outcome.result.is_err());
-            Some(outcome)
-        })
+        self.communicator.shared.wait_until(WaitFor::AnyRank, |process| self.take_outcome(process, begun))
+    }
+
+    /// Returns how a collective has ended, if it has, and releases it unless it is persistent.
+    pub(in crate::world) fn take_outcome(&self, process: &mut Process, begun: u32) -> Option<Outcome> {
+        let outcome = process.outcome(begun)?;
+        self.collectives(process).forget(begun, outcome.result.is_err());
+        Some(outcome)
     }
 
     /// Removes everything that is left.

@@ -1,0 +1,155 @@
+//! Requests of any kind, as the calls on several requests take them.
+
+use alloc::sync::Arc;
+
+use super::handle::RequestHandle;
+use super::scope::{RecvRequest, Request};
+use super::{RequestError, Status};
+use crate::collective::{CollectiveRequest, PersistentRequest};
+use crate::world::collective::engine::active_collective::Outcome;
+use crate::world::collective::persistent::PersistentCollective;
+use crate::world::communicator::Communicator;
+use crate::world::process::Process;
+use crate::world::progress::SharedProcess;
+
+/// A request of any kind: of a message or of a collective, started once or persistent. Requests of different kinds are
+/// passed to one call as references to this trait:
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// let (sent, mut received, mut sum) = ([1_u32, 2], [0_u32; 2], [1_u64]);
+/// world.scope(|scope| {
+///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+///     let send = scope.immediate_send(&sent, world.rank(), Tag(1))?;
+///     let total = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+///     let all: [&dyn AnyRequest; 3] = [&receive, &send, &total];
+///     let statuses = wait_all(all)?;
+///     assert_eq!((statuses[0].bytes, statuses[2]), (8, Status::EMPTY));
+///     Ok::<(), unisono::Error>(())
+/// })?;
+/// assert_eq!((received, sum[0]), (sent, u64::from(world.size())));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+///
+/// The library's requests implement it, and references to them; other types cannot.
+pub trait AnyRequest: sealed::Kind {}
+
+impl<R: sealed::Kind + ?Sized> AnyRequest for R {}
+
+pub(in crate::world) mod sealed {
+    use super::RequestRef;
+
+    /// What kind of request it is.
+    pub trait Kind {
+        fn kind(&self) -> RequestRef<'_>;
+    }
+}
+
+/// A request by its kind.
+#[derive(Clone, Copy)]
+pub enum RequestRef<'a> {
+    Message(&'a Request<'a>),
+    Collective(&'a CollectiveRequest<'a>),
+    Persistent(&'a PersistentCollective<'a>),
+}
+
+impl<R: sealed::Kind + ?Sized> sealed::Kind for &R {
+    fn kind(&self) -> RequestRef<'_> {
+        (**self).kind()
+    }
+}
+
+impl<R: sealed::Kind + ?Sized> sealed::Kind for Box<R> {
+    fn kind(&self) -> RequestRef<'_> {
+        (**self).kind()
+    }
+}
+
+impl sealed::Kind for Request<'_> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Message(self)
+    }
+}
+
+impl<T> sealed::Kind for RecvRequest<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Message(self)
+    }
+}
+
+impl sealed::Kind for CollectiveRequest<'_> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Collective(self)
+    }
+}
+
+impl<T> sealed::Kind for PersistentRequest<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Persistent(self.collective())
+    }
+}
+
+/// The state of a request.
+pub(in crate::world) enum RequestStage {
+    /// It is under way; a message has a handle.
+    Pending(Option<RequestHandle>),
+    /// It has ended, and its result was not reported yet.
+    Ended(Result<Status, RequestError>),
+    /// Its result was reported, or it is persistent and not started.
+    Reported,
+}
+
+impl RequestStage {
+    /// The stage of a collective that is in the progress table.
+    pub(in crate::world) fn of_collective(process: &mut Process, begun: u32) -> Self {
+        match process.peek_outcome(begun) {
+            Some(Ok(())) => Self::Ended(Ok(Status::EMPTY)),
+            Some(Err(error)) => Self::Ended(Err(error.into())),
+            None => Self::Pending(None),
+        }
+    }
+}
+
+impl<'a> RequestRef<'a> {
+    fn communicator(&self) -> &'a Communicator {
+        match self {
+            Self::Message(request) => request.communicator(),
+            Self::Collective(request) => request.communicator(),
+            Self::Persistent(request) => request.communicator(),
+        }
+    }
+
+    /// The process that the request belongs to.
+    pub(in crate::world) fn shared(&self) -> &'a Arc<SharedProcess> {
+        &self.communicator().shared
+    }
+
+    /// The state of the request, for the holder of the lock.
+    pub(in crate::world) fn stage(&self, process: &mut Process) -> RequestStage {
+        match self {
+            Self::Message(request) => request.stage(process),
+            Self::Collective(request) => request.stage(process),
+            Self::Persistent(request) => request.stage(process),
+        }
+    }
+
+    /// As [`stage`](Self::stage). A request that has ended counts as reported, and is released; what is left of a
+    /// collective is added to `outcomes`, to be dropped outside the lock.
+    pub(in crate::world) fn report(&self, process: &mut Process, outcomes: &mut Vec<Outcome>) -> RequestStage {
+        match self {
+            Self::Message(request) => request.report(process),
+            Self::Collective(request) => request.report(process, outcomes),
+            Self::Persistent(request) => request.report(process, outcomes),
+        }
+    }
+
+    /// The error of this request as its `wait` would return it; not under the lock.
+    pub(in crate::world) fn explained(&self, error: RequestError) -> RequestError {
+        match error {
+            RequestError::Message(_) => error,
+            RequestError::Collective(error) => self.communicator().explained(error).into(),
+        }
+    }
+}
