@@ -11,4 +11,4 @@ pub mod token_tree;
 
 pub use buffer::{DataExecutor, Piece, Place};
 pub use machine::{CollectiveMachine, Failure, FailureCause, Poll};
-pub use spec::{CollectiveKind, CollectiveSpec, Order};
+pub use spec::{CollectiveKind, CollectiveSpec, Order, type_code};

@@ -106,6 +106,20 @@ pub struct CollectiveSpec {
     pub order: Order,
     /// Input and output are the same memory, on all ranks.
     pub in_place: bool,
-    /// A number for operation and type: ranks whose numbers differ disagree.
+    /// A number for operation and type ([`type_code`] without an operation): ranks whose numbers differ disagree.
     pub reduction_id: u32,
+}
+
+/// The [reduction id](CollectiveSpec::reduction_id) of a collective without a reduction, of elements of this type: a
+/// digest that is equal in all builds, of the last part of the type's name and its length.
+#[inline]
+pub fn type_code<T>() -> u32 {
+    let name = core::any::type_name::<T>().as_bytes();
+    let (mut code, mut at) = (size_of::<T>() as u32, name.len());
+    for _ in 0..8 {
+        let Some(byte) = at.checked_sub(1).and_then(|at| name.get(at)).filter(|byte| **byte != b':') else { break };
+        code = (code ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        at = at.wrapping_sub(1);
+    }
+    code
 }

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{
     CollectiveKind, CollectiveMachine as _, CollectiveSpec, DataExecutor as _, Failure, FailureCause, Order, Poll,
+    type_code,
 };
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_shmem::barrier::FlatBarrier;
@@ -128,7 +129,7 @@ impl<'a> Group<'a> {
         }
         let plan = CollectiveSpec {
             root: Rank(root),
-            ..self.plan(CollectiveKind::Broadcast, size_of_val(data), size_of::<T>() as u32)
+            ..self.plan(CollectiveKind::Broadcast, size_of_val(data), type_code::<T>())
         };
         self.agree_on_memory_access(idle)?;
         let buffers =

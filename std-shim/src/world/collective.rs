@@ -36,14 +36,13 @@ pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
 pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
-use unisono_core::collective::CollectiveKind;
+use unisono_core::collective::{CollectiveKind, type_code};
 use unisono_shmem::slot_collectives::data_executor::{NoReduction, ReductionOp};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::communicator::Communicator;
 use super::process::Process;
 use arguments::CollectiveArgs;
-use call_log::type_code;
 use unisono_bootstrap::Rank;
 
 impl Communicator {

@@ -2,11 +2,11 @@
 
 use core::mem::size_of;
 
-use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order, type_code};
 use unisono_core::ids::Rank as Member;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::call_log::{CollectiveCall, type_code};
+use super::call_log::CollectiveCall;
 use super::error::CollectiveError;
 use super::intra_node::CallMemory;
 use super::operation::Operation;

@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
-use unisono_core::collective::{CollectiveKind, CollectiveSpec};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, type_code};
 
 use super::engine::schedule::mix;
 use unisono_bootstrap::{FenceRecord, Rank};
@@ -214,19 +214,6 @@ impl Run {
         // Never 0, which stands for no call.
         self.call.words().into_iter().fold(mix(before, self.count), mix).max(1)
     }
-}
-
-/// A digest of a type that is equal in all builds: of the last part of its name, and its length.
-#[inline]
-pub(in crate::world) fn type_code<T>() -> u32 {
-    let name = core::any::type_name::<T>().as_bytes();
-    let (mut code, mut at) = (size_of::<T>() as u32, name.len());
-    for _ in 0..8 {
-        let Some(byte) = at.checked_sub(1).and_then(|at| name.get(at)).filter(|byte| **byte != b':') else { break };
-        code = (code ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        at = at.wrapping_sub(1);
-    }
-    code
 }
 
 #[cfg(test)]
