@@ -52,8 +52,9 @@ impl Process {
         }
         // A member of another node may have failed, and the rank of this node that is waited for have given up.
         let waits_for_anyone = self.matching.has_receives() || self.collectives.awaited().next().is_some();
-        wanted.extend(self.collectives.awaited().map(|awaited| awaited.peer).filter(|peer| !self.is_shm_peer(*peer)));
-        wanted.extend(self.remote_access.awaited().filter(|peer| !self.is_shm_peer(*peer)));
+        let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.is_shm_peer(*peer);
+        let awaited = self.collectives.awaited().map(|awaited| awaited.peer).chain(self.remote_access.awaited());
+        wanted.extend(awaited.filter(is_watched));
         self.check_collectives(now);
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.next_live_rank());

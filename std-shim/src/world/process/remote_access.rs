@@ -175,13 +175,13 @@ impl RemoteAccess {
         self.windows
     }
 
-    /// Ranks that this one waits for.
+    /// Ranks that this one waits for; itself among them, where it waits for a lock.
     pub(super) fn awaited(&self) -> impl Iterator<Item = PeerId> {
         let targets = self.calls.values().map(|call| PeerId(call.target));
         targets.chain(self.lock_holders.iter().flat_map(|(_, holders)| holders).copied())
     }
 
-    /// This rank waits for a lock that one of these ranks may hold.
+    /// This rank waits for a lock that one of a window's members may hold.
     pub(in crate::world) fn begin_lock_wait(&mut self, window: u32, holders: impl Iterator<Item = Rank>) {
         self.lock_holders.push((window, holders.map(PeerId::from).collect()));
     }

@@ -47,10 +47,7 @@ impl Window {
             return Ok(());
         }
         let shared = &self.communicator.shared;
-        let own = self.communicator.rank();
-        let holders =
-            self.communicator.members.iter().filter(|rank| self.communicator.members.number(*rank) != Some(own));
-        shared.lock().remote_access.begin_lock_wait(self.number, holders);
+        shared.lock().remote_access.begin_lock_wait(self.number, self.communicator.members.iter());
         let locked = self.wait_for_lock(kind, target);
         shared.lock().remote_access.end_lock_wait(self.number);
         locked
