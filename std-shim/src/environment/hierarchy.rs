@@ -95,12 +95,13 @@ impl Subgroups {
                 }
             }
         };
-        let digest = digest(&format_args!("{inner:?} {outer:?}"), u64::from(u32::MAX)) as u32;
         let table = vec![0; Hierarchy::<Vec<u32>>::table_len(nodes.len())];
         let hierarchy = Hierarchy::new(&inner, &outer, table)?.map(Arc::from);
-        let is_simulated = matches!(choice, HierarchyChoice::Simulated { .. });
-        let is_auto = choice == HierarchyChoice::Auto;
-        (is_simulated || hierarchy.is_nested()).then_some(Self { hierarchy, is_auto, digest })
+        if !hierarchy.is_nested() && !matches!(choice, HierarchyChoice::Simulated { .. }) {
+            return None;
+        }
+        let digest = digest(&format_args!("{inner:?} {outer:?}"), u64::from(u32::MAX)) as u32;
+        Some(Self { hierarchy, is_auto: choice == HierarchyChoice::Auto, digest })
     }
 
     /// The nested groups.

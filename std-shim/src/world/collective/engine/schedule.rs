@@ -17,9 +17,10 @@ const MESSAGE_MAX: usize = 1 << 30;
 /// Number of cached schedules.
 const CACHE_ENTRIES: usize = 64;
 
-/// Steps of the longest schedule whose steps are stored: a flat one, and one over subgroups, whose steps take longer to
-/// compute.
-const MATERIALIZED_MAX: [u32; 2] = [64, 512];
+/// Steps of the longest flat schedule whose steps are stored.
+const FLAT_STORED_MAX: u32 = 64;
+/// The same, of one over subgroups, whose steps take longer to compute.
+const COMPOSED_STORED_MAX: u32 = 512;
 
 /// A rank's schedule.
 #[derive(Debug)]
@@ -190,8 +191,7 @@ impl ScheduleCache {
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         let groups = subgroups.filter(|_| levels != 1).map_or(0, |over| over.digest());
-        let [flat, composed] = MATERIALIZED_MAX;
-        let most = if levels == 1 { flat } else { composed };
+        let most = if levels == 1 { FLAT_STORED_MAX } else { COMPOSED_STORED_MAX };
         let written = if schedule.steps() <= most { schedule.steps() } else { 0 };
         Ok(CachedSchedule(Arc::new(ScheduleEntry {
             plan: *plan,
