@@ -38,6 +38,9 @@ fn main() -> ExitCode {
             .parse()
             .is_ok_and(|most_states| explore_one(name, Explorer { most_states, ..Explorer::default() }, json)),
         ["--broken", rule, "--only", name] => {
+            if !is_mutant(rule) {
+                return ExitCode::FAILURE;
+            }
             if !mutant::break_rule(rule) {
                 eprintln!("models: built without --cfg mutants: no rule can be broken");
                 return ExitCode::FAILURE;
@@ -206,13 +209,21 @@ fn answer(report: &ExplorationReport) -> String {
     }
 }
 
+/// Whether there is a mutant of this name; says so if not.
+fn is_mutant(name: &str) -> bool {
+    let is_known = MUTANTS.iter().any(|(mutant, _)| *mutant == name);
+    if !is_known {
+        eprintln!("no such mutant: {name}");
+    }
+    is_known
+}
+
 fn try_mutants(names: &[&str], sample: Sample, json: bool) -> bool {
     if let Err(error) = mutant::check_list() {
         eprintln!("{error}");
         return false;
     }
-    if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|(mutant, _)| mutant != *name)) {
-        eprintln!("no such mutant: {unknown}");
+    if !names.iter().all(|name| is_mutant(name)) {
         return false;
     }
     let is_chosen = |i: usize, mutant: &str| sample.takes(i) && (names.is_empty() || names.contains(&mutant));

@@ -69,6 +69,13 @@ pub enum Step {
     ReadLong,
 }
 
+impl Step {
+    /// Whether it is refused, and has no answer of its own: a later flush reports it.
+    const fn is_refused_unanswered(self) -> bool {
+        matches!(self, Self::Forge | Self::WriteOutside | Self::WriteLongOutside)
+    }
+}
+
 /// The model.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteAccess {
@@ -486,11 +493,7 @@ impl RemoteAccess {
                 let wanted = 0x50 + (2 * last + rank) as u8;
                 (there.window[COUNTER..COUNTER + 8] != [wanted; 8]).then_some("a flush follows earlier writes")
             }
-            (Step::Flush, Ok(_))
-                if script[..i]
-                    .iter()
-                    .any(|step| matches!(step, Step::Forge | Step::WriteOutside | Step::WriteLongOutside)) =>
-            {
+            (Step::Flush, Ok(_)) if script[..i].iter().any(|step| step.is_refused_unanswered()) => {
                 let was_reported = side.ended.iter().flatten().any(|ended| matches!(ended, Err(RmaError::Refused(_))));
                 (!was_reported && !restarts).then_some("a refused write is reported")
             }
@@ -503,10 +506,8 @@ impl RemoteAccess {
                 (reason != Refusal::BadKey).then_some("a wrong key is refused as such")
             }
             (_, Err(RmaError::Refused(_) | RmaError::RefusedEarlier { .. })) if is_calm => {
-                let may = script.iter().any(|step| {
-                    matches!(step, Step::Forge | Step::ForgeImmediate | Step::WriteOutside | Step::WriteLongOutside)
-                });
-                (!may).then_some("only bad requests are refused")
+                let may = |step: &Step| step.is_refused_unanswered() || *step == Step::ForgeImmediate;
+                (!script.iter().any(may)).then_some("only bad requests are refused")
             }
             (_, Err(RmaError::PeerFailed | RmaError::Partial | RmaError::Unknown)) => {
                 (!restarts).then_some("a live peer has not failed")
