@@ -46,7 +46,7 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks(MESSAGE) {
             if requests.len() == OUTSTANDING {
-                requests.pop_front().map_or(Ok(unisono::Status::EMPTY), unisono::Request::wait)?;
+                requests.pop_front().map(unisono::Request::wait).transpose()?;
             }
             requests.push_back(scope.immediate_send(message, to, DATA)?);
         }
@@ -82,7 +82,7 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks_mut(MESSAGE) {
             if requests.len() == OUTSTANDING {
-                requests.pop_front().map_or(Ok(unisono::Status::EMPTY), unisono::Request::wait)?;
+                requests.pop_front().map(unisono::Request::wait).transpose()?;
             }
             requests.push_back(scope.immediate_receive_into(message, from, DATA)?);
         }

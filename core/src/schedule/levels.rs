@@ -9,8 +9,8 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
-//! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are contiguous. If
-//! that is not the order of ranks, some leaders collect blocks in scratch and sort them.
+//! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are
+//! contiguous. If that is not the order of ranks, some leaders collect blocks in scratch and sort them.
 
 mod build;
 mod conflict;
