@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             Some("computing") => computing(&world),
             Some("testing") => testing(&world),
             Some("one_of") => one_of(&world),
+            Some("in_turns") => in_turns(&world),
             Some("thread_computes") => thread_computes(&world),
             Some("cut_off") => return cut_off(&world),
             Some("late") => late(&world),
@@ -85,7 +86,7 @@ fn ranks_that_wait_for_each_other_are_reported_once() {
 }
 
 fn ranks_that_may_continue_are_not_reported() {
-    let parts = ["computing", "testing", "one_of", "thread_computes"];
+    let parts = ["computing", "testing", "one_of", "in_turns", "thread_computes"];
     at_once(parts.into_iter().flat_map(|part| MEANS.map(|means| (part, means))), |(part, means)| {
         let output = run(&format!("-n 3 {means} --stuck 300ms"), part);
         expect(&output, 0, &[]);
@@ -207,6 +208,16 @@ fn testing(world: &World) {
         assert!(request.cancel());
     });
     (0..last).for_each(|to| world.send(&[0_u8; 4], Rank(to), Tag(9)).expect("sent"));
+}
+
+/// Collective by collective, another rank comes late: whenever a rank's waits are looked at, it waits for another.
+fn in_turns(world: &World) {
+    for turn in 0..12 {
+        if world.rank().0 == turn % world.size() {
+            thread::sleep(Duration::from_millis(150));
+        }
+        world.barrier().expect("all are there");
+    }
 }
 
 /// Two ranks wait for each other, one of them also for a third, which computes.

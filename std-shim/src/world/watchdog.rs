@@ -52,6 +52,8 @@ pub(super) struct WaitRegistry {
     waits: Vec<ThreadWait>,
     /// The number of the last call that waits.
     calls: u32,
+    /// Waits that have ended.
+    ended: u64,
     /// The agreements that threads wait for.
     agreements: Vec<AgreementId>,
     /// Collectives through shared memory that threads wait in.
@@ -101,6 +103,7 @@ impl WaitRegistry {
 
     /// Withdraws a wait.
     pub(super) fn withdraw(&mut self, subject: CollectiveRef) {
+        self.ended = self.ended.wrapping_add(1);
         self.published.retain(|shown| shown.subject != subject);
         self.divergent.retain(|(_, other)| *other != subject);
     }
@@ -188,7 +191,13 @@ impl WaitRegistry {
     pub(super) fn clear_wait(&mut self, request: Option<u32>, what: BlockedOn) {
         if let Some(over) = self.waits.iter().rposition(|wait| (wait.request, wait.blocked_on) == (request, what)) {
             self.waits.remove(over);
+            self.ended = self.ended.wrapping_add(1);
         }
+    }
+
+    /// Number of waits that have ended.
+    pub(super) const fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// Requests that threads have waited for since `since` or longer.

@@ -112,11 +112,12 @@ impl Process {
         }
     }
 
-    /// Changes with every operation that ends, every step of a collective and every accepted segment.
+    /// Changes with every operation and every wait that ends, every step of a collective and every accepted segment.
     fn progress_counter(&self) -> u64 {
         let Counters { accepted, .. } = &self.counters;
         let segments = accepted.get(DatagramKind::Segment as usize).copied().unwrap_or(0);
-        self.requests.finished().wrapping_add(self.requests.steps()).wrapping_add(segments)
+        let ended = self.collectives.wait_registry.ended();
+        [self.requests.finished(), self.requests.steps(), segments, ended].into_iter().fold(0, u64::wrapping_add)
     }
 
     /// Whether every thread that uses the World waits in a call.
