@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 
+use unisono::Grid;
+
 use crate::abi::*;
 use crate::error::Outcome;
 
@@ -138,67 +140,9 @@ pub fn choose_lengths(nodes: c_int, lengths: &mut [c_int]) -> Outcome {
     if nodes % fixed != 0 || (free == 0 && fixed != nodes) {
         return Err(MPI_ERR_DIMS);
     }
-    let mut search = Search { divisors: divisors(nodes / fixed), chosen: Vec::new(), best: None };
-    search.extend(nodes / fixed, free, c_int::MAX);
-    let mut chosen = search.best.unwrap_or_default().into_iter();
-    for length in lengths.iter_mut().filter(|length| **length == 0) {
-        *length = chosen.next().unwrap_or(1);
+    let chosen = Grid::balanced((nodes / fixed) as u32, free);
+    for (length, chosen) in lengths.iter_mut().filter(|length| **length == 0).zip(chosen) {
+        *length = chosen as c_int;
     }
     Ok(())
-}
-
-/// All divisors, the least first.
-fn divisors(number: c_int) -> Vec<c_int> {
-    let small = (1..).take_while(|factor| i64::from(*factor) * i64::from(*factor) <= number.into());
-    let mut all: Vec<c_int> =
-        small.filter(|factor| number % factor == 0).flat_map(|factor| [factor, number / factor]).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-/// The greatest number whose power is not greater, or one more.
-fn root(of: c_int, power: usize) -> c_int {
-    f64::from(of).powf((power as f64).recip()).floor() as c_int
-}
-
-/// A search of the decreasing factors with the least difference between the first and the last.
-struct Search {
-    divisors: Vec<c_int>,
-    chosen: Vec<c_int>,
-    best: Option<Vec<c_int>>,
-}
-
-impl Search {
-    /// Tries all ways to complete the chosen factors by `left` more, none greater than `most`, of the product `rest`.
-    fn extend(&mut self, rest: c_int, left: usize, most: c_int) {
-        let spread = |all: &[c_int]| all.first().zip(all.last()).map_or(0, |(first, last)| first - last);
-        if left == 0 {
-            // Of equal differences, the one with the greatest last factor.
-            let order = |all: &[c_int]| (spread(all), all.last().map_or(0, |last| -last));
-            if rest == 1 && self.best.as_ref().is_none_or(|best| order(&self.chosen) < order(best)) {
-                self.best = Some(self.chosen.clone());
-            }
-            return;
-        }
-        for at in 0..self.divisors.len() {
-            let Some(&factor) = self.divisors.get(at) else { return };
-            // Those that follow are not greater: their product would be too small.
-            if factor < root(rest, left) || factor > most || rest % factor != 0 {
-                continue;
-            }
-            // The last one is at most the mean of those that follow.
-            let first = self.chosen.first().copied().unwrap_or(factor);
-            let last = if left == 1 { factor } else { root(rest / factor, left - 1) };
-            if self.best.as_ref().is_some_and(|best| spread(best) < first - last) {
-                if self.chosen.is_empty() {
-                    return;
-                }
-                continue;
-            }
-            self.chosen.push(factor);
-            self.extend(rest / factor, left - 1, factor);
-            self.chosen.pop();
-        }
-    }
 }

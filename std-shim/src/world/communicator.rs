@@ -1,5 +1,6 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
+mod balanced_grid;
 pub(super) mod cartesian;
 pub(super) mod create;
 pub(super) mod peer;

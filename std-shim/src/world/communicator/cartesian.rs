@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
+use super::balanced_grid::balanced_lengths;
 use super::create::CreateError;
 use crate::world::request::wait_many::wait_all;
 use crate::world::request::{Failure, RequestError, RequestFailed, Tag};
@@ -50,25 +51,7 @@ impl Grid {
     /// assert_eq!(unisono::Grid::balanced(12, 2), [4, 3]);
     /// ```
     pub fn balanced(ranks: u32, dimensions: usize) -> Vec<u32> {
-        let mut sizes = vec![1_u32; dimensions];
-        let mut factors = Vec::new();
-        let (mut left, mut factor) = (ranks, 2);
-        while factor <= left / factor {
-            while left.is_multiple_of(factor) {
-                factors.push(factor);
-                left /= factor;
-            }
-            factor += 1;
-        }
-        factors.extend((left > 1).then_some(left));
-        // The greatest factors first, each to the dimension with the fewest points.
-        for factor in factors.into_iter().rev() {
-            if let Some(least) = sizes.iter_mut().min() {
-                *least *= factor;
-            }
-        }
-        sizes.sort_unstable_by(|one, other| other.cmp(one));
-        sizes
+        balanced_lengths(ranks, dimensions)
     }
 
     /// Number of points.
@@ -250,16 +233,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn points_are_shared_out_evenly() {
-        for (ranks, dimensions, sizes) in
-            [(1, 2, vec![1, 1]), (6, 2, vec![3, 2]), (16, 2, vec![4, 4]), (7, 3, vec![7, 1, 1]), (24, 3, vec![4, 3, 2])]
-        {
-            assert_eq!(Grid::balanced(ranks, dimensions), sizes);
-        }
-        assert_eq!(Grid::balanced(4, 0), [0_u32; 0]);
-    }
-
     proptest! {
         #[test]
         fn coordinates_and_ranks_are_inverse_and_neighbours_mutual(sizes in proptest::collection::vec((1_u32..5, any::<bool>()), 0..4)) {
@@ -274,11 +247,6 @@ mod tests {
                 }
             }
             prop_assert_eq!(grid.coordinates(Rank(grid.points() as u32)), None);
-        }
-
-        #[test]
-        fn products_are_the_ranks(ranks in 1_u32..5000, dimensions in 1_usize..5) {
-            prop_assert_eq!(Grid::balanced(ranks, dimensions).into_iter().product::<u32>(), ranks);
         }
 
         #[test]
