@@ -234,8 +234,9 @@ immediate_sends! {
 /// Writes a status, unless it is ignored.
 pub(crate) unsafe fn report(to: *mut MPI_Status, status: MPI_Status) {
     if !to.is_null() {
-        // SAFETY: the program promises that it is writable. The error stays as it is.
-        unsafe { to.write(MPI_Status { error: (*to).error, ..status }) };
+        let is_empty = (status.source, status.tag) == (MPI_ANY_SOURCE, MPI_ANY_TAG);
+        // SAFETY: the program promises that it is writable. The error stays as it is, except in an empty status.
+        unsafe { to.write(MPI_Status { error: if is_empty { MPI_SUCCESS } else { (*to).error }, ..status }) };
     }
 }
 
