@@ -72,9 +72,10 @@ soft_roce() {
     timeout --kill-after=10 "$limit" cargo run --release --locked --quiet -p unisono-tests --bin vm -- "$@"
 }
 
-loom_models() { # every interleaving of the shared-memory primitives, and each memory ordering weakened in turn
+# PART: every interleaving of the shared-memory primitives, and each memory ordering weakened in turn. Without a part: all.
+loom_models() {
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom \
-        cargo test --release --locked -p unisono-shmem models -- --nocapture
+        cargo test --release --locked -p unisono-shmem "models::${1-}" -- --nocapture
 }
 
 loom_mutants() { # rules of shared memory that are broken on purpose

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! models                all models; fails unless each is explored completely and holds (or fails, where expected)
+//! models --sample K/N    part K of N of them, counted from 0
 //! models --only NAME    one of them, with the trace of its failure
 //! models --only NAME --states N    the same, with a limit of N states instead of 3 × 10⁷
 //! models --mutants      builds itself with `--cfg mutants`; breaks each rule in turn; fails unless its model detects it
@@ -32,7 +33,8 @@ fn main() -> ExitCode {
     let json = arguments.first() == Some(&"--json");
     arguments.drain(..usize::from(json));
     let good = match arguments[..] {
-        [] => explore_all(json),
+        [] => explore_all(Sample::ALL, json),
+        ["--sample", sample] => parsed(sample).is_some_and(|sample| explore_all(sample, json)),
         ["--only", name] => explore_one(name, Explorer::default(), json),
         ["--only", name, "--states", states] => states
             .parse()
@@ -47,20 +49,19 @@ fn main() -> ExitCode {
             }
             explore_one(name, Explorer::default(), json)
         }
-        ["--mutants", "--sample", sample] => match sample.parse() {
-            Ok(sample) => try_mutants(&[], sample, json),
-            Err(error) => {
-                eprintln!("models: {error}");
-                false
-            }
-        },
+        ["--mutants", "--sample", sample] => parsed(sample).is_some_and(|sample| try_mutants(&[], sample, json)),
         ["--mutants", ref names @ ..] => try_mutants(names, Sample::ALL, json),
         _ => {
-            eprintln!("usage: models [--json] [--only NAME [--states N] | --mutants [NAME… | --sample K/N]]");
+            eprintln!("usage: models [--json] [--sample K/N | --only NAME [--states N] | --mutants [NAME… | --sample K/N]]");
             false
         }
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The part that an argument names; says why if it names none.
+fn parsed(sample: &str) -> Option<Sample> {
+    sample.parse().inspect_err(|error| eprintln!("models: {error}")).ok()
 }
 
 /// Runs `count` pieces of work on all workers. Returns whether all succeeded.
@@ -85,8 +86,10 @@ fn work(count: usize, piece: impl Fn(usize) -> bool + Sync) -> bool {
     good.into_inner().expect("no worker panics while it holds this")
 }
 
-fn explore_all(json: bool) -> bool {
+fn explore_all(sample: Sample, json: bool) -> bool {
     let start = Instant::now();
+    let entries: Vec<&CatalogueEntry> =
+        MODELS.iter().enumerate().filter(|(i, _)| sample.takes(*i)).map(|(_, entry)| entry).collect();
     let head = format!(
         "{:15} {:>2} {:>4} {:9} {:>6} {:>8} {:>9} {:>8} {:>9} {:>10} {:>5} {:>6} {:8}",
         "model",
@@ -107,8 +110,8 @@ fn explore_all(json: bool) -> bool {
         println!("{head}");
     }
     let peak = AtomicU64::new(0);
-    let good = work(MODELS.len(), |i| {
-        let entry = &MODELS[i];
+    let good = work(entries.len(), |i| {
+        let entry = entries[i];
         let report = entry.explore(Explorer::default());
         peak.fetch_max(report.peak_bytes.unwrap_or(0), Ordering::Relaxed);
         println!("{}", if json { object(entry, &report) } else { row(entry, &report) });
@@ -117,9 +120,9 @@ fn explore_all(json: bool) -> bool {
     let verdict = if good { "all as they must" } else { "NOT ALL AS THEY MUST" };
     let (seconds, mebibytes) = (start.elapsed().as_secs_f64(), peak.into_inner() >> 20);
     if json {
-        println!("{}", verdict_object(good, MODELS.len(), seconds));
+        println!("{}", verdict_object(good, entries.len(), seconds));
     } else {
-        println!("{} models, {verdict}, {seconds:.0} s, {mebibytes} MiB at most", MODELS.len());
+        println!("{} models, {verdict}, {seconds:.0} s, {mebibytes} MiB at most", entries.len());
     }
     good
 }
