@@ -37,10 +37,11 @@ pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError
 pub use unisono_derive::Equivalence;
 #[cfg(target_os = "linux")]
 pub use world::{
-    AccumulateOperation, AgreeError, Agreement, AllocateError, AnyRequest, Buffer, Cartesian, CartesianError,
-    Communicator, CreateError, EventSource, Failure, GetRequest, Grid, Group, GroupError, LockKind, Message, OpenScope,
-    Peer, PutRequest, RecvRequest, Request, RequestError, RequestFailed, Scope, SplitType, Status, Tag, Window,
-    WindowError, World, WorldError, collective, test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    ATTACHED_MAX, AccumulateOperation, AgreeError, Agreement, AllocateError, AnyRequest, Buffer, Cartesian,
+    CartesianError, Communicator, CreateError, EventSource, Failure, GetRequest, Grid, Group, GroupError, LockKind,
+    Message, OpenScope, Peer, PutRequest, RecvRequest, Request, RequestError, RequestFailed, Scope, SplitType, Status,
+    Tag, Window, WindowError, World, WorldError, collective, test_all, test_any, test_some, wait_all, wait_any,
+    wait_some,
 };
 pub use zerocopy;
 
@@ -48,7 +49,7 @@ pub use zerocopy;
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub mod raw {
-    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest};
+    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate};
     pub use unisono_core::collective::{CollectiveKind, Order};
     pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
     pub use unisono_shmem::slot_collectives::data_executor::{Builtin, NoReduction, ReductionOp};

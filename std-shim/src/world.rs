@@ -67,7 +67,8 @@ pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestError, RequestFailed, Status, Tag};
 pub use shm_transport::{AllocateError, Buffer};
-pub use window::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
+pub use window::raw::RawUpdate;
+pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
 use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};

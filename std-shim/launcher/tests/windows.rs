@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         ("bad_accesses_are_refused", || everywhere("refusals")),
         ("requests_end_one_by_one", || everywhere("requests")),
         ("memory_of_programs_is_accessed", || everywhere("created")),
+        ("memory_is_attached_and_detached", || everywhere("dynamic")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
     ])
 }
@@ -66,6 +67,7 @@ fn play() -> ExitCode {
         "refusals" => refusals(&world),
         "requests" => requests(&world),
         "created" => created(&world),
+        "dynamic" => dynamic(&world),
         _ => death(&world),
     };
     if let Err(error) = played {
@@ -295,6 +297,46 @@ fn created(world: &World) -> Outcome {
     check(own == pattern(before.0, own.len()), "the window holds what was put")?;
     window.free()?;
     check(memory[0] == if rank == 0 { 150 * u64::from(size) } else { 0 }, "and so does the memory")
+}
+
+/// Pieces of memory, more than are looked up at a time, of which some are detached and others attached in their place.
+fn dynamic(world: &World) -> Outcome {
+    const PIECES: usize = 100;
+    let mut memory = vec![[0_u64; 3]; PIECES];
+    let first = NonNull::from(memory.as_mut_slice()).cast::<[u64; 3]>();
+    let window = world.create_dynamic_window()?;
+    let (rank, size) = (world.rank().0, world.size());
+    let next = Rank((rank + 1) % size);
+    let attach = |piece: usize| {
+        let start = NonNull::new(first.as_ptr().wrapping_add(piece).cast()).expect("not null");
+        // SAFETY: a piece of the vector, which is not used before the window is freed.
+        unsafe { window.attach(start, 24) }
+    };
+    (0..PIECES).try_for_each(attach)?;
+    window.detach(first.as_ptr().cast())?;
+    check(window.detach(first.as_ptr().cast()) == Err(WindowError::OutOfBounds(world.rank())), "it was detached")?;
+    let mut starts = vec![0_u64; size as usize];
+    world.all_gather_into(&[first.addr().get() as u64][..], &mut starts[..])?;
+    let at = |of: Rank, piece: usize| starts[of.0 as usize] as usize + 24 * piece;
+    for piece in 1..PIECES {
+        window.put(&[u64::from(rank)], next, at(next, piece) + 8)?;
+        window.accumulate(&[1_u64], Rank(0), at(Rank(0), piece), SystemOperation::sum())?;
+    }
+    check(window.put(&[0_u64], next, at(next, 0)) == Err(WindowError::OutOfBounds(next)), "nothing is attached there")?;
+    let beyond = window.get(&mut [0_u64; 2], next, at(next, 1) + 16);
+    check(beyond == Err(WindowError::OutOfBounds(next)), "a piece ends")?;
+    window.fence()?;
+    let mut word = [0_u64];
+    window.get(&mut word, next, at(next, PIECES - 1) + 8)?;
+    check(word[0] == u64::from(rank), "a get returns what was put")?;
+    window.fence()?;
+    attach(0)?;
+    window.fence()?;
+    window.put(&[9_u64], next, at(next, 0))?;
+    window.free()?;
+    let sum = if rank == 0 { u64::from(size) } else { 0 };
+    let before = u64::from((rank + size - 1) % size);
+    check(memory[0] == [9, 0, 0] && memory[1..].iter().all(|piece| *piece == [sum, before, 0]), "the memory holds it")
 }
 
 /// Rank 1 dies amid operations on it.

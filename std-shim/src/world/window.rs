@@ -24,8 +24,10 @@
 //! go with, and which ends with the window. Ranks of a node map each other's memory, which cannot be revoked: the
 //! memory of a window that was dropped and not [freed](Window::free) is never used again.
 
+mod dynamic;
 mod epochs;
 pub(super) mod memory;
+pub(super) mod raw;
 mod request;
 
 use core::fmt;
@@ -35,6 +37,7 @@ use parking_lot::Mutex;
 use unisono_core::ids::RemoteKey;
 use unisono_core::rma::RmaError;
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation};
+use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
 use unisono_core::rma::{RKey, RemoteSpan, Rights};
@@ -49,9 +52,11 @@ use super::process::remote_access::{CallEnd, CallMemory, CallResult, StartError}
 use super::progress::WaitFor;
 use super::request::Failure;
 use super::shm_transport::{AllocateError, Buffer};
+use dynamic::Attachments;
 use memory::{WindowMemory, width_of};
 use unisono_bootstrap::Rank;
 
+pub use dynamic::ATTACHED_MAX;
 pub use epochs::LockKind;
 pub use memory::AccumulateOperation;
 pub use request::{GetRequest, PutRequest};
@@ -112,7 +117,7 @@ struct Published {
 }
 
 const NOT_SHARED: u64 = u64::MAX;
-/// Bytes before the user's part of a window's memory: the lock word.
+/// Bytes before the user's part of a window's memory: the lock words.
 const CONTROL: usize = 64;
 
 /// How the memory of a member is accessed.
@@ -149,6 +154,8 @@ pub struct Window {
     bytes: usize,
     /// The keys under which remote members access it.
     keys: Vec<RKey>,
+    /// The memory that this rank has attached, if the window is dynamic.
+    attachments: Option<Attachments>,
     /// Members that this rank has started an access epoch on, and exposed its memory to.
     started: Mutex<Vec<Rank>>,
     posted: Mutex<Vec<Rank>>,
@@ -188,6 +195,7 @@ impl Communicator {
             own,
             bytes,
             keys: key.into_iter().collect(),
+            attachments: None,
             started: Mutex::new(Vec::new()),
             posted: Mutex::new(Vec::new()),
         };
@@ -375,7 +383,8 @@ impl Window {
         offset: usize,
     ) -> Result<(), WindowError> {
         let into = into.as_mut_bytes();
-        match self.access(target, offset, into.len())? {
+        let (access, offset) = self.access(target, offset, into.len())?;
+        match access {
             Access::Own(memory) => self.locked(|| memory.load(offset, into), target),
             Access::Direct(memory) => of(memory.load(offset, into), target),
             Access::Remote(there, key) => {
@@ -401,23 +410,8 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
-        let (bytes, update) = (data.as_bytes(), operation.into().update(T::ELEMENT));
-        match self.access(target, offset, bytes.len())? {
-            Access::Own(memory) => self.locked(|| combine(memory, offset, update, bytes, None), target),
-            Access::Direct(memory) => of(combine(memory, offset, update, bytes, None), target),
-            Access::Remote(there, key) => {
-                let step = self.step::<T>(there)?;
-                for (i, part) in (0..).zip(bytes.chunks(step)) {
-                    let at = remote_span(key, offset + i * step);
-                    self.start(there, at, part, CallEnd::Flush, |from| RmaRequest::Accumulate {
-                        from,
-                        update,
-                        result: None,
-                    })?;
-                }
-                Ok(())
-            }
-        }
+        let update = operation.into().update(T::ELEMENT);
+        self.update(update, size_of::<T>(), data.as_bytes(), None, target, offset)
     }
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
@@ -436,19 +430,42 @@ impl Window {
         if data.len() != result.len() {
             return Err(WindowError::Unsupported);
         }
-        let (bytes, into, update) = (data.as_bytes(), result.as_mut_bytes(), operation.into().update(T::ELEMENT));
-        match self.access(target, offset, bytes.len())? {
-            Access::Own(memory) => self.locked(|| combine(memory, offset, update, bytes, Some(into)), target),
-            Access::Direct(memory) => of(combine(memory, offset, update, bytes, Some(into)), target),
-            Access::Remote(there, key) => {
-                let step = self.step::<T>(there)?;
-                for (i, (part, into)) in (0..).zip(bytes.chunks(step).zip(into.chunks_mut(step))) {
-                    let at = remote_span(key, offset + i * step);
+        let update = operation.into().update(T::ELEMENT);
+        self.update(update, size_of::<T>(), data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
+    }
+
+    /// Combines elements of `grain` bytes; with `old`, waits for the old ones.
+    fn update(
+        &self,
+        update: ElementUpdate,
+        grain: usize,
+        bytes: &[u8],
+        old: Option<&mut [u8]>,
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let (access, offset) = self.access(target, offset, bytes.len())?;
+        let (there, key) = match access {
+            Access::Own(memory) => return self.locked(|| combine(memory, offset, update, bytes, old), target),
+            Access::Direct(memory) => return of(combine(memory, offset, update, bytes, old), target),
+            Access::Remote(there, key) => (there, key),
+        };
+        let step = self.step(grain, there)?;
+        let parts = (0..).map(|i| remote_span(key, offset + i * step)).zip(bytes.chunks(step));
+        match old {
+            Some(old) => {
+                for ((at, part), into) in parts.zip(old.chunks_mut(step)) {
                     self.fetch_remote(part, into, target, there, at, update)?;
                 }
-                Ok(())
+            }
+            None => {
+                for (at, part) in parts {
+                    let request = |from| RmaRequest::Accumulate { from, update, result: None };
+                    self.start(there, at, part, CallEnd::Flush, request)?;
+                }
             }
         }
+        Ok(())
     }
 
     /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
@@ -505,24 +522,30 @@ impl Window {
         if !offset.is_multiple_of(bytes) {
             return Err(WindowError::Misaligned(target));
         }
-        self.access(target, offset, bytes)?;
+        let (access, offset) = self.access(target, offset, bytes)?;
         // A part of a word: the memory of a window is a whole number of words.
         let (shift, first) = (8 * (offset & 3), offset & !3);
         let mask = if bytes == 1 { 0xff } else { 0xffff } << shift;
         let (compare, swap) = (compare << shift, swap << shift);
         let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask: mask, swap_mask: mask };
         let width = unisono_core::rma::atomic::Width::Bits32;
-        element_of(self.atomic_within(target, first, AtomicOperation { width, kind })? >> shift)
+        element_of(self.atomic_at(target, access, first, AtomicOperation { width, kind })? >> shift)
     }
 
     fn atomic(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {
-        self.access(target, offset, operation.width.bytes().into())?;
-        self.atomic_within(target, offset, operation)
+        let (access, offset) = self.access(target, offset, operation.width.bytes().into())?;
+        self.atomic_at(target, access, offset, operation)
     }
 
     /// Updates a word that begins inside the window.
-    fn atomic_within(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {
-        match self.member(target)?.access {
+    fn atomic_at(
+        &self,
+        target: Rank,
+        access: Access,
+        offset: usize,
+        operation: AtomicOperation,
+    ) -> Result<u64, WindowError> {
+        match access {
             Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(offset, operation), target),
             Access::Remote(there, key) => {
                 let at = remote_span(key, offset);
@@ -587,15 +610,13 @@ impl Window {
         let flushed = self.flush_all();
         self.communicator.barrier()?;
         // Nobody accesses it any more.
+        self.keys.extend(self.attachments.iter_mut().flat_map(Attachments::take_keys));
         while let Some(key) = self.keys.pop() {
-            self.communicator.shared.with_process(|process| process.conceal(key));
-            self.communicator.shared.wait_until(WaitFor::AnyRank, |process| {
-                (process.is_concealed(key) || process.aborted.is_some()).then_some(())
-            });
-            if !self.communicator.shared.lock().is_concealed(key) {
+            if self.conceal(key).is_err() {
                 return flushed;
             }
         }
+        self.attachments.iter_mut().for_each(Attachments::free);
         drop(self.memory.take());
         flushed
     }
@@ -604,11 +625,14 @@ impl Window {
         self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
     }
 
-    /// How `bytes` bytes from `offset` on are accessed.
-    fn access(&self, rank: Rank, offset: usize, bytes: usize) -> Result<Access, WindowError> {
+    /// How `bytes` bytes from `offset` on are accessed, and the offset there.
+    fn access(&self, rank: Rank, offset: usize, bytes: usize) -> Result<(Access, usize), WindowError> {
+        if let Some(attachments) = &self.attachments {
+            return self.find_attached(attachments, rank, offset, bytes);
+        }
         let member = self.member(rank)?;
         match offset.checked_add(bytes) {
-            Some(end) if end <= member.bytes => Ok(member.access),
+            Some(end) if end <= member.bytes => Ok((member.access, offset)),
             _ => Err(WindowError::OutOfBounds(rank)),
         }
     }
@@ -619,16 +643,17 @@ impl Window {
         of(what(), rank)
     }
 
-    /// Bytes of the longest accumulate of elements `T` in one request.
-    fn step<T>(&self, there: Rank) -> Result<usize, WindowError> {
+    /// Bytes of the longest accumulate of elements of `grain` bytes in one request.
+    fn step(&self, grain: usize, there: Rank) -> Result<usize, WindowError> {
         let room = self.communicator.shared.lock().remote_room(there);
-        let step = room.checked_div(size_of::<T>()).unwrap_or(0) * size_of::<T>();
+        let step = room.checked_div(grain).unwrap_or(0) * grain;
         // A rank that is gone has no room: the start of an operation reports why.
-        Ok(if step == 0 { size_of::<T>().max(1) } else { step })
+        Ok(if step == 0 { grain.max(1) } else { step })
     }
 
     fn start_put(&self, bytes: &[u8], target: Rank, offset: usize, end: CallEnd) -> Result<Vec<u32>, WindowError> {
-        match self.access(target, offset, bytes.len())? {
+        let (access, offset) = self.access(target, offset, bytes.len())?;
+        match access {
             Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
             Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
             Access::Remote(there, key) => {
@@ -719,7 +744,7 @@ impl Window {
         target: Rank,
         there: Rank,
         at: RemoteSpan,
-        update: unisono_core::rma::header::ElementUpdate,
+        update: ElementUpdate,
     ) -> Result<(), WindowError> {
         let started = self.start_when_room(there, |process| {
             let exhausted = StartError::Failed(Failure::ResourceExhausted);
@@ -771,7 +796,8 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        for key in self.keys.drain(..) {
+        let attached = self.attachments.iter_mut().flat_map(Attachments::take_keys);
+        for key in self.keys.drain(..).chain(attached) {
             self.communicator.shared.with_process(|process| process.conceal(key));
         }
         self.communicator.shared.lock().remote_access.forget_window(self.number);
@@ -805,7 +831,7 @@ fn of<R>(result: Result<R, Refusal>, target: Rank) -> Result<R, WindowError> {
 fn combine(
     memory: WindowMemory,
     offset: usize,
-    update: unisono_core::rma::header::ElementUpdate,
+    update: ElementUpdate,
     bytes: &[u8],
     old: Option<&mut [u8]>,
 ) -> Result<(), Refusal> {

@@ -72,6 +72,12 @@ operations! {
     max_location MaxLocation;
 }
 
+impl From<reduction_ops::ReduceOperation> for SystemOperation {
+    fn from(operation: reduction_ops::ReduceOperation) -> Self {
+        Self(operation)
+    }
+}
+
 impl SystemOperation {
     pub(in crate::world) const fn reduce_operation(self) -> reduction_ops::ReduceOperation {
         self.0

@@ -5,7 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::operation::RmaRequest;
 
-use super::{Access, Window, WindowError, of};
+use super::{Access, Window, WindowError, of, remote_span};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use crate::world::request::{Failure, Tag};
 use unisono_bootstrap::Rank;
@@ -19,8 +19,11 @@ pub enum LockKind {
     Exclusive,
 }
 
-/// The lock word: an exclusive holder, or the number of shared ones.
+/// A lock word: an exclusive holder, or the number of shared ones.
 const EXCLUSIVE: u64 = 1 << 63;
+/// Offsets of the lock words of a window: that of its users, and that of updates which no instruction executes.
+const USER_LOCK: usize = 0;
+pub(super) const UPDATE_LOCK: usize = 8;
 
 const POSTED: Tag = Tag(0);
 const COMPLETED: Tag = Tag(1);
@@ -43,17 +46,22 @@ impl Window {
     /// # Errors
     /// [`WindowError`]. If a member fails meanwhile (it may hold the lock), [`Failure::PeerFailed`].
     pub fn lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
-        if self.try_lock(kind, target)? {
+        self.acquire(USER_LOCK, kind, target)
+    }
+
+    /// Acquires a lock of a rank, and waits for it.
+    pub(super) fn acquire(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+        if self.try_lock(lock, kind, target)? {
             return Ok(());
         }
         let shared = &self.communicator.shared;
         shared.lock().remote_access.begin_lock_wait(self.number, self.communicator.members.iter());
-        let locked = self.wait_for_lock(kind, target);
+        let locked = self.wait_for_lock(lock, kind, target);
         shared.lock().remote_access.end_lock_wait(self.number);
         locked
     }
 
-    fn wait_for_lock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+    fn wait_for_lock(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         loop {
             self.expect_members()?;
             // The holder may need this rank's progress.
@@ -61,23 +69,23 @@ impl Window {
             self.communicator.shared.progress(&mut process);
             drop(process);
             std::thread::yield_now();
-            if self.try_lock(kind, target)? {
+            if self.try_lock(lock, kind, target)? {
                 return Ok(());
             }
         }
     }
 
     /// Returns whether the lock was free.
-    fn try_lock(&self, kind: LockKind, target: Rank) -> Result<bool, WindowError> {
+    fn try_lock(&self, lock: usize, kind: LockKind, target: Rank) -> Result<bool, WindowError> {
         match kind {
             LockKind::Exclusive => {
                 let compare = AtomicKind::CompareSwap { compare: 0, swap: EXCLUSIVE };
-                Ok(self.lock_word(target, compare)? == 0)
+                Ok(self.lock_word(target, lock, compare)? == 0)
             }
             LockKind::Shared => {
-                let is_held = self.lock_word(target, add(1))? & EXCLUSIVE != 0;
+                let is_held = self.lock_word(target, lock, add(1))? & EXCLUSIVE != 0;
                 if is_held {
-                    self.lock_word(target, add(u64::MAX))?;
+                    self.lock_word(target, lock, add(u64::MAX))?;
                 }
                 Ok(!is_held)
             }
@@ -89,11 +97,16 @@ impl Window {
     /// # Errors
     /// [`WindowError`]: also those of the flush, after which the lock is released.
     pub fn unlock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
+        self.release(USER_LOCK, kind, target)
+    }
+
+    /// Releases a lock of a rank, after a flush.
+    pub(super) fn release(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         let flushed = self.flush(target);
         fence(Ordering::SeqCst);
         match kind {
-            LockKind::Exclusive => self.lock_word(target, add(EXCLUSIVE))?,
-            LockKind::Shared => self.lock_word(target, add(u64::MAX))?,
+            LockKind::Exclusive => self.lock_word(target, lock, add(EXCLUSIVE))?,
+            LockKind::Shared => self.lock_word(target, lock, add(u64::MAX))?,
         };
         flushed
     }
@@ -170,12 +183,31 @@ impl Window {
         Ok(())
     }
 
-    /// Updates the lock word of a rank. Returns its old value.
-    fn lock_word(&self, target: Rank, kind: AtomicKind) -> Result<u64, WindowError> {
+    /// Whether all ranks that this one has [posted](Self::post) to have completed (`MPI_Win_test`): then the epoch has
+    /// ended, as after [`wait_epoch`](Self::wait_epoch). Makes progress once.
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn test_epoch(&self) -> Result<bool, WindowError> {
+        let mut posted = self.posted.lock();
+        while let Some(origin) = posted.last().copied() {
+            if self.communicator.immediate_probe(origin, COMPLETED)?.is_none() {
+                return Ok(false);
+            }
+            self.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
+            posted.pop();
+        }
+        fence(Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// Updates a lock word of a rank. Returns its old value.
+    fn lock_word(&self, target: Rank, lock: usize, kind: AtomicKind) -> Result<u64, WindowError> {
         let operation = AtomicOperation { width: Width::Bits64, kind };
         match self.member(target)?.lock {
-            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(0, operation), target),
-            Access::Remote(there, at) => {
+            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(lock, operation), target),
+            Access::Remote(there, base) => {
+                let at = remote_span(base, lock);
                 let request = RmaRequest::Atomic(operation);
                 let started = self.start_when_room(there, |process| {
                     process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)

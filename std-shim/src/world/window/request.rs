@@ -127,7 +127,8 @@ impl Window {
         offset: usize,
     ) -> Result<GetRequest<'_, T>, WindowError> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(WindowError::OutOfBounds(target))?;
-        let state = match self.access(target, offset, bytes)? {
+        let (access, offset) = self.access(target, offset, bytes)?;
+        let state = match access {
             Access::Remote(there, key) if bytes <= self.communicator.shared.lock().read_limit(there) => {
                 let bytes = u32::try_from(bytes).map_err(|_| WindowError::Unsupported)?;
                 let mut memory = None;

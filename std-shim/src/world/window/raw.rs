@@ -1,0 +1,68 @@
+//! Updates of elements whose type and operation are known at run time, and a lock of the library's own: what other
+//! programming interfaces build their accumulates on.
+
+use unisono_shmem::reduction_ops::{Element, ReduceOperation};
+
+use super::{AccumulateOperation, LockKind, Window, WindowError};
+use crate::world::collective::SystemOperation;
+use unisono_bootstrap::Rank;
+
+/// An update of elements of one type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawUpdate {
+    operation: AccumulateOperation,
+    element: Element,
+}
+
+impl RawUpdate {
+    /// `operation` or, if there is none, a replacement.
+    pub fn new(operation: Option<ReduceOperation>, element: Element) -> Self {
+        let reduce = |operation| AccumulateOperation::Reduce(SystemOperation::from(operation));
+        Self { operation: operation.map_or(AccumulateOperation::Replace, reduce), element }
+    }
+
+    /// A read: each element is read atomically.
+    pub const fn read(element: Element) -> Self {
+        Self { operation: AccumulateOperation::NoOp, element }
+    }
+}
+
+impl Window {
+    /// Combines the elements in the memory of a rank, from byte `offset` on, with those in `bytes`, each atomically.
+    /// With `old`, waits for the old elements; it must be as long.
+    ///
+    /// # Errors
+    /// [`WindowError`]; [`WindowError::Unsupported`] if the operation is not defined for the elements, if they have
+    /// more than 8 bytes, or if the lengths differ.
+    pub fn raw_update(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        old: Option<&mut [u8]>,
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        if old.as_ref().is_some_and(|old| old.len() != bytes.len()) {
+            return Err(WindowError::Unsupported);
+        }
+        let grain = update.element.bytes();
+        self.update(update.operation.update(update.element), grain, bytes, old, target, offset)
+    }
+
+    /// Holds a rank's lock of updates that no instruction executes, and waits for it. It is another one than that of
+    /// [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn raw_hold(&self, target: Rank) -> Result<(), WindowError> {
+        self.acquire(super::epochs::UPDATE_LOCK, LockKind::Exclusive, target)
+    }
+
+    /// Releases the lock that [`raw_hold`](Self::raw_hold) holds, after a flush.
+    ///
+    /// # Errors
+    /// As [`unlock`](Self::unlock).
+    pub fn raw_release(&self, target: Rank) -> Result<(), WindowError> {
+        self.release(super::epochs::UPDATE_LOCK, LockKind::Exclusive, target)
+    }
+}
