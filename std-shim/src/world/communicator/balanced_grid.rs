@@ -1,7 +1,10 @@
 //! The lengths of the most balanced grid with a given number of points (`MPI_Dims_create`).
 
+use core::cmp::Reverse;
+
 /// Lengths of `dimensions` dimensions, in descending order, whose product is `points`: those with the least difference
-/// between the greatest and the least, of these with the least sum, of these with the greatest first lengths.
+/// between the greatest and the least, of these with the greatest least one, then with the least sum, then with the
+/// greatest first lengths.
 pub(super) fn balanced_lengths(points: u32, dimensions: usize) -> Vec<u32> {
     let mut search = Search { divisors: divisors(points), chosen: Vec::with_capacity(dimensions), best: None };
     search.extend(points, dimensions, u32::MAX);
@@ -23,8 +26,8 @@ fn root_above(of: u32, power: usize) -> u32 {
     (f64::from(of).powf((power as f64).recip()) + 1e-6) as u32
 }
 
-/// Difference of the greatest and the least length, and the sum of all.
-type Imbalance = (u32, u64);
+/// Difference of the greatest and the least length, the least one, and the sum of all.
+type Imbalance = (u32, Reverse<u32>, u64);
 
 /// A search of the descending factors with the least imbalance.
 struct Search {
@@ -51,7 +54,7 @@ impl Search {
             // The last one is at most the geometric mean of those that follow.
             let first = self.chosen.first().copied().unwrap_or(factor);
             let last = if left == 1 { factor } else { root_above(rest / factor, left - 1) };
-            let is_worse = |((difference, _), _): &(Imbalance, Vec<u32>)| *difference < first.saturating_sub(last);
+            let is_worse = |((difference, ..), _): &(Imbalance, Vec<u32>)| *difference < first.saturating_sub(last);
             if self.best.as_ref().is_some_and(is_worse) {
                 // Greater factors leave less for the last one.
                 match left {
@@ -66,8 +69,8 @@ impl Search {
     }
 
     fn compare_with_best(&mut self) {
-        let difference = self.chosen.first().zip(self.chosen.last()).map_or(0, |(first, last)| first - last);
-        let imbalance = (difference, self.chosen.iter().map(|length| u64::from(*length)).sum());
+        let (first, last) = self.chosen.first().zip(self.chosen.last()).map_or((0, 0), |(first, last)| (*first, *last));
+        let imbalance = (first - last, Reverse(last), self.chosen.iter().map(|length| u64::from(*length)).sum());
         let is_better =
             |(least, best): &(Imbalance, Vec<u32>)| imbalance < *least || (imbalance == *least && self.chosen > *best);
         if self.best.as_ref().is_none_or(is_better) {
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn lengths_are_as_equal_as_possible() {
-        let cases: [(u32, usize, &[u32]); 11] = [
+        let cases: [(u32, usize, &[u32]); 12] = [
             (1, 2, &[1, 1]),
             (6, 2, &[3, 2]),
             (16, 2, &[4, 4]),
@@ -94,6 +97,7 @@ mod tests {
             (216_000, 4, &[27, 20, 20, 20]),
             (98_784, 5, &[14, 14, 9, 8, 7]),
             (233_856, 4, &[29, 24, 21, 16]),
+            (590_520, 4, &[38, 37, 21, 20]),
             (4, 0, &[]),
         ];
         for (points, dimensions, lengths) in cases {
@@ -119,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_factorization_is_more_balanced(points in 1_u32..3000, dimensions in 1_usize..5) {
-            let order = |all: &Vec<u32>| (all[0] - all[dimensions - 1], all.iter().sum::<u32>());
+            let order = |all: &Vec<u32>| (all[0] - all[dimensions - 1], Reverse(all[dimensions - 1]), all.iter().sum::<u32>());
             let least = factorizations(points, dimensions, points).into_iter().map(|all| order(&all)).min();
             let found = balanced_lengths(points, dimensions);
             prop_assert_eq!(found.iter().product::<u32>(), points);
