@@ -26,6 +26,7 @@ mod job;
 mod operation;
 mod request;
 mod topology;
+mod window;
 
 mod exports {
     #![allow(non_snake_case, reason = "names of the ABI")]

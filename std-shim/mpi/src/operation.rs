@@ -57,6 +57,14 @@ const PREDEFINED: [(MPI_Op, Option<ReduceOperation>); 14] = [
 ];
 
 impl Op {
+    /// The reduction of the library, if it is one.
+    pub fn reduction(&self) -> Option<ReduceOperation> {
+        match self {
+            Self::Predefined(op) => PREDEFINED.iter().find(|(other, _)| other == op)?.1,
+            Self::Function { .. } => None,
+        }
+    }
+
     /// Whether its operands may be exchanged.
     pub fn is_commutative(&self) -> bool {
         match self {
@@ -117,9 +125,10 @@ impl Operator {
     /// The operation on elements of a type.
     pub fn new(operation: &Object<Op>, datatype: &Held<Datatype>) -> Outcome<Self> {
         match &**operation {
-            Op::Predefined(op) => {
-                let found = PREDEFINED.iter().find(|(other, _)| other == op).and_then(|(_, operation)| *operation);
-                let (Some(operation), Some(basic)) = (found, datatype.basic) else { return Err(MPI_ERR_OP) };
+            Op::Predefined(_) => {
+                let (Some(operation), Some(basic)) = (operation.reduction(), datatype.basic) else {
+                    return Err(MPI_ERR_OP);
+                };
                 if !is_defined(operation, basic.value) || datatype.size != i64::from(basic.size) {
                     return Err(MPI_ERR_OP);
                 }

@@ -115,6 +115,11 @@ fn communicators() {
 }
 
 #[test]
+fn windows() {
+    runs("windows");
+}
+
+#[test]
 fn a_program_without_a_starter_is_a_job_of_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("datatypes", folder.path());

@@ -21,7 +21,7 @@ unsafe fn free_key(owner: Owner, key: *mut c_int) -> c_int {
 }
 
 /// Writes the value of an attribute, and whether it is set.
-unsafe fn give_value(value: Option<usize>, to: *mut c_void, flag: *mut c_int) -> Outcome {
+pub unsafe fn give_value(value: Option<usize>, to: *mut c_void, flag: *mut c_int) -> Outcome {
     // SAFETY: the contract of this module.
     unsafe {
         if let Some(value) = value {
