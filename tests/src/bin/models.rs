@@ -52,7 +52,9 @@ fn main() -> ExitCode {
         ["--mutants", "--sample", sample] => parsed(sample).is_some_and(|sample| try_mutants(&[], sample, json)),
         ["--mutants", ref names @ ..] => try_mutants(names, Sample::ALL, json),
         _ => {
-            eprintln!("usage: models [--json] [--sample K/N | --only NAME [--states N] | --mutants [NAME… | --sample K/N]]");
+            eprintln!(
+                "usage: models [--json] [--sample K/N | --only NAME [--states N] | --mutants [NAME… | --sample K/N]]"
+            );
             false
         }
     };
