@@ -316,12 +316,13 @@ impl<T: Time, const M: usize> EpochState<T, M> {
         let mut awaited = Neighbours::NONE;
         while let Some(Neighbour::Child(child)) = parts.pop() {
             let part = Self::part(claim, children, child, position);
-            if self.releases.covered_of(part) != part.len() {
+            if self.releases.covered_of(part) != part.len() || mutant!("released_part_awaited") {
                 awaited = awaited.with(Neighbours::one(Neighbour::Child(child)));
             }
         }
         let elsewhere = self.releases.covered().wrapping_sub(self.releases.covered_of(claim));
-        if elsewhere != size.saturating_sub(claim.len()) && position.parent().is_some() {
+        let lacks_elsewhere = elsewhere != size.saturating_sub(claim.len());
+        if lacks_elsewhere && position.parent().is_some() && !mutant!("parent_unawaited") {
             awaited = awaited.with(Neighbours::one(Neighbour::Parent));
         }
         awaited
