@@ -16,7 +16,7 @@ pub(in crate::world) struct TreeCall {
     pub(in crate::world) stage: TreeStage,
 }
 
-/// How far a call on a tree is.
+/// The stage of a call on a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum TreeStage {
     /// It was started, and the tree does not know it.
