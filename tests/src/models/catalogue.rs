@@ -737,7 +737,6 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("opens_more", "token-queue"),
     ("death_ignored", "token-crash"),
     ("parent_unawaited", "token-unicast"),
-    ("released_part_awaited", "token-unicast"),
     ("freed_by_first_ack", "multicast-delayed"),
     ("window_overrun", "multicast-delayed"),
     ("old_segment_placed", "multicast-delayed"),

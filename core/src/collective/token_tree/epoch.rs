@@ -316,7 +316,7 @@ impl<T: Time, const M: usize> EpochState<T, M> {
         let mut awaited = Neighbours::NONE;
         while let Some(Neighbour::Child(child)) = parts.pop() {
             let part = Self::part(claim, children, child, position);
-            if self.releases.covered_of(part) != part.len() || mutant!("released_part_awaited") {
+            if self.releases.covered_of(part) != part.len() {
                 awaited = awaited.with(Neighbours::one(Neighbour::Child(child)));
             }
         }

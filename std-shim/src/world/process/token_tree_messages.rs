@@ -2,9 +2,9 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::FailureCause;
 use unisono_core::collective::token_tree::header::TREE_HEADER;
 use unisono_core::collective::token_tree::{Combination, EnterError, Epoch, Operand, Request};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::message::collective_transport::StepKey;
@@ -65,7 +65,7 @@ impl Process {
             self.advance_tree(now, i);
         }
         self.flush_trees(now);
-        self.fail_trees_of_departed(now);
+        self.abort_calls_on_departed();
         let trees = &mut self.collectives.trees;
         let deadlines = trees.trees.iter().flat_map(|tree| tree.tree.deadlines().map(|(_, at)| at));
         trees.deadline = deadlines.min();
@@ -269,8 +269,8 @@ impl Process {
         }
     }
 
-    /// Fails the contexts of calls on trees that wait for a rank that takes no more part.
-    fn fail_trees_of_departed(&mut self, now: u64) {
+    /// Fails the calls on trees that wait for a rank that takes no more part.
+    fn abort_calls_on_departed(&mut self) {
         let has_departed = |tree: &CommunicatorTree| {
             let of = self.collectives.contexts.get(tree.context);
             !self.collectives.failed.is_empty() || of.is_some_and(|of| !of.retired_peers.is_empty())
@@ -281,8 +281,11 @@ impl Process {
         for (context, collective) in open {
             let awaited = self.collectives.tree_partners(collective, context);
             let departed = awaited.into_iter().find(|peer| self.collectives.has_departed(*peer, context));
-            if let Some(peer) = departed {
-                self.fail_missing(now, peer, context);
+            let of = self.collectives.contexts.get(context);
+            let departed = departed.and_then(|peer| Some(of?.number(peer.into())));
+            if let (Some(member), Some(running)) = (departed, self.collectives.get_mut(collective)) {
+                running.executor.abort(member, FailureCause::Missing);
+                self.collectives.enqueue(collective);
             }
         }
     }

@@ -4,7 +4,7 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveKind, Failure, FailureCause, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Fold, Layout, StepOperation};

@@ -1,7 +1,7 @@
 //! The machine of an active collective: a schedule's executor, or a call on the communicator's tree.
 
 use unisono_core::collective::token_tree::header::TreeShape;
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine, CollectiveSpec, Failure, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
 use unisono_core::schedule::{Executor, Schedule as _, StepOperation};
 
@@ -25,6 +25,8 @@ pub(in crate::world) enum TreeStage {
     Entered,
     /// The result is in the output, and this rank's messages have left.
     Left,
+    /// It has failed.
+    Failed(Failure),
 }
 
 /// The machine of an active collective.
@@ -71,28 +73,6 @@ impl Machine {
         self.plan().collective()
     }
 
-    pub(in crate::world) fn poll(&mut self) -> Poll<StepOperation> {
-        match self {
-            Self::Schedule(executor) => executor.poll(),
-            Self::Tree(TreeCall { stage: TreeStage::Left, .. }) => Poll::Complete,
-            Self::Tree(_) => Poll::Pending,
-        }
-    }
-
-    pub(in crate::world) fn handle_done(&mut self, step: StepId) {
-        if let Self::Schedule(executor) = self {
-            executor.handle_done(step);
-        }
-    }
-
-    /// Handles a failed rank. A call on a tree fails when it waits for that rank, which is examined when the tree is
-    /// advanced.
-    pub(in crate::world) fn handle_failed(&mut self, rank: Member) {
-        if let Self::Schedule(executor) = self {
-            executor.handle_failed(rank);
-        }
-    }
-
     /// The peer of the first incomplete step of a schedule.
     pub(in crate::world) fn awaited(&self) -> Option<Member> {
         match self {
@@ -122,6 +102,57 @@ impl Machine {
         match self {
             Self::Schedule(_) => None,
             Self::Tree(call) => Some(call),
+        }
+    }
+}
+
+impl CollectiveMachine for Machine {
+    type Request = StepOperation;
+
+    fn start(&mut self, id: CollectiveId, spec: &CollectiveSpec) {
+        match self {
+            Self::Schedule(executor) => executor.start(id, spec),
+            Self::Tree(_) => self.restart(id),
+        }
+    }
+
+    fn poll(&mut self) -> Poll<StepOperation> {
+        match self {
+            Self::Schedule(executor) => executor.poll(),
+            Self::Tree(TreeCall { stage: TreeStage::Left, .. }) => Poll::Complete,
+            Self::Tree(TreeCall { stage: TreeStage::Failed(failure), .. }) => Poll::Failed(*failure),
+            Self::Tree(_) => Poll::Pending,
+        }
+    }
+
+    fn handle_done(&mut self, step: StepId) {
+        if let Self::Schedule(executor) = self {
+            executor.handle_done(step);
+        }
+    }
+
+    /// A call on a tree fails if it waits for that rank, which is examined when the tree is advanced.
+    fn handle_failed(&mut self, peer: Member) {
+        if let Self::Schedule(executor) = self {
+            executor.handle_failed(peer);
+        }
+    }
+
+    fn abort(&mut self, peer: Member, cause: FailureCause) {
+        match self {
+            Self::Schedule(executor) => executor.abort(peer, cause),
+            Self::Tree(TreeCall { stage: TreeStage::Left | TreeStage::Failed(_), .. }) => {}
+            Self::Tree(call) => {
+                let (id, collective) = (call.id, call.plan.collective());
+                call.stage = TreeStage::Failed(Failure { rank: peer, cause, id, collective });
+            }
+        }
+    }
+
+    fn completed(&self) -> u32 {
+        match self {
+            Self::Schedule(executor) => executor.completed(),
+            Self::Tree(call) => u32::from(call.stage == TreeStage::Left),
         }
     }
 }

@@ -5,9 +5,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::cell::RefCell;
 
-use unisono_core::collective::FailureCause;
 use unisono_core::collective::token_tree;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
 use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
