@@ -271,3 +271,101 @@ pub(in crate::world) fn is_sound(header: &TreeHeader, bytes: usize) -> bool {
 }
 
 const _: () = assert!(TREE_HEADER + 2 * TREE_BYTES_MAX <= 512);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_core::collective::token_tree::{Body, RankRange, Request, Token};
+
+    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2 };
+    const KEY: StepKey = StepKey { context: 1 << 16 | 7, sequence: 5, step: 0 };
+
+    fn body() -> impl Strategy<Value = Body> {
+        let claim = || (0_u32..8, 0_u32..9).prop_map(|(first, end)| RankRange::new(first, end));
+        prop_oneof![
+            Just(Body::Ack),
+            (claim(), 0_u8..4).prop_map(|(claim, units)| Body::Token(Token { claim, units })),
+            claim().prop_map(Body::Release),
+            (0_u32..9).prop_map(|gap| Body::Ask { gap }),
+        ]
+    }
+
+    fn header() -> impl Strategy<Value = TreeHeader> {
+        (body(), 0_u32..20, 0_u32..9, 0_u32..9, any::<[bool; 2]>(), 5_u32..7).prop_map(
+            |(body, epoch, left, all_left, values, sequence)| TreeHeader {
+                shape: SHAPE,
+                context: KEY.context,
+                sequence,
+                message: Message {
+                    epoch: Epoch(epoch),
+                    left: Epoch(epoch.wrapping_sub(left)),
+                    all_left: Epoch(epoch.wrapping_sub(all_left)),
+                    body,
+                },
+                values,
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever neighbours send, nothing panics, nothing is written outside the values, and the tree comes to rest.
+        #[test]
+        fn any_messages_are_handled(messages in prop::collection::vec((header(), 0_u32..8, 0_usize..40), 1..40)) {
+            let mut tree = CommunicatorTree::new(1, SHAPE, Member(1), 7).expect("a tree");
+            for (number, (header, from, bytes)) in messages.into_iter().enumerate() {
+                let values = vec![1; bytes];
+                if is_sound(&header, bytes) {
+                    let _ = tree.handle(number as u64, Member(from), &header, &values);
+                }
+                if number % 5 == 0 && let Ok(epoch) = tree.tree.enter(number as u64, true) {
+                    tree.record(epoch, KEY, 8);
+                }
+                let requests: Vec<Request> = core::iter::from_fn(|| tree.tree.poll(number as u64)).take(1000).collect();
+                prop_assert!(requests.len() < 1000);
+                for request in requests {
+                    match request {
+                        Request::Send { message, payload, .. } => {
+                            let sent = tree.message(PeerId(0), message, payload);
+                            prop_assert!(sent.is_none_or(|sent| TreeHeader::decode(&sent.bytes).is_some()));
+                        }
+                        Request::Copy { epoch, from, into } => {
+                            if let Some(record) = tree.known(epoch) {
+                                record.copy(from, into);
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_call_in_the_same_epoch_disagrees() {
+        let mut tree = CommunicatorTree::new(1, SHAPE, Member(0), 3).expect("a tree");
+        let header = |sequence| {
+            let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
+            TreeHeader { shape: SHAPE, context: KEY.context, sequence, message, values: [true, false] }
+        };
+        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Ok(()));
+        assert_eq!(tree.known(Epoch(0)).map(|record| record.value(Operand::Child(0)).to_vec()), Some(vec![3; 8]));
+        assert_eq!(tree.handle(0, Member(2), &header(6), &[3; 8]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Err(FailureCause::Corrupt));
+    }
+
+    #[test]
+    fn shapes_and_lengths_of_no_correct_rank_are_refused() {
+        let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
+        let header = TreeHeader { shape: SHAPE, context: 0, sequence: 1, message, values: [true, false] };
+        assert!(is_sound(&header, TREE_BYTES_MAX) && !is_sound(&header, TREE_BYTES_MAX + 1));
+        assert!(is_sound(&TreeHeader { values: [false; 2], ..header }, 0));
+        assert!(!is_sound(&TreeHeader { values: [false; 2], ..header }, 8));
+        assert!(!is_sound(&TreeHeader { values: [true; 2], ..header }, 9));
+        for shape in
+            [TreeShape { degree: 0, units: 1 }, TreeShape { degree: 29, units: 1 }, TreeShape { degree: 8, units: 5 }]
+        {
+            assert!(!is_sound(&TreeHeader { shape, ..header }, 8));
+        }
+    }
+}
