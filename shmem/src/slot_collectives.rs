@@ -311,13 +311,6 @@ impl<'a> SlotCollectives<'a> {
         Poll::Failed(failure)
     }
 
-    /// Fails, unless it is over.
-    fn abort(&mut self, peer: Rank, cause: FailureCause) {
-        if !matches!(self.state, State::Final | State::Failed(_)) {
-            self.fail(peer.0, cause);
-        }
-    }
-
     /// Whether this rank's count of finished steps and its stamps are as it wrote them. If not, some process writes out
     /// of bounds. The words of pulled steps are not checked: each guards a buffer that one peer exposed to this rank
     /// alone.
@@ -652,6 +645,16 @@ impl CollectiveMachine for SlotCollectives<'_> {
 
     fn handle_failed(&mut self, peer: Rank) {
         self.abort(peer, FailureCause::Missing);
+    }
+
+    fn abort(&mut self, peer: Rank, cause: FailureCause) {
+        if !matches!(self.state, State::Final | State::Failed(_)) {
+            self.fail(peer.0, cause);
+        }
+    }
+
+    fn completed(&self) -> u32 {
+        self.ops
     }
 }
 

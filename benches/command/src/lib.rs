@@ -10,6 +10,7 @@ mod exchange;
 mod hardware_baseline;
 mod latency;
 mod one_sided;
+mod skew;
 mod stream;
 mod sweep;
 mod transfer;
@@ -53,6 +54,8 @@ pub(crate) enum Measure {
     Barrier,
     /// Time of a collective, in nanoseconds
     Collective(CollectiveArgs),
+    /// Synchronization delay of a barrier or allreduce with late ranks: from the last entering to the last leaving
+    Skew(skew::Options),
     /// Find the fastest algorithm of each collective and size, and print a table for --tuning; needs no launcher
     Tune(tune::Options),
     /// Measure against message sizes: a table with quartiles, as CSV and as a plot; needs no launcher
@@ -146,8 +149,15 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         }
         Measure::Barrier => ("barrier", Bytes(0), 1),
         Measure::Collective(named) => ("collective", named.sized.bytes, 1),
+        Measure::Skew(skewed) => ("skew", skewed.size(), 1),
     };
-    let world = World::join()?;
+    let mut settings = Settings::from_environment()?;
+    if let Measure::Skew(skewed) = &options.measure
+        && let Some(wanted) = skewed.wanted()?
+    {
+        settings.tuning.set(wanted);
+    }
+    let world = World::join_as(&settings)?;
     if world.size() < needed {
         return Err(format!(
             "{name} needs {needed} ranks: start it with `unisono run -n {needed} -- unisono bench {name} …`"
@@ -196,7 +206,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) | Measure::Sweep(_) => {}
+        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) | Measure::Sweep(_) | Measure::Skew(_) => {}
         Measure::Latency(_) => {
             let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));
@@ -254,6 +264,12 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
         }
     }
+    if let Measure::Skew(skewed) = &options.measure {
+        let delays = skew::measure(on, skewed)?;
+        let (more, of) = skew::report(skewed, world.size(), &delays);
+        merge(&mut facts, more);
+        line = of;
+    }
     if options.counters {
         // One write, so that lines of several ranks do not mix.
         std::io::stderr().write_all(format!("{}\n", counters::all_counters(&world)).as_bytes())?;
@@ -304,6 +320,16 @@ mod tests {
             ("floor", Measure::Floor(hardware_baseline::Options { bytes: None })),
             ("floor --bytes 64K", Measure::Floor(hardware_baseline::Options { bytes: Some(Bytes(65536)) })),
             ("barrier", Measure::Barrier),
+            (
+                "skew --late 3:20ms,0:1us --algorithm adaptive",
+                Measure::Skew(skew::Options {
+                    late: vec![(3, Duration::from_millis(20)), (0, Duration::from_micros(1))],
+                    collective: skew::SkewCollective::Barrier,
+                    algorithm: Some("adaptive".to_owned()),
+                    bytes: Bytes(8),
+                    rounds: 50,
+                }),
+            ),
             (
                 "collective all_to_all --bytes 4K",
                 Measure::Collective(CollectiveArgs { name: collective::CollectiveName::AllToAll, sized: sized(4096) }),

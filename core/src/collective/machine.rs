@@ -77,4 +77,11 @@ pub trait CollectiveMachine {
 
     /// A rank has failed, or its memory cannot be read: the collective fails if it needs that rank.
     fn handle_failed(&mut self, peer: Rank);
+
+    /// Fails the collective because of that rank, unless it is complete or has failed.
+    fn abort(&mut self, peer: Rank, cause: FailureCause);
+
+    /// The watermark: the number of requests that were carried out before the first one that was not. It grows until the
+    /// next start.
+    fn completed(&self) -> u32;
 }

@@ -33,6 +33,7 @@
 //! message may arrive or a release be asked for.
 
 mod epoch;
+pub mod header;
 mod message;
 mod neighbour;
 mod operands;
@@ -47,7 +48,7 @@ pub use self::operands::{Combination, Operand};
 pub use self::position::{Position, RankRange};
 
 use self::epoch::{EpochState, Surroundings};
-use self::neighbour::Neighbour;
+use self::neighbour::{Neighbour, Neighbours};
 use crate::ids::Rank;
 use crate::time::Time;
 
@@ -249,6 +250,16 @@ impl<T: Time, const M: usize, const S: usize> TokenTree<T, M, S> {
         if self.failed.is_none() && !mutant!("death_ignored") {
             self.failed = Some(rank);
         }
+    }
+
+    /// The neighbours without whose next message this rank cannot leave an epoch; none if it has left it or has not
+    /// entered. A host that watches them, and calls [`Self::handle_failed`] if one of them fails or leaves for good,
+    /// learns of every failure that keeps it from leaving.
+    pub fn awaited(&self, epoch: Epoch) -> impl Iterator<Item = Rank> + '_ {
+        let state = self.epochs.get(Self::slot(epoch)).and_then(Option::as_ref);
+        let state = state.filter(|state| state.epoch == epoch);
+        let mut awaited = state.map_or(Neighbours::NONE, |state| state.awaited(&self.position));
+        core::iter::from_fn(move || awaited.pop()?.rank(&self.position))
     }
 
     /// The deadlines of the open epochs.

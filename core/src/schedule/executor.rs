@@ -1,7 +1,7 @@
 //! The executor of one rank's schedule: hands out steps whose dependencies are complete, and tracks completion.
 
 use super::{Plan, Step, StepOperation};
-use crate::collective::{CollectiveKind, Failure, FailureCause, Poll};
+use crate::collective::{CollectiveKind, CollectiveMachine, CollectiveSpec, Failure, FailureCause, Poll};
 use crate::ids::{CollectiveId, Rank, StepId};
 
 /// The most steps in progress, counted from the first incomplete one.
@@ -89,64 +89,6 @@ impl<S: Schedule> Executor<S> {
         self.id
     }
 
-    /// Returns the next step to begin. [`Poll::Pending`]: some step in progress has to complete first.
-    pub fn poll(&mut self) -> Poll<StepOperation> {
-        if let Some(failure) = self.failure {
-            return Poll::Failed(failure);
-        }
-        let end = self.plan.steps().min(self.base.saturating_add(WINDOW));
-        while self.from < end {
-            let i = self.from;
-            self.from = i.wrapping_add(1);
-            let b = i.wrapping_sub(self.base);
-            if self.begun & bit(b) != 0 {
-                continue;
-            }
-            let Some(needs) = self.dependencies(i) else { break };
-            let may = needs & self.pending(b) == 0 || mutant!("needs_ignored");
-            if may && let Some(Step { operation, .. }) = self.plan.step(i) {
-                self.begun |= bit(b);
-                return Poll::Request(StepId(i), operation);
-            }
-        }
-        if self.base >= self.plan.steps() { Poll::Complete } else { Poll::Pending }
-    }
-
-    /// Completes a step. A step that is not in progress is ignored.
-    pub fn handle_done(&mut self, step: StepId) {
-        let b = step.0.wrapping_sub(self.base);
-        if b >= WINDOW || self.begun & !self.done & bit(b) == 0 {
-            return;
-        }
-        self.done |= bit(b);
-        let whole = self.done.trailing_ones();
-        self.base = self.base.wrapping_add(whole);
-        self.done = self.done.checked_shr(whole).unwrap_or(0);
-        if !mutant!("begun_kept") {
-            self.begun = self.begun.checked_shr(whole).unwrap_or(0);
-        }
-        if !mutant!("blocked_forgotten") {
-            self.from = self.base;
-        }
-    }
-
-    /// Handles a failed rank: if some step with it is incomplete, the collective fails. O(steps).
-    pub fn handle_failed(&mut self, rank: Rank) {
-        if self.failure.is_none() && (self.base..self.plan.steps()).any(|i| self.is_open_with(i, rank)) {
-            self.fail(rank, FailureCause::Missing);
-        }
-    }
-
-    /// Fails the collective because a rank violated the schedule.
-    pub fn fail(&mut self, rank: Rank, cause: FailureCause) {
-        self.failure = Some(Failure { rank, cause, id: self.id, collective: self.plan.collective() });
-    }
-
-    /// Complete steps, without those after the first incomplete one.
-    pub const fn done(&self) -> u32 {
-        self.base
-    }
-
     /// The peer of the first incomplete step, if that is a message in progress.
     pub fn awaited(&self) -> Option<Rank> {
         (self.begun & 1 != 0).then(|| self.plan.step(self.base)).flatten().and_then(|step| partner(&step.operation))
@@ -185,6 +127,74 @@ impl<S: Schedule> Executor<S> {
                 None => 0,
             },
         }
+    }
+}
+
+/// [`CollectiveMachine::handle_failed`] takes O(steps).
+impl<S: Schedule> CollectiveMachine for Executor<S> {
+    type Request = StepOperation;
+
+    /// Starts the schedule once more, as [`restart`](Self::restart) does: it was made for this specification.
+    fn start(&mut self, id: CollectiveId, _: &CollectiveSpec) {
+        if self.failure.is_none() {
+            self.restart(id);
+        }
+    }
+
+    /// [`Poll::Pending`]: some step in progress has to complete first.
+    fn poll(&mut self) -> Poll<StepOperation> {
+        if let Some(failure) = self.failure {
+            return Poll::Failed(failure);
+        }
+        let end = self.plan.steps().min(self.base.saturating_add(WINDOW));
+        while self.from < end {
+            let i = self.from;
+            self.from = i.wrapping_add(1);
+            let b = i.wrapping_sub(self.base);
+            if self.begun & bit(b) != 0 {
+                continue;
+            }
+            let Some(needs) = self.dependencies(i) else { break };
+            let may = needs & self.pending(b) == 0 || mutant!("needs_ignored");
+            if may && let Some(Step { operation, .. }) = self.plan.step(i) {
+                self.begun |= bit(b);
+                return Poll::Request(StepId(i), operation);
+            }
+        }
+        if self.base >= self.plan.steps() { Poll::Complete } else { Poll::Pending }
+    }
+
+    fn handle_done(&mut self, step: StepId) {
+        let b = step.0.wrapping_sub(self.base);
+        if b >= WINDOW || self.begun & !self.done & bit(b) == 0 {
+            return;
+        }
+        self.done |= bit(b);
+        let whole = self.done.trailing_ones();
+        self.base = self.base.wrapping_add(whole);
+        self.done = self.done.checked_shr(whole).unwrap_or(0);
+        if !mutant!("begun_kept") {
+            self.begun = self.begun.checked_shr(whole).unwrap_or(0);
+        }
+        if !mutant!("blocked_forgotten") {
+            self.from = self.base;
+        }
+    }
+
+    fn handle_failed(&mut self, rank: Rank) {
+        if self.failure.is_none() && (self.base..self.plan.steps()).any(|i| self.is_open_with(i, rank)) {
+            self.abort(rank, FailureCause::Missing);
+        }
+    }
+
+    fn abort(&mut self, peer: Rank, cause: FailureCause) {
+        if self.failure.is_none() && self.base < self.plan.steps() {
+            self.failure = Some(Failure { rank: peer, cause, id: self.id, collective: self.plan.collective() });
+        }
+    }
+
+    fn completed(&self) -> u32 {
+        self.base
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::group::{Group, calls};
 use std::collections::HashMap;
-use unisono_core::collective::{CollectiveKind, Order, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Order, Poll};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{BlockBuffer, BlockMap, BlockSpan, ByteRange, Fold, Layout, Plan, Spec, StepOperation};
 

@@ -5,7 +5,7 @@
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
 use std::collections::HashMap;
-use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, CollectiveSpec, Order, Poll};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, LinkModel, StepOperation, algorithms, choose};
 

@@ -1,7 +1,7 @@
 //! Failed ranks, and completions of steps that are not in progress.
 
 use crate::group::{Group, Listed, calls};
-use unisono_core::collective::{CollectiveKind, FailureCause, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Algorithm, Executor, Plan, Spec, Step, StepOperation};
 
@@ -62,7 +62,7 @@ fn schedule_ignores_completions_of_steps_not_in_progress() {
     for step in (0..plan.steps()).chain([64, 65, u32::MAX]) {
         executor.handle_done(StepId(step));
     }
-    assert_eq!((executor.done(), executor), (0, Executor::new(ID, plan)));
+    assert_eq!((executor.completed(), executor), (0, Executor::new(ID, plan)));
     let Poll::Request(first, _) = executor.poll() else { panic!("something may begin") };
     executor.handle_done(first);
     let once = executor;
@@ -99,7 +99,7 @@ fn schedule_can_be_run_again() {
                 _ => break,
             };
         }
-        again.fail(Rank(1), FailureCause::Missing);
+        again.abort(Rank(1), FailureCause::Missing);
         again.restart(ID);
         assert!(matches!(again.poll(), Poll::Request(..)) && again.id() == ID, "a restart clears the failure");
     }
@@ -118,7 +118,7 @@ fn schedule_reports_the_awaited_rank_and_the_first_failure() {
     while let Poll::Request(..) = executor.poll() {}
     let children: Vec<Rank> = executor.partners().collect();
     assert!(children.len() == 2 && children[0] == to && children[1] != to, "{children:?}");
-    executor.fail(to, FailureCause::Disagrees);
+    executor.abort(to, FailureCause::Disagrees);
     executor.handle_failed(Rank(1));
     executor.handle_failed(Rank(2));
     let Poll::Failed(failure) = executor.poll() else { panic!("it failed") };

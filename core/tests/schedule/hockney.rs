@@ -6,7 +6,7 @@
 use crate::group::Group;
 use alloc::collections::BTreeMap;
 use std::collections::HashMap;
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Algorithm, Plan, Spec, StepOperation};
 

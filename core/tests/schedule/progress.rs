@@ -4,7 +4,7 @@ use crate::group::{Group, Listed, calls};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::StepId;
 use unisono_core::schedule::{Algorithm, Executor, Spec, Step, StepOperation};
 
@@ -170,7 +170,7 @@ pub(crate) fn ends(group: &Group, sends: Sends, seed: u64) -> Result<(), String>
         let event = world.events.swap_remove(next);
         world.happen(event)?;
     }
-    let done: Vec<usize> = world.executors.iter().map(|executor| executor.done() as usize).collect();
+    let done: Vec<usize> = world.executors.iter().map(|executor| executor.completed() as usize).collect();
     if let Some(rank) = done.iter().zip(&group.steps).position(|(done, steps)| *done < steps.len()) {
         return Err(format!("{sends:?}, seed {seed}: rank {rank} waits at step {}", done[rank]));
     }

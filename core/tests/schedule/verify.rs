@@ -4,7 +4,7 @@ use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
 use crate::memory::{Combined, Memory, Value};
 use std::collections::HashMap;
-use unisono_core::collective::{CollectiveKind, Order, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Order, Poll};
 use unisono_core::ids::StepId;
 use unisono_core::schedule::{BlockBuffer, Spec, Step, StepOperation};
 
@@ -164,7 +164,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     }
     for (rank, sent) in sent.iter().enumerate() {
         after.known[rank] = sent.iter().fold(1 << rank, |known, (_, more)| known | more);
-        after.done[rank] = executors[rank].done() as usize;
+        after.done[rank] = executors[rank].completed() as usize;
     }
     Ok(after)
 }

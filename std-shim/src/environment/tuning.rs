@@ -2,13 +2,19 @@
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
 pub(super) mod table;
+pub(super) mod tree;
 
 use alloc::sync::Arc;
 use core::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use tree::TreeOverride;
+pub use tree::name as tree_name;
+pub(crate) use tree::{TREE_BYTES_MAX, UNITS_MAX};
+
 pub use table::{NumberRange, TuningLine, TuningLineError, TuningTable, TuningTableError, lines_from_fastest};
+use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
     Algorithm, Choice, Constraints, HierarchicalPlan, LinkModel, LowerTrees, Plan as Schedule, Unsupported, algorithms,
@@ -85,19 +91,37 @@ impl Carrier {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Override {
     kind: CollectiveKind,
-    constraints: Constraints,
+    wanted: Wanted,
+}
+
+/// How a collective is executed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Wanted {
+    /// By a schedule.
+    Schedule(Constraints),
+    /// By a tree whose root moves, or by one whose root does not.
+    Tree(TreeOverride),
+}
+
+/// The names of the algorithms of a collective.
+pub fn algorithm_names(kind: CollectiveKind) -> Vec<&'static str> {
+    algorithms(kind).iter().map(|algorithm| algorithm.name()).chain(tree::names(kind).iter().copied()).collect()
 }
 
 impl Override {
     /// Parses `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree)
-    /// and `segments`. Options that are missing are selected automatically.
+    /// and `segments`; of `token-tree` and `combining-tree`, which barrier and allreduce have besides, `degree` and
+    /// `units`. Options that are missing are selected automatically.
     ///
     /// # Errors
     /// [`OverrideError`], with the valid values.
     pub fn new(verb: CollectiveKind, text: &str) -> Result<Self, OverrideError> {
         let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
+        if tree::names(verb).contains(&name) {
+            return Ok(Self { kind: verb, wanted: Wanted::Tree(TreeOverride::new(name, options)?) });
+        }
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
-        let algorithm = *algorithm.ok_or(OverrideError::Algorithm { allowed: algorithms(verb) })?;
+        let algorithm = *algorithm.ok_or_else(|| OverrideError::Algorithm { allowed: algorithm_names(verb) })?;
         let (mut ports, mut radix, mut segments) = (None, None, None);
         for option in options.into_iter().flat_map(|options| options.split(',')) {
             let unknown = || OverrideError::Option { given: option.to_owned() };
@@ -113,13 +137,16 @@ impl Override {
         }
         let narrow = |number: Option<u32>| number.and_then(|number| u8::try_from(number).ok());
         let given = Constraints { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
-        Ok(Self { kind: verb, constraints: given })
+        Ok(Self { kind: verb, wanted: Wanted::Schedule(given) })
     }
 }
 
 impl fmt::Display for Override {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Constraints { algorithm, ports, radix, segments } = self.constraints;
+        let Constraints { algorithm, ports, radix, segments } = match self.wanted {
+            Wanted::Schedule(constraints) => constraints,
+            Wanted::Tree(tree) => return tree.fmt(to),
+        };
         to.write_str(algorithm.name())?;
         let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
         let said = options.into_iter().filter_map(|(name, number)| Some((name, number?)));
@@ -132,14 +159,20 @@ impl fmt::Display for Override {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OverrideError {
     /// The collective has no such algorithm.
-    #[error("expected one of {}", allowed.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", "))]
+    #[error("expected one of {}", allowed.join(", "))]
     Algorithm {
         /// The algorithms that it has.
-        allowed: &'static [Algorithm],
+        allowed: Vec<&'static str>,
     },
     /// There is no such option.
     #[error("the options are k=, radix= and segments=, separated by commas, not {given:?}")]
     Option {
+        /// The given text.
+        given: String,
+    },
+    /// There is no such option of a tree.
+    #[error("the options are degree= and, of token-tree, units=, separated by commas, not {given:?}")]
+    TreeOption {
         /// The given text.
         given: String,
     },
@@ -294,7 +327,10 @@ impl Tuning {
     /// As [`choose`](Self::choose).
     pub fn decide(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Decision, Unsupported> {
         let link = carrier.cost(self.sharing());
-        let given = |wanted: Override| choose_with(plan, varying, &link, &wanted.constraints);
+        let given = |wanted: Override| match wanted.wanted {
+            Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
+            Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
+        };
         let wanted = self.get(plan.collective).map(given);
         let refused = wanted.and_then(Result::err);
         let found = |table: &TuningTable, reason| {
@@ -313,6 +349,23 @@ impl Tuning {
             selected_by: reason,
             override_error: refused,
         })
+    }
+
+    /// The tree of a collective that the user's override, or else the user's table, executes by one. `None`, equal on
+    /// all ranks: a schedule executes it. No release is multicast yet, so a tree is never the fastest in depth, and
+    /// neither the built-in table nor the model selects one.
+    pub fn tree(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(TreeShape, SelectedBy)> {
+        let of = |wanted: Override| match wanted.wanted {
+            Wanted::Schedule(_) => None,
+            Wanted::Tree(tree) => tree.shape(plan, varying).ok(),
+        };
+        match self.get(plan.collective) {
+            Some(wanted) => of(wanted).map(|shape| (shape, SelectedBy::Override)),
+            None => {
+                let (table, _) = self.table.as_ref()?;
+                of(table.find(carrier, self.sharing(), plan)?).map(|shape| (shape, SelectedBy::Table))
+            }
+        }
     }
 
     /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
@@ -409,7 +462,7 @@ mod tests {
 
     #[test]
     fn invalid_overrides_are_refused_with_the_valid_ones() {
-        let barrier = "expected one of dissemination, knomial, doubling, standard-exchange";
+        let barrier = "expected one of dissemination, knomial, doubling, standard-exchange, token-tree, combining-tree";
         assert_eq!(refused(CollectiveKind::Barrier, "bruck"), barrier);
         assert_eq!(refused(CollectiveKind::Barrier, ""), barrier);
         assert_eq!(refused(CollectiveKind::Scan, "Ring"), "expected one of dissemination, ring");

@@ -18,6 +18,7 @@ pub(super) mod remote_access;
 pub(super) mod send_request;
 mod shm_messages;
 pub(super) mod shutdown;
+mod token_tree_messages;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -472,10 +473,11 @@ impl Process {
             && self.shm.as_ref().is_none_or(ShmTransport::is_flushed)
     }
 
-    /// Nanoseconds until the endpoint must be polled again; `None`: no timer runs.
+    /// Nanoseconds until the endpoint or a tree must be polled again; `None`: no timer runs.
     pub(super) fn next_timeout(&mut self) -> Option<u64> {
         let now = self.now();
-        self.endpoint.poll_timeout(now).map(|at| at.saturating_sub(now))
+        let timeouts = self.endpoint.poll_timeout(now).into_iter().chain(self.collectives.trees.deadline);
+        timeouts.min().map(|at| at.saturating_sub(now))
     }
 
     /// Nanoseconds until the next check of membership and watched peers.

@@ -9,7 +9,7 @@ use core::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{BlockMap, Executor, Layout, Plan, Spec, StepOperation, Unsupported};
 

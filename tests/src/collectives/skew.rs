@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use unisono_core::collective::token_tree::{
     Body, Epoch, Message, Position, ReleasePath, Request, TokenTree, TreeConfig,
 };
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{Algorithm, Executor, Plan, Spec, StepOperation};
 use unisono_core::time::{Nanos, units};

@@ -736,6 +736,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("subtree_forgotten", "token-epochs"),
     ("opens_more", "token-queue"),
     ("death_ignored", "token-crash"),
+    ("parent_unawaited", "token-unicast"),
     ("freed_by_first_ack", "multicast-delayed"),
     ("window_overrun", "multicast-delayed"),
     ("old_segment_placed", "multicast-delayed"),

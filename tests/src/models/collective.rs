@@ -7,7 +7,7 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::collective::{CollectiveKind, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank, StepId};
 use unisono_core::message::collective_transport::{
     Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, ReceiveError, Sent, StepHeader, StepKey,

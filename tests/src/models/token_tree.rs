@@ -14,7 +14,7 @@ use alloc::collections::VecDeque;
 use unisono_core::collective::token_tree::{Arrival, Body, Epoch, Operand, Payload, ReleasePath, Request, TreeConfig};
 use unisono_core::ids::Rank;
 
-use self::rank::{RankState, Value, number};
+use self::rank::{RankState, Value, epoch_of, number};
 pub use self::state::State;
 use self::state::{Copies, InTransit};
 use crate::model_checker::Model;
@@ -341,6 +341,28 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
         }
     }
 
+    /// Whether a host that watches the awaited neighbours would wait for ever, or fail for no reason.
+    fn misjudged_wait(&self, state: &State<M, S>) -> Option<&'static str> {
+        for rank in state.living() {
+            let side = &state.ranks[rank];
+            let open = (0..side.entered).filter(|epoch| (side.left | side.failed) & 1 << epoch == 0);
+            for epoch in open {
+                let mut awaited = side.machine.awaited(epoch_of(epoch)).map(|rank| rank.0 as usize).peekable();
+                if awaited.peek().is_none() && !self.options.polls_late {
+                    return Some("a rank that cannot leave awaits a neighbour");
+                }
+                let has_all = |peer: usize| {
+                    let (child, down) = if state.parent(rank) == Some(peer) { (rank, 1) } else { (peer, 0) };
+                    state.ranks[peer].left & 1 << epoch != 0 && state.channels[child][down].is_empty()
+                };
+                if self.options.path == ReleasePath::Tree && awaited.any(|peer| state.is_alive(peer) && has_all(peer)) {
+                    return Some("an awaited neighbour that has left has sent what is lacking");
+                }
+            }
+        }
+        None
+    }
+
     fn leave(&self, state: &mut State<M, S>, rank: usize, epoch: Epoch) {
         let size = state.ranks.len() as u8;
         if state.ranks.iter().any(|each| each.entered <= number(epoch)) {
@@ -420,7 +442,7 @@ impl<const M: usize, const S: usize> Model for TokenTrees<M, S> {
     }
 
     fn violation(&self, state: &State<M, S>) -> Option<&'static str> {
-        state.broken
+        state.broken.or_else(|| self.misjudged_wait(state))
     }
 
     /// Every living rank has left every epoch, or knows who failed, and nothing is on its way.

@@ -280,17 +280,52 @@ impl<T: Time, const M: usize> EpochState<T, M> {
     /// The part of the token for one of the children: its claim runs from that of the child before, or from the token's
     /// first rank, to the end of its subtree, or of the token for the last child.
     fn pass(&self, token: Token, children: Neighbours, child: u32, tree: Surroundings<'_>) -> Request {
-        let (earlier, subtree) = (children.before(child), tree.position.child(child));
+        let earlier = children.before(child);
         let is_last = children.last_child() == Some(child);
-        let first = earlier.last_child().map_or(token.claim.first, |before| tree.position.child(before).end);
-        let end = if is_last && !mutant!("claim_shortened") { token.claim.end } else { subtree.end };
         let (units, parts) = (u32::from(token.units), children.count());
         let more = earlier.count() < units.checked_rem(parts).unwrap_or(0);
         let part = units.checked_div(parts).unwrap_or(0).wrapping_add(more.into());
         let units = if mutant!("units_copied") { token.units } else { part as u8 };
-        let part = Token { claim: RankRange::new(first, end), units };
+        let part = Token { claim: Self::part(token.claim, children, child, tree.position), units };
         let message = self.message(Body::Token(part), self.left, tree);
-        Request::Send { to: Rank(subtree.first), message, payload: self.operands.around(child, is_last) }
+        let to = Rank(tree.position.child(child).first);
+        Request::Send { to, message, payload: self.operands.around(child, is_last) }
+    }
+
+    /// The claim of one of the children among which a token is divided.
+    fn part(claim: RankRange, children: Neighbours, child: u32, position: &Position) -> RankRange {
+        let is_last = children.last_child() == Some(child);
+        let first = children.before(child).last_child().map_or(claim.first, |before| position.child(before).end);
+        let end = if is_last && !mutant!("claim_shortened") { claim.end } else { position.child(child).end };
+        RankRange::new(first, end)
+    }
+
+    /// The neighbours without whose next message this rank cannot leave: children that have not acknowledged, or whose
+    /// part of the token is not released, and the parent where the rest of the releases comes from.
+    pub(super) fn awaited(&self, position: &Position) -> Neighbours {
+        if !self.is_entered() || self.is_complete {
+            return Neighbours::NONE;
+        }
+        let size = position.size();
+        let (claim, mut parts) = match self.stage {
+            Stage::Collecting(_) => return Neighbours::children(self.operands.missing()),
+            Stage::Passed { token, children, .. } => (token.claim, children),
+            Stage::Acknowledged | Stage::Released => (RankRange::new(0, 0), Neighbours::NONE),
+        };
+        let children = parts;
+        let mut awaited = Neighbours::NONE;
+        while let Some(Neighbour::Child(child)) = parts.pop() {
+            let part = Self::part(claim, children, child, position);
+            if self.releases.covered_of(part) != part.len() {
+                awaited = awaited.with(Neighbours::one(Neighbour::Child(child)));
+            }
+        }
+        let elsewhere = self.releases.covered().wrapping_sub(self.releases.covered_of(claim));
+        let lacks_elsewhere = elsewhere != size.saturating_sub(claim.len());
+        if lacks_elsewhere && position.parent().is_some() && !mutant!("parent_unawaited") {
+            awaited = awaited.with(Neighbours::one(Neighbour::Parent));
+        }
+        awaited
     }
 
     /// Sends a release to a neighbour that waits for it.

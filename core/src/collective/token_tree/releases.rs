@@ -38,6 +38,13 @@ impl<const M: usize> Releases<M> {
         self.covered
     }
 
+    /// Ranks of a range that the releases cover.
+    pub(super) fn covered_of(&self, range: RankRange) -> u32 {
+        let within =
+            |release: &Release| RankRange::new(release.claim.first.max(range.first), release.claim.end.min(range.end));
+        self.records.iter().flatten().fold(0_u32, |covered, release| covered.wrapping_add(within(release).len()))
+    }
+
     /// Whether a release that has arrived from `from` is known.
     pub(super) fn knows(&mut self, claim: RankRange, from: Neighbours) -> Result<bool, Violation> {
         for release in self.records.iter_mut().flatten() {

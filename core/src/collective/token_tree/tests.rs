@@ -170,3 +170,30 @@ fn a_failed_rank_is_named_by_all_that_wait() {
     assert_eq!((leaf.poll(0), leaf.deadlines().count()), (None, 0));
     assert_eq!(leaf.enter(0, false), Err(EnterError::Failed(Rank(1))));
 }
+
+#[test]
+fn a_rank_awaits_the_neighbours_whose_messages_it_lacks() {
+    let config = TreeConfig { size: 6, degree: 4, units: 2, ..FOUR };
+    let awaited = |tree: &Tree| tree.awaited(Epoch(0)).map(|rank| rank.0).collect::<Vec<_>>();
+    assert_eq!(awaited(&tree(0, config)), [], "it has not entered");
+    // Children 1 with child 2, then 3, 4 and 5.
+    let mut root = entered(0, config);
+    assert_eq!(awaited(&root), [1, 3, 4, 5]);
+    root.handle_message(0, Rank(1), &message(Body::Ack));
+    root.handle_message(0, Rank(4), &message(Body::Ack));
+    root.handle_timeout(HOP, Epoch(0));
+    bodies(&mut root, HOP);
+    assert_eq!(awaited(&root), [3, 5], "they have tokens");
+    root.handle_multicast(HOP, &release(0, 4));
+    assert_eq!(awaited(&root), [5], "the part of 3 is released");
+    root.handle_multicast(HOP, &release(4, 6));
+    bodies(&mut root, HOP);
+    assert_eq!(awaited(&root), [], "it has left");
+
+    let mut leaf = entered(5, config);
+    bodies(&mut leaf, 0);
+    assert_eq!(awaited(&leaf), [0], "it has acknowledged");
+    leaf.handle_message(0, Rank(0), &token(4, 6, 1));
+    bodies(&mut leaf, 0);
+    assert_eq!(awaited(&leaf), [0], "the other claim comes from the parent");
+}

@@ -2,8 +2,10 @@
 
 pub(in crate::world) mod active_collective;
 pub(in crate::world) mod context;
+pub(in crate::world) mod machine;
 pub(in crate::world) mod progress_table;
 pub(in crate::world) mod schedule;
 pub(in crate::world) mod scratch_pool;
 pub(in crate::world) mod status;
+pub(in crate::world) mod token_trees;
 pub(in crate::world) mod transfer;

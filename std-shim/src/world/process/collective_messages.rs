@@ -1,6 +1,6 @@
 //! Messages of collectives: how the sends and receives of a schedule travel, by datagrams or rings, and how they end.
 
-use unisono_core::collective::FailureCause;
+use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::GrantError;
 use unisono_core::endpoint::operation::EnqueueError as Unsent;

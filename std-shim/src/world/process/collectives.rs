@@ -4,7 +4,6 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{CollectiveSpec, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
-use unisono_core::schedule::Executor;
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
@@ -12,6 +11,7 @@ use super::Process;
 use super::shutdown::ASK_AFTER;
 use crate::world::collective::engine::active_collective::{ActiveCollective, Outcome, Reducer};
 use crate::world::collective::engine::context::ALL_CONTEXTS;
+use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
 use crate::world::collective::engine::schedule::{layout, mix};
 use crate::world::collective::engine::status::StatusMessage;
@@ -64,7 +64,7 @@ impl Process {
         };
         let id = CollectiveId { context, sequence: 0 };
         Ok(self.collectives.insert(ActiveCollective {
-            executor: Executor::new(id, prepared),
+            executor: Machine::new(id, prepared),
             layout,
             _tables: shape.tables,
             input,
@@ -183,7 +183,8 @@ impl Process {
     /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
-        if !self.collectives.has_work && self.requests.finished_transfers.is_empty() {
+        let is_idle = !self.collectives.has_work && self.requests.finished_transfers.is_empty();
+        if is_idle && !self.collectives.trees.is_due(now) {
             return false;
         }
         self.advance_collectives(now)
@@ -202,6 +203,9 @@ impl Process {
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
             self.start_step(now, collective, step, operation);
         }
+        if !self.collectives.trees.outbox.is_empty() {
+            self.flush_trees(now);
+        }
         self.answer_questions(now);
         loop {
             if let Some((asker, context)) = self.collectives.status_requests.pop() {
@@ -216,6 +220,9 @@ impl Process {
                 self.advance(now, collective);
             } else if let Some(action) = self.collectives.transport.poll_action() {
                 self.handle_action(now, action);
+            } else if self.collectives.trees.is_due(now) {
+                // Before what reports that a rank takes no more part: it was sent after these messages.
+                self.progress_trees(now);
             } else if let Some(leaving) = self.collectives.status_events.pop_front() {
                 self.handle_status(now, leaving);
             } else {
@@ -240,6 +247,10 @@ impl Process {
             if running.ended.is_some() {
                 return;
             }
+            if running.executor.tree().is_some() && !self.enter_tree(collective) {
+                return;
+            }
+            let Some(running) = self.collectives.get_mut(collective) else { return };
             let turn = running.advance(self.regions.get_mut());
             let context = running.executor.id().context;
             if running.panic.is_some() {
@@ -267,6 +278,10 @@ impl Process {
             return;
         }
         running.ended = Some(result);
+        if running.executor.tree().is_some() {
+            self.collectives.trees.forget(collective);
+        }
+        let Some(running) = self.collectives.get_mut(collective) else { return };
         if running.is_persistent && result.is_ok() {
             return self.requests.record_finished();
         }

@@ -11,6 +11,10 @@ pub(super) const fn number(epoch: Epoch) -> u8 {
     epoch.since(FIRST) as u8
 }
 
+pub(super) const fn epoch_of(number: u8) -> Epoch {
+    Epoch(FIRST.0.wrapping_add(number as u32))
+}
+
 /// Contributions of `first` to before `end`, in order, of one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Value {

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use std::collections::HashMap;
 
-use unisono_core::collective::Poll;
+use unisono_core::collective::{CollectiveMachine as _, Poll};
 use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{self, Endpoint, Handler, Verdict};

@@ -10,7 +10,7 @@ use unisono_core::collective::CollectiveKind;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
-    /// One of dissemination, knomial, doubling or standard-exchange
+    /// One of dissemination, knomial, doubling, standard-exchange, token-tree or combining-tree
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Barrier))]
     barrier: Option<Override>,
     /// One of knomial, bruck or ring

@@ -4,15 +4,15 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveKind, Failure, FailureCause, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
-use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Executor, Fold, Layout, Schedule as _, StepOperation};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Fold, Layout, StepOperation};
 use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
-use super::schedule::CachedSchedule;
+use super::machine::Machine;
 use super::scratch_pool::ScratchBlock;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::BlockTables;
@@ -49,7 +49,7 @@ pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;
 
 /// A collective that was prepared or started.
 pub(in crate::world) struct ActiveCollective {
-    pub(in crate::world) executor: Executor<CachedSchedule>,
+    pub(in crate::world) executor: Machine,
     pub(in crate::world) layout: Layout<'static>,
     /// The tables that the layout refers to.
     pub(in crate::world) _tables: Option<BlockTables>,
@@ -210,7 +210,7 @@ impl ActiveCollective {
 
     /// Calls the reduction function, which may panic in a thread that does not wait for it: the waiting thread gets the
     /// panic. It is not called again: one panic is kept, and another one, dropped here, might itself panic.
-    fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
+    pub(in crate::world) fn operate(&mut self, left: NonNull<u8>, right: NonNull<u8>, into: NonNull<u8>, bytes: usize) {
         if self.panic.is_some() {
             return;
         }
@@ -241,7 +241,7 @@ impl ActiveCollective {
 
     /// The collective's identity.
     pub(in crate::world) fn name(&self) -> CollectiveName {
-        CollectiveName { id: self.executor.id(), verb: self.executor.plan().collective(), call: self.call }
+        CollectiveName { id: self.executor.id(), verb: self.executor.collective(), call: self.call }
     }
 }
 

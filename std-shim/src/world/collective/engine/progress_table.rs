@@ -5,7 +5,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::cell::RefCell;
 
-use unisono_core::collective::FailureCause;
+use unisono_core::collective::token_tree;
+use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
 use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
@@ -20,6 +22,7 @@ use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STAT
 use super::schedule::ScheduleCache;
 use super::scratch_pool::{ScratchBlock, ScratchPool};
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use super::token_trees::{TokenTrees, TreeArrival, is_sound};
 use super::transfer::{TransferHolder, Transfers, context_of};
 use crate::environment::Subgroups;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
@@ -133,6 +136,8 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) transport: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     pub(in crate::world) active: Vec<Option<ActiveCollective>>,
     pub(in crate::world) transfers: Transfers,
+    /// The trees of communicators.
+    pub(in crate::world) trees: TokenTrees,
     pub(in crate::world) scratch: ScratchPool,
     pub(in crate::world) contexts: Contexts,
     pub(in crate::world) communicator_slots: CommunicatorSlots,
@@ -201,6 +206,7 @@ impl CollectiveTable {
             transport,
             active: Vec::new(),
             transfers: Transfers::default(),
+            trees: TokenTrees::default(),
             scratch: ScratchPool::new(),
             contexts: Contexts::new(),
             communicator_slots,
@@ -240,6 +246,9 @@ impl CollectiveTable {
         if let Some(question) = WatchMessage::decode(head) {
             self.wait_registry.received.push((from, question));
             return Verdict::Release;
+        }
+        if head.first() == Some(&token_tree::header::KIND) {
+            return self.handle_tree_message(from, head, bytes, &mut regions.borrow_mut());
         }
         if head.first().is_some_and(|kind| *kind >= ASK_STATUS) {
             self.handle_status_message(from, head);
@@ -314,18 +323,49 @@ impl CollectiveTable {
         *place
     }
 
+    /// Handles a message of a tree: it waits for the next round, its values in memory of the process.
+    fn handle_tree_message(&mut self, from: PeerId, head: &[u8], bytes: u32, regions: &mut Regions) -> Verdict {
+        let bytes = bytes.saturating_sub(TREE_HEADER as u32);
+        let header = TreeHeader::decode(head).filter(|header| is_sound(header, bytes as usize));
+        let Some(header) = header else { return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt) };
+        let context = context_of(header.key());
+        if !self.check_key(from, header.key()) {
+            return Verdict::Release;
+        }
+        if self.trees.has_too_many_of(from) {
+            return self.report_fault(from, context, FailureCause::Corrupt);
+        }
+        let values = if bytes == 0 { None } else { self.scratch.allocate(bytes as usize, regions) };
+        if values.is_none() && bytes != 0 {
+            return self.report_exhausted(context);
+        }
+        self.trees.has_work = true;
+        self.trees.arrivals.push_back(TreeArrival { from, header, values, bytes });
+        match values {
+            Some(values) => Verdict::Place { to: values.part(bytes), start: TREE_HEADER as u16 },
+            None => Verdict::Release,
+        }
+    }
+
     /// Checks that a peer calls the same collective as this rank, by the key of its message.
     fn check_agreement(&mut self, from: PeerId, head: &[u8]) {
-        let Some((TransportKind::Eager | TransportKind::Rts, key)) = parse_key(head) else { return };
+        if let Some((TransportKind::Eager | TransportKind::Rts, key)) = parse_key(head) {
+            self.check_key(from, key);
+        }
+    }
+
+    /// As [`check_agreement`](Self::check_agreement). Returns whether the message is one of a call that this rank makes,
+    /// or may make later.
+    fn check_key(&mut self, from: PeerId, key: StepKey) -> bool {
         let StepKey { context, sequence, .. } = key;
         if self.contexts.is_over(context_of(key)) {
-            return;
+            return false;
         }
         // A faster peer may already use a communicator that this rank is still making.
         let known = self.contexts.get(context_of(key));
         if known.is_none() && !self.contexts.is_expecting(context_of(key)) {
             self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
-            return;
+            return false;
         }
         let last = known.map_or(0, |context| context.last.id.sequence);
         if sequence.wrapping_sub(last).cast_signed() > 0 {
@@ -333,16 +373,20 @@ impl CollectiveTable {
             if self.early.iter().filter(|other| other.peer == from).count() > PENDING_MAX + EAGER_CREDIT as usize {
                 // No correct rank has as many messages in flight.
                 self.report_fault(from, context_of(key), FailureCause::Corrupt);
-            } else if !self.early.contains(&ahead) {
+                return false;
+            }
+            if !self.early.contains(&ahead) {
                 self.early.push(ahead);
             }
-            return;
+            return true;
         }
         let same =
             |running: &ActiveCollective| running.executor.id().sequence == sequence && running.context == context;
-        if !self.active.iter().flatten().any(same) {
+        let is_same = self.active.iter().flatten().any(same);
+        if !is_same {
             self.report_fault(from, context_of(key), FailureCause::Disagrees);
         }
+        is_same
     }
 
     /// Inserts a collective to be started. Returns its index.
@@ -434,7 +478,23 @@ impl CollectiveTable {
             // The first cause counts.
             of.retired_peers.push(gone);
         }
-        self.transfers.waits_for(gone.peer, context)
+        self.transfers.waits_for(gone.peer, context) || self.tree_waits_for(gone.peer, context)
+    }
+
+    /// Whether a call on a tree of this context waits for a peer.
+    fn tree_waits_for(&self, peer: PeerId, context: u32) -> bool {
+        let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
+        let mut calls = active.filter(|(_, running)| {
+            running.ended.is_none() && running.executor.tree().is_some() && running.executor.id().context == context
+        });
+        calls.any(|(i, _)| self.tree_partners(i, context).contains(&peer))
+    }
+
+    /// The peers that a call on a tree waits for.
+    pub(in crate::world) fn tree_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
+        let Some(of) = self.contexts.get(context) else { return Vec::new() };
+        let awaited = self.trees.awaited(collective).into_iter();
+        awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into())).collect()
     }
 
     /// Records that a rank has failed.
@@ -498,12 +558,19 @@ impl CollectiveTable {
         is_near: bool,
         subgroups: Option<Arc<Subgroups>>,
     ) {
+        // The trees of an earlier communicator. Its last messages have been handled, and those of this one are kept.
+        self.trees.trees.retain(|tree| tree.context != context);
+        self.trees.has_work = true;
+        self.has_work = true;
         self.contexts.begin((context, generation), members, is_near, subgroups);
         self.status_asked.retain(|(_, about)| *about != context);
     }
 
-    /// Discards messages for contexts in which something failed.
+    /// Discards messages for contexts in which something failed. The memory of a tree's messages is freed when they are
+    /// handled.
     pub(in crate::world) fn discard(&mut self) {
+        let contexts = &self.contexts;
+        self.trees.discard(|context| contexts.is_over(context));
         let Self {
             transport: steps, contexts, announcements: announced, early: ahead, has_discardable: has_waste, ..
         } = self;
@@ -515,50 +582,69 @@ impl CollectiveTable {
 
     /// The ranks that collectives wait for.
     pub(in crate::world) fn awaited(&self) -> impl Iterator<Item = AwaitedRank> {
-        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
-        pending.filter_map(|running| {
+        self.pending().flat_map(|(i, running)| {
             let CollectiveId { context, sequence } = running.executor.id();
-            let members = &self.contexts.get(context)?.members;
-            let peer = members.world_rank(Rank(running.executor.awaited()?.0))?;
             let subject = CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence };
-            Some(AwaitedRank { peer: peer.into(), context, subject, since: running.since })
+            let since = running.since;
+            self.first_awaited(i, running).map(move |peer| AwaitedRank { peer, context, subject, since })
         })
+    }
+
+    /// The collectives under way, with their indices.
+    fn pending(&self) -> impl Iterator<Item = (u32, &ActiveCollective)> {
+        let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
+        active.filter(|(_, running)| running.ended.is_none())
+    }
+
+    /// The peer of a schedule's first step in progress, or all that a call on a tree waits for.
+    fn first_awaited(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = PeerId> {
+        let context = running.executor.id().context;
+        let of_tree = running.executor.tree().map(|_| self.tree_partners(i, context));
+        let members = self.contexts.get(context).map(|context| &context.members);
+        let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
+        peer.map(PeerId::from).into_iter().chain(of_tree.into_iter().flatten())
     }
 
     /// The collectives that a thread waits for.
     pub(in crate::world) fn stuck(&self) -> impl Iterator<Item = StuckCollective> {
-        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
-        pending.filter_map(|running| {
+        self.pending().filter_map(|(i, running)| {
             let CollectiveName { id, verb, .. } = running.name();
             let subject =
                 CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
-            let awaited = self.partners(running).collect();
+            let awaited = self.partners(i, running).collect();
             Some(StuckCollective { subject, verb, since: running.waited_since?, awaited })
         })
     }
 
     /// The ranks that each collective waits for that no thread waits for.
     pub(in crate::world) fn unattended(&self) -> impl Iterator<Item = Vec<Rank>> {
-        let pending = self.active.iter().flatten().filter(|running| running.ended.is_none());
-        pending.filter(|running| running.waited_since.is_none()).map(|running| self.partners(running).collect())
+        let idle = self.pending().filter(|(_, running)| running.waited_since.is_none());
+        idle.map(|(i, running)| self.partners(i, running).collect())
     }
 
     /// The ranks of the job that a collective waits for.
-    fn partners(&self, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
-        let members = self.contexts.get(running.executor.id().context).map(|context| context.members.clone());
-        running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)))
+    fn partners(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
+        let context = running.executor.id().context;
+        let of_tree = running.executor.tree().map(|_| self.tree_partners(i, context));
+        let members = self.contexts.get(context).map(|context| context.members.clone());
+        let of_schedule =
+            running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)));
+        of_schedule.chain(of_tree.into_iter().flatten().map(Rank::from))
     }
 
     /// This rank's part in a collective over messages; `None`: it has not started it.
     pub(in crate::world) fn participation(&self, subject: CollectiveRef) -> Option<Participation> {
-        let same = |running: &&ActiveCollective| {
+        let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
+        let mut same = active.filter(|(_, running)| {
             let what = CollectiveRef { context: running.context, ..subject };
             running.executor.id().sequence == subject.sequence && what.communicator() == subject.communicator()
-        };
-        match self.active.iter().flatten().find(same) {
-            Some(running) if running.ended.is_some() => Some(Participation::Done),
-            Some(running) if running.context == subject.context => Some(Participation::entered(self.partners(running))),
-            Some(running) => {
+        });
+        match same.next() {
+            Some((_, running)) if running.ended.is_some() => Some(Participation::Done),
+            Some((i, running)) if running.context == subject.context => {
+                Some(Participation::entered(self.partners(i, running)))
+            }
+            Some((_, running)) => {
                 let (communicator, CollectiveName { id, verb, .. }) = (subject.communicator(), running.name());
                 Some(Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence }))
             }
@@ -572,7 +658,10 @@ impl CollectiveTable {
 
     /// Whether no message waits to be posted.
     pub(in crate::world) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty() && self.stalled.is_empty() && self.granted_sends.is_empty()
+        self.outbox.is_empty()
+            && self.stalled.is_empty()
+            && self.granted_sends.is_empty()
+            && self.trees.outbox.is_empty()
     }
 
     /// Detaches the transfers of a failed collective: those that only the transport or a grant holds end; the others

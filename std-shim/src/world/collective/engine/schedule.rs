@@ -3,12 +3,13 @@
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
+use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
 use crate::environment::Subgroups;
-use crate::environment::tuning::{Carrier, Tuning};
+use crate::environment::tuning::{Carrier, Tuning, tree_name};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
@@ -27,6 +28,8 @@ const COMPOSED_STORED_MAX: u32 = 512;
 pub(in crate::world) enum AnyPlan {
     Flat(Box<schedule::Plan>),
     Composed(Box<HierarchicalPlan<Arc<[u32]>>>),
+    /// No schedule: the communicator's tree of this shape executes it.
+    Tree(TreeShape),
 }
 
 impl AnyPlan {
@@ -34,6 +37,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.blocks(),
             Self::Composed(plan) => plan.blocks(),
+            Self::Tree(_) => 1,
         }
     }
 
@@ -41,20 +45,27 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.scratch_blocks(),
             Self::Composed(plan) => plan.scratch_blocks(),
+            Self::Tree(_) => 0,
         }
     }
 
-    fn spec(&self) -> &schedule::Spec {
+    fn spec(&self) -> Option<&schedule::Spec> {
         match self {
-            Self::Flat(plan) => plan.spec(),
-            Self::Composed(plan) => plan.spec(),
+            Self::Flat(plan) => Some(plan.spec()),
+            Self::Composed(plan) => Some(plan.spec()),
+            Self::Tree(_) => None,
         }
+    }
+
+    fn segments(&self) -> u32 {
+        self.spec().map_or(1, |spec| spec.segments)
     }
 
     fn steps(&self) -> u32 {
         match self {
             Self::Flat(plan) => plan.steps(),
             Self::Composed(plan) => plan.steps(),
+            Self::Tree(_) => 0,
         }
     }
 
@@ -62,6 +73,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.step(i),
             Self::Composed(plan) => plan.step(i),
+            Self::Tree(_) => None,
         }
     }
 }
@@ -87,6 +99,11 @@ impl CachedSchedule {
     /// A digest of everything that ranks must agree on.
     pub(in crate::world) fn digest(&self) -> u32 {
         self.0.digest
+    }
+
+    /// Bytes of the vector.
+    pub(in crate::world) fn bytes(&self) -> usize {
+        self.0.plan.bytes
     }
 
     /// Bytes of an element that is reduced.
@@ -166,6 +183,9 @@ impl ScheduleCache {
             if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
         let least = if varying { 1 } else { least };
+        if let Some((shape, _)) = self.tuning.tree(plan, varying, self.carrier) {
+            return Ok(self.prepare_tree(plan, hash, shape, subgroups));
+        }
         let composed = subgroups.and_then(|over| self.tuning.compose(plan, varying, self.carrier, over, least));
         let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
         let schedule = match composed {
@@ -177,7 +197,7 @@ impl ScheduleCache {
                 AnyPlan::Flat(Box::new(schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?))
             }
         };
-        let call = *schedule.spec();
+        let call = schedule.spec().copied().ok_or(CollectiveError::TooLong)?;
         let (collective, algorithm) = (plan.collective.name(), call.algorithm.name());
         tracing::debug!(
             collective,
@@ -202,6 +222,28 @@ impl ScheduleCache {
             digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
+
+    /// A call that a tree executes.
+    fn prepare_tree(
+        &self,
+        plan: &CollectiveSpec,
+        hash: u32,
+        shape: TreeShape,
+        subgroups: Option<&Arc<Subgroups>>,
+    ) -> CachedSchedule {
+        let (collective, algorithm) = (plan.collective.name(), tree_name(shape));
+        tracing::debug!(collective, algorithm, degree = shape.degree, units = shape.units, bytes = plan.bytes, "tree");
+        // No schedule has as many ports.
+        let way = 1 << 31 | u32::from(shape.degree) << 8 | u32::from(shape.units);
+        CachedSchedule(Arc::new(ScheduleEntry {
+            plan: *plan,
+            varying: false,
+            subgroups: subgroups.cloned(),
+            steps: Box::default(),
+            schedule: AnyPlan::Tree(shape),
+            digest: mix(hash, way),
+        }))
+    }
 }
 
 /// The layout of a collective's blocks in its packed bytes. The caller keeps the tables of `shape` as long as the layout is used.
@@ -210,7 +252,7 @@ pub(in crate::world) fn layout(
     schedule: &AnyPlan,
     shape: &Shape,
 ) -> Result<Layout<'static>, CollectiveError> {
-    let (blocks, segments) = (schedule.blocks(), schedule.spec().segments);
+    let (blocks, segments) = (schedule.blocks(), schedule.segments());
     let (input, output, held) = match &shape.tables {
         None => equal_cuts(plan, blocks),
         Some(tables) => varying_cuts(tables)?,
@@ -337,6 +379,6 @@ mod tests {
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
         let prepared = choices().schedule(&plan, false, None).expect("a schedule");
-        assert!(prepared.schedule().spec().segments >= 20);
+        assert!(prepared.schedule().segments() >= 20);
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     Settings, Subgroups, Tuning,
-    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy},
+    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -62,6 +62,11 @@ struct Row {
     radix: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<u32>,
+    /// Of a tree: most children of a rank, and the tokens that its root's can be divided into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degree: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    units: Option<u8>,
     /// Subgroups of the last level, whose leaders use the algorithm.
     #[serde(skip_serializing_if = "Option::is_none")]
     leaders: Option<u32>,
@@ -84,7 +89,12 @@ impl Row {
         let ports = self.ports.map(|ports| format!(":k={ports}"));
         let radix = radix.map(|radix| format!(",radix={radix}"));
         let segments = segments.map(|segments| format!(",segments={segments}"));
-        [ports, radix, segments].into_iter().flatten().fold(self.algorithm.to_owned(), |said, option| said + &option)
+        let degree = self.degree.map(|degree| format!(":degree={degree}"));
+        let units = self.units.map(|units| format!(",units={units}"));
+        [ports, radix, segments, degree, units]
+            .into_iter()
+            .flatten()
+            .fold(self.algorithm.to_owned(), |said, option| said + &option)
     }
 
     fn shown(&self) -> String {
@@ -189,6 +199,8 @@ impl JobOptions {
             ports: None,
             radix: None,
             segments: None,
+            degree: None,
+            units: None,
             leaders: None,
             predicted_ns: None,
             decided_by: "measured",
@@ -209,6 +221,11 @@ impl JobOptions {
             CollectiveTransport::Shared(..) => Carrier::Rings,
             CollectiveTransport::Messages(carrier) => *carrier,
         };
+        if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
+            let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
+            let units = Some(shape.units).filter(|units| *units > 0);
+            return Ok(Row { algorithm, degree, units, decided_by: decided_by(reason), ..row });
+        }
         // The ranks are distributed over the nodes in blocks.
         let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
         let nodes: Vec<u32> = (0..self.ranks).map(|rank| node(rank) as u32).collect();
@@ -220,12 +237,7 @@ impl JobOptions {
             None => tuning.decide(plan, false, carrier)?,
         };
         let Choice { algorithm, ports, radix, segments } = choice;
-        let decided_by = match reason {
-            SelectedBy::Model => "model",
-            SelectedBy::BuiltIn => "built in",
-            SelectedBy::Table => "table",
-            SelectedBy::Override => "override",
-        };
+        let decided_by = decided_by(reason);
         Ok(Row {
             algorithm: algorithm.name(),
             ports: Some(ports),
@@ -240,6 +252,15 @@ impl JobOptions {
             override_refused: refused.map(|refused| refused.to_string()),
             ..row
         })
+    }
+}
+
+const fn decided_by(reason: SelectedBy) -> &'static str {
+    match reason {
+        SelectedBy::Model => "model",
+        SelectedBy::BuiltIn => "built in",
+        SelectedBy::Table => "table",
+        SelectedBy::Override => "override",
     }
 }
 

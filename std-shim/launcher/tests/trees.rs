@@ -1,0 +1,203 @@
+//! Barriers and allreduces on the trees of communicators, between the processes of a job. This program is their rank
+//! program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use program::{expect, run};
+use rustix::process::{Signal, getpid, kill_process};
+use unisono::collective::{CollectiveError, SystemOperation, UserOperation};
+use unisono::{Rank, World};
+
+/// Calls of each kind with one late rank or two.
+const ROUNDS: u32 = 24;
+/// Longest time until a survivor detects a failure.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("late") => late_ranks_release(&world),
+            Some("overlap") => calls_overlap(&world),
+            Some("differ") => differ(&world),
+            Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
+            _ => panic!("a part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("nobody_leaves_before_all_have_entered", nobody_leaves_before_all_have_entered),
+        ("calls_on_one_tree_overlap", calls_on_one_tree_overlap),
+        ("a_rank_that_calls_something_else_is_named", a_rank_that_calls_something_else_is_named),
+        ("survivors_name_the_dead_rank", survivors_name_the_dead_rank),
+    ])
+}
+
+fn on(tree: &str) -> String {
+    format!("--barrier {tree} --allreduce {tree}")
+}
+
+fn nobody_leaves_before_all_have_entered() {
+    for (means, tree) in [
+        ("-n 2 --device udp", "token-tree"),
+        ("-n 7 --device udp --loss 3% --reorder 3%", "token-tree:degree=2,units=1"),
+        ("-n 9 --nodes 3", "token-tree:degree=2,units=4"),
+        ("-n 6 --nodes 2 --progress hybrid", "token-tree:degree=1"),
+        ("-n 5 --device udp", "combining-tree:degree=2"),
+    ] {
+        expect(&run(&format!("{means} {}", on(tree)), "late"), 0, &[]);
+    }
+}
+
+fn calls_on_one_tree_overlap() {
+    for means in ["-n 5 --device udp --loss 3%", "-n 6 --nodes 2 --progress thread", "-n 3"] {
+        expect(&run(&format!("{means} {}", on("token-tree:degree=2")), "overlap"), 0, &[]);
+    }
+}
+
+fn a_rank_that_calls_something_else_is_named() {
+    for means in ["-n 4 --device udp", "-n 4 --nodes 2"] {
+        expect(&run(&format!("{means} {}", on("token-tree:degree=2")), "differ"), 0, &[]);
+    }
+}
+
+fn survivors_name_the_dead_rank() {
+    for seed in 0..6 {
+        let means = ["--device udp", "--nodes 2"][seed % 2];
+        let options = format!("-n 7 {means} --on-death tell {}", on("token-tree:degree=2"));
+        expect(&run(&options, &format!("die {seed}")), 137, &["named"; 6]);
+    }
+}
+
+/// Nanoseconds of the clock that all processes of the host share.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// Keeps the first rank of the left and the last of the right operand, which must be adjacent.
+fn adjacent(left: &[u32; 2], right: &[u32; 2]) -> [u32; 2] {
+    assert_eq!(left[1] + 1, right[0], "the operands are not adjacent");
+    [left[0], right[1]]
+}
+
+fn late_ranks_release(world: &World) {
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    let evens = world.split_by_color(rank % 2).expect("a part").expect("a member");
+    for round in 0..ROUNDS {
+        let is_late = [round, round / 2].iter().any(|late| late % size == rank);
+        let sleep = || thread::sleep(Duration::from_micros(if is_late { 700 } else { 0 }));
+        sleep();
+        let entered = now();
+        world.barrier().expect("a barrier");
+        let mut times = vec![[0; 2]; size as usize];
+        world.all_gather_into(&[[entered, now()]], &mut times).expect("all times");
+        let [last_in, first_out] = [times.iter().map(|t| t[0]).max(), times.iter().map(|t| t[1]).min()];
+        assert!(last_in <= first_out, "round {round}: {times:?}");
+
+        // Operands in rank order, however the claims are divided.
+        sleep();
+        let mut spans = [[0; 2]; 3];
+        world.all_reduce_into(&[[rank; 2]; 3], &mut spans, UserOperation::associative(adjacent)).expect("a span");
+        assert_eq!(spans, [[0, size - 1]; 3]);
+
+        // Every rank has the same bits, up to the longest vector and in place.
+        sleep();
+        let mut sums: Vec<f64> = (0..30).map(|at| 0.1 * f64::from(rank + at)).collect();
+        world.all_reduce_in_place(&mut sums, sum).expect("sums");
+        let bits: Vec<u64> = sums.iter().map(|sum| sum.to_bits()).collect();
+        let mut all = vec![0; 30 * size as usize];
+        world.all_gather_into(&bits, &mut all).expect("all sums");
+        assert!(all.chunks(30).all(|other| other == bits), "round {round}");
+        let exact = |at: u32| (0..size).map(|rank| 0.1 * f64::from(rank + at)).sum::<f64>();
+        assert!((0..30).zip(&sums).all(|(at, sum)| (sum - exact(at)).abs() < 1e-9));
+
+        let mut count = [1_u8];
+        evens.all_reduce_in_place(&mut count, sum).expect("a count");
+        assert_eq!(u32::from(count[0]), evens.size());
+    }
+}
+
+/// More calls are under way than the tree has open, on two communicators, and they are waited for in any order.
+fn calls_overlap(world: &World) {
+    let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
+    let duplicate = world.duplicate().expect("a duplicate");
+    for round in 0..8_u32 {
+        let given: Vec<[u32; 2]> = (0..11).map(|call| [rank + call, round]).collect();
+        let [mut ours, mut theirs] = [(); 2].map(|()| vec![[0; 2]; given.len()]);
+        let pause =
+            |call: usize| thread::sleep(Duration::from_micros(if call as u32 % 4 == rank % 4 { 300 } else { 0 }));
+        world
+            .scope(|scope| {
+                let mut started = Vec::new();
+                for (call, (given, result)) in given.iter().zip(&mut ours).enumerate() {
+                    started.push(scope.immediate_all_reduce_into(given, result, sum)?);
+                    pause(call);
+                }
+                duplicate.scope(|scope| {
+                    let mut started = Vec::new();
+                    for (call, (given, result)) in given.iter().zip(&mut theirs).enumerate() {
+                        started.push(scope.immediate_all_reduce_into(given, result, sum)?);
+                        pause(call + 1);
+                    }
+                    scope.immediate_barrier()?.wait()?;
+                    started.into_iter().try_for_each(|request| request.wait())
+                })?;
+                if (rank + round).is_multiple_of(2) {
+                    started.reverse();
+                }
+                started.into_iter().try_for_each(|request| request.wait())
+            })
+            .expect("all of them");
+        let all = |call: u32| [(0..size).map(|rank| rank + call).sum::<u32>(), round * size];
+        for results in [&ours, &theirs] {
+            assert!((0..).zip(results).all(|(call, result)| *result == all(call)), "{results:?}");
+        }
+    }
+}
+
+/// One rank reduces another length: an error for every rank.
+fn differ(world: &World) {
+    let (odd, sum) = (world.rank() == Rank(2), SystemOperation::sum());
+    let duplicate = world.duplicate().expect("a duplicate");
+    world.barrier().expect("a barrier");
+    let mut given = [1_u32; 2];
+    let ended = duplicate.all_reduce_in_place(&mut given[..if odd { 1 } else { 2 }], sum);
+    let is_error = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    // A rank whose part was complete may have left.
+    assert!(is_error || duplicate.barrier().is_err(), "{ended:?}");
+    world.barrier().expect("the World goes on");
+}
+
+/// A rank dies amid barriers and short allreduces.
+fn die(world: &World, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (victim, after) = (Rank(random.u32(..world.size())), Duration::from_micros(random.u64(200..5000)));
+    if world.rank() == victim {
+        thread::spawn(move || {
+            thread::sleep(after);
+            kill_process(getpid(), Signal::KILL).expect("own process");
+        });
+    }
+    let (mut call, mut started) = (0_u32, Instant::now());
+    let error = loop {
+        started = started.max(Instant::now());
+        call += 1;
+        let ended = match call % 3 {
+            0 => world.barrier(),
+            _ => world.all_reduce_in_place(&mut [call; 2], SystemOperation::max()),
+        };
+        if let Err(error) = ended {
+            break error;
+        }
+    };
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
+    println!("named");
+}

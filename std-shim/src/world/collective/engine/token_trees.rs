@@ -1,0 +1,371 @@
+//! The trees of a process's communicators: their machines, the values that these combine, and their messages until they
+//! are handled or sent.
+//!
+//! A communicator has a tree per shape. It is made by the first call or message that names it, and lives as long as the
+//! communicator: its epochs are the calls on it, which may overlap.
+
+use alloc::collections::VecDeque;
+
+use unisono_core::collective::FailureCause;
+use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader, TreeShape};
+use unisono_core::collective::token_tree::{
+    Arrival, Epoch, Message, Operand, Payload, Position, ReleasePath, TokenTree, TreeConfig,
+};
+use unisono_core::ids::{PeerId, Rank as Member};
+use unisono_core::message::collective_transport::StepKey;
+use unisono_core::time::{Nanos, units};
+
+use super::scratch_pool::ScratchBlock;
+use super::transfer::context_of;
+use crate::environment::tuning::{TREE_BYTES_MAX, UNITS_MAX};
+
+/// Epochs with a record: twice the calls of a tree that a rank may have open.
+const EPOCHS: usize = 8;
+/// Most shapes of trees of a communicator, and most messages of a peer that wait to be handled.
+const SHAPES_MAX: usize = 16;
+const ARRIVALS_MAX: usize = 64;
+/// Nanoseconds of quiet after which a token is passed: about a hop.
+const PATIENCE: u64 = 30_000;
+/// Nanoseconds until a rank asks for a release. Only multicast loses one.
+const REPAIR: u64 = 10_000_000;
+
+/// A rank's part in the calls on a tree.
+pub(in crate::world) type Tree = TokenTree<Nanos, UNITS_MAX, EPOCHS>;
+
+/// A message that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct TreeArrival {
+    pub(in crate::world) from: PeerId,
+    pub(in crate::world) header: TreeHeader,
+    /// Its values, and their bytes in all.
+    pub(in crate::world) values: Option<ScratchBlock>,
+    pub(in crate::world) bytes: u32,
+}
+
+/// A message to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::world) struct TreeSend {
+    pub(in crate::world) to: PeerId,
+    pub(in crate::world) key: StepKey,
+    /// Header and values.
+    pub(in crate::world) bytes: Vec<u8>,
+}
+
+/// One call on a tree: its key, and its values.
+#[derive(Debug, Default)]
+pub(in crate::world) struct EpochRecord {
+    epoch: Epoch,
+    key: Option<StepKey>,
+    /// Bytes of a value.
+    bytes: usize,
+    /// A value per operand.
+    values: Vec<u8>,
+}
+
+impl EpochRecord {
+    /// Where an operand begins. The range of its bytes lies within `values`.
+    pub(in crate::world) fn range(&self, operand: Operand) -> core::ops::Range<usize> {
+        let number = match operand {
+            Operand::Input => 0,
+            Operand::Output => 1,
+            Operand::Subtree => 2,
+            Operand::Prefix => 3,
+            Operand::Suffix => 4,
+            Operand::Claim(number) => 5 + usize::from(number),
+            Operand::Child(number) => 5 + UNITS_MAX + usize::from(number),
+        };
+        let first = number.saturating_mul(self.bytes).min(self.values.len());
+        first..first.saturating_add(self.bytes).min(self.values.len())
+    }
+
+    pub(in crate::world) fn value(&self, operand: Operand) -> &[u8] {
+        self.values.get(self.range(operand)).unwrap_or_default()
+    }
+
+    pub(in crate::world) fn value_mut(&mut self, operand: Operand) -> &mut [u8] {
+        let range = self.range(operand);
+        self.values.get_mut(range).unwrap_or_default()
+    }
+
+    pub(in crate::world) fn copy(&mut self, from: Operand, into: Operand) {
+        let (from, into) = (self.range(from), self.range(into));
+        self.values.copy_within(from, into.start);
+    }
+
+    pub(in crate::world) fn values_mut(&mut self) -> &mut [u8] {
+        &mut self.values
+    }
+}
+
+/// A tree of a communicator.
+#[derive(Debug)]
+pub(in crate::world) struct CommunicatorTree {
+    pub(in crate::world) context: u32,
+    pub(in crate::world) shape: TreeShape,
+    pub(in crate::world) tree: Tree,
+    /// Started calls that have not entered, by their index in the progress table.
+    pub(in crate::world) waiting: VecDeque<u32>,
+    /// Calls that have entered and are not over.
+    pub(in crate::world) open: Vec<(Epoch, u32)>,
+    /// Calls whose result is in the output.
+    pub(in crate::world) left: Vec<u32>,
+    records: [EpochRecord; EPOCHS],
+}
+
+impl CommunicatorTree {
+    fn new(context: u32, shape: TreeShape, own: Member, size: u32) -> Option<Self> {
+        let (degree, path) = (shape.degree.into(), ReleasePath::Tree);
+        let (patience, repair) = (units(PATIENCE), units(REPAIR));
+        let config = TreeConfig { size, degree, units: shape.units, path, patience, repair };
+        let tree = Tree::new(own, &config, Epoch(0)).ok()?;
+        let (waiting, open, left) = (VecDeque::new(), Vec::new(), Vec::new());
+        Some(Self { context, shape, tree, waiting, open, left, records: Default::default() })
+    }
+
+    /// The record of an epoch, whose values have `bytes` bytes each. `None` if the epoch has another key, or values of
+    /// another length: not every rank makes the same call.
+    pub(in crate::world) fn record(&mut self, epoch: Epoch, key: StepKey, bytes: usize) -> Option<&mut EpochRecord> {
+        let children = self.tree.position().children() as usize;
+        let record = self.records.get_mut(epoch.0 as usize % EPOCHS)?;
+        if record.epoch != epoch || record.key.is_none() {
+            // The tree frees a record when every rank has left its epoch, and refuses epochs further ahead.
+            (record.epoch, record.key, record.bytes) = (epoch, Some(key), bytes);
+            record.values.clear();
+        }
+        // An Ask has no values.
+        if record.bytes == 0 {
+            record.bytes = bytes;
+        }
+        let operands = 5 + UNITS_MAX + children;
+        record.values.resize(operands.saturating_mul(record.bytes), 0);
+        (record.key == Some(key) && (bytes == 0 || record.bytes == bytes)).then_some(record)
+    }
+
+    /// The record of an epoch that has one.
+    pub(in crate::world) fn known(&mut self, epoch: Epoch) -> Option<&mut EpochRecord> {
+        self.records.get_mut(epoch.0 as usize % EPOCHS).filter(|record| record.epoch == epoch && record.key.is_some())
+    }
+
+    /// Hands a message to the tree and stores its values.
+    ///
+    /// # Errors
+    /// Its sender broke the protocol, or makes another call than a third rank.
+    pub(in crate::world) fn handle(
+        &mut self,
+        now: u64,
+        from: Member,
+        header: &TreeHeader,
+        values: &[u8],
+    ) -> Result<(), FailureCause> {
+        let stored: Payload = match self.tree.handle_message(now, from, &header.message) {
+            // It may be of an epoch whose record is that of another one now.
+            Arrival::Store([None, None]) => return Ok(()),
+            Arrival::Store(stored) => stored,
+            Arrival::ProtocolViolation => return Err(FailureCause::Corrupt),
+        };
+        let count = header.values.iter().filter(|follows| **follows).count();
+        let bytes = values.len().checked_div(count).unwrap_or(0);
+        let record = self.record(header.message.epoch, header.key(), bytes).ok_or(FailureCause::Disagrees)?;
+        let mut rest = values.chunks(bytes.max(1));
+        for (operand, follows) in stored.into_iter().zip(header.values) {
+            let value = if follows { rest.next().unwrap_or_default() } else { &[] };
+            match operand {
+                Some(_) if !follows => return Err(FailureCause::Corrupt),
+                Some(operand) => {
+                    let into = record.value_mut(operand);
+                    if into.len() != value.len() {
+                        return Err(FailureCause::Corrupt);
+                    }
+                    into.copy_from_slice(value);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A message with its values, to be sent.
+    pub(in crate::world) fn message(&mut self, to: PeerId, message: Message, payload: Payload) -> Option<TreeSend> {
+        let shape = self.shape;
+        let record = self.known(message.epoch)?;
+        let key = record.key?;
+        let values = payload.map(|operand| operand.is_some());
+        let header = TreeHeader { shape, context: key.context, sequence: key.sequence, message, values };
+        let mut bytes = header.encode().to_vec();
+        payload.into_iter().flatten().for_each(|operand| bytes.extend_from_slice(record.value(operand)));
+        Some(TreeSend { to, key, bytes })
+    }
+}
+
+/// The trees of a process.
+#[derive(Debug, Default)]
+pub(in crate::world) struct TokenTrees {
+    pub(in crate::world) trees: Vec<CommunicatorTree>,
+    /// Messages that have arrived.
+    pub(in crate::world) arrivals: VecDeque<TreeArrival>,
+    /// Messages that wait for room. While there are any, no call ends: what reports later that this rank has finished
+    /// must not overtake them.
+    pub(in crate::world) outbox: VecDeque<TreeSend>,
+    /// Whether a tree has something to do.
+    pub(in crate::world) has_work: bool,
+    /// The first deadline of a tree.
+    pub(in crate::world) deadline: Option<u64>,
+}
+
+impl TokenTrees {
+    /// Whether a tree has something to do now.
+    #[inline]
+    pub(in crate::world) fn is_due(&self, now: u64) -> bool {
+        self.has_work || self.deadline.is_some_and(|at| now >= at)
+    }
+
+    /// The index of the tree of a communicator, made if there is none. `None` if there is no such tree, or too many are
+    /// asked for.
+    pub(in crate::world) fn find(&mut self, context: u32, shape: TreeShape, own: Member, size: u32) -> Option<usize> {
+        let found = self.trees.iter().position(|tree| (tree.context, tree.shape) == (context, shape));
+        if found.is_some() {
+            return found;
+        }
+        if self.trees.iter().filter(|tree| tree.context == context).count() >= SHAPES_MAX {
+            return None;
+        }
+        self.trees.push(CommunicatorTree::new(context, shape, own, size)?);
+        Some(self.trees.len() - 1)
+    }
+
+    /// Whether a peer has sent more messages than any correct rank before they are handled.
+    pub(in crate::world) fn has_too_many_of(&self, from: PeerId) -> bool {
+        self.arrivals.iter().filter(|arrival| arrival.from == from).count() >= ARRIVALS_MAX
+    }
+
+    /// The members that a call on a tree waits for.
+    pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<Member> {
+        let open = self.trees.iter().flat_map(|tree| tree.open.iter().map(move |(epoch, of)| (tree, *epoch, *of)));
+        let found = open.filter(|(.., of)| *of == collective);
+        found.flat_map(|(tree, epoch, _)| tree.tree.awaited(epoch)).collect()
+    }
+
+    /// Forgets a call that has failed.
+    pub(in crate::world) fn forget(&mut self, collective: u32) {
+        for tree in &mut self.trees {
+            tree.waiting.retain(|of| *of != collective);
+            tree.open.retain(|(_, of)| *of != collective);
+            tree.left.retain(|of| *of != collective);
+        }
+    }
+
+    /// Drops the trees and unsent messages of contexts that are over.
+    pub(in crate::world) fn discard(&mut self, is_over: impl Fn(u32) -> bool) {
+        self.trees.retain(|tree| !is_over(tree.context));
+        self.outbox.retain(|send| !is_over(context_of(send.key)));
+    }
+}
+
+/// Whether a message's values can be those of a correct rank.
+pub(in crate::world) fn is_sound(header: &TreeHeader, bytes: usize) -> bool {
+    let values = header.values.iter().filter(|follows| **follows).count();
+    let shape = header.shape;
+    let is_tree = (1..=Position::MAX_DEGREE).contains(&shape.degree.into()) && usize::from(shape.units) <= UNITS_MAX;
+    let is_whole = if values == 0 { bytes == 0 } else { bytes.is_multiple_of(values) };
+    is_tree && is_whole && bytes <= values * TREE_BYTES_MAX
+}
+
+const _: () = assert!(TREE_HEADER + 2 * TREE_BYTES_MAX <= 512);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_core::collective::token_tree::{Body, RankRange, Request, Token};
+
+    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2 };
+    const KEY: StepKey = StepKey { context: 1 << 16 | 7, sequence: 5, step: 0 };
+
+    fn body() -> impl Strategy<Value = Body> {
+        let claim = || (0_u32..8, 0_u32..9).prop_map(|(first, end)| RankRange::new(first, end));
+        prop_oneof![
+            Just(Body::Ack),
+            (claim(), 0_u8..4).prop_map(|(claim, units)| Body::Token(Token { claim, units })),
+            claim().prop_map(Body::Release),
+            (0_u32..9).prop_map(|gap| Body::Ask { gap }),
+        ]
+    }
+
+    fn header() -> impl Strategy<Value = TreeHeader> {
+        (body(), 0_u32..20, 0_u32..9, 0_u32..9, any::<[bool; 2]>(), 5_u32..7).prop_map(
+            |(body, epoch, left, all_left, values, sequence)| TreeHeader {
+                shape: SHAPE,
+                context: KEY.context,
+                sequence,
+                message: Message {
+                    epoch: Epoch(epoch),
+                    left: Epoch(epoch.wrapping_sub(left)),
+                    all_left: Epoch(epoch.wrapping_sub(all_left)),
+                    body,
+                },
+                values,
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever neighbours send, nothing panics, nothing is written outside the values, and the tree comes to rest.
+        #[test]
+        fn any_messages_are_handled(messages in prop::collection::vec((header(), 0_u32..8, 0_usize..40), 1..40)) {
+            let mut tree = CommunicatorTree::new(1, SHAPE, Member(1), 7).expect("a tree");
+            for (number, (header, from, bytes)) in messages.into_iter().enumerate() {
+                let values = vec![1; bytes];
+                if is_sound(&header, bytes) {
+                    let _ = tree.handle(number as u64, Member(from), &header, &values);
+                }
+                if number % 5 == 0 && let Ok(epoch) = tree.tree.enter(number as u64, true) {
+                    tree.record(epoch, KEY, 8);
+                }
+                let requests: Vec<Request> = core::iter::from_fn(|| tree.tree.poll(number as u64)).take(1000).collect();
+                prop_assert!(requests.len() < 1000);
+                for request in requests {
+                    match request {
+                        Request::Send { message, payload, .. } => {
+                            let sent = tree.message(PeerId(0), message, payload);
+                            prop_assert!(sent.is_none_or(|sent| TreeHeader::decode(&sent.bytes).is_some()));
+                        }
+                        Request::Copy { epoch, from, into } => {
+                            if let Some(record) = tree.known(epoch) {
+                                record.copy(from, into);
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_call_in_the_same_epoch_disagrees() {
+        let mut tree = CommunicatorTree::new(1, SHAPE, Member(0), 3).expect("a tree");
+        let header = |sequence| {
+            let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
+            TreeHeader { shape: SHAPE, context: KEY.context, sequence, message, values: [true, false] }
+        };
+        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Ok(()));
+        assert_eq!(tree.known(Epoch(0)).map(|record| record.value(Operand::Child(0)).to_vec()), Some(vec![3; 8]));
+        assert_eq!(tree.handle(0, Member(2), &header(6), &[3; 8]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Err(FailureCause::Corrupt));
+    }
+
+    #[test]
+    fn shapes_and_lengths_of_no_correct_rank_are_refused() {
+        let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
+        let header = TreeHeader { shape: SHAPE, context: 0, sequence: 1, message, values: [true, false] };
+        assert!(is_sound(&header, TREE_BYTES_MAX) && !is_sound(&header, TREE_BYTES_MAX + 1));
+        assert!(is_sound(&TreeHeader { values: [false; 2], ..header }, 0));
+        assert!(!is_sound(&TreeHeader { values: [false; 2], ..header }, 8));
+        assert!(!is_sound(&TreeHeader { values: [true; 2], ..header }, 9));
+        for shape in
+            [TreeShape { degree: 0, units: 1 }, TreeShape { degree: 29, units: 1 }, TreeShape { degree: 8, units: 5 }]
+        {
+            assert!(!is_sound(&TreeHeader { shape, ..header }, 8));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Calls on the trees of communicators: their values, and how their messages travel, by datagrams or rings.
+
+use core::ptr::NonNull;
+
+use unisono_core::collective::token_tree::header::TREE_HEADER;
+use unisono_core::collective::token_tree::{Combination, EnterError, Epoch, Operand, Request};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause};
+use unisono_core::device::Memory as _;
+use unisono_core::ids::{PeerId, Rank as Member};
+use unisono_core::message::collective_transport::StepKey;
+use unisono_core::span::Span as Bytes;
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
+use unisono_shmem::am_header;
+use unisono_shmem::ring::PutError;
+
+use super::Process;
+use crate::world::collective::engine::machine::TreeStage;
+use crate::world::collective::engine::progress_table::{QueuedMessage, SendOwner};
+use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeSend};
+use crate::world::collective::engine::transfer::context_of;
+use unisono_bootstrap::Rank;
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Posted {
+    /// It was sent, or its receiver has failed.
+    Gone,
+    /// There is no room for it.
+    Waits,
+}
+
+impl Process {
+    /// Enters a call that was started into its tree. Returns false if the context has failed.
+    pub(super) fn enter_tree(&mut self, collective: u32) -> bool {
+        let Some(running) = self.collectives.get_mut(collective) else { return false };
+        let context = running.executor.id().context;
+        let Some(call) = running.executor.tree_mut() else { return true };
+        if call.stage == TreeStage::Started {
+            call.stage = TreeStage::Entered;
+            let shape = call.shape;
+            let of = self.collectives.contexts.get(context);
+            let place = of.and_then(|of| Some((of.members.number(self.rank)?, of.members.size())));
+            let Some((own, size)) = place else { return false };
+            let trees = &mut self.collectives.trees;
+            let tree = trees.find(context, shape, Member(own.0), size);
+            let Some(tree) = tree.and_then(|i| trees.trees.get_mut(i)) else {
+                let now = self.last_now;
+                self.fail_context(now, context, FailureCause::Disagrees, self.rank);
+                return false;
+            };
+            tree.waiting.push_back(collective);
+        }
+        // Or a member has failed.
+        self.collectives.trees.has_work = true;
+        true
+    }
+
+    /// Hands the messages that have arrived to their trees, advances all trees, and sends what they send.
+    pub(super) fn progress_trees(&mut self, now: u64) {
+        self.collectives.trees.has_work = false;
+        for arrival in core::mem::take(&mut self.collectives.trees.arrivals) {
+            self.handle_tree_arrival(now, arrival);
+        }
+        for i in 0..self.collectives.trees.trees.len() {
+            self.advance_tree(now, i);
+        }
+        self.flush_trees(now);
+        self.abort_calls_on_departed();
+        let trees = &mut self.collectives.trees;
+        let deadlines = trees.trees.iter().flat_map(|tree| tree.tree.deadlines().map(|(_, at)| at));
+        trees.deadline = deadlines.min();
+    }
+
+    fn handle_tree_arrival(&mut self, now: u64, arrival: TreeArrival) {
+        let TreeArrival { from, header, values, bytes } = arrival;
+        let context = context_of(header.key());
+        let collectives = &mut self.collectives;
+        if collectives.contexts.get(context).is_none() && collectives.contexts.is_expecting(context) {
+            // Until the communicator is opened here.
+            return collectives.trees.arrivals.push_back(arrival);
+        }
+        let regions = self.regions.get_mut();
+        let mut stored = vec![0; bytes as usize];
+        if let Some(values) = values {
+            if let Some(from) = regions.address(values.part(bytes)) {
+                // SAFETY: memory of the process that the message was copied to, and that nobody else uses.
+                unsafe { from.read(&mut stored) };
+            }
+            collectives.scratch.release(values, regions);
+        }
+        let Some(of) = collectives.contexts.get(context).filter(|of| of.failed.is_none()) else { return };
+        let members = of.members.number(from.into()).zip(of.members.number(self.rank));
+        let size = of.members.size();
+        let handled = members.ok_or(FailureCause::Corrupt).and_then(|(from, own)| {
+            let trees = &mut collectives.trees;
+            let found = trees.find(context, header.shape, Member(own.0), size);
+            let tree = found.and_then(|i| trees.trees.get_mut(i)).ok_or(FailureCause::Corrupt)?;
+            tree.handle(now, Member(from.0), &header, &stored)
+        });
+        if let Err(cause) = handled {
+            self.collectives.report_fault(from, context, cause);
+        }
+    }
+
+    /// Advances a tree until it waits for others.
+    fn advance_tree(&mut self, now: u64, i: usize) {
+        let Some(tree) = self.collectives.trees.trees.get_mut(i) else { return };
+        let due: Vec<Epoch> = tree.tree.deadlines().filter(|(_, at)| now >= *at).map(|(epoch, _)| epoch).collect();
+        due.into_iter().for_each(|epoch| tree.tree.handle_timeout(now, epoch));
+        loop {
+            let Some(tree) = self.collectives.trees.trees.get_mut(i) else { return };
+            if let Some(request) = tree.tree.poll(now) {
+                if !self.carry_out(i, request) {
+                    return;
+                }
+            } else if tree.waiting.is_empty() || !self.enter_next(now, i) {
+                return;
+            }
+        }
+    }
+
+    /// Enters the next started call. Returns false if too many are open.
+    fn enter_next(&mut self, now: u64, i: usize) -> bool {
+        let Self { collectives, regions, .. } = self;
+        let Some(tree) = collectives.trees.trees.get_mut(i) else { return false };
+        let Some(&collective) = tree.waiting.front() else { return false };
+        let Some(running) = collectives.active.get(collective as usize).and_then(Option::as_ref) else {
+            tree.waiting.pop_front();
+            return true;
+        };
+        let bytes = running.executor.plan().bytes();
+        let epoch = match tree.tree.enter(now, bytes > 0) {
+            Ok(epoch) => epoch,
+            Err(EnterError::Busy | EnterError::Failed(_)) => return false,
+        };
+        tree.waiting.pop_front();
+        tree.open.push((epoch, collective));
+        let context = tree.context;
+        let key = StepKey { context: running.context, sequence: running.executor.id().sequence, step: 0 };
+        let Some(record) = tree.record(epoch, key, bytes) else {
+            self.fail_context(now, context, FailureCause::Disagrees, self.rank);
+            return false;
+        };
+        let input = Bytes { region: running.input, offset: 0, bytes: bytes as u32 };
+        if let Some(from) = regions.get_mut().address(input) {
+            // SAFETY: borrowed by this call, during which nobody writes the input.
+            unsafe { from.read(record.value_mut(Operand::Input)) };
+        }
+        true
+    }
+
+    /// Carries out a request of a tree. Returns false if the tree is gone.
+    fn carry_out(&mut self, i: usize, request: Request) -> bool {
+        let Self { collectives, regions, .. } = self;
+        let Some(tree) = collectives.trees.trees.get_mut(i) else { return false };
+        match request {
+            Request::Combine { epoch, combination } => self.combine(i, epoch, combination),
+            Request::Copy { epoch, from, into } => {
+                if let Some(record) = tree.known(epoch) {
+                    record.copy(from, into);
+                }
+            }
+            Request::Send { to, message, payload } => {
+                let of = collectives.contexts.get(tree.context);
+                let to = of.and_then(|of| of.members.world_rank(Rank(to.0)));
+                let send = to.and_then(|to| tree.message(to.into(), message, payload));
+                collectives.trees.outbox.extend(send);
+            }
+            Request::Leave { epoch } => {
+                let collective = call_of(tree, epoch);
+                let running = collective.and_then(|of| collectives.active.get(of as usize)?.as_ref());
+                if let (Some(running), Some(record)) = (running, tree.known(epoch)) {
+                    let bytes = record.value(Operand::Output).len() as u32;
+                    let output = Bytes { region: running.output, offset: 0, bytes };
+                    if let Some(to) = regions.get_mut().address(output) {
+                        // SAFETY: borrowed by this call, during which nobody else uses the output.
+                        unsafe { to.write(record.value(Operand::Output)) };
+                    }
+                }
+                tree.left.extend(collective);
+            }
+            // The trees here release along their edges, and their failures are those of the context.
+            Request::Multicast { .. } | Request::Fail { .. } => {}
+        }
+        true
+    }
+
+    fn combine(&mut self, i: usize, epoch: Epoch, combination: Combination) {
+        let Combination { left, right, into } = combination;
+        let collectives = &mut self.collectives;
+        let Some(tree) = collectives.trees.trees.get_mut(i) else { return };
+        let collective = call_of(tree, epoch);
+        let running = collective.and_then(|of| collectives.active.get_mut(of as usize)?.as_mut());
+        let (Some(running), Some(record)) = (running, tree.known(epoch)) else { return };
+        let [left, right, into] = [left, right, into].map(|operand| record.range(operand));
+        let bytes = left.len().min(right.len()).min(into.len());
+        let start = NonNull::from(record.values_mut()).cast::<u8>();
+        // SAFETY: the ranges lie within the values. Operands are the same or apart.
+        let [left, right, into] = [left, right, into].map(|range| unsafe { start.add(range.start) });
+        running.operate(left, right, into, bytes);
+        if running.panic.is_some() {
+            // It fails its context when it is advanced.
+            let collective = collective.unwrap_or_default();
+            self.collectives.enqueue(collective);
+        }
+    }
+
+    /// Sends the messages of trees for which there is room, then ends the calls that have left.
+    pub(super) fn flush_trees(&mut self, now: u64) {
+        while let Some(send) = self.collectives.trees.outbox.pop_front() {
+            if self.post_tree_message(now, &send) == Posted::Waits {
+                self.collectives.trees.outbox.push_front(send);
+                self.collectives.has_work = true;
+                return;
+            }
+        }
+        let left: Vec<u32> = self.collectives.trees.trees.iter_mut().flat_map(|tree| tree.left.drain(..)).collect();
+        for collective in left {
+            self.collectives.trees.forget(collective);
+            let call = self.collectives.get_mut(collective).and_then(|running| running.executor.tree_mut());
+            if let Some(call) = call {
+                call.stage = TreeStage::Left;
+                self.collectives.enqueue(collective);
+            }
+        }
+    }
+
+    fn post_tree_message(&mut self, now: u64, send: &TreeSend) -> Posted {
+        let (to, bytes) = (send.to, send.bytes.as_slice());
+        if self.is_shm_peer(to) {
+            return self.put_tree_message(to, bytes);
+        }
+        if !self.collectives.outbox.is_empty() {
+            return Posted::Waits;
+        }
+        let mut outgoing = QueuedMessage::new(to, bytes);
+        if bytes.len() > MESSAGE_HEADER_ROOM {
+            let (head, values) = bytes.split_at_checked(TREE_HEADER).unwrap_or_default();
+            let Some((cell, span)) = self.bounce_buffers.allocate(values.len()) else { return Posted::Waits };
+            if let Some(to) = self.regions.get_mut().address(span) {
+                // SAFETY: a bounce buffer that nobody else uses.
+                unsafe { to.write(values) };
+            }
+            outgoing = QueuedMessage::new(to, head);
+            (outgoing.payload, outgoing.owner) = (Some(span), SendOwner::Cell(cell));
+        }
+        if self.try_post_again(now, &outgoing) {
+            return Posted::Gone;
+        }
+        if let SendOwner::Cell(cell) = outgoing.owner {
+            self.bounce_buffers.release(cell);
+        }
+        Posted::Waits
+    }
+
+    /// Puts a message into the ring to a rank of this node.
+    fn put_tree_message(&mut self, to: PeerId, bytes: &[u8]) -> Posted {
+        let Some(neighbour) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return Posted::Gone };
+        if !neighbour.is_queue_empty() {
+            return Posted::Waits;
+        }
+        match neighbour.put_headed([am_header::STEP, 0], bytes, 0, |_| {}) {
+            Ok(()) => Posted::Gone,
+            Err(PutError::Full) => Posted::Waits,
+            Err(PutError::TooLong | PutError::Corrupted) => {
+                self.protocol_failure(to);
+                Posted::Gone
+            }
+        }
+    }
+
+    /// Fails the calls on trees that wait for a rank that takes no more part.
+    fn abort_calls_on_departed(&mut self) {
+        let has_departed = |tree: &CommunicatorTree| {
+            let of = self.collectives.contexts.get(tree.context);
+            !self.collectives.failed.is_empty() || of.is_some_and(|of| !of.retired_peers.is_empty())
+        };
+        let trees = self.collectives.trees.trees.iter().filter(|tree| has_departed(tree));
+        let open: Vec<(u32, u32)> =
+            trees.flat_map(|tree| tree.open.iter().map(|(_, call)| (tree.context, *call))).collect();
+        for (context, collective) in open {
+            let awaited = self.collectives.tree_partners(collective, context);
+            let departed = awaited.into_iter().find(|peer| self.collectives.has_departed(*peer, context));
+            let of = self.collectives.contexts.get(context);
+            let departed = departed.and_then(|peer| Some(of?.number(peer.into())));
+            if let (Some(member), Some(running)) = (departed, self.collectives.get_mut(collective)) {
+                running.executor.abort(member, FailureCause::Missing);
+                self.collectives.enqueue(collective);
+            }
+        }
+    }
+}
+
+/// The call of an epoch.
+fn call_of(tree: &CommunicatorTree, epoch: Epoch) -> Option<u32> {
+    tree.open.iter().find(|(other, _)| *other == epoch).map(|(_, call)| *call)
+}
