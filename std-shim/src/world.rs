@@ -60,9 +60,11 @@ pub use communicator::probe::Message;
 #[doc(hidden)]
 pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
+pub use communicator::send_buffer::SendBuffer;
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
-pub use request::any_request::AnyRequest;
+pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
+pub use request::persistent_message::PersistentMessage;
 pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestError, RequestFailed, Status, Tag};

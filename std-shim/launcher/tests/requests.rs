@@ -18,13 +18,22 @@ fn main() -> ExitCode {
         let ended = World::join().map_err(Error::from).and_then(|world| {
             match env::args().nth(1).as_deref() {
                 Some("together") => together(&world)?,
+                Some("persistent") => {
+                    persistent(&world)?;
+                    wildcards(&world)?;
+                }
+                Some("buffered") => buffered(&world)?,
                 part => panic!("{part:?} is no part"),
             }
             Ok(world.finish()?)
         });
         return ended.map_or_else(|error| panic!("{error:?}"), |()| ExitCode::SUCCESS);
     }
-    program::run_tests(&[("messages_and_collectives_are_waited_for_together", || everywhere("together"))])
+    program::run_tests(&[
+        ("messages_and_collectives_are_waited_for_together", || everywhere("together")),
+        ("persistent_messages_are_started_again_and_again", || everywhere("persistent")),
+        ("buffered_sends_return_before_their_receives_are_posted", || everywhere("buffered")),
+    ])
 }
 
 fn everywhere(part: &str) {
@@ -60,5 +69,151 @@ fn together(world: &World) -> Result<(), Error> {
         })?;
         assert_eq!((received, total), (data(previous, words, 0), vec![size; words]));
     }
+    Ok(())
+}
+
+fn persistent(world: &World) -> Result<(), Error> {
+    let [next, previous] = neighbours(world);
+    let columns = |matrix: &mut [u32]| matrix.chunks(3).map(|row| row[1]).collect::<Vec<u32>>();
+    for words in KINDS {
+        let mut matrices = [vec![0; 3 * words], vec![0; 3 * words]];
+        let [(sent, received), (plain, other)] = [(0, 0), (1, 1)].map(|_| (vec![0; words], vec![0; words]));
+        let (mut plain, mut other, mut ready, mut posted) = (plain, other, sent, received);
+        let [from, into] = &mut matrices;
+        let column = Vector::new(words, 1, 3);
+        let mut from = ViewMut::new(&mut from[1..], 1, column)?;
+        let mut into = ViewMut::new(&mut into[1..], 1, column)?;
+        world.scope(|scope| {
+            let mut send = scope.persistent_send(&mut from, next, Tag(1))?;
+            let mut receive = scope.persistent_receive_into(&mut into, previous, Tag(1))?;
+            let mut synchronous = scope.persistent_synchronous_send(&mut plain, next, Tag(2))?;
+            let mut from_any = scope.persistent_receive_into(&mut other, None, Tag(2))?;
+            let mut ready = scope.persistent_ready_send(&mut ready, next, Tag(3))?;
+            let mut posted = scope.persistent_receive_into(&mut posted, previous, Tag(3))?;
+            assert_eq!((send.wait(), receive.test()), (Ok(Status::EMPTY), Some(Ok(Status::EMPTY))), "none was started");
+            for round in 0..5 {
+                let values = data(world.rank(), words, round);
+                send.data()?.iter_mut().step_by(3).zip(&values).for_each(|(to, value)| *to = *value);
+                synchronous.data()?.copy_from_slice(&values);
+                ready.data()?.copy_from_slice(&values);
+                let all: [&mut dyn AnyPersistent; 6] =
+                    [&mut receive, &mut from_any, &mut posted, &mut send, &mut synchronous, &mut ready];
+                start_all(all)?;
+                let again: [&mut dyn AnyPersistent; 1] = [&mut synchronous];
+                let failed = RequestFailed { index: 0, failure: Failure::UnderWay.into() };
+                assert_eq!(start_all(again), Err(failed));
+                assert_eq!((receive.data().err(), receive.start()), (Some(Failure::UnderWay), Err(Failure::UnderWay)));
+                let all: [&dyn AnyRequest; 6] = [&receive, &from_any, &posted, &send, &synchronous, &ready];
+                let statuses = match round {
+                    0 => wait_all(all)?,
+                    1 => {
+                        let mut statuses = [Status::EMPTY; 6];
+                        while let Some((index, status)) = wait_any(all)? {
+                            statuses[index] = status;
+                        }
+                        statuses.to_vec()
+                    }
+                    2 => loop {
+                        if let Some(ended) = test_all(all) {
+                            break ended?;
+                        }
+                    },
+                    3 => {
+                        let mut ended = Vec::new();
+                        while ended.len() < 6 {
+                            ended.extend(wait_some(all)?);
+                        }
+                        ended.sort_unstable_by_key(|(index, _)| *index);
+                        ended.into_iter().map(|(_, status)| status).collect()
+                    }
+                    _ => vec![
+                        receive.wait()?,
+                        from_any.wait()?,
+                        posted.wait()?,
+                        send.wait()?,
+                        synchronous.wait()?,
+                        ready.wait()?,
+                    ],
+                };
+                let status = |tag| Status { source: previous, tag: Tag(tag), bytes: 4 * words };
+                let empty = Status::EMPTY;
+                assert_eq!(statuses, [status(1), status(2), status(3), empty, empty, empty]);
+                let values = data(previous, words, round);
+                let column: Vec<u32> = receive.data()?.iter().step_by(3).copied().collect();
+                assert_eq!(
+                    (column, from_any.data()?, posted.data()?),
+                    (values.clone(), &mut *values.clone(), &mut *values.clone())
+                );
+            }
+            // One that is under way is dropped, and one is withdrawn.
+            receive.start()?;
+            send.start()?;
+            drop(send);
+            from_any.start()?;
+            assert!(from_any.cancel() && from_any.data().is_ok());
+            Ok::<(), Error>(())
+        })?;
+        assert_eq!(columns(&mut matrices[1]), data(previous, words, 4));
+        assert!(matrices[1].iter().step_by(3).all(|gap| *gap == 0));
+        world.barrier()?;
+    }
+    Ok(())
+}
+
+/// A persistent receive from any rank, of the messages of all ranks, also those that are sent once.
+fn wildcards(world: &World) -> Result<(), Error> {
+    let (own, size, mut number, mut seen) = ([world.rank().0], world.size(), [0_u32], 0);
+    world.barrier()?;
+    world.scope(|scope| {
+        let sends: Vec<_> =
+            (0..size).map(|to| scope.immediate_send(&own, Rank(to), Tag(to))).collect::<Result<_, _>>()?;
+        let mut receive = scope.persistent_receive_into(&mut number, None, None)?;
+        for _ in 0..size {
+            receive.start()?;
+            let status = receive.wait()?;
+            assert_eq!((status.tag, status.source), (Tag(world.rank().0), Rank(receive.data()?[0])));
+            seen += 1 + status.source.0;
+        }
+        wait_all(&sends).map_err(Error::from)
+    })?;
+    assert_eq!(seen, size * (size + 1) / 2);
+    world.barrier()?;
+    Ok(())
+}
+
+/// Words of a message that waits for its receive, whatever the transport.
+const LONG: usize = 100_000;
+
+fn buffered(world: &World) -> Result<(), Error> {
+    let ([next, previous], kept) = (neighbours(world), data(world.rank(), LONG, 0));
+    let mut buffer = world.attach_buffer(vec![0; 4 * LONG + 4 * 700 + 8]);
+    for round in 0..3 {
+        for words in [1, 700, LONG] {
+            buffer.buffered_send(&data(world.rank(), words, round), next, Tag(round))?;
+        }
+        // The receives are posted only after both barriers.
+        world.barrier()?;
+        if next != world.rank() {
+            let more = buffer.buffered_send(&kept, next, Tag(99));
+            assert!(matches!(more, Err(Failure::BufferFull { bytes: 400_000, .. })), "{more:?}");
+        }
+        world.barrier()?;
+        for words in [1, 700, LONG] {
+            let (values, _) = world.receive::<u32>(previous, Tag(round))?;
+            assert_eq!(values, data(previous, words, round));
+        }
+        buffer.flush()?;
+    }
+    // A column, packed.
+    buffer.buffered_send(&View::new(&kept, 1, Vector::new(5, 1, 1000))?, next, Tag(7))?;
+    buffer.buffered_send::<u32>(&[], next, Tag(8))?;
+    let column: Vec<u32> = data(previous, LONG, 0).into_iter().step_by(1000).take(5).collect();
+    assert_eq!(world.receive::<u32>(previous, Tag(7))?.0, column);
+    assert_eq!(world.receive::<u32>(previous, Tag(8))?.1.bytes, 0);
+    let unknown = buffer.buffered_send(&[1_u8], Rank(world.size()), Tag(0));
+    assert_eq!(unknown, Err(Failure::UnknownRank(Rank(world.size()))));
+    let (sent, memory) = buffer.detach();
+    sent?;
+    assert_eq!(memory.len(), 402_808);
     Ok(())
 }

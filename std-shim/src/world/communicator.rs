@@ -6,6 +6,7 @@ pub(super) mod peer;
 pub(super) mod probe;
 pub(super) mod raw;
 pub(super) mod recover;
+pub(super) mod send_buffer;
 mod send_receive;
 mod values;
 

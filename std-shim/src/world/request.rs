@@ -3,6 +3,7 @@
 pub(super) mod any_request;
 mod future;
 pub(super) mod handle;
+pub(super) mod persistent_message;
 pub(super) mod scope;
 pub(super) mod scope_loans;
 pub(super) mod wait_many;
@@ -76,6 +77,17 @@ pub enum Failure {
     /// The device to other nodes is gone: nothing arrives from there, and nothing is sent.
     #[error("the network device is gone: other nodes cannot be reached")]
     NoDevice,
+    /// The persistent request is under way: its last start was not waited for.
+    #[error("the persistent request is under way: wait for its last start first")]
+    UnderWay,
+    /// The send buffer has no room for one more message.
+    #[error("a message of {bytes} bytes needs more than the {free} adjacent bytes that are free in the send buffer")]
+    BufferFull {
+        /// The message's length.
+        bytes: u64,
+        /// Adjacent bytes that are free.
+        free: u64,
+    },
     /// Requests of several Worlds were passed to one call.
     #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
@@ -108,6 +120,8 @@ impl Failure {
             | Self::ResourceExhausted
             | Self::Revoked
             | Self::NoDevice
+            | Self::UnderWay
+            | Self::BufferFull { .. }
             | Self::OtherWorld
             | Self::Finished
             | Self::Aborted { .. } => None,
