@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use program::{expect, run};
 use unisono::prelude::*;
+use unisono::{Datatype, Field};
 
 const MEANS: [&str; 4] = ["-n 1", "-n 3 --device shm", "-n 4 --device udp --loss 3%", "-n 4 --nodes 2"];
 /// Message lengths in words: in a ring entry, in the bulk area, by rendezvous.
@@ -23,6 +24,11 @@ fn main() -> ExitCode {
                     wildcards(&world)?;
                 }
                 Some("buffered") => buffered(&world)?,
+                Some("exchanges") => {
+                    typed_blocks(&world)?;
+                    graphs(&world)?;
+                    attributes(&world)?;
+                }
                 part => panic!("{part:?} is no part"),
             }
             Ok(world.finish()?)
@@ -33,6 +39,7 @@ fn main() -> ExitCode {
         ("messages_and_collectives_are_waited_for_together", || everywhere("together")),
         ("persistent_messages_are_started_again_and_again", || everywhere("persistent")),
         ("buffered_sends_return_before_their_receives_are_posted", || everywhere("buffered")),
+        ("blocks_are_exchanged_with_all_and_with_neighbours", || everywhere("exchanges")),
     ])
 }
 
@@ -215,5 +222,166 @@ fn buffered(world: &World) -> Result<(), Error> {
     let (sent, memory) = buffer.detach();
     sent?;
     assert_eq!(memory.len(), 402_808);
+    Ok(())
+}
+
+/// Rank i's block for rank j has i + j + 1 columns of a matrix, which arrive as adjacent words.
+fn typed_blocks(world: &World) -> Result<(), Error> {
+    let (own, size, word) = (world.rank().0 as usize, world.size() as usize, Datatype::of::<u32>());
+    for height in KINDS {
+        let width = |rank: usize| own + rank + 1;
+        let all: usize = (0..size).map(width).sum();
+        let value = |from: usize, to: usize, round: u32| from as u32 * 100 + to as u32 * 10 + round;
+        let starts: Vec<usize> = (0..size).map(|rank| (0..rank).map(width).sum()).collect();
+        let columns: Vec<Datatype> =
+            (0..size).map(|rank| word.vector(height, width(rank), all as isize).expect("columns")).collect();
+        let column = |rank: usize| Field { count: 1, offset: 4 * starts[rank] as isize, datatype: &columns[rank] };
+        let adjacent = |rank: usize| Field {
+            count: height * width(rank),
+            offset: (4 * height * starts[rank]) as isize,
+            datatype: &word,
+        };
+        let sent_as: Vec<Field<'_>> = (0..size).map(column).collect();
+        let received_as: Vec<Field<'_>> = (0..size).map(adjacent).collect();
+        let fill = |matrix: &mut [u32], round: u32| {
+            for row in matrix.chunks_mut(all) {
+                (0..size).for_each(|to| row[starts[to]..][..width(to)].fill(value(own, to, round)));
+            }
+        };
+        let check = |received: &[u32], round: u32| {
+            for from in 0..size {
+                let block = &received[height * starts[from]..][..height * width(from)];
+                assert!(block.iter().all(|word| *word == value(from, own, round)), "{from} {round}");
+            }
+        };
+        let (mut matrix, mut received, mut unrelated) = (vec![0; all * height], vec![0; all * height], [0_u8; 64]);
+        fill(&mut matrix, 0);
+        world.all_to_all_w_into(
+            &TypedBlocks::new(&matrix, &sent_as)?,
+            TypedBlocksMut::new(&mut received, &received_as)?,
+        )?;
+        check(&received, 0);
+        fill(&mut matrix, 1);
+        let sent = TypedBlocks::new(&matrix, &sent_as)?;
+        let mut sum = [1_u32];
+        world.scope(|scope| {
+            // Messages of a collective match no receive of the program.
+            let any = scope.immediate_receive_into(&mut unrelated, None, None)?;
+            let request =
+                scope.immediate_all_to_all_w_into(&sent, TypedBlocksMut::new(&mut received, &received_as)?)?;
+            let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+            let both: [&dyn AnyRequest; 2] = [&request, &reduce];
+            assert_eq!(wait_all(both)?, [Status::EMPTY; 2]);
+            assert_eq!((any.cancel(), request.test()), (true, Some(Ok(()))));
+            Ok::<(), Error>(())
+        })?;
+        check(&received, 1);
+        world.scope(|scope| {
+            let sent = TypedBlocksMut::new(&mut matrix, &sent_as)?;
+            let mut request =
+                scope.persistent_all_to_all_w_into(sent, TypedBlocksMut::new(&mut received, &received_as)?)?;
+            for round in 2..5 {
+                fill(request.data()?, round);
+                let all: [&mut dyn AnyPersistent; 1] = [&mut request];
+                start_all(all)?;
+                assert_eq!(
+                    (request.start(), request.result()),
+                    (Err(CollectiveError::UnderWay), Err(CollectiveError::UnderWay))
+                );
+                match round {
+                    2 => request.wait()?,
+                    3 => _ = wait_any([&request])?,
+                    _ => while request.test().is_none() {},
+                }
+                check(request.result()?, round);
+            }
+            Ok::<(), Error>(())
+        })?;
+    }
+    let short = world.all_to_all_w_into(&TypedBlocks::new(&[0_u8], &[])?, TypedBlocksMut::new(&mut [0_u8], &[])?);
+    assert_eq!(short, Err(CollectiveError::Length { needed: size, given: 0 }));
+    // Rank 0 sends one word too many, which is within its neighbours' blocks, or one too few.
+    let (sent, mut received) = (vec![7_u32; 2 * size], vec![0_u32; 2 * size]);
+    let blocks = |count: usize| {
+        (0..size).map(|rank| Field { count, offset: 8 * rank as isize, datatype: &word }).collect::<Vec<_>>()
+    };
+    let from_0 = usize::from(own != 0) + 1;
+    let data = TypedBlocks::new(&sent, &blocks(from_0))?;
+    let ended = world.all_to_all_w_into(&data, TypedBlocksMut::new(&mut received, &blocks(2))?);
+    assert_eq!(ended, Err(CollectiveError::Ended(Failure::Disagrees(Rank(0)))));
+    world.barrier()?;
+    Ok(())
+}
+
+/// Every rank sends to the next one twice, and rank 0 to itself; then a star that rank 0 describes.
+fn graphs(world: &World) -> Result<(), Error> {
+    let ([next, previous], own, size) = (neighbours(world), world.rank(), world.size());
+    let is_first = own == Rank(0);
+    let edge = |rank, weight| Neighbour { rank, weight };
+    let (mut from, mut to) = (vec![edge(previous, 5), edge(previous, 6)], vec![edge(next, 5), edge(next, 6)]);
+    if is_first && size > 1 {
+        from.push(edge(own, 9));
+        to.insert(1, edge(own, 9));
+    }
+    let graph = world.graph(&from, &to)?;
+    let ranks = |all: &[Neighbour]| all.iter().map(|one| Some(one.rank)).collect::<Vec<_>>();
+    assert_eq!(
+        (graph.sources().collect::<Vec<_>>(), graph.destinations().collect::<Vec<_>>()),
+        (ranks(&from), ranks(&to))
+    );
+    assert_eq!(graph.source_weights(), from.iter().map(|one| one.weight).collect::<Vec<_>>());
+    let (mut sent, mut received) = (vec![0; to.len()], vec![0; from.len()]);
+    // The n-th edge between two ranks at one end is the n-th at the other.
+    sent.iter_mut().zip(&to).for_each(|(value, edge)| *value = 100 * own.0 + edge.weight);
+    let expected: Vec<u32> = from.iter().map(|edge| 100 * edge.rank.0 + edge.weight).collect();
+    graph.neighbour_all_to_all_into(&sent, &mut received)?;
+    assert_eq!(received, expected);
+    received.fill(0);
+    world.scope(|scope| {
+        let request = scope.on(graph.communicator()).immediate_barrier()?;
+        let exchange = scope.immediate_neighbour_all_to_all_into(&graph, &sent, &mut received)?;
+        let both: [&dyn AnyRequest; 2] = [&request, &exchange];
+        wait_all(both).map_err(Error::from)
+    })?;
+    assert_eq!(received, expected);
+    let long = graph.neighbour_all_gather_into(&sent, &mut received);
+    let (needed, given) = (sent.len() * received.len(), received.len());
+    assert_eq!(long, Err(CollectiveError::Length { needed, given }));
+
+    // The leaves send blocks of their own lengths to the middle, in rows of two of each three words.
+    let star = |leaf: u32| (Rank(leaf), Neighbour { rank: Rank(0), weight: leaf });
+    let edges: Vec<_> = (1..size).map(star).collect();
+    let graph = world.graph_of_edges(if is_first { &edges } else { &[] })?;
+    let weights: Vec<u32> = if is_first { (1..size).collect() } else { Vec::new() };
+    assert_eq!((graph.source_weights(), graph.destination_weights().len()), (&*weights, usize::from(!is_first)));
+    let own_words: Vec<u32> = vec![own.0; 2 * own.0 as usize + 1];
+    let counts: Vec<usize> = weights.iter().map(|leaf| 2 * *leaf as usize + 1).collect();
+    let starts: Vec<usize> = weights.iter().map(|leaf| 100 * *leaf as usize).collect();
+    let mut rows = vec![0; 1000];
+    let into = PartitionMut::in_rows(&mut rows, &counts, &starts, 2, 3)?;
+    graph.neighbour_all_gather_varcount_into(&own_words, into)?;
+    for (leaf, (count, start)) in weights.iter().zip(counts.iter().zip(&starts)) {
+        let places = (0..).filter(|place| place % 3 != 2).take(*count).map(|place| start + place);
+        let places: Vec<usize> = places.collect();
+        assert!((*start..start + 99).all(|place| (rows[place] == *leaf) == places.contains(&place)), "{leaf}");
+    }
+    let unknown = world.graph_of_edges(&[(Rank(size), Rank(0).into())]).err();
+    assert_eq!(unknown, Some(CreateError::Collective(CollectiveError::UnknownRank { rank: Rank(size), size })));
+    Ok(())
+}
+
+/// A value is dropped with the last communicator that has it.
+fn attributes(world: &World) -> Result<(), Error> {
+    let (value, shared, own) = (std::sync::Arc::new(()), AttributeKey::shared(), AttributeKey::new());
+    let made = world.duplicate()?;
+    made.set_attribute(&shared, value.clone());
+    made.set_attribute(&own, value.clone());
+    let copy = made.duplicate()?;
+    assert!(copy.attribute(&shared).is_some() && copy.attribute(&own).is_none() && world.attribute(&shared).is_none());
+    assert_eq!(std::sync::Arc::strong_count(&value), 3);
+    drop(made);
+    assert_eq!(std::sync::Arc::strong_count(&value), 2);
+    drop(copy);
+    assert_eq!(std::sync::Arc::strong_count(&value), 1);
     Ok(())
 }

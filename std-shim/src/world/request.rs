@@ -1,6 +1,7 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
 pub(super) mod any_request;
+pub(super) mod exchange;
 mod future;
 pub(super) mod handle;
 pub(super) mod persistent_message;
@@ -91,8 +92,10 @@ pub enum Failure {
     /// Requests of several Worlds were passed to one call.
     #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
-    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank.
-    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root")]
+    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank;
+    /// and by collectives of several datatypes or between neighbours: it sent another number of bytes than this rank
+    /// receives.
+    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root and lengths")]
     Disagrees(Rank),
     /// This process has finished its part of the job.
     #[error("this process has finished")]

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use super::exchange::{Exchange, ExchangeRequest, PersistentExchange};
 use super::handle::RequestHandle;
 use super::persistent_message::PersistentMessage;
 use super::scope::{RecvRequest, Request};
@@ -13,7 +14,7 @@ use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::progress::SharedProcess;
 
-/// A request of any kind: of a message or of a collective, started once or persistent. Requests of different kinds are
+/// A request of any kind: of a message, a collective or an exchange, started once or persistent. Requests of different kinds are
 /// passed to one call as references to this trait:
 ///
 /// ```
@@ -54,6 +55,7 @@ pub enum RequestRef<'a> {
     Message(&'a Request<'a>),
     Collective(&'a CollectiveRequest<'a>),
     Persistent(&'a PersistentCollective<'a>),
+    Exchange(&'a Exchange<'a>),
 }
 
 impl<R: sealed::Kind + ?Sized> sealed::Kind for &R {
@@ -98,6 +100,18 @@ impl<T> sealed::Kind for PersistentRequest<'_, T> {
     }
 }
 
+impl sealed::Kind for ExchangeRequest<'_> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Exchange(self.exchange())
+    }
+}
+
+impl<T> sealed::Kind for PersistentExchange<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Exchange(self.exchange())
+    }
+}
+
 /// A persistent request of any kind: of a message ([`PersistentMessage`]) or of a collective ([`PersistentRequest`]).
 pub trait AnyPersistent: AnyRequest {
     /// Starts the request (`MPI_Start`).
@@ -108,6 +122,12 @@ pub trait AnyPersistent: AnyRequest {
 }
 
 impl<T> AnyPersistent for PersistentMessage<'_, T> {
+    fn start_request(&mut self) -> Result<(), RequestError> {
+        Ok(self.start()?)
+    }
+}
+
+impl<T> AnyPersistent for PersistentExchange<'_, T> {
     fn start_request(&mut self) -> Result<(), RequestError> {
         Ok(self.start()?)
     }
@@ -180,6 +200,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.communicator(),
             Self::Collective(request) => request.communicator(),
             Self::Persistent(request) => request.communicator(),
+            Self::Exchange(request) => request.communicator(),
         }
     }
 
@@ -194,6 +215,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.stage(process),
             Self::Collective(request) => request.stage(process),
             Self::Persistent(request) => request.stage(process),
+            Self::Exchange(request) => request.stage(process),
         }
     }
 
@@ -204,6 +226,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.report(process),
             Self::Collective(request) => request.report(process, outcomes),
             Self::Persistent(request) => request.report(process, outcomes),
+            Self::Exchange(request) => request.report(process),
         }
     }
 

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::future::poll_again;
 use super::scope::{Request, Scope};
-use super::scope_loans::LoanId;
+use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Failure, Status, Tag};
 use crate::world::collective::{AsViewMut, View, ViewMut};
 use crate::world::process::matching_store::ReceiveTarget;
@@ -27,17 +27,22 @@ use unisono_memory::user_buffer::UserBuffer;
 /// [`Request`], which counts as reported while it is not under way.
 #[must_use = "nothing happens before `start`"]
 pub struct PersistentMessage<'scope, T> {
-    /// Its end counts as reported while it is not under way.
-    request: Request<'scope>,
-    call: MessageCall,
-    buffer: UserBuffer,
+    message: PreparedMessage<'scope>,
     data: NonNull<[T]>,
     borrow: PhantomData<&'scope mut [T]>,
 }
 
+/// A message that can be started, without a borrow of its buffer: its holder answers for that.
+pub(in crate::world) struct PreparedMessage<'scope> {
+    /// Its end counts as reported while it is not under way.
+    pub(in crate::world) request: Request<'scope>,
+    call: MessageCall,
+    buffer: UserBuffer,
+}
+
 /// What a start does.
 #[derive(Clone, Copy)]
-enum MessageCall {
+pub(in crate::world) enum MessageCall {
     Send(SendArgs),
     Receive(ReceiveTarget),
 }
@@ -139,8 +144,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mode = if synchronous { Mode::Synchronous } else { Mode::Standard };
         let args = self.communicator().send_args(to, tag, mode, Flush::Batched)?;
         let (bytes, _) = data.bytes();
-        let (request, call) = (Request::idle(self.loans()), MessageCall::Send(args));
-        Ok(PersistentMessage { request, call, buffer: data.user_buffer(), data: bytes.into(), borrow: PhantomData })
+        let message = PreparedMessage::new(self.loans(), MessageCall::Send(args), data.user_buffer());
+        Ok(PersistentMessage { message, data: bytes.into(), borrow: PhantomData })
     }
 
     fn prepare<T: IntoBytes + FromBytes>(
@@ -152,7 +157,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let data = view.whole();
         // The same address, as part of the borrow that `data` was made of.
         buffer.start = data.cast::<u8>().with_addr(buffer.start.addr());
-        PersistentMessage { request: Request::idle(self.loans()), call, buffer, data, borrow: PhantomData }
+        PersistentMessage { message: PreparedMessage::new(self.loans(), call, buffer), data, borrow: PhantomData }
     }
 }
 
@@ -162,6 +167,42 @@ impl<T> PersistentMessage<'_, T> {
     /// # Errors
     /// [`Failure::UnderWay`]: the previous start was not waited for. Otherwise as of the call that is started once.
     pub fn start(&mut self) -> Result<(), Failure> {
+        self.message.start()
+    }
+
+    /// As [`Request::wait`] (`MPI_Wait`); afterwards it can be started again. Returns [`Status::EMPTY`] at once when it
+    /// is not under way.
+    ///
+    /// # Errors
+    /// [`Failure`] of the operation.
+    pub fn wait(&mut self) -> Result<Status, Failure> {
+        self.message.request.finish()
+    }
+
+    /// The buffer, to be read, or written before the next start. Of a [`ViewMut`] all elements from its first to its
+    /// last.
+    ///
+    /// # Errors
+    /// [`Failure::UnderWay`].
+    pub fn data(&mut self) -> Result<&mut [T], Failure> {
+        self.message.expect_idle()?;
+        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the
+        // next start, for which this is borrowed.
+        Ok(unsafe { self.data.as_mut() })
+    }
+}
+
+impl<'scope> PreparedMessage<'scope> {
+    pub(in crate::world) const fn new(
+        loans: &'scope ScopeLoans<'scope>,
+        call: MessageCall,
+        buffer: UserBuffer,
+    ) -> Self {
+        Self { request: Request::idle(loans), call, buffer }
+    }
+
+    /// As [`PersistentMessage::start`].
+    pub(in crate::world) fn start(&self) -> Result<(), Failure> {
         self.expect_idle()?;
         let (loans, communicator) = (self.request.loans(), self.request.communicator());
         let loan = match self.call {
@@ -177,27 +218,6 @@ impl<T> PersistentMessage<'_, T> {
         Ok(())
     }
 
-    /// As [`Request::wait`] (`MPI_Wait`); afterwards it can be started again. Returns [`Status::EMPTY`] at once when it
-    /// is not under way.
-    ///
-    /// # Errors
-    /// [`Failure`] of the operation.
-    pub fn wait(&mut self) -> Result<Status, Failure> {
-        self.request.finish()
-    }
-
-    /// The buffer, to be read, or written before the next start. Of a [`ViewMut`] all elements from its first to its
-    /// last.
-    ///
-    /// # Errors
-    /// [`Failure::UnderWay`].
-    pub fn data(&mut self) -> Result<&mut [T], Failure> {
-        self.expect_idle()?;
-        // SAFETY: made of an exclusive borrow for 'scope, which this holds; nobody else uses it between the end and the
-        // next start, for which this is borrowed.
-        Ok(unsafe { self.data.as_mut() })
-    }
-
     const fn expect_idle(&self) -> Result<(), Failure> {
         if self.request.is_reported() { Ok(()) } else { Err(Failure::UnderWay) }
     }
@@ -207,7 +227,7 @@ impl<'scope, T> Deref for PersistentMessage<'scope, T> {
     type Target = Request<'scope>;
 
     fn deref(&self) -> &Request<'scope> {
-        &self.request
+        &self.message.request
     }
 }
 
