@@ -1,8 +1,11 @@
 //! Requests of messages and collectives, started once and again and again, and sends from a buffer. This program is its
 //! rank program, too.
 
+extern crate alloc;
+
 mod program;
 
+use alloc::sync::Arc;
 use std::env;
 use std::process::ExitCode;
 
@@ -372,16 +375,16 @@ fn graphs(world: &World) -> Result<(), Error> {
 
 /// A value is dropped with the last communicator that has it.
 fn attributes(world: &World) -> Result<(), Error> {
-    let (value, shared, own) = (std::sync::Arc::new(()), AttributeKey::shared(), AttributeKey::new());
+    let (value, shared, own) = (Arc::new(()), AttributeKey::shared(), AttributeKey::new());
     let made = world.duplicate()?;
     made.set_attribute(&shared, value.clone());
     made.set_attribute(&own, value.clone());
     let copy = made.duplicate()?;
     assert!(copy.attribute(&shared).is_some() && copy.attribute(&own).is_none() && world.attribute(&shared).is_none());
-    assert_eq!(std::sync::Arc::strong_count(&value), 3);
+    assert_eq!(Arc::strong_count(&value), 3);
     drop(made);
-    assert_eq!(std::sync::Arc::strong_count(&value), 2);
+    assert_eq!(Arc::strong_count(&value), 2);
     drop(copy);
-    assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    assert_eq!(Arc::strong_count(&value), 1);
     Ok(())
 }
