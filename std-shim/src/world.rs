@@ -51,18 +51,24 @@ use unisono_shmem::layout::WaitMode;
 #[doc(hidden)]
 pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
+pub use communicator::attributes::AttributeKey;
 pub use communicator::cartesian::{Cartesian, CartesianError, Grid};
 #[doc(hidden)]
 pub use communicator::create::ProposalBytes;
 pub use communicator::create::{CreateError, SplitType};
+pub use communicator::graph::{Graph, Neighbour};
+pub use communicator::neighbourhood::Neighbourhood;
 pub use communicator::peer::Peer;
 pub use communicator::probe::Message;
 #[doc(hidden)]
 pub use communicator::raw::{Channel, RawMessage, RawRequest};
 pub use communicator::recover::{AgreeError, Agreement};
+pub use communicator::send_buffer::SendBuffer;
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
-pub use request::any_request::AnyRequest;
+pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
+pub use request::exchange::{ExchangeRequest, PersistentExchange};
+pub use request::persistent_message::PersistentMessage;
 pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestError, RequestFailed, Status, Tag};
@@ -264,6 +270,7 @@ impl World {
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
             log,
+            attributes: parking_lot::Mutex::default(),
             rank,
             size,
         };

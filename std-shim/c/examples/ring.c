@@ -71,6 +71,37 @@ int main(void) {
     free(text_received);
     CHECK(unisono_wait(&requests[0], NULL));
 
+    /* Persistent messages, and one from an attached buffer. */
+    uint64_t given_on = 0, taken_over = 0;
+    unisono_request ring[2];
+    CHECK(unisono_persistent_receive(world, &taken_over, 1, UNISONO_UINT64, left, 4, &ring[0]));
+    CHECK(unisono_persistent_send(world, &given_on, 1, UNISONO_UINT64, right, 4, &ring[1]));
+    for (uint64_t i = 0; i < 3; i++) {
+        given_on = i * size + rank;
+        CHECK(unisono_start_all(2, ring, NULL));
+        EXPECT(unisono_start(ring[0]) == UNISONO_ERROR_UNDER_WAY);
+        CHECK(unisono_wait_all(2, ring, statuses, NULL));
+        EXPECT(taken_over == i * size + left && statuses[0].source == left);
+    }
+    CHECK(unisono_request_free(&ring[0]));
+    CHECK(unisono_request_free(&ring[1]));
+    EXPECT(unisono_buffered_send(world, &token, 1, UNISONO_UINT64, right, 5) == UNISONO_ERROR_RESOURCES);
+    static char room[400000];
+    CHECK(unisono_attach_buffer(world, room, sizeof room));
+    EXPECT(unisono_attach_buffer(world, room, sizeof room) == UNISONO_ERROR_UNDER_WAY);
+    static char many[390000], came[390000];
+    memset(many, (int)rank, sizeof many);
+    CHECK(unisono_buffered_send(world, many, sizeof many, UNISONO_CHAR, right, 5));
+    CHECK(unisono_barrier(world));
+    if (size > 1) { /* A message to itself has left at once. */
+        EXPECT(unisono_buffered_send(world, many, sizeof many, UNISONO_CHAR, right, 5) == UNISONO_ERROR_RESOURCES);
+    }
+    CHECK(unisono_barrier(world));
+    CHECK(unisono_receive(world, came, sizeof came, UNISONO_CHAR, left, 5, NULL));
+    EXPECT(came[0] == (char)left && came[sizeof came - 1] == (char)left);
+    CHECK(unisono_detach_buffer(world));
+    EXPECT(unisono_detach_buffer(world) == UNISONO_ERROR_ARGUMENT);
+
     /* Collectives: blocking, immediate, persistent, in place; an operation of this program on structures. */
     CHECK(unisono_barrier(world));
     int32_t number = rank == size - 1 ? 42 : 0;

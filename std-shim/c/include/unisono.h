@@ -686,7 +686,7 @@ unisono_result unisono_join(const char *const *settings, unisono_communicator *w
 // called this. All requests on `world` must have been completed or freed before (`UNISONO_ERROR_UNDER_WAY`).
 unisono_result unisono_finish(unisono_communicator world);
 
-// Frees a communicator; not the one that was joined. Requests on it go on.
+// Frees a communicator; not the one that was joined. Requests on it go on; buffered sends have left before it returns.
 unisono_result unisono_communicator_free(unisono_communicator communicator);
 
 // The number of this rank.
@@ -920,6 +920,50 @@ unisono_result unisono_immediate_receive(unisono_communicator communicator,
                                          uint32_t tag,
                                          unisono_request *request);
 
+// Prepares `unisono_send`: the buffer is fixed, and is the library's between a start and its end.
+unisono_result unisono_persistent_send(unisono_communicator communicator,
+                                       const void *buffer,
+                                       size_t count,
+                                       unisono_datatype datatype,
+                                       uint32_t to,
+                                       uint32_t tag,
+                                       unisono_request *request);
+
+// Prepares `unisono_synchronous_send`: the buffer is fixed, and is the library's between a start and its end.
+unisono_result unisono_persistent_synchronous_send(unisono_communicator communicator,
+                                                   const void *buffer,
+                                                   size_t count,
+                                                   unisono_datatype datatype,
+                                                   uint32_t to,
+                                                   uint32_t tag,
+                                                   unisono_request *request);
+
+// Prepares `unisono_receive`: the buffer is fixed, and is the library's between a start and its end.
+unisono_result unisono_persistent_receive(unisono_communicator communicator,
+                                          void *buffer,
+                                          size_t count,
+                                          unisono_datatype datatype,
+                                          uint32_t source,
+                                          uint32_t tag,
+                                          unisono_request *request);
+
+// Attaches `bytes` bytes for buffered sends on the communicator, which has one such buffer at a time. A message takes
+// its length in adjacent bytes, at least one, from when it is sent until it and all earlier ones have left.
+unisono_result unisono_attach_buffer(unisono_communicator communicator, void *buffer, size_t bytes);
+
+// Waits until all messages have left the communicator's buffer, and detaches it; also if one of them failed, which is
+// the result then.
+unisono_result unisono_detach_buffer(unisono_communicator communicator);
+
+// As `unisono_send`, by a copy in the communicator's buffer: returns whether or not a receive is posted. Without room,
+// or without a buffer, nothing is sent: `UNISONO_ERROR_RESOURCES`.
+unisono_result unisono_buffered_send(unisono_communicator communicator,
+                                     const void *buffer,
+                                     size_t count,
+                                     unisono_datatype datatype,
+                                     uint32_t to,
+                                     uint32_t tag);
+
 // Waits for a message that a receive with these arguments would match. `status` may be NULL.
 unisono_result unisono_probe(unisono_communicator communicator, uint32_t source, uint32_t tag, unisono_status *status);
 
@@ -979,8 +1023,12 @@ unisono_result unisono_cancel(unisono_request request, bool *cancelled);
 // the program's afterwards.
 unisono_result unisono_request_free(unisono_request *request);
 
-// Starts a persistent collective, which is not under way.
+// Starts a persistent message or collective, which is not under way.
 unisono_result unisono_start(unisono_request request);
+
+// Starts persistent requests, in order. At the first failure it returns, `*failed` is its index, and the requests from
+// it on are not started; else `*failed` is `count`. `failed` may be NULL.
+unisono_result unisono_start_all(size_t count, const unisono_request *requests, size_t *failed);
 
 // Waits for all requests, in order. At the first failure it returns, `*failed` is its index, and the requests after it
 // stay as they are; else `*failed` is `count`. `statuses` and `failed` may be NULL.

@@ -2,18 +2,20 @@
 
 use alloc::sync::Arc;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::NonNull;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use parking_lot::Mutex;
-use unisono::{Buffer, Communicator, EventSource, OpenScope, Rank, Scope, Settings, World};
+use unisono::collective::View;
+use unisono::{Buffer, Communicator, EventSource, OpenScope, Rank, Scope, SendBuffer, Settings, Tag, World};
 use unisono_core::device::TxReason;
 
 use crate::datatype::{check, list, store};
 use crate::fork;
 use crate::handle::{Kind, Table};
-use crate::result::unisono_result::{self, UNISONO_ERROR_JOIN, UNISONO_ERROR_UNDER_WAY};
+use crate::result::unisono_result::{self, UNISONO_ERROR_JOIN, UNISONO_ERROR_RESOURCES, UNISONO_ERROR_UNDER_WAY};
 use crate::result::{Error, call};
 
 /// A communicator: a group of ranks, numbered from 0 on.
@@ -25,7 +27,9 @@ pub const UNISONO_COMMUNICATOR_NULL: unisono_communicator = 0;
 
 /// A communicator with a scope for its requests. Requests hold it, so that it outlives them.
 pub(crate) struct Member {
-    /// Dropped first: the scope refers to the communicator.
+    /// Dropped first: it refers to the communicator.
+    buffer: Mutex<Option<SendBuffer<'static>>>,
+    /// Dropped next: the scope refers to the communicator.
     scope: OpenScope<'static>,
     owner: Owner,
     events: Mutex<Option<EventSource>>,
@@ -52,7 +56,7 @@ impl Member {
         let communicator: *const Communicator = owner.communicator();
         // SAFETY: a lifetime only: the communicator is in a box, which the member drops after the scope.
         let scope = unsafe { &*communicator }.open_scope();
-        COMMUNICATORS.insert(Arc::new(Self { scope, owner, events: Mutex::new(None) }))
+        COMMUNICATORS.insert(Arc::new(Self { buffer: Mutex::new(None), scope, owner, events: Mutex::new(None) }))
     }
 
     /// The communicator.
@@ -67,6 +71,38 @@ impl Member {
     pub(crate) unsafe fn scope(&self) -> &'static Scope<'static, 'static> {
         // SAFETY: what is started holds the member, and the member drops its scope, which waits for what is left.
         unsafe { self.scope.scope() }
+    }
+
+    /// Attaches a buffer for buffered sends.
+    ///
+    /// # Safety
+    /// The memory is this member's until `detach_buffer`, or until this is dropped.
+    pub(crate) unsafe fn attach_buffer(&self, memory: NonNull<[u8]>) -> Result<(), Error> {
+        let mut buffer = self.buffer.lock();
+        if buffer.is_some() {
+            return Err(Error::new(UNISONO_ERROR_UNDER_WAY, "the communicator has a buffer: detach that first"));
+        }
+        let communicator: *const Communicator = self.communicator();
+        // SAFETY: a lifetime only: the communicator is in a box, which this member drops after the buffer.
+        let communicator: &'static Communicator = unsafe { &*communicator };
+        // SAFETY: the caller answers for the memory; the buffer is dropped with this member.
+        *buffer = Some(unsafe { communicator.raw_attach_buffer(memory) });
+        Ok(())
+    }
+
+    /// Waits for the buffered sends, and detaches the buffer.
+    pub(crate) fn detach_buffer(&self) -> Result<(), Error> {
+        let buffer = self.buffer.lock().take();
+        let buffer = buffer.ok_or_else(|| Error::argument("the communicator has no buffer"))?;
+        Ok(buffer.detach().0?)
+    }
+
+    /// Sends from the attached buffer.
+    pub(crate) fn buffered_send(&self, view: &View<'_, u8>, to: Rank, tag: Tag) -> Result<(), Error> {
+        match self.buffer.lock().as_mut() {
+            Some(buffer) => Ok(buffer.buffered_send(view, to, tag)?),
+            None => Err(Error::new(UNISONO_ERROR_RESOURCES, "the communicator has no buffer: attach one")),
+        }
     }
 
     fn world(&self) -> Result<&World, Error> {
@@ -133,8 +169,9 @@ pub extern "C" fn unisono_finish(world: unisono_communicator) -> unisono_result 
             COMMUNICATORS.restore(world, member);
             Error::new(UNISONO_ERROR_UNDER_WAY, "requests are not complete, or another thread uses the communicator")
         })?;
-        let Member { scope, owner, .. } = member;
-        drop(scope);
+        let Member { buffer, scope, owner, events } = member;
+        // They refer to the communicator.
+        drop((buffer, scope, events));
         match owner {
             Owner::World(world) => Ok(world.finish()?),
             Owner::Communicator(_) => Ok(()),
@@ -142,14 +179,17 @@ pub extern "C" fn unisono_finish(world: unisono_communicator) -> unisono_result 
     })
 }
 
-/// Frees a communicator; not the one that was joined. Requests on it go on.
+/// Frees a communicator; not the one that was joined. Requests on it go on; buffered sends have left before it returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_communicator_free(communicator: unisono_communicator) -> unisono_result {
     call(|| {
         if member(communicator)?.world().is_ok() {
             return Err(Error::argument("the communicator that was joined ends with unisono_finish"));
         }
-        COMMUNICATORS.remove(communicator).map(drop)
+        let removed = COMMUNICATORS.remove(communicator)?;
+        // Requests may hold the communicator longer.
+        drop(removed.buffer.lock().take());
+        Ok(())
     })
 }
 

@@ -2,10 +2,11 @@
 
 use alloc::sync::Arc;
 use core::ffi::c_void;
+use core::ptr::NonNull;
 
 use parking_lot::Mutex;
 use unisono::collective::{View, ViewMut};
-use unisono::{Message, Rank, Request, Scope, Status, Tag};
+use unisono::{Message, PersistentMessage, Rank, Request, Scope, Status, Tag};
 
 use crate::communicator::{Member, member, unisono_communicator};
 use crate::datatype::{Buffer, check, datatype, store, unisono_datatype};
@@ -300,6 +301,145 @@ pub unsafe extern "C" fn unisono_immediate_receive(
         let view = unsafe { during_call_mut(&mut view) };
         // SAFETY: the caller answers for the pointer.
         unsafe { begin(communicator, request, |scope| Ok(scope.immediate_receive_into(view, source, tag)?)) }
+    })
+}
+
+/// Prepares a message.
+unsafe fn prepare(
+    communicator: unisono_communicator,
+    request: *mut unisono_request,
+    prepare: impl FnOnce(&'static Scope<'static, 'static>) -> Result<PersistentMessage<'static, u8>, Error>,
+) -> Result<(), Error> {
+    check(request, "request")?;
+    let member = member(communicator)?;
+    // SAFETY: the request is recorded with its member, and dropped before it.
+    let prepared = prepare(unsafe { member.scope() })?;
+    // SAFETY: the caller of the exported function answers for the pointer.
+    unsafe { store(request, "request", insert(Started::PersistentMessage(prepared), member)) }
+}
+
+/// Prepares `unisono_send`: the buffer is fixed, and is the library's between a start and its end.
+///
+/// # Safety
+/// As of `unisono_send`, until the request is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_persistent_send(
+    communicator: unisono_communicator,
+    buffer: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    to: u32,
+    tag: u32,
+    request: *mut unisono_request,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (view, _): (View<'static, u8>, _) = unsafe { Buffer { start: buffer.cast_mut(), count, datatype }.view() }?;
+        let tag = own_tag(tag)?;
+        // SAFETY: nothing here calls `data`.
+        let send = |scope: &'static Scope<'_, '_>| unsafe { scope.raw_persistent_send(&view, Rank(to), tag, false) };
+        // SAFETY: the caller answers for the pointer.
+        unsafe { prepare(communicator, request, |scope| Ok(send(scope)?)) }
+    })
+}
+
+/// Prepares `unisono_synchronous_send`: the buffer is fixed, and is the library's between a start and its end.
+///
+/// # Safety
+/// As of `unisono_send`, until the request is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_persistent_synchronous_send(
+    communicator: unisono_communicator,
+    buffer: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    to: u32,
+    tag: u32,
+    request: *mut unisono_request,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (view, _): (View<'static, u8>, _) = unsafe { Buffer { start: buffer.cast_mut(), count, datatype }.view() }?;
+        let tag = own_tag(tag)?;
+        // SAFETY: nothing here calls `data`.
+        let send = |scope: &'static Scope<'_, '_>| unsafe { scope.raw_persistent_send(&view, Rank(to), tag, true) };
+        // SAFETY: the caller answers for the pointer.
+        unsafe { prepare(communicator, request, |scope| Ok(send(scope)?)) }
+    })
+}
+
+/// Prepares `unisono_receive`: the buffer is fixed, and is the library's between a start and its end.
+///
+/// # Safety
+/// As of `unisono_receive`, until the request is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_persistent_receive(
+    communicator: unisono_communicator,
+    buffer: *mut c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    source: u32,
+    tag: u32,
+    request: *mut unisono_request,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (mut view, _): (ViewMut<'static, u8>, _) = unsafe { Buffer { start: buffer, count, datatype }.view_mut() }?;
+        let (source, tag) = (self::source(source), self::tag(tag));
+        // SAFETY: used during the call.
+        let view = unsafe { during_call_mut(&mut view) };
+        // SAFETY: the caller answers for the pointer.
+        unsafe { prepare(communicator, request, |scope| Ok(scope.persistent_receive_into(view, source, tag)?)) }
+    })
+}
+
+/// Attaches `bytes` bytes for buffered sends on the communicator, which has one such buffer at a time. A message takes
+/// its length in adjacent bytes, at least one, from when it is sent until it and all earlier ones have left.
+///
+/// # Safety
+/// As of all functions: the memory is the library's until it is detached, or the communicator is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_attach_buffer(
+    communicator: unisono_communicator,
+    buffer: *mut c_void,
+    bytes: usize,
+) -> unisono_result {
+    call(|| {
+        check(buffer, "buffer")?;
+        if bytes > isize::MAX as usize {
+            return Err(Error::argument("the buffer is larger than the address space"));
+        }
+        let memory = NonNull::new(buffer.cast::<u8>()).unwrap_or(NonNull::dangling());
+        // SAFETY: the caller answers for the memory.
+        unsafe { member(communicator)?.attach_buffer(NonNull::slice_from_raw_parts(memory, bytes)) }
+    })
+}
+
+/// Waits until all messages have left the communicator's buffer, and detaches it; also if one of them failed, which is
+/// the result then.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_detach_buffer(communicator: unisono_communicator) -> unisono_result {
+    call(|| member(communicator)?.detach_buffer())
+}
+
+/// As `unisono_send`, by a copy in the communicator's buffer: returns whether or not a receive is posted. Without room,
+/// or without a buffer, nothing is sent: `UNISONO_ERROR_RESOURCES`.
+///
+/// # Safety
+/// As of `unisono_send`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_buffered_send(
+    communicator: unisono_communicator,
+    buffer: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    to: u32,
+    tag: u32,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (view, _) = unsafe { Buffer { start: buffer.cast_mut(), count, datatype }.view() }?;
+        member(communicator)?.buffered_send(&view, Rank(to), own_tag(tag)?)
     })
 }
 

@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use unisono::collective::{CollectiveRequest, PersistentRequest};
-use unisono::{Request, Status};
+use unisono::{PersistentMessage, Request, Status};
 
 use crate::communicator::Member;
 use crate::datatype::{check, list, store};
@@ -25,6 +25,7 @@ pub const UNISONO_REQUEST_NULL: unisono_request = 0;
 pub(crate) enum Started {
     Message(Request<'static>),
     Collective(CollectiveRequest<'static>),
+    PersistentMessage(PersistentMessage<'static, u8>),
     Persistent(PersistentRequest<'static, u8>),
 }
 
@@ -50,7 +51,7 @@ type Ended = Result<Status, Error>;
 
 impl Entry {
     const fn is_persistent(&self) -> bool {
-        matches!(self.started, Started::Persistent(_))
+        matches!(self.started, Started::Persistent(_) | Started::PersistentMessage(_))
     }
 
     /// Makes progress once; whether `wait` would return at once.
@@ -58,6 +59,7 @@ impl Entry {
         match &self.started {
             Started::Message(request) => request.is_done(),
             Started::Collective(request) => request.is_done(),
+            Started::PersistentMessage(request) => request.is_done(),
             Started::Persistent(request) => request.is_done(),
         }
     }
@@ -68,6 +70,10 @@ impl Entry {
         match started {
             Started::Message(request) => (request.wait().map_err(Error::from), None),
             Started::Collective(request) => (request.wait().map(|()| Status::EMPTY).map_err(Error::from), None),
+            Started::PersistentMessage(mut request) => {
+                let ended = request.wait().map_err(Error::from);
+                (ended, Some(Self { started: Started::PersistentMessage(request), member }))
+            }
             Started::Persistent(mut request) => {
                 let ended = request.wait().map(|()| Status::EMPTY).map_err(Error::from);
                 (ended, Some(Self { started: Started::Persistent(request), member }))
@@ -172,6 +178,7 @@ pub unsafe extern "C" fn unisono_cancel(request: unisono_request, cancelled: *mu
         let place = REQUESTS.get(request)?;
         let withdrawn = match place.lock().as_ref() {
             Some(Entry { started: Started::Message(request), .. }) => request.cancel(),
+            Some(Entry { started: Started::PersistentMessage(request), .. }) => request.cancel(),
             _ => false,
         };
         // SAFETY: the caller answers for the pointer.
@@ -202,16 +209,51 @@ pub unsafe extern "C" fn unisono_request_free(request: *mut unisono_request) -> 
     })
 }
 
-/// Starts a persistent collective, which is not under way.
+fn start(handle: unisono_request) -> Result<(), Error> {
+    let place = REQUESTS.get(handle)?;
+    match place.lock().as_mut() {
+        Some(Entry { started: Started::Persistent(request), .. }) => Ok(request.start()?),
+        Some(Entry { started: Started::PersistentMessage(request), member }) => {
+            request.start()?;
+            // SAFETY: the scope is not used after this call, and the entry holds the member.
+            unsafe { member.scope() }.flush();
+            Ok(())
+        }
+        Some(_) => Err(Error::argument("the request is not persistent")),
+        None => Err(Error::new(UNISONO_ERROR_UNDER_WAY, "another thread waits for this request")),
+    }
+}
+
+/// Starts a persistent message or collective, which is not under way.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_start(request: unisono_request) -> unisono_result {
+    call(|| start(request))
+}
+
+/// Starts persistent requests, in order. At the first failure it returns, `*failed` is its index, and the requests from
+/// it on are not started; else `*failed` is `count`. `failed` may be NULL.
+///
+/// # Safety
+/// As of all functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_start_all(
+    count: usize,
+    requests: *const unisono_request,
+    failed: *mut usize,
+) -> unisono_result {
     call(|| {
-        let place = REQUESTS.get(request)?;
-        match place.lock().as_mut() {
-            Some(Entry { started: Started::Persistent(request), .. }) => Ok(request.start()?),
-            Some(_) => Err(Error::argument("the request is not persistent")),
-            None => Err(Error::new(UNISONO_ERROR_UNDER_WAY, "another thread waits for this request")),
+        // SAFETY: the caller answers for the list.
+        let all = unsafe { list(requests, count, "requests") }?;
+        let started = all.iter().enumerate().try_for_each(|(i, one)| start(*one).map_err(|error| (i, error)));
+        let (index, ended) = match started {
+            Ok(()) => (count, Ok(())),
+            Err((index, error)) => (index, Err(error)),
+        };
+        if !failed.is_null() {
+            // SAFETY: the caller answers for the pointer.
+            unsafe { store(failed, "failed", index) }?;
         }
+        ended
     })
 }
 

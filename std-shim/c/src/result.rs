@@ -95,7 +95,8 @@ impl From<Failure> for Error {
             Failure::Disagrees(rank) => (UNISONO_ERROR_DISAGREES, Some(rank.0)),
             Failure::Finished => (UNISONO_ERROR_FINISHED, None),
             Failure::Aborted { rank, .. } => (UNISONO_ERROR_FINISHED, Some(rank.0)),
-            Failure::ResourceExhausted => (UNISONO_ERROR_RESOURCES, None),
+            Failure::ResourceExhausted | Failure::BufferFull { .. } => (UNISONO_ERROR_RESOURCES, None),
+            Failure::UnderWay => (UNISONO_ERROR_UNDER_WAY, None),
         };
         Self { code, text: failure.to_string(), rank }
     }

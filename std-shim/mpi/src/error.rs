@@ -22,6 +22,8 @@ pub const fn class_of_failure(failure: Failure) -> c_int {
         Failure::Truncated { .. } | Failure::RemoteTruncated(_) => MPI_ERR_TRUNCATE,
         Failure::UnknownRank(_) => MPI_ERR_RANK,
         Failure::ResourceExhausted => MPI_ERR_NO_MEM,
+        Failure::BufferFull { .. } => MPI_ERR_BUFFER,
+        Failure::UnderWay => MPI_ERR_REQUEST,
         Failure::PeerFailed(_) | Failure::PeerFinished(_) | Failure::Aborted { .. } => MPI_ERR_PROC_ABORTED,
         _ => MPI_ERR_OTHER,
     }

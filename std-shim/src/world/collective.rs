@@ -5,6 +5,7 @@
 //! data there; otherwise a schedule (`unisono_core::schedule`) is executed by messages, through rings between ranks of
 //! a node and by datagrams between others. A [`Scope`](super::Scope) starts nonblocking and persistent collectives.
 
+mod all_to_all_w;
 mod arguments;
 pub(super) mod call_log;
 mod complex;
@@ -22,6 +23,7 @@ pub(super) mod partition;
 pub(super) mod persistent;
 pub(super) mod raw;
 pub(super) mod request;
+pub(super) mod typed_blocks;
 mod vector_collectives;
 mod view;
 
@@ -34,6 +36,7 @@ pub use operation::{Operation, Reproducible, SystemOperation, UserOperation};
 pub use partition::{Partition, PartitionMut};
 pub use persistent::PersistentRequest;
 pub use request::CollectiveRequest;
+pub use typed_blocks::{TypedBlocks, TypedBlocksMut};
 pub use view::{AsView, AsViewMut, Vector, View, ViewMut};
 
 use unisono_core::collective::{CollectiveKind, type_code};

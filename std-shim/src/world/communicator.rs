@@ -1,12 +1,16 @@
 //! Communicators: a group of ranks with its own message context, and blocking point-to-point calls on it.
 
+pub(super) mod attributes;
 mod balanced_grid;
 pub(super) mod cartesian;
 pub(super) mod create;
+pub(super) mod graph;
+pub(super) mod neighbourhood;
 pub(super) mod peer;
 pub(super) mod probe;
 pub(super) mod raw;
 pub(super) mod recover;
+pub(super) mod send_buffer;
 mod send_receive;
 mod values;
 
@@ -16,6 +20,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
+use attributes::Attributes;
+use parking_lot::Mutex;
 use unisono_core::device::Device as _;
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{MessageHeader, Mode};
@@ -70,6 +76,7 @@ pub struct Communicator {
     pub(super) calls: AtomicU32,
     /// The latest of them.
     pub(super) log: Arc<BiasedLock<CallLog>>,
+    pub(super) attributes: Mutex<Attributes>,
     pub(super) rank: Rank,
     pub(super) size: u32,
 }

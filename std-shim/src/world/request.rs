@@ -1,8 +1,10 @@
 //! Requests: operations under way by index, their results, and the failures that users see.
 
 pub(super) mod any_request;
+pub(super) mod exchange;
 mod future;
 pub(super) mod handle;
+pub(super) mod persistent_message;
 pub(super) mod scope;
 pub(super) mod scope_loans;
 pub(super) mod wait_many;
@@ -76,11 +78,24 @@ pub enum Failure {
     /// The device to other nodes is gone: nothing arrives from there, and nothing is sent.
     #[error("the network device is gone: other nodes cannot be reached")]
     NoDevice,
+    /// The persistent request is under way: its last start was not waited for.
+    #[error("the persistent request is under way: wait for its last start first")]
+    UnderWay,
+    /// The send buffer has no room for one more message.
+    #[error("a message of {bytes} bytes needs more than the {free} adjacent bytes that are free in the send buffer")]
+    BufferFull {
+        /// The message's length.
+        bytes: u64,
+        /// Adjacent bytes that are free.
+        free: u64,
+    },
     /// Requests of several Worlds were passed to one call.
     #[error("the request belongs to another World: wait for each World's requests separately")]
     OtherWorld,
-    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank.
-    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root")]
+    /// Reported by [`World::finish`](super::World::finish): a rank named another root of a collective than this rank;
+    /// and by collectives of several datatypes or between neighbours: it sent another number of bytes than this rank
+    /// receives.
+    #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root and lengths")]
     Disagrees(Rank),
     /// This process has finished its part of the job.
     #[error("this process has finished")]
@@ -108,6 +123,8 @@ impl Failure {
             | Self::ResourceExhausted
             | Self::Revoked
             | Self::NoDevice
+            | Self::UnderWay
+            | Self::BufferFull { .. }
             | Self::OtherWorld
             | Self::Finished
             | Self::Aborted { .. } => None,

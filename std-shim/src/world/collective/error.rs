@@ -90,7 +90,7 @@ pub enum CollectiveError {
     /// A member has revoked the communicator ([`Communicator::revoke`](crate::world::Communicator::revoke)).
     #[error("the communicator was revoked")]
     Revoked,
-    /// The job was aborted, or this process has finished.
+    /// The job was aborted, or this process has finished; or a message of an exchange failed.
     #[error(transparent)]
     Ended(Failure),
 }

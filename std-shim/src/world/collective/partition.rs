@@ -68,8 +68,8 @@ impl BlockTable {
 /// Blocks to be sent, one per rank.
 #[derive(Clone, Debug)]
 pub struct Partition<'b, T> {
-    pub(super) data: &'b [T],
-    pub(super) table: Arc<BlockTable>,
+    pub(in crate::world) data: &'b [T],
+    pub(in crate::world) table: Arc<BlockTable>,
 }
 
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
@@ -102,8 +102,8 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
 /// Blocks to be received, one per rank. Where two of them overlap, the contents are unspecified.
 #[derive(Debug)]
 pub struct PartitionMut<'b, T> {
-    pub(super) data: &'b mut [T],
-    pub(super) table: Arc<BlockTable>,
+    pub(in crate::world) data: &'b mut [T],
+    pub(in crate::world) table: Arc<BlockTable>,
 }
 
 impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {

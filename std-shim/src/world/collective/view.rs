@@ -159,7 +159,7 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
     }
 
     /// The bytes, with the gaps between them.
-    pub(super) fn bytes(&self) -> (&'b [u8], Option<Arc<Datatype>>) {
+    pub(in crate::world) fn bytes(&self) -> (&'b [u8], Option<Arc<Datatype>>) {
         (self.data.as_bytes(), self.layout.clone().filter(|_| size_of::<T>() != 0))
     }
 
@@ -217,7 +217,7 @@ impl<'b, T> ViewMut<'b, T> {
     }
 
     /// The elements from the first to the last, with the gaps between them.
-    pub(super) fn whole(self) -> NonNull<[T]> {
+    pub(in crate::world) fn whole(self) -> NonNull<[T]> {
         NonNull::from(self.data)
     }
 }

@@ -1,12 +1,12 @@
 //! Cartesian topologies: members as the points of a grid, and collectives between neighbours (`MPI_Cart_create`).
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use core::ops::Deref;
 
 use super::Communicator;
 use super::balanced_grid::balanced_lengths;
 use super::create::CreateError;
-use crate::world::request::wait_many::wait_all;
-use crate::world::request::{Failure, RequestError, RequestFailed, Tag};
+use super::neighbourhood::{Edge, Neighbourhood};
+use crate::world::request::Tag;
 use unisono_bootstrap::Rank;
 
 /// A grid of numbered points, in row-major order, as in MPI.
@@ -16,10 +16,9 @@ pub struct Grid {
     dimensions: Vec<(u32, bool)>,
 }
 
-/// A communicator whose members are the points of a grid: the member of rank r is point r. Its collectives use the
-/// greatest tags, two of each dimension.
+/// A communicator whose members are the points of a grid: the member of rank r is point r.
 pub struct Cartesian {
-    communicator: Communicator,
+    neighbourhood: Neighbourhood,
     grid: Grid,
 }
 
@@ -139,16 +138,22 @@ impl Communicator {
         // Ranks without a colour are no members.
         let is_point = u64::from(self.rank().0) < points;
         let communicator = self.split_by_color(is_point.then_some(0))?;
-        Ok(communicator.map(|communicator| Cartesian { communicator, grid }))
+        Ok(communicator.map(|communicator| {
+            let neighbours = grid.neighbours(communicator.rank());
+            // With two points in a periodic dimension, both neighbours are one rank: a tag names the source's block. Of
+            // each dimension, what leads forwards arrives from behind.
+            let edges = |change: usize| {
+                let edge = |(number, rank): (usize, &Option<Rank>)| {
+                    rank.map(|rank| Edge { rank, tag: Tag((number ^ change) as u32) })
+                };
+                neighbours.iter().enumerate().map(edge).collect()
+            };
+            Cartesian { neighbourhood: Neighbourhood::new(communicator, edges(0), edges(1)), grid }
+        }))
     }
 }
 
 impl Cartesian {
-    /// The communicator, in which rank r is point r.
-    pub const fn communicator(&self) -> &Communicator {
-        &self.communicator
-    }
-
     /// The grid.
     pub const fn grid(&self) -> &Grid {
         &self.grid
@@ -156,75 +161,16 @@ impl Cartesian {
 
     /// This rank's coordinates.
     pub fn coordinates(&self) -> Vec<u32> {
-        self.grid.coordinates(self.communicator.rank()).unwrap_or_default()
+        self.grid.coordinates(self.communicator().rank()).unwrap_or_default()
     }
+}
 
-    /// Sends `data` to every neighbour, and receives that of the n-th neighbour into block n of `into`, which has a
-    /// block for every neighbour ([`Grid::neighbours`]); blocks past the edge are unchanged
-    /// (`MPI_Neighbor_allgather`).
-    ///
-    /// # Errors
-    /// [`Failure`]; [`Failure::Truncated`] where `into` is too short.
-    pub fn neighbour_all_gather_into<T>(&self, data: &[T], into: &mut [T]) -> Result<(), Failure>
-    where
-        T: IntoBytes + FromBytes + Immutable,
-    {
-        self.exchange(|_| Some(data), data.len(), into)
-    }
+/// Its collectives: the n-th source and the n-th destination are the n-th of [`Grid::neighbours`].
+impl Deref for Cartesian {
+    type Target = Neighbourhood;
 
-    /// Sends block n of `data` to the n-th neighbour, and receives from it into block n of `into`
-    /// (`MPI_Neighbor_alltoall`).
-    ///
-    /// # Errors
-    /// As of [`neighbour_all_gather_into`](Self::neighbour_all_gather_into).
-    pub fn neighbour_all_to_all_into<T>(&self, data: &[T], into: &mut [T]) -> Result<(), Failure>
-    where
-        T: IntoBytes + FromBytes + Immutable,
-    {
-        let block = data.len().checked_div(2 * self.grid.dimensions()).unwrap_or(0);
-        self.exchange(|number| data.get(number * block..(number + 1) * block), block, into)
-    }
-
-    /// The message to the n-th neighbour carries the number of the block that it is for: with two points in a periodic
-    /// dimension, both neighbours are one rank.
-    fn exchange<'d, T>(
-        &self,
-        data: impl Fn(usize) -> Option<&'d [T]>,
-        block: usize,
-        into: &mut [T],
-    ) -> Result<(), Failure>
-    where
-        T: IntoBytes + FromBytes + Immutable + 'd,
-    {
-        let neighbours = self.grid.neighbours(self.communicator.rank());
-        if into.len() < neighbours.len() * block {
-            return Err(Failure::Truncated { bytes: size_of_val(into) as u64 });
-        }
-        let tag = |number: usize| Tag(u32::MAX - number as u32);
-        let outgoing: Vec<&[T]> = (0..neighbours.len()).map(|number| data(number).unwrap_or_default()).collect();
-        self.communicator.scope(|scope| {
-            let mut requests = Vec::new();
-            let mut rest = into;
-            for (number, neighbour) in neighbours.iter().enumerate() {
-                let (own, later) = core::mem::take(&mut rest).split_at_mut(block);
-                rest = later;
-                if let Some(neighbour) = *neighbour {
-                    requests.push(scope.immediate_receive_into(own, neighbour, tag(number))?);
-                }
-            }
-            for (number, (neighbour, part)) in neighbours.iter().zip(&outgoing).enumerate() {
-                if let Some(neighbour) = *neighbour {
-                    // Of each dimension, what leads forwards arrives from behind.
-                    requests.push(scope.immediate_send(*part, neighbour, tag(number ^ 1))?);
-                }
-            }
-            match wait_all(&requests) {
-                Ok(_) => Ok(()),
-                Err(RequestFailed { failure: RequestError::Message(failure), .. }) => Err(failure),
-                // All are messages.
-                Err(RequestFailed { failure: RequestError::Collective(_), .. }) => Err(Failure::Finished),
-            }
-        })
+    fn deref(&self) -> &Neighbourhood {
+        &self.neighbourhood
     }
 }
 

@@ -7,6 +7,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 
+use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
@@ -144,7 +145,9 @@ impl Communicator {
     /// [`CreateError`], as of all the calls below.
     pub fn duplicate(&self) -> Result<Self, CreateError> {
         let reserved = self.agree_on_context()?;
-        Ok(self.open(reserved.agreed, self.members.clone(), self.rank))
+        let made = self.open(reserved.agreed, self.members.clone(), self.rank);
+        self.copy_attributes_to(&made);
+        Ok(made)
     }
 
     /// Makes one communicator per color, of the members that pass it, in the order of this one (`MPI_Comm_split`); a
@@ -331,6 +334,7 @@ impl Communicator {
             agreement_rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
             log,
+            attributes: Mutex::default(),
             rank,
             size,
         }

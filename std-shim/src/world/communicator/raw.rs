@@ -47,14 +47,19 @@ pub struct RawMessage {
 }
 
 impl Communicator {
-    fn channel(&self, channel: Channel) -> Context {
+    pub(in crate::world) fn channel(&self, channel: Channel) -> Context {
         match channel {
             Channel::User => self.message_context,
             Channel::Internal => Context(self.message_context.0 ^ INTERNAL),
         }
     }
 
-    fn raw_pattern(&self, channel: Channel, source: Option<Rank>, tag: Option<Tag>) -> Result<Pattern, Failure> {
+    pub(in crate::world) fn raw_pattern(
+        &self,
+        channel: Channel,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Pattern, Failure> {
         Ok(Pattern { context: self.channel(channel), ..self.pattern(source, tag)? })
     }
 

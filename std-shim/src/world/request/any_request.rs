@@ -2,9 +2,11 @@
 
 use alloc::sync::Arc;
 
+use super::exchange::{Exchange, ExchangeRequest, PersistentExchange};
 use super::handle::RequestHandle;
+use super::persistent_message::PersistentMessage;
 use super::scope::{RecvRequest, Request};
-use super::{RequestError, Status};
+use super::{RequestError, RequestFailed, Status};
 use crate::collective::{CollectiveRequest, PersistentRequest};
 use crate::world::collective::engine::active_collective::Outcome;
 use crate::world::collective::persistent::PersistentCollective;
@@ -12,7 +14,7 @@ use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::progress::SharedProcess;
 
-/// A request of any kind: of a message or of a collective, started once or persistent. Requests of different kinds are
+/// A request of any kind: of a message, a collective or an exchange, started once or persistent. Requests of different kinds are
 /// passed to one call as references to this trait:
 ///
 /// ```
@@ -53,6 +55,7 @@ pub enum RequestRef<'a> {
     Message(&'a Request<'a>),
     Collective(&'a CollectiveRequest<'a>),
     Persistent(&'a PersistentCollective<'a>),
+    Exchange(&'a Exchange<'a>),
 }
 
 impl<R: sealed::Kind + ?Sized> sealed::Kind for &R {
@@ -79,6 +82,12 @@ impl<T> sealed::Kind for RecvRequest<'_, T> {
     }
 }
 
+impl<T> sealed::Kind for PersistentMessage<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Message(self)
+    }
+}
+
 impl sealed::Kind for CollectiveRequest<'_> {
     fn kind(&self) -> RequestRef<'_> {
         RequestRef::Collective(self)
@@ -89,6 +98,79 @@ impl<T> sealed::Kind for PersistentRequest<'_, T> {
     fn kind(&self) -> RequestRef<'_> {
         RequestRef::Persistent(self.collective())
     }
+}
+
+impl sealed::Kind for ExchangeRequest<'_> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Exchange(self.exchange())
+    }
+}
+
+impl<T> sealed::Kind for PersistentExchange<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::Exchange(self.exchange())
+    }
+}
+
+/// A persistent request of any kind: of a message ([`PersistentMessage`]) or of a collective ([`PersistentRequest`]).
+pub trait AnyPersistent: AnyRequest {
+    /// Starts the request (`MPI_Start`).
+    ///
+    /// # Errors
+    /// As of the `start` of its type.
+    fn start_request(&mut self) -> Result<(), RequestError>;
+}
+
+impl<T> AnyPersistent for PersistentMessage<'_, T> {
+    fn start_request(&mut self) -> Result<(), RequestError> {
+        Ok(self.start()?)
+    }
+}
+
+impl<T> AnyPersistent for PersistentExchange<'_, T> {
+    fn start_request(&mut self) -> Result<(), RequestError> {
+        Ok(self.start()?)
+    }
+}
+
+impl<T> AnyPersistent for PersistentRequest<'_, T> {
+    fn start_request(&mut self) -> Result<(), RequestError> {
+        Ok(self.start()?)
+    }
+}
+
+/// Starts persistent requests, in order (`MPI_Startall`). Requests of different kinds and element types are passed as
+/// `&mut dyn AnyPersistent`.
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// let (mut sent, mut received, mut sum, mut total) = ([7_u8; 3], [0_u8; 3], [1_u64], [0_u64]);
+/// world.scope(|scope| {
+///     let mut send = scope.persistent_send(&mut sent, world.rank(), Tag(1))?;
+///     let mut receive = scope.persistent_receive_into(&mut received, None, None)?;
+///     let mut reduce = scope.persistent_all_reduce_into(&mut sum, &mut total, SystemOperation::sum())?;
+///     for _ in 0..2 {
+///         let all: [&mut dyn AnyPersistent; 3] = [&mut receive, &mut send, &mut reduce];
+///         start_all(all)?;
+///         let all: [&dyn AnyRequest; 3] = [&receive, &send, &reduce];
+///         assert_eq!(wait_all(all)?[0].bytes, 3);
+///         assert_eq!((receive.data()?, reduce.result()?[0]), (&mut [7; 3][..], u64::from(world.size())));
+///     }
+///     Ok::<(), Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Errors
+/// [`RequestFailed`]: the first request that did not start. Those before it are under way, those after it are not.
+pub fn start_all<'a, R: AnyPersistent + ?Sized + 'a>(
+    requests: impl IntoIterator<Item = &'a mut R>,
+) -> Result<(), RequestFailed> {
+    let start =
+        |(index, request): (usize, &mut R)| request.start_request().map_err(|failure| RequestFailed { index, failure });
+    requests.into_iter().enumerate().try_for_each(start)
 }
 
 /// The state of a request.
@@ -118,6 +200,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.communicator(),
             Self::Collective(request) => request.communicator(),
             Self::Persistent(request) => request.communicator(),
+            Self::Exchange(request) => request.communicator(),
         }
     }
 
@@ -132,6 +215,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.stage(process),
             Self::Collective(request) => request.stage(process),
             Self::Persistent(request) => request.stage(process),
+            Self::Exchange(request) => request.stage(process),
         }
     }
 
@@ -142,6 +226,7 @@ impl<'a> RequestRef<'a> {
             Self::Message(request) => request.report(process),
             Self::Collective(request) => request.report(process, outcomes),
             Self::Persistent(request) => request.report(process, outcomes),
+            Self::Exchange(request) => request.report(process),
         }
     }
 

@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 
 use super::scope::Request;
 use super::{Failure, Status};
-use crate::collective::{CollectiveError, CollectiveRequest};
+use crate::collective::{CollectiveError, CollectiveRequest, PersistentRequest};
 
 /// Resolves to what [`Request::wait`] returns.
 ///
@@ -35,7 +35,7 @@ impl Future for Request<'_> {
     type Output = Result<Status, Failure>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        again(self.test(), context)
+        poll_again(self.test(), context)
     }
 }
 
@@ -44,11 +44,21 @@ impl Future for CollectiveRequest<'_> {
     type Output = Result<(), CollectiveError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        again(self.test(), context)
+        poll_again(self.test(), context)
     }
 }
 
-fn again<R>(result: Option<R>, context: &Context<'_>) -> Poll<R> {
+/// Resolves to what [`PersistentRequest::wait`] returns; a reference to it is awaited, so that it can be started again.
+impl<T> Future for PersistentRequest<'_, T> {
+    type Output = Result<(), CollectiveError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_again(self.get_mut().test(), context)
+    }
+}
+
+/// The result, if there is one; else asks for another poll.
+pub(super) fn poll_again<R>(result: Option<R>, context: &Context<'_>) -> Poll<R> {
     if result.is_none() {
         context.waker().wake_by_ref();
     }

@@ -295,6 +295,26 @@ impl<'scope> Request<'scope> {
         Self { loans, id: Cell::new(Some(lent)) }
     }
 
+    /// A request that has not started: its end counts as reported.
+    pub(super) const fn idle(loans: &'scope ScopeLoans<'scope>) -> Self {
+        Self { loans, id: Cell::new(None) }
+    }
+
+    /// Whether its end was reported.
+    pub(super) const fn is_reported(&self) -> bool {
+        self.id.get().is_none()
+    }
+
+    /// Records a start of a request whose end was reported.
+    pub(super) fn restart(&self, loan: LoanId) {
+        self.id.set(Some(loan));
+    }
+
+    /// Where the request is recorded.
+    pub(super) const fn loans(&self) -> &'scope ScopeLoans<'scope> {
+        self.loans
+    }
+
     /// Waits until the operation has ended. Returns the status of a receive; [`Status::EMPTY`] of a send, of a receive
     /// that was [cancelled](Self::cancel), and of a request whose end was reported before.
     ///
@@ -319,11 +339,14 @@ impl<'scope> Request<'scope> {
         self.finish()
     }
 
-    fn finish(&self) -> Result<Status, Failure> {
-        match self.id.take().filter(|lent| !lent.is_completed()) {
+    /// As [`wait`](Self::wait). A panic amid the progress that this makes leaves the request as it is.
+    pub(super) fn finish(&self) -> Result<Status, Failure> {
+        let ended = match self.id.get().filter(|lent| !lent.is_completed()) {
             Some(lent) => self.loans.wait(&lent),
             None => Ok(Status::EMPTY),
-        }
+        };
+        self.id.set(None);
+        ended
     }
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended. Reports it once:

@@ -232,11 +232,16 @@ impl<'a> Several<'a> {
 
     /// The messages that are under way, and what all that is under way depends on.
     fn under_way(&self, process: &mut Process) -> (Vec<RequestHandle>, WaitFor) {
-        let under_way = |request: &RequestRef<'_>| match request.stage(process) {
-            RequestStage::Pending(handle) => Some(handle),
-            RequestStage::Ended(_) | RequestStage::Reported => None,
-        };
-        let under_way: Vec<Option<RequestHandle>> = self.requests.iter().filter_map(under_way).collect();
+        let mut under_way: Vec<Option<RequestHandle>> = Vec::new();
+        for request in &self.requests {
+            match (request.stage(process), request) {
+                (RequestStage::Pending(_), RequestRef::Exchange(exchange)) => {
+                    under_way.extend(exchange.handles(process).into_iter().map(Some));
+                }
+                (RequestStage::Pending(handle), _) => under_way.push(handle),
+                (RequestStage::Ended(_) | RequestStage::Reported, _) => {}
+            }
+        }
         let awaits = WaitFor::common(under_way.iter().map(|handle| handle.and_then(|handle| handle.peer)));
         (under_way.into_iter().flatten().collect(), awaits)
     }
