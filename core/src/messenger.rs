@@ -68,7 +68,8 @@ pub enum Class {
 impl Class {
     const ALL: [Self; 2] = [Self::PointToPoint, Self::Collective];
 
-    const fn token(self, i: u32) -> Token {
+    /// The token of an operation of this class. A host that runs a class by itself makes tokens of its own.
+    pub const fn token(self, i: u32) -> Token {
         match self {
             Self::PointToPoint => Token(i << 1),
             Self::Collective => Token(i << 1 | 1),
@@ -77,7 +78,8 @@ impl Class {
 }
 
 impl Token {
-    const fn parts(self) -> (Class, u32) {
+    /// The class of an operation, and its number there.
+    pub const fn parts(self) -> (Class, u32) {
         (if self.0 & 1 == 0 { Class::PointToPoint } else { Class::Collective }, self.0 >> 1)
     }
 }

@@ -328,7 +328,7 @@ impl World {
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.with_wakeup(&mut process, Process::poll_events);
-        process.endpoint.shutdown();
+        process.transport.endpoint.shutdown();
         process.send_bye(false);
         drop(process);
         self.depart(SHUTDOWN_TIMEOUT);
@@ -397,10 +397,10 @@ impl World {
         self.publish_stats();
         self.shared.with_process(|process| {
             if is_flushed {
-                process.endpoint.shutdown();
+                process.transport.endpoint.shutdown();
             } else {
                 tracing::debug!("dropped messages that were not received in time");
-                process.endpoint.abort();
+                process.transport.endpoint.abort();
             }
             process.send_bye(!is_flushed);
         });

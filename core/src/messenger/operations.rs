@@ -82,8 +82,24 @@ impl SendOp {
 pub(super) enum PullSource {
     /// A point-to-point message; where its payload lies, unless it has to be sent.
     Message { receive: ReceiveId, at: Option<u64> },
-    /// The message of a collective.
-    Step(StepKey),
+    /// The message of a collective; likewise.
+    Step { key: StepKey, at: Option<u64> },
+}
+
+impl PullSource {
+    pub(super) const fn at(self) -> Option<u64> {
+        match self {
+            Self::Message { at, .. } | Self::Step { at, .. } => at,
+        }
+    }
+
+    /// Of a payload that has to be sent.
+    pub(super) const fn unreachable(self) -> Self {
+        match self {
+            Self::Message { receive, .. } => Self::Message { receive, at: None },
+            Self::Step { key, .. } => Self::Step { key, at: None },
+        }
+    }
 }
 
 /// The state of a receive.
@@ -132,7 +148,7 @@ impl ReceiveOp {
 /// The sends and receives of one class.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Operations<S, R> {
-    class: Class,
+    pub(super) class: Class,
     pub(super) sends: S,
     pub(super) receives: R,
     free_sends: List,
@@ -292,15 +308,33 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
         if let ReceiveState::Ended(result) = state { Some((user, result)) } else { None }
     }
 
+    /// Whether a payload is to be moved, or an event is pending.
+    pub(super) const fn has_work(&self) -> bool {
+        !self.placing.is_empty()
+            || !self.pulling.is_empty()
+            || !self.ended_sends.is_empty()
+            || !self.ended_receives.is_empty()
+    }
+
     /// Whether every record is free.
     pub(super) fn is_idle(&self) -> bool {
         let free_sends = self.sends.as_ref().iter().all(|send| send.state == SendState::Free);
         free_sends && self.receives.as_ref().iter().all(|receive| receive.state == ReceiveState::Free)
     }
 
+    /// Keeps only those sends listed that satisfy `stays`.
+    pub(super) fn unlist_placing(&mut self, stays: impl Fn(&SendOp) -> bool) {
+        retain(&mut self.placing, self.sends.as_mut(), |send| &mut send.link, stays);
+    }
+
+    /// As [`unlist_placing`](Self::unlist_placing), of receives whose payload is to be fetched or granted.
+    pub(super) fn unlist_pulling(&mut self, stays: impl Fn(&ReceiveOp) -> bool) {
+        retain(&mut self.pulling, self.receives.as_mut(), |receive| &mut receive.link, stays);
+    }
+
     /// Ends the sends to a peer that is gone, once their payload is not read any more.
     pub(super) fn disconnect_sends(&mut self, peer: PeerId) {
-        retain(&mut self.placing, self.sends.as_mut(), |send| &mut send.link, |send| send.to != peer);
+        self.unlist_placing(|send| send.to != peer);
         for i in 0..self.sends.as_ref().len() as u32 {
             if let Some(send) = self.send(i).filter(|send| send.to == peer) {
                 if let SendState::Granted { .. } = send.state {
@@ -314,12 +348,7 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
     /// Ends the receives whose message is at a peer that is gone; `withdraw` is called for those with a grant. Returns
     /// whether there were any.
     pub(super) fn disconnect_receives(&mut self, peer: PeerId, mut withdraw: impl FnMut(PlacementId)) -> bool {
-        retain(
-            &mut self.pulling,
-            self.receives.as_mut(),
-            |receive| &mut receive.link,
-            |receive| !receive.is_from(peer),
-        );
+        self.unlist_pulling(|receive| !receive.is_from(peer));
         let mut any = false;
         for i in 0..self.receives.as_ref().len() as u32 {
             let Some(receive) = self.receive(i).filter(|receive| receive.is_from(peer)) else { continue };

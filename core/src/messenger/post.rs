@@ -8,7 +8,7 @@ use crate::message::point_to_point::{self, Matched, Mode, Outgoing, SendAction, 
 use crate::message::{Context, Pattern, Tag};
 use crate::pool::Pool;
 use crate::span::RegionRange;
-use crate::transport::{Progress, Transport, TransportError};
+use crate::transport::{Progress, Transport, TransportError, TxPayload};
 
 /// A message to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -207,7 +207,13 @@ fn carry<S: Pool<SendOp>, R: Pool<ReceiveOp>>(
     head: &[u8],
     send: Option<u32>,
 ) -> bool {
-    let payload = send.and_then(|i| Some((operations.send(i)?.payload.span(0, usize::MAX), operations.token(i))));
+    let (class, payload) =
+        (operations.class, send.and_then(|i| Some((operations.send(i)?.payload, operations.token(i)))));
+    let payload = payload.map(|(bytes, token)| TxPayload {
+        span: bytes.span(0, usize::MAX),
+        token,
+        is_urgent: class == Class::Collective,
+    });
     let failure = match transport.send(to, head, payload) {
         Ok(Progress::Pending) => return true,
         Ok(Progress::Complete) => None,

@@ -141,7 +141,7 @@ impl Communicator {
         let process = self.shared.lock();
         let mtu = process.device.limits().mtu as usize;
         let remote = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
-        let near = process.shm.as_ref().map(ShmTransport::eager_limit);
+        let near = process.transport.shm.as_ref().map(ShmTransport::eager_limit);
         near.map_or(remote, |near| if process.is_single_node() { near } else { near.min(remote) })
     }
 
@@ -293,7 +293,7 @@ impl Communicator {
     /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is
     /// shared.
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
-        let pool = self.shared.lock().shm.as_ref().map(|shm| Arc::clone(&shm.pool));
+        let pool = self.shared.lock().transport.shm.as_ref().map(|shm| Arc::clone(&shm.pool));
         Buffer::new(pool.as_ref(), count)
     }
 

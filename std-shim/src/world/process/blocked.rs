@@ -128,8 +128,7 @@ impl Process {
 
     /// Whether something that this rank has sent may not have arrived.
     fn has_in_flight(&self) -> bool {
-        let shm_is_flushed = self.shm.as_ref().is_none_or(|shm| shm.is_flushed());
-        !(self.outbox.is_empty() && self.endpoint.is_acknowledged() && shm_is_flushed)
+        !(self.outbox.is_empty() && self.transport.is_flushed())
     }
 
     /// The waits of all threads, and the collectives under way that no thread waits for; none if there are too many.
@@ -209,7 +208,7 @@ impl Process {
 
     /// The ranks that have not received everything that was sent to them.
     fn unfinished_receivers(&self) -> Vec<Rank> {
-        let announced = self.announced_sends.iter().flatten().map(|sending| sending.to);
+        let announced = self.messenger.open_sends().map(|(to, _)| to);
         let sends = self.matching.sends.iter().map(|(_, send)| send.to);
         let mut ranks: Vec<Rank> = announced.chain(sends).map(Rank::from).collect();
         ranks.sort_unstable();
@@ -229,7 +228,7 @@ impl Process {
         if self.blocked.silent.is_empty() {
             return;
         }
-        let endpoint = &self.endpoint;
+        let endpoint = &self.transport.endpoint;
         self.blocked.silent.retain(|silent| endpoint.is_unanswered(silent.peer));
         let BlockedReports { unreachable, polling_since, .. } = self.blocked;
         for silent in &mut self.blocked.silent {
@@ -257,7 +256,9 @@ impl Process {
         let BlockedReports { unreachable, ref silent, .. } = self.blocked;
         let peer = PeerId::from(rank);
         let is_silent = |silent: &SilentPeer| {
-            silent.peer == peer && now.saturating_sub(silent.since) >= unreachable && self.endpoint.is_unanswered(peer)
+            silent.peer == peer
+                && now.saturating_sub(silent.since) >= unreachable
+                && self.transport.endpoint.is_unanswered(peer)
         };
         if !silent.iter().any(is_silent) || duration < Duration::from_nanos(unreachable) {
             return;

@@ -22,7 +22,7 @@ impl Process {
             let table = self.membership.as_ref().map_or(&[][..], |membership| membership.table());
             table.iter().filter(|entry| entry.node == own).count()
         });
-        ranks == 1 || self.shm.as_ref().map(|shm| shm.peer_count as usize + 1) == Some(ranks)
+        ranks == 1 || self.transport.shm.as_ref().map(|shm| shm.peer_count as usize + 1) == Some(ranks)
     }
 
     /// Whether all members are on one node.
@@ -132,7 +132,8 @@ impl Process {
         let (request, nowhere) =
             (self.requests.start(), RegionRange { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = ReceiveTarget::Matched(message, source);
-        let is_there = self.matching.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
+        let is_there =
+            self.matching.receive(wanted, nowhere, request, &mut self.requests, self.transport.regions.get_mut());
         if is_there {
             // A message without bytes whose header its sender still has will arrive later.
             self.requests.abandon(request);

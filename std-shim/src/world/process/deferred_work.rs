@@ -1,51 +1,113 @@
 //! Deferred work: actions that messages ask for while the endpoint or a ring is borrowed, and that run once it is free.
 
-use unisono_core::endpoint::GrantError;
-use unisono_core::endpoint::operation::EnqueueError;
-use unisono_core::ids::{PeerId, PlacementId, ReceiveId, RemoteKey};
+use unisono_core::ids::{PeerId, ReceiveId};
 use unisono_core::message::point_to_point::Action;
-use unisono_shmem::am_header::MessageLocation;
+use unisono_core::messenger::{Class, SendFailure};
+use unisono_core::span::RegionRange;
+use unisono_core::transport::{Fetch, Grant, Progress, Transport as _, TransportError};
 
 use super::Process;
-use super::matching_store::{Deferred, FetchTarget, ReceiveRecord, ReceiveState, to_status};
-use super::messages::failure;
-use super::records::{GrantedPlacement, OperationOwner, put};
-use crate::world::request::{Failure, id_of_send};
-use unisono_memory::memory_regions::RegionRange;
+use super::matching_store::{Deferred, PayloadAction, ReceiveRecord, ReceiveState};
+use super::messages::token_of_send;
+use super::transport::Completion;
+use crate::world::request::{Failure, Status, Tag, send_of_id};
 
 impl Process {
+    /// Whether deferred work waits.
+    #[inline(always)]
+    pub(super) fn has_deferred(&self) -> bool {
+        self.matching.has_work() || self.transport.has_loopback() || !self.transport.completions.is_empty()
+    }
+
     #[inline(always)]
     pub(in crate::world) fn run_deferred_if_any(&mut self) {
-        if self.matching.has_work() {
+        if self.has_deferred() {
             self.run_deferred();
         }
     }
 
     /// Runs the deferred work and the matching machine's actions. Returns whether anything moved.
     pub(super) fn run_deferred(&mut self) -> bool {
-        let now = self.last_now;
-        let mut moved = self.empty_outbox(now);
-        while self.endpoint.can_grant()
-            && let Some(errand) = self.matching.late_grants.pop_front()
+        let now = self.transport.now;
+        let mut moved = self.empty_outbox();
+        while self.transport.endpoint.can_grant()
+            && let Some(deferred) = self.matching.late_grants.pop_front()
         {
             moved = true;
-            self.run_one(now, errand);
+            self.run_one(now, deferred);
         }
+        moved |= self.handle_loopback();
         let mut left = self.matching.deferred.len();
         while left > 0
-            && let Some(errand) = self.matching.deferred.pop_front()
+            && let Some(deferred) = self.matching.deferred.pop_front()
         {
             left -= 1;
             moved = true;
-            self.run_one(now, errand);
+            self.run_one(now, deferred);
         }
-        while let Some((parcel, failure)) = self.requests.finished_reads.pop_front() {
-            moved = true;
-            self.release_send(parcel, failure);
-        }
+        moved |= self.handle_completions();
         while let Some(action) = self.matching.machine.poll_action() {
             moved = true;
             self.carry_out_action(action);
+        }
+        while let Some(peer) = self.transport.violators.pop() {
+            self.protocol_failure(peer);
+        }
+        moved
+    }
+
+    /// Handles the operations of the transport that have ended. Returns whether there were any.
+    pub(super) fn handle_completions(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(completion) = self.transport.completions.pop() {
+            moved = true;
+            let (Completion::Sent { token, .. } | Completion::Delivered(token)) = completion;
+            match (token.parts(), completion) {
+                ((Class::Collective, _), Completion::Sent { failure, .. }) => {
+                    self.messenger.handle_sent(token, failure.map_or(Ok(()), Err));
+                    self.collectives.has_work = true;
+                }
+                ((Class::Collective, _), Completion::Delivered(_)) => {
+                    self.messenger.handle_delivered(token);
+                    self.collectives.has_work = true;
+                }
+                ((Class::PointToPoint, request), Completion::Sent { to, failure, .. }) => {
+                    self.handle_read(request, to, failure);
+                }
+                ((Class::PointToPoint, request), Completion::Delivered(_)) => {
+                    self.matching.finish_part(request, &mut self.requests);
+                }
+            }
+        }
+        moved
+    }
+
+    /// The payload of a send was read, or will not be.
+    fn handle_read(&mut self, request: u32, to: PeerId, failure: Option<SendFailure>) {
+        let failure = failure.map(|failure| match failure {
+            SendFailure::PeerGone => self.failure_of(to.into()).unwrap_or(Failure::PeerFailed(to.into())),
+            SendFailure::Truncated | SendFailure::Refused => Failure::RemoteTruncated(to.into()),
+        });
+        match (send_of_id(request), failure) {
+            (Some(send), failure) => self.release_send(send, failure),
+            (None, Some(failure)) => self.requests.finish(request, Err(failure)),
+            (None, None) => self.requests.finish(request, Ok(Status { source: self.rank, tag: Tag(0), bytes: 0 })),
+        }
+    }
+
+    /// Handles the messages to this rank itself. Returns whether there were any.
+    fn handle_loopback(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(message) = self.transport.poll_loopback() {
+            moved = true;
+            let (own, head) = (self.transport.own, message.head());
+            let bytes = message.payload.map_or(0, |(span, _)| span.bytes as usize);
+            let arrival = self.matching.handle(own, head, head.len() + bytes, 0, &mut self.requests);
+            let Some((span, token)) = message.payload else { continue };
+            if let PayloadAction::Place { to, .. } = arrival {
+                self.transport.copy(span, to.into());
+            }
+            self.transport.completions.push(Completion::Sent { token, to: own, failure: None });
         }
         moved
     }
@@ -66,16 +128,10 @@ impl Process {
                 self.complete_send(user);
             }
             Action::Sent { user } => self.handle_sent(user, None),
-            Action::Pull { receive, user, from, at, .. } => {
-                let shm = at.filter(|_| self.is_shm_peer(from)).map(MessageLocation::from_word);
-                let receiving = self.matching.posted(user).copied();
-                self.matching.deferred.push_back(match (shm, receiving) {
-                    (Some(place), Some(ReceiveRecord { into, state: ReceiveState::Matched { bytes, .. }, .. })) => {
-                        let into = RegionRange { bytes: into.bytes.min(bytes as usize), ..into };
-                        let ends = FetchTarget::Message { receive, request: user };
-                        Deferred::Fetch { from, place, into, fetched: 0, ends }
-                    }
-                    _ => Deferred::Grant { receive, request: user, from, granted: 0 },
+            Action::Pull { receive, user: request, from, at, .. } => {
+                self.matching.deferred.push_back(match at {
+                    Some(at) => Deferred::Fetch { receive, request, from, at, fetched: 0 },
+                    None => Deferred::Grant { receive, request, from, granted: 0 },
                 });
             }
         }
@@ -96,117 +152,110 @@ impl Process {
     fn run_one(&mut self, now: u64, deferred: Deferred) {
         match deferred {
             Deferred::Grant { receive, request, from, granted } => self.grant(receive, request, from, granted),
-            Deferred::Fetch { .. } => self.fetch(deferred),
-            Deferred::Sent { parcel, failure } => self.handle_sent(parcel, failure),
-            Deferred::Place { to, parcel, placement, key, more } => {
-                self.place_send(now, to, parcel, (placement, key), more);
+            Deferred::Fetch { receive, request, from, at, fetched } => {
+                self.fetch(receive, request, (from, at), fetched)
             }
+            Deferred::Sent { send, failure } => self.handle_sent(send, failure),
+            Deferred::Place { to, send, grant, more } => self.place_send(to, send, grant, more),
             Deferred::ProtocolViolation { peer } => {
                 tracing::error!(rank = peer.0, "protocol violation by a peer");
-                if self.is_shm_peer(peer) {
+                if self.transport.is_shm_peer(peer) {
                     self.protocol_failure(peer);
                 } else {
-                    self.endpoint.fail(now, peer);
+                    self.transport.endpoint.fail(now, peer);
                 }
             }
+        }
+    }
+
+    /// The buffer of a matched receive, cut to its message.
+    fn matched_range(&mut self, request: u32) -> Option<RegionRange> {
+        match self.matching.posted(request)? {
+            ReceiveRecord { into, state: ReceiveState::Matched { bytes, .. }, .. } => {
+                Some(into.part(0, usize::try_from(*bytes).unwrap_or(usize::MAX)))
+            }
+            ReceiveRecord { state: ReceiveState::Unmatched(_), .. } => None,
+        }
+    }
+
+    /// Copies an announced message, one chunk at a time, or grants memory for it.
+    fn fetch(&mut self, receive: ReceiveId, request: u32, (from, at): (PeerId, u64), fetched: usize) {
+        let Some(whole) = self.matched_range(request) else {
+            return self.matching.machine.cancel_pull(receive);
+        };
+        let copied = match whole.bytes {
+            0 => Fetch::Complete,
+            _ => self.transport.fetch(from, at, whole, fetched),
+        };
+        match copied {
+            Fetch::Complete => {
+                self.matching.complete(request, &mut self.requests);
+                self.matching.machine.fetched(receive);
+            }
+            Fetch::Copied(bytes) => {
+                let fetched = fetched + bytes;
+                self.matching.deferred.push_back(Deferred::Fetch { receive, request, from, at, fetched });
+            }
+            Fetch::Unreachable => self.grant(receive, request, from, 0),
+            Fetch::Invalid => _ = self.protocol_failure(from),
         }
     }
 
     /// Grants memory for a message that cannot be read directly: for all of it, or for the next part.
     fn grant(&mut self, receive: ReceiveId, request: u32, from: PeerId, granted: usize) {
-        let Some(&mut ReceiveRecord { into, state: ReceiveState::Matched { bytes, .. }, .. }) =
-            self.matching.posted(request)
-        else {
+        let Some(whole) = self.matched_range(request) else {
             return self.matching.machine.cancel_pull(receive);
         };
-        let whole = into.bytes.min(bytes as usize);
-        let again = Deferred::Grant { receive, request, from, granted };
-        let part = into.span(granted, self.grant_max.min(whole - granted.min(whole)));
-        let more = granted + (part.bytes as usize) < whole;
-        let (placement, key) = if from == self.rank.into() {
-            (PlacementId(request), RemoteKey(0))
-        } else if self.is_shm_peer(from) {
-            let whole = RegionRange { bytes: whole, ..into };
-            (PlacementId(self.open_rendezvous(from, whole, request)), RemoteKey(0))
-        } else if !self.endpoint.can_grant() {
-            return self.matching.late_grants.push_back(again);
-        } else {
-            let key = RemoteKey(self.keys.next());
-            match self.endpoint.grant(from, part, key) {
-                Ok(placement) => {
-                    put(
-                        &mut self.granted_placements,
-                        placement.record() as u32,
-                        GrantedPlacement { placement, to: from, request },
-                    );
-                    (placement, key)
-                }
-                Err(GrantError::Full) => return self.matching.late_grants.push_back(again),
-                // The peer's failure is about to be reported.
-                Err(GrantError::UnknownPeer) => return,
+        let part = whole.part(granted, self.transport.grant_limit(from));
+        let granted = granted + part.bytes;
+        let Grant { placement, key } = match self.transport.grant(from, part, Class::PointToPoint.token(request)) {
+            Ok(grant) => grant,
+            Err(TransportError::Full) => {
+                let again = Deferred::Grant { receive, request, from, granted: granted - part.bytes };
+                return self.matching.late_grants.push_back(again);
             }
+            // The peer's failure is about to be reported.
+            Err(TransportError::PeerGone) => return,
         };
-        let in_parts = more && !self.is_shm_peer(from) && from != self.rank.into();
+        let more = granted < whole.bytes;
         if let Some(receiving) = self.matching.posted(request) {
             receiving.parts = receiving.parts.saturating_add(1);
-            receiving.is_fully_granted = !in_parts;
+            receiving.is_fully_granted = !more;
         }
         let machine = &mut self.matching.machine;
         let head =
-            if in_parts { machine.grant_part(receive, placement, key) } else { machine.grant(receive, placement, key) };
+            if more { machine.grant_part(receive, placement, key) } else { machine.grant(receive, placement, key) };
         if let Some((to, head)) = head {
             self.route_header(to, &head, None);
         }
-        if in_parts {
-            let granted = granted + part.bytes as usize;
+        if more {
             self.matching.deferred.push_back(Deferred::Grant { receive, request, from, granted });
         }
     }
 
     /// A peer granted memory for a message of this rank, or for its next part.
-    fn place_send(&mut self, now: u64, to: PeerId, user: u32, (placement, key): (PlacementId, RemoteKey), more: bool) {
-        let Some(parcel) = self.matching.sends.get(user).filter(|parcel| parcel.to == to) else {
+    fn place_send(&mut self, to: PeerId, user: u32, grant: Grant, more: bool) {
+        let Some(send) = self.matching.sends.get(user).filter(|send| send.to == to) else {
             if !more {
                 self.matching.sends.free_abandoned(user);
             }
             return;
         };
-        let payload = parcel.payload;
-        if to == self.rank.into() {
-            parcel.is_final = true;
-            self.place_to_self(placement.0, user);
-            self.complete_send(user);
-            return;
-        }
-        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(to)) {
-            parcel.is_final = true;
-            parcel.uses += 1;
-            shm_peer.stream(placement.0, payload, id_of_send(user));
-            return;
-        }
-        let part = payload.span(parcel.granted, if more { self.grant_max } else { usize::MAX });
-        match self.endpoint.place(now, to, placement, key, part) {
-            Ok(operation) => {
-                parcel.uses += 1;
-                parcel.granted += part.bytes as usize;
-                parcel.is_final |= !more;
-                self.record_operation(operation, OperationOwner::Request(id_of_send(user), to));
+        let part = send.payload.part(send.granted, if more { self.transport.grant_limit(to) } else { usize::MAX });
+        match self.transport.place(to, grant, part, token_of_send(user)) {
+            Ok(progress) => {
+                send.uses += u32::from(progress == Progress::Pending);
+                send.granted += part.bytes;
+                send.is_final |= !more;
+                self.complete_send(user);
             }
-            Err(EnqueueError::Full) => {
-                self.matching.deferred.push_back(Deferred::Place { to, parcel: user, placement, key, more });
+            Err(TransportError::Full) => {
+                self.matching.deferred.push_back(Deferred::Place { to, send: user, grant, more });
             }
-            Err(error) => self.handle_sent(user, Some(failure(error, to))),
+            Err(TransportError::PeerGone) => {
+                let failure = self.failure_of(to.into()).unwrap_or(Failure::PeerFailed(to.into()));
+                self.handle_sent(user, Some(failure));
+            }
         }
-    }
-
-    /// Copies a message to this rank itself into the receive that it matched.
-    fn place_to_self(&mut self, request: u32, parcel: u32) {
-        let Some(receiving @ ReceiveRecord { into, .. }) = self.matching.remove(request) else { return };
-        let Some(matched) = receiving.matched() else { return };
-        let Some(payload) = self.matching.sends.get(parcel).map(|parcel| parcel.payload) else { return };
-        let regions = self.regions.get_mut();
-        // SAFETY: both are borrowed, or a copy; a sender that breaks the rules may name any bytes: they may overlap.
-        unsafe { regions.copy(payload, into) };
-        self.requests.finish(request, Ok(to_status(&matched)));
     }
 }

@@ -14,8 +14,10 @@ use unisono_core::rma::header;
 
 use super::matching_store::{Deferred, MatchingStore, PayloadAction};
 use super::remote_access::RemoteAccess;
+use super::transport::EarlyPayloads;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::request::Requests;
+use unisono_memory::endpoint_storage::ProcessMessenger;
 use unisono_memory::memory_regions::Regions;
 
 /// The handler of the endpoint's messages, with the parts of the process that they concern.
@@ -23,8 +25,10 @@ pub(in crate::world) struct Dispatcher<'a> {
     pub(in crate::world) matching: &'a mut MatchingStore,
     pub(in crate::world) requests: &'a mut Requests,
     pub(in crate::world) regions: &'a RefCell<Regions>,
+    pub(in crate::world) early_payloads: &'a mut EarlyPayloads,
     pub(in crate::world) counters: &'a mut Counters,
     pub(in crate::world) collectives: &'a mut CollectiveTable,
+    pub(in crate::world) messenger: &'a mut ProcessMessenger,
     pub(in crate::world) remote_access: &'a mut RemoteAccess,
 }
 
@@ -44,7 +48,10 @@ impl Handler for Dispatcher<'_> {
                 }
             },
             Some(header::FIRST..=header::LAST) => self.remote_access.handle(from, head, bytes),
-            Some(_) => self.collectives.handle(from, head, bytes, self.requests, self.regions),
+            Some(_) => {
+                let memory = (&mut *self.early_payloads, self.regions);
+                self.collectives.handle(from, head, bytes, self.messenger, memory)
+            }
             // No correct process sends an empty message.
             None => Verdict::Release,
         }

@@ -3,14 +3,16 @@
 
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
+use unisono_core::messenger::{Class, SendFailure};
 
 use super::Process;
 use super::matching_store::{ReceiveRecord, ReceiveState};
 use super::send_request::{PayloadOwner, SendOp};
 use super::shutdown::ASK_AFTER;
+use super::transport::Completion;
 use crate::world::collective::engine::context::ALL_CONTEXTS;
 use crate::world::collective::engine::progress_table::StatusEvent;
-use crate::world::request::{Failure, transfer_of_id};
+use crate::world::request::Failure;
 use unisono_bootstrap::{Liveness, Membership, MembershipEvent, Rank};
 
 impl Process {
@@ -39,20 +41,20 @@ impl Process {
         for deaf in self.closed_receivers.clone() {
             self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
         }
-        let granted = self.granted_placements.iter().flatten().map(|granted| granted.to);
-        let sendings = self.announced_sends.iter().flatten().map(|sending| sending.to);
+        let granted = self.transport.placements.granted_peers();
+        let open = self.messenger.open_sends().map(|(to, _)| to);
         let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
         let mut wanted: Vec<PeerId> =
-            all.filter(|peer| self.matching.awaits_peer(*peer)).chain(granted).chain(sendings).collect();
+            all.filter(|peer| self.matching.awaits_peer(*peer)).chain(granted).chain(open).collect();
         for peer in &wanted {
             // It was waited for at the previous check, too.
             if self.watched.binary_search(peer).is_ok() {
-                self.ask(now, *peer, ALL_CONTEXTS);
+                self.ask(*peer, ALL_CONTEXTS);
             }
         }
         // A member of another node may have failed, and the rank of this node that is waited for have given up.
         let waits_for_anyone = self.matching.has_receives() || self.collectives.awaited().next().is_some();
-        let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.is_shm_peer(*peer);
+        let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.transport.is_shm_peer(*peer);
         let awaited = self.collectives.awaited().map(|awaited| awaited.peer).chain(self.remote_access.awaited());
         wanted.extend(awaited.filter(is_watched));
         self.check_collectives(now);
@@ -63,12 +65,12 @@ impl Process {
         wanted.dedup();
         for peer in core::mem::take(&mut self.watched) {
             if wanted.binary_search(&peer).is_err() {
-                self.endpoint.watch(now, peer, false);
+                self.transport.endpoint.watch(now, peer, false);
             }
         }
         for peer in &wanted {
             // Without a free window, it is watched from a later check on.
-            self.endpoint.watch(now, *peer, true);
+            self.transport.endpoint.watch(now, *peer, true);
         }
         self.watched = wanted;
     }
@@ -100,16 +102,18 @@ impl Process {
     fn next_live_rank(&self) -> Option<PeerId> {
         let own = self.rank.0;
         let others = (own + 1..self.size).chain(0..own).map(PeerId);
-        let is_remote = |peer: &PeerId| !self.is_shm_peer(*peer) && self.endpoint.peer_state(*peer) == PeerState::Alive;
+        let is_remote = |peer: &PeerId| {
+            !self.transport.is_shm_peer(*peer) && self.transport.endpoint.peer_state(*peer) == PeerState::Alive
+        };
         others.into_iter().find(is_remote)
     }
 
     fn handle_membership_event(&mut self, now: u64, notice: MembershipEvent) {
         match notice {
             MembershipEvent::Failed { rank, incarnation, ending } => {
-                let near = self.shm.as_ref().and_then(|near| near.peer(rank.into()));
+                let near = self.transport.shm.as_ref().and_then(|near| near.peer(rank.into()));
                 let known = near.map(|shm_peer| shm_peer.incarnation);
-                if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
+                if known.or_else(|| self.transport.endpoint.incarnation(rank.into())) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
                     self.fail_peer(now, rank.into());
                 }
@@ -132,7 +136,7 @@ impl Process {
     /// A peer is known to have failed.
     pub(super) fn fail_peer(&mut self, now: u64, peer: PeerId) {
         if !self.mark_failed(peer, Failure::PeerFailed(peer.into())) {
-            self.endpoint.fail(now, peer);
+            self.transport.endpoint.fail(now, peer);
         }
     }
 
@@ -153,38 +157,25 @@ impl Process {
                     .map(|(request, _)| request),
             );
         }
-        for place in self.announced_sends.iter_mut() {
-            if let Some(sending) = place.take_if(|sending| sending.to == peer) {
-                ended.push(sending.request);
-            }
+        let (placements, owners) = self.transport.placements.disconnect(peer);
+        for placement in placements {
+            self.transport.endpoint.withdraw(placement);
         }
-        for place in self.granted_placements.iter_mut() {
-            if let Some(granted) = place.take_if(|granted| granted.to == peer) {
-                self.endpoint.withdraw(granted.placement);
-                ended.push(granted.request);
-            }
-        }
-        for place in self.rendezvous_receives.iter_mut() {
-            if let Some(placing) = place.take_if(|placing| placing.from == peer) {
-                ended.push(placing.request);
-            }
-        }
-        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
-            for request in shm_peer.fail(failure) {
-                // The send operation is released with it.
-                self.requests.finish(request, Err(failure));
+        // Those of collectives are withdrawn by the messenger.
+        ended.extend(owners.into_iter().filter_map(|token| match token.parts() {
+            (Class::PointToPoint, request) => Some(request),
+            (Class::Collective, _) => None,
+        }));
+        if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
+            for token in shm_peer.fail(failure) {
+                let failure = Some(SendFailure::PeerGone);
+                self.transport.completions.push(Completion::Sent { token, to: peer, failure });
             }
         }
         self.collectives.queue_status(StatusEvent::Failed(peer));
         ended.extend(self.end_sends_to(peer));
         ended.sort_unstable();
         ended.dedup();
-        // Transfers of collectives are reported by their collective.
-        ended.retain(|request| {
-            let message = transfer_of_id(*request);
-            message.into_iter().for_each(|_| self.requests.finish(*request, Err(failure)));
-            message.is_none()
-        });
         if ended.is_empty() && anyone {
             self.unreported_failures.push(peer.into());
         }
@@ -211,7 +202,7 @@ impl Process {
                 self.requests.finish(request, Err(Failure::PeerFinished(rank)));
             }
         }
-        self.end_unsendable_receives(self.last_now);
+        self.end_unsendable_receives(self.transport.now);
     }
 
     /// Ends receives from any source that a thread has awaited for a while, when all other members have sent their last
@@ -232,7 +223,7 @@ impl Process {
                 last.is_none()
             });
             match (sends, last) {
-                (Some(rank), _) => self.ask(now, rank.into(), ALL_CONTEXTS),
+                (Some(rank), _) => self.ask(rank.into(), ALL_CONTEXTS),
                 (None, Some(failure)) if !self.has_other_threads() && self.matching.machine.cancel(id).is_some() => {
                     self.matching.remove(request);
                     self.requests.finish(request, Err(failure));
@@ -289,12 +280,7 @@ impl Process {
     /// Ends the sends to a peer that is gone, unless something still reads their payload. Returns the requests that own
     /// the user buffers.
     fn end_sends_to(&mut self, peer: PeerId) -> Vec<u32> {
-        while let Some((send, _)) = self.requests.finished_reads.pop_front() {
-            if let Some(parcel) = self.matching.sends.get(send) {
-                parcel.uses = parcel.uses.saturating_sub(1);
-            }
-            self.complete_send(send);
-        }
+        self.handle_completions();
         let lost = self.matching.sends.iter().filter(|(_, parcel)| parcel.to == peer);
         let lost: Vec<(u32, PayloadOwner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
         let requests = lost.into_iter().filter_map(|(i, owner)| {
@@ -308,7 +294,7 @@ impl Process {
     /// Aborts: everything under way ends with `failure`, and the other ranks are notified.
     pub(in crate::world) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
-        self.endpoint.abort();
+        self.transport.endpoint.abort();
         self.send_bye(true);
         self.requests.fail_all(failure);
         self.abort_collectives(failure);

@@ -7,18 +7,18 @@
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
 
-use unisono_core::ids::{MessageId, PeerId, PlacementId, ReceiveId, RemoteKey};
+use unisono_core::ids::{MessageId, PeerId, ReceiveId};
 use unisono_core::message::matching::{PostedReceive, Unexpected};
 use unisono_core::message::point_to_point::{
     self, Cancelled, Config, Matched, MessageHeader, Outcome, PayloadStore, Pools,
 };
 use unisono_core::message::{Context, Envelope, Pattern};
 use unisono_core::span::{Region, Span};
+use unisono_core::transport::Grant;
 use unisono_shmem::am_header::{self, SHORT_BYTES};
 
 use super::send_request::SendOps;
-use crate::world::request::{Failure, Requests, Status, Tag, transfer_of_id};
-use unisono_bootstrap::Rank;
+use crate::world::request::{Failure, Requests, Status, Tag};
 use unisono_memory::endpoint_storage::{ProcessMessages, buckets};
 use unisono_memory::memory_regions::{RegionRange, Regions, RegisterError};
 
@@ -89,28 +89,14 @@ impl ReceiveRecord {
 pub(in crate::world) enum Deferred {
     /// Grant memory for a message, from this byte on (CTS).
     Grant { receive: ReceiveId, request: u32, from: PeerId, granted: usize },
-    /// Copy the message that a rank of this node announced.
-    Fetch { from: PeerId, place: am_header::MessageLocation, into: RegionRange, fetched: usize, ends: FetchTarget },
+    /// Copy the message that lies at `at` for its sender, or grant memory for it.
+    Fetch { receive: ReceiveId, request: u32, from: PeerId, at: u64, fetched: usize },
     /// Transmit a message for which the peer granted memory.
-    Place { to: PeerId, parcel: u32, placement: PlacementId, key: RemoteKey, more: bool },
+    Place { to: PeerId, send: u32, grant: Grant, more: bool },
     /// The peer has taken a message of this rank, or could not.
-    Sent { parcel: u32, failure: Option<Failure> },
+    Sent { send: u32, failure: Option<Failure> },
     /// The peer violated the protocol.
     ProtocolViolation { peer: PeerId },
-}
-
-/// The receive that ends when a message was fetched.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::world) enum FetchTarget {
-    /// A collective's; `sending` is its index at the sender.
-    Collective {
-        sending: u32,
-        request: u32,
-    },
-    Message {
-        receive: ReceiveId,
-        request: u32,
-    },
 }
 
 /// What is to be done with the payload of an arrived message.
@@ -137,8 +123,6 @@ pub(in crate::world) struct MatchingStore {
     /// Number of posted receives, and of those from each rank.
     receive_count: usize,
     awaited: Box<[u32]>,
-    /// Most bytes that each peer's transport carries after a header.
-    eager_limits: Box<[u32]>,
     records: [usize; 2],
     slot: usize,
     slots: Region,
@@ -175,23 +159,11 @@ impl MatchingStore {
             receives: Vec::new(),
             receive_count: 0,
             awaited: vec![0; size as usize].into(),
-            eager_limits: vec![0; size as usize].into(),
             records: [INITIAL_RECORDS; 2],
             slot,
             slots: pool,
             short_slots,
         })
-    }
-
-    /// Most bytes that this peer's transport carries after a header.
-    pub(in crate::world) fn eager_limit(&self, peer: PeerId) -> u32 {
-        self.eager_limits.get(peer.0 as usize).copied().unwrap_or(0)
-    }
-
-    pub(in crate::world) fn set_eager_limit(&mut self, peer: PeerId, bytes: u32) {
-        if let Some(limit) = self.eager_limits.get_mut(peer.0 as usize) {
-            *limit = bytes;
-        }
     }
 
     /// Adds records for receives. Returns false at the maximum.
@@ -449,24 +421,21 @@ impl MatchingStore {
                 PayloadAction::Nothing
             }
             Outcome::Place { user, placement, key, more } => {
-                self.deferred.push_back(Deferred::Place { to: from, parcel: user, placement, key, more });
+                let grant = Grant { placement, key };
+                self.deferred.push_back(Deferred::Place { to: from, send: user, grant, more });
                 PayloadAction::Nothing
             }
             Outcome::Sent { user, truncated } => {
                 let failure = truncated.then_some(Failure::RemoteTruncated(from.into()));
-                self.deferred.push_back(Deferred::Sent { parcel: user, failure });
+                self.deferred.push_back(Deferred::Sent { send: user, failure });
                 PayloadAction::Nothing
             }
             Outcome::ProtocolViolation => PayloadAction::ProtocolViolation,
         }
     }
 
-    /// A granted part of a receive's buffer, or a collective's, is filled.
+    /// A granted part of a receive's buffer is filled.
     pub(in crate::world) fn finish_part(&mut self, request: u32, requests: &mut Requests) {
-        if transfer_of_id(request).is_some() {
-            let nobody = Status { source: Rank(0), tag: Tag(0), bytes: 0 };
-            return requests.finish(request, Ok(nobody));
-        }
         let Some(receiving) = self.posted(request) else { return };
         receiving.parts = receiving.parts.saturating_sub(1);
         if receiving.parts == 0 && receiving.is_fully_granted {
@@ -483,8 +452,7 @@ impl MatchingStore {
         }
     }
 
-    /// A peer has failed or finished. Returns the requests that end with it, a collective's among them, and marks the
-    /// sends to it.
+    /// A peer has failed or finished. Returns the requests that end with it, and marks the sends to it.
     pub(in crate::world) fn disconnect(&mut self, peer: PeerId, anyone: bool, failure: Failure) -> Vec<u32> {
         let mut ended = Vec::new();
         self.machine.disconnect(peer, anyone, |lost| {
@@ -494,19 +462,10 @@ impl MatchingStore {
         });
         self.sends.disconnect(peer, failure);
         self.late_grants.retain(|errand| !matches!(errand, Deferred::Grant { from, .. } if *from == peer));
-        self.deferred.retain(|errand| {
-            let gone = match errand {
-                Deferred::Grant { from, .. } | Deferred::Fetch { from, .. } => from,
-                Deferred::Place { to, .. } => to,
-                Deferred::ProtocolViolation { peer } => peer,
-                Deferred::Sent { .. } => return true,
-            };
-            if let Deferred::Fetch { ends: FetchTarget::Collective { request, .. }, .. } = errand
-                && *gone == peer
-            {
-                ended.push(*request);
-            }
-            *gone != peer
+        self.deferred.retain(|deferred| match deferred {
+            Deferred::Grant { from: of, .. } | Deferred::Fetch { from: of, .. } => *of != peer,
+            Deferred::Place { to: of, .. } | Deferred::ProtocolViolation { peer: of } => *of != peer,
+            Deferred::Sent { .. } => true,
         });
         ended
     }

@@ -3,26 +3,27 @@
 use core::ptr::NonNull;
 
 use unisono_core::device::Memory as _;
-use unisono_core::endpoint::operation::EnqueueError as Unsent;
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{
     HeaderCredit, MessageHeader, Mode, Outgoing as Message, SendAction, SendError,
 };
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
+use unisono_core::messenger::{self, Class};
 use unisono_core::span::{Region, Span};
+use unisono_core::transport::{Progress, Token, Transport as _, TransportError, TxPayload};
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{MessageLocation, SHORT_BYTES};
 
 use super::bounce_buffers::{BounceBuffer, EAGER_MAX};
 use super::matching_store::{PayloadAction, ReceiveTarget};
-use super::records::OperationOwner;
+use super::records::QueuedMessage;
 use super::send_request::{Flush, PayloadOwner, SendOp};
+use super::transport::{Completion, OperationOwner};
 use super::{INLINE_MAX, Process};
-use crate::world::collective::engine::progress_table::{QueuedMessage, SendOwner};
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::request::handle::RequestHandle;
-use crate::world::request::{Failure, Status, Tag, id_of_send, id_of_transfer};
+use crate::world::request::{Failure, Status, Tag, id_of_send};
 use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
 use Flush as When;
@@ -53,15 +54,6 @@ enum Route {
     Remote,
 }
 
-/// A payload: its address, and its span.
-#[derive(Clone, Copy, Debug)]
-struct Payload {
-    start: NonNull<u8>,
-    bytes: usize,
-    from: Span,
-    send: u32,
-}
-
 impl Process {
     /// Sends a buffer. `Ok(None)`: they were copied, and the buffer is free. Otherwise the buffer stays
     /// in use until the returned request has ended, and is registered as the returned region. [`SendFailure::Full`]:
@@ -84,13 +76,13 @@ impl Process {
         if self.send_batch.sends == 0 && way == Route::Remote {
             self.now();
         }
-        let shared = match &self.shm {
+        let shared = match &self.transport.shm {
             Some(shm) if way == Route::SharedMemory && bytes > EAGER_SHARED && layout.is_none() => {
                 shm.pool.offset(start, bytes)
             }
             _ => None,
         };
-        let eager = if shared.is_some() { EAGER_SHARED } else { self.matching.eager_limit(peer) as usize };
+        let eager = if shared.is_some() { EAGER_SHARED } else { self.transport.eager_limit(peer) as usize };
         if layout.is_some() && (bytes <= eager || way == Route::ToSelf) {
             // SAFETY: under the same promises of the caller.
             return unsafe { self.send_packed(posting, buffer) };
@@ -116,13 +108,13 @@ impl Process {
             None => {
                 // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended and
                 // its region is revoked.
-                let region = unsafe { self.regions.get_mut().register_buffer(buffer.clone()) };
+                let region = unsafe { self.transport.regions.get_mut().register_buffer(buffer.clone()) };
                 let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
                 (PayloadOwner::Request(self.requests.start()), RegionRange { region, offset: 0, bytes }, Some(region))
             }
         };
         // No other process reads the parts of a layout.
-        let at = self.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
+        let at = self.transport.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
         let at = at.and_then(Address::adjacent).map_or(0, |at| at.addr().get() as u64);
         let at = shared.unwrap_or(at);
         let place = if shared.is_some() && region.is_some() {
@@ -133,7 +125,7 @@ impl Process {
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
             Some(_) => when == When::Now || !self.matching.machine.can_send(peer),
-            None => self.bounce_buffers.are_scarce(bytes),
+            None => self.transport.bounce_buffers.are_scarce(bytes),
         };
         let user = self.matching.sends.next();
         let message = Message {
@@ -153,9 +145,9 @@ impl Process {
         {
             send.uses = 1;
             self.matching.sends.insert(send);
-            // Not by `carry`: passing the header on stalls the processor (store forwarding).
+            // Not by the transport: passing the header on stalls the processor (store forwarding).
             let head = MessageHeader::for_eager(context, message.tag, left);
-            self.post_message(peer, head.as_ref(), Some(from), SendOwner::Parcel(user));
+            self.post_message(peer, head.as_ref(), Some(from), OperationOwner::Send(token_of_send(user), peer));
             bytes
         } else {
             let Some(leaves) = self.admit(&message) else {
@@ -167,16 +159,21 @@ impl Process {
             };
             send.is_final = matches!(leaves, SendAction::Eager { done: true, .. });
             self.matching.sends.insert(send);
-            let (head, leaving) = match &leaves {
-                SendAction::Eager { head, .. } => (head, Some(Payload { start, bytes, from, send: user })),
-                SendAction::Header(head) => (head, None),
-            };
-            // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
-            unsafe { self.route_send(way, peer, head, leaving) };
-            leaving.map_or(0, |_| bytes)
+            match &leaves {
+                SendAction::Eager { head, .. } => {
+                    // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are
+                    // borrowed.
+                    unsafe { self.send_payload(peer, head, user, start, from) };
+                    bytes
+                }
+                SendAction::Header(head) => {
+                    self.send_head(peer, head);
+                    0
+                }
+            }
         };
         if region.is_none()
-            && let Some(to) = self.regions.get_mut().address(from)
+            && let Some(to) = self.transport.regions.get_mut().address(from)
         {
             // The receiver's wait is over by now. From here on the copy is sent.
             // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are
@@ -205,7 +202,8 @@ impl Process {
         posting: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        let (UserBuffer { start, bytes, layout: Some(layout) }, regions) = (buffer, self.regions.get_mut()) else {
+        let (UserBuffer { start, bytes, layout: Some(layout) }, regions) = (buffer, self.transport.regions.get_mut())
+        else {
             return Err(SendFailure::Failed(Failure::ResourceExhausted));
         };
         let exhausted = || SendFailure::Failed(Failure::ResourceExhausted);
@@ -219,7 +217,7 @@ impl Process {
         match sent {
             Ok(Some((request, _))) => self.packed_sends.push((request, region)),
             // SAFETY: the bytes were copied, or are not sent.
-            Ok(None) | Err(_) => _ = unsafe { self.regions.get_mut().free(region) },
+            Ok(None) | Err(_) => _ = unsafe { self.transport.regions.get_mut().free(region) },
         }
         sent
     }
@@ -247,18 +245,18 @@ impl Process {
         if to == self.rank {
             return Ok(Route::ToSelf);
         }
-        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(to.into())) {
+        if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(to.into())) {
             if let Some(failure) = shm_peer.failure {
                 return Err(SendFailure::Failed(failure));
             }
             return if shm_peer.has_room() { Ok(Route::SharedMemory) } else { Err(SendFailure::Full) };
         }
-        if to.0 >= self.size || self.endpoint.peer_state(to.into()) == PeerState::Unknown {
+        if to.0 >= self.size || self.transport.endpoint.peer_state(to.into()) == PeerState::Unknown {
             return Err(SendFailure::Failed(Failure::UnknownRank(to)));
         }
         match self.failure_of(to) {
             Some(failure) => Err(SendFailure::Failed(failure)),
-            None if self.outbox.is_empty() && self.endpoint.has_room() => Ok(Route::Remote),
+            None if self.outbox.is_empty() && self.transport.endpoint.has_room() => Ok(Route::Remote),
             None => Err(SendFailure::Full),
         }
     }
@@ -266,12 +264,12 @@ impl Process {
     /// Memory for a copy of `bytes` bytes: a bounce buffer, or for a message to this rank itself a region.
     fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<(PayloadOwner, RegionRange)> {
         if bytes <= EAGER_MAX
-            && let Some((cell, span)) = self.bounce_buffers.allocate(bytes)
+            && let Some((cell, span)) = self.transport.bounce_buffers.allocate(bytes)
         {
             return Some((PayloadOwner::Cell(cell), span.into()));
         }
         // A rank that sends to itself will not receive before the send returns.
-        let region = own.then(|| self.regions.get_mut().allocate(bytes).ok()).flatten()?;
+        let region = own.then(|| self.transport.regions.get_mut().allocate(bytes).ok()).flatten()?;
         Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
     }
 
@@ -318,22 +316,23 @@ impl Process {
                     let behind = whole.get_mut(MessageHeader::EAGER..length).unwrap_or_default();
                     // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
                     unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
-                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, SendOwner::Nothing);
-                } else if let Some((cell, span)) = self.bounce_buffers.allocate_short(bytes) {
-                    if let Some(address) = self.regions.get_mut().address(span) {
+                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, OperationOwner::Nothing);
+                } else if let Some((cell, span)) = self.transport.bounce_buffers.allocate_short(bytes) {
+                    if let Some(address) = self.transport.regions.get_mut().address(span) {
                         // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another
                         // object.
                         unsafe { address.write_from(0, start, bytes) };
                     }
-                    self.post_message(peer, head.as_ref(), Some(span), SendOwner::Cell(cell));
+                    self.post_message(peer, head.as_ref(), Some(span), OperationOwner::Cell(cell));
                 } else {
                     // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended
                     // and its region is revoked.
-                    let region = unsafe { self.regions.get_mut().register(start, bytes) };
+                    let region = unsafe { self.transport.regions.get_mut().register(start, bytes) };
                     let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
                     let request = self.requests.start();
                     let span = Span { region, offset: 0, bytes: bytes as u32 };
-                    self.post_message(peer, head.as_ref(), Some(span), SendOwner::Request(request));
+                    let owner = OperationOwner::Send(Class::PointToPoint.token(request), peer);
+                    self.post_message(peer, head.as_ref(), Some(span), owner);
                     registered = Some((request, region));
                 }
                 self.maybe_flush(posting.flush, bytes);
@@ -342,33 +341,41 @@ impl Process {
         }
     }
 
-    /// Sends a header to a rank, followed by a payload if there is one.
+    /// Sends a header to a rank.
+    fn send_head(&mut self, to: PeerId, head: &MessageHeader) {
+        if self.must_queue(to) || self.transport.send(to, head.as_ref(), None) == Err(TransportError::Full) {
+            self.queue_message(to, head.as_ref(), None, OperationOwner::Nothing);
+        }
+    }
+
+    /// Sends a header to a rank, followed by the payload of a send, whose bytes are also at `start`.
     ///
     /// # Safety
     /// The payload's bytes are valid, and nobody changes them meanwhile.
-    unsafe fn route_send(&mut self, way: Route, to: PeerId, head: &MessageHeader, payload: Option<Payload>) {
-        match way {
-            Route::Remote => match payload {
-                Some(Payload { from, send: parcel, .. }) => {
-                    self.retain_send(parcel);
-                    self.post_message(to, head.as_ref(), Some(from), SendOwner::Parcel(parcel));
-                }
-                None => self.post_message(to, head.as_ref(), None, SendOwner::Nothing),
-            },
-            // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them meanwhile.
-            Route::SharedMemory => unsafe {
-                self.put_message(to, head, payload.map(|of| (of.start, of.from, of.send)))
-            },
-            Route::ToSelf => {
-                let bytes = head.as_ref().len() + payload.map_or(0, |payload| payload.bytes);
-                let arrival = self.matching.handle(to, head.as_ref(), bytes, 0, &mut self.requests);
-                if let Some(Payload { start, .. }) = payload {
-                    // SAFETY: the caller promises that the payload's bytes are valid, and that nobody changes them
-                    // meanwhile.
-                    unsafe { self.deliver_to_self(&arrival, start) };
-                }
+    unsafe fn send_payload(&mut self, to: PeerId, head: &MessageHeader, send: u32, start: NonNull<u8>, span: Span) {
+        self.retain_send(send);
+        let (head, token) = (head.as_ref(), token_of_send(send));
+        let payload = TxPayload { span, token, is_urgent: false };
+        let sent = if self.must_queue(to) {
+            Err(TransportError::Full)
+        } else {
+            // SAFETY: under the same promises of the caller.
+            unsafe { self.transport.send_from(to, head, payload, start) }
+        };
+        match sent {
+            Ok(Progress::Pending) => {}
+            Ok(Progress::Complete) => self.forget_use(send),
+            Err(TransportError::Full) => self.queue_message(to, head, Some(span), OperationOwner::Send(token, to)),
+            Err(TransportError::PeerGone) => {
+                let failure = Some(messenger::SendFailure::PeerGone);
+                self.transport.completions.push(Completion::Sent { token, to, failure });
             }
         }
+    }
+
+    /// Whether messages to this rank wait for room in the endpoint.
+    fn must_queue(&self, to: PeerId) -> bool {
+        !self.outbox.is_empty() && self.transport.is_remote(to)
     }
 
     /// Copies the payload of a message to this rank itself.
@@ -377,7 +384,7 @@ impl Process {
     /// What is sent has `bytes` bytes behind `start`.
     unsafe fn deliver_to_self(&mut self, arrival: &PayloadAction, start: NonNull<u8>) {
         if let PayloadAction::Place { to, .. } = arrival
-            && let Some(to) = self.regions.get_mut().address(*to)
+            && let Some(to) = self.transport.regions.get_mut().address(*to)
         {
             // SAFETY: the caller promises that as many bytes are valid at `start`; the target is borrowed by a receive,
             // or kept for one. A sender that breaks the rules may name any bytes: the two may overlap.
@@ -386,77 +393,51 @@ impl Process {
     }
 
     /// Sends a header of the matching machine to a rank, and the payload of one of its messages.
-    pub(super) fn route_header(&mut self, to: PeerId, head: &MessageHeader, parcel: Option<u32>) {
-        let way = if to == self.rank.into() {
-            Route::ToSelf
-        } else if self.is_shm_peer(to) {
-            Route::SharedMemory
-        } else {
-            Route::Remote
-        };
-        let found = parcel.and_then(|parcel| Some((parcel, self.matching.sends.get(parcel)?.payload)));
-        let payload = found.and_then(|(parcel, extent)| {
-            let from = extent.span(0, extent.bytes);
-            let address = self.regions.get_mut().address(from)?;
-            Some(Payload { start: address.adjacent()?, bytes: address.bytes(), from, send: parcel })
+    pub(super) fn route_header(&mut self, to: PeerId, head: &MessageHeader, send: Option<u32>) {
+        let found = send.and_then(|send| Some((send, self.matching.sends.get(send)?.payload)));
+        let payload = found.and_then(|(send, payload)| {
+            let span = payload.span(0, payload.bytes);
+            Some((send, self.transport.regions.get_mut().address(span)?.adjacent()?, span))
         });
-        // SAFETY: the region is live: borrowed, or a copy.
-        unsafe { self.route_send(way, to, head, payload) };
+        match payload {
+            // SAFETY: the region is live: borrowed, or a copy.
+            Some((send, start, span)) => unsafe { self.send_payload(to, head, send, start, span) },
+            None => self.send_head(to, head),
+        }
     }
 
     /// Gives a message to the endpoint, after those that wait for room there. Inlined into its callers: a struct that
     /// is written in parts and read whole stalls the processor (store forwarding).
     #[inline(always)]
-    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) {
-        if !self.outbox.is_empty() || !self.try_post(self.last_now, to, head, payload, ends) {
-            self.queue_message(to, head, payload, ends);
+    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) {
+        if !self.outbox.is_empty() || !self.try_post(to, head, payload, owner) {
+            self.queue_message(to, head, payload, owner);
         }
     }
 
     #[cold]
-    fn queue_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) {
-        self.outbox.push_back(QueuedMessage { payload, owner: ends, ..QueuedMessage::new(to, head) });
-    }
-
-    /// Retries [`try_post`](Self::try_post) with a queued message.
-    pub(super) fn try_post_again(&mut self, now: u64, outgoing: &QueuedMessage) -> bool {
-        let QueuedMessage { to, owner: ends, payload, .. } = *outgoing;
-        let head = outgoing.head.get(..outgoing.length).unwrap_or_default();
-        self.try_post(now, to, head, payload, ends)
+    fn queue_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) {
+        self.outbox.push_back(QueuedMessage::new(to, head, payload, owner));
     }
 
     /// Posts a message to the endpoint. Returns false if there is no room.
     #[inline(always)]
-    fn try_post(&mut self, now: u64, to: PeerId, head: &[u8], payload: Option<Span>, ends: SendOwner) -> bool {
-        match self.endpoint.send(now, to, head, payload) {
-            Ok(operation) => {
-                let what = match ends {
-                    SendOwner::Nothing => OperationOwner::Nothing,
-                    SendOwner::Cell(cell) => OperationOwner::Cell(cell),
-                    SendOwner::Transfer(message) => OperationOwner::Request(id_of_transfer(message), to),
-                    SendOwner::Parcel(parcel) => OperationOwner::Request(id_of_send(parcel), to),
-                    SendOwner::Request(request) => OperationOwner::Request(request, to),
-                };
-                self.record_operation(operation, what);
-                self.has_posted = true;
+    fn try_post(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) -> bool {
+        match self.transport.post(to, head, payload, owner) {
+            Ok(()) => true,
+            Err(TransportError::Full) => false,
+            Err(TransportError::PeerGone) => {
+                self.transport.end_operation(owner, Some(messenger::SendFailure::PeerGone));
+                true
             }
-            Err(Unsent::Full) => return false,
-            Err(error) => match ends {
-                SendOwner::Nothing => {}
-                SendOwner::Transfer(message) => self.requests.finish(id_of_transfer(message), Err(failure(error, to))),
-                SendOwner::Cell(cell) => self.bounce_buffers.release(cell),
-                SendOwner::Parcel(parcel) => self.requests.finish(id_of_send(parcel), Err(failure(error, to))),
-                SendOwner::Request(request) => self.requests.finish(request, Err(failure(error, to))),
-            },
         }
-        true
     }
 
     /// Posts the messages that waited for room. Returns whether any was posted.
-    pub(super) fn empty_outbox(&mut self, now: u64) -> bool {
+    pub(super) fn empty_outbox(&mut self) -> bool {
         let mut moved = false;
-        while let Some(outgoing) = self.outbox.front().copied()
-            && self.try_post_again(now, &outgoing)
+        while let Some(queued) = self.outbox.front().copied()
+            && self.try_post(queued.to, queued.head(), queued.payload, queued.owner)
         {
             self.outbox.pop_front();
             moved = true;
@@ -468,6 +449,13 @@ impl Process {
     pub(super) fn retain_send(&mut self, parcel: u32) {
         if let Some(parcel) = self.matching.sends.get(parcel) {
             parcel.uses += 1;
+        }
+    }
+
+    /// A use of a send's payload has ended before its send can.
+    fn forget_use(&mut self, send: u32) {
+        if let Some(send) = self.matching.sends.get(send) {
+            send.uses = send.uses.saturating_sub(1);
         }
     }
 
@@ -499,12 +487,12 @@ impl Process {
             PayloadOwner::Request(_) => {}
             PayloadOwner::Cell(cell) => self.release_bounce_buffer(cell),
             // SAFETY: nobody reads it any more: its uses have ended.
-            PayloadOwner::Copy => _ = unsafe { self.regions.get_mut().free(payload.region) },
+            PayloadOwner::Copy => _ = unsafe { self.transport.regions.get_mut().free(payload.region) },
         }
     }
 
     fn release_bounce_buffer(&mut self, cell: BounceBuffer) {
-        self.bounce_buffers.release(cell);
+        self.transport.bounce_buffers.release(cell);
     }
 
     /// Posts a receive into a buffer, registered as the returned region.
@@ -526,11 +514,11 @@ impl Process {
         self.expect_receivable(source)?;
         // SAFETY: the caller promises that the memory stays valid, and nobody else's, until the request has ended and
         // its region is revoked.
-        let region =
-            unsafe { self.regions.get_mut().register_buffer(buffer) }.map_err(|_| Failure::ResourceExhausted)?;
+        let region = unsafe { self.transport.regions.get_mut().register_buffer(buffer) }
+            .map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
         let into = RegionRange { region, offset: 0, bytes };
-        if !self.matching.receive(what, into, request, &mut self.requests, self.regions.get_mut()) {
+        if !self.matching.receive(what, into, request, &mut self.requests, self.transport.regions.get_mut()) {
             let failure = match what {
                 ReceiveTarget::Matched(_, sender) => {
                     self.failure_of(sender.into()).unwrap_or(Failure::PeerFailed(sender.into()))
@@ -583,9 +571,9 @@ impl Process {
     /// Whether this rank is reached through the endpoint, and no rank has failed or finished.
     #[inline]
     fn is_present(&self, rank: Rank) -> bool {
-        self.shm.is_none()
+        self.transport.shm.is_none()
             && self.finished_senders.is_empty()
-            && self.endpoint.peer_state(rank.into()) == PeerState::Alive
+            && self.transport.endpoint.peer_state(rank.into()) == PeerState::Alive
     }
 
     /// Why no more messages arrive from this rank.
@@ -643,13 +631,13 @@ impl Process {
     /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
     /// has no memory.
     pub(in crate::world) fn allocate_copy(&mut self, bytes: usize) -> Option<(ScratchBlock, NonNull<u8>)> {
-        let kept = self.collectives.scratch.allocate(bytes, self.regions.get_mut())?;
-        Some((kept, self.regions.get_mut().address(kept.part(0))?.adjacent()?))
+        let kept = self.collectives.scratch.allocate(bytes, self.transport.regions.get_mut())?;
+        Some((kept, self.transport.regions.get_mut().address(kept.part(0))?.adjacent()?))
     }
 
     /// Frees the copy, from which nothing is sent any more.
     pub(in crate::world) fn free_copy(&mut self, kept: ScratchBlock) {
-        self.collectives.scratch.release(kept, self.regions.get_mut());
+        self.collectives.scratch.release(kept, self.transport.regions.get_mut());
     }
 
     /// Returns how a request has ended, if it has, and releases its buffer.
@@ -667,13 +655,13 @@ impl Process {
         if let Some(place) = self.packed_sends.iter().position(|(packed, _)| *packed == request) {
             let (_, packed) = self.packed_sends.swap_remove(place);
             // SAFETY: the request has ended, and its postings are completed: nobody reads the copy any more.
-            unsafe { self.regions.get_mut().free(packed) };
+            unsafe { self.transport.regions.get_mut().free(packed) };
         }
     }
 
     /// Unregisters a user buffer, of a request or a collective.
     pub(super) fn unregister(&mut self, region: Region) {
-        let regions = self.regions.get_mut();
+        let regions = self.transport.regions.get_mut();
         self.device.wait_for_completions(regions, region);
         regions.revoke(region);
     }
@@ -687,11 +675,7 @@ pub(in crate::world) enum SendFailure {
     Failed(Failure),
 }
 
-pub(super) fn failure(error: Unsent, to: PeerId) -> Failure {
-    match error {
-        Unsent::UnknownPeer => Failure::UnknownRank(to.into()),
-        Unsent::PeerFailed | Unsent::Full => Failure::PeerFailed(to.into()),
-        Unsent::PeerFinished => Failure::PeerFinished(to.into()),
-        Unsent::TooLong => Failure::ResourceExhausted,
-    }
+/// The token of a send whose payload is being read.
+pub(super) const fn token_of_send(send: u32) -> Token {
+    Class::PointToPoint.token(id_of_send(send))
 }

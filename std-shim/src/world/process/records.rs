@@ -1,38 +1,31 @@
-//! Records that a process keeps of its operations under way, by index.
+//! Point-to-point messages that wait for room in the endpoint, and the batch of sends that are flushed together.
 
-use unisono_core::ids::{PeerId, PlacementId};
-use unisono_core::rma::Owner;
+use unisono_core::ids::PeerId;
 use unisono_core::span::Span;
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
 
-use super::bounce_buffers::BounceBuffer;
-use unisono_memory::memory_regions::RegionRange;
+use super::transport::OperationOwner;
 
-/// What the completion of an operation of the endpoint ends.
+/// A message to be posted to the endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OperationOwner {
-    Nothing,
-    /// Its payload is in a bounce buffer, which becomes free.
-    Cell(BounceBuffer),
-    /// Its payload is the user buffer of this request.
-    Request(u32, PeerId),
-    /// A use of memory by remote memory access.
-    RemoteAccess(Owner),
+pub(super) struct QueuedMessage {
+    pub(super) to: PeerId,
+    head: [u8; MESSAGE_HEADER_ROOM],
+    length: usize,
+    pub(super) payload: Option<Span>,
+    pub(super) owner: OperationOwner,
 }
 
-/// A collective's message that was announced to a rank of this node and waits for its receiver.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AnnouncedSend {
-    pub(super) to: PeerId,
-    pub(super) from: Span,
-    pub(super) request: u32,
-}
+impl QueuedMessage {
+    pub(super) fn new(to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) -> Self {
+        let (mut copy, length) = ([0; MESSAGE_HEADER_ROOM], head.len().min(MESSAGE_HEADER_ROOM));
+        copy.iter_mut().zip(head).for_each(|(into, byte)| *into = *byte);
+        Self { to, head: copy, length, payload, owner }
+    }
 
-/// Memory granted to a remote peer for a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GrantedPlacement {
-    pub(super) placement: PlacementId,
-    pub(super) to: PeerId,
-    pub(super) request: u32,
+    pub(super) fn head(&self) -> &[u8] {
+        self.head.get(..self.length).unwrap_or_default()
+    }
 }
 
 /// Sends that wait to be flushed together.
@@ -42,24 +35,4 @@ pub(super) struct SendBatch {
     /// Number of sends after which the batch is flushed: a whole number of GSO trains of the first one's length.
     pub(super) max_sends: usize,
     pub(super) bytes: usize,
-}
-
-/// A rendezvous message that arrives in fragments.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RendezvousReceive {
-    pub(super) from: PeerId,
-    pub(super) into: RegionRange,
-    pub(super) placed: usize,
-    pub(super) request: u32,
-}
-
-/// Stores a value at an index, and extends the table to it.
-pub(super) fn put<T>(places: &mut Vec<Option<T>>, i: u32, value: T) {
-    let i = i as usize;
-    while places.len() <= i {
-        places.push(None);
-    }
-    if let Some(place) = places.get_mut(i) {
-        *place = Some(value);
-    }
 }
