@@ -230,7 +230,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
-        let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
+        let pool = transport.eager_pool.map_or(process::messenger::POOL_BYTES, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool))?;
         process.collectives.wait_registry.set_threshold(transport.watchdog);

@@ -57,21 +57,36 @@ impl<S: MessengerStorage> Messenger<S> {
     /// Fetches or grants the payloads of matched messages. Returns whether anything moved.
     pub(super) fn pull_matched(&mut self, transport: &mut impl Transport, class: Class) -> bool {
         let mut moved = false;
+        while let Some(i) = self.parts(class).0.pop_starved() {
+            match self.pull(transport, class, i) {
+                Pulled::Full => {
+                    self.parts(class).0.starve(i, true);
+                    break;
+                }
+                pulled => moved |= self.relist(class, i, pulled),
+            }
+        }
         let (operations, _) = self.parts(class);
         let mut all = core::mem::replace(&mut operations.pulling, List::EMPTY);
         while let Some(i) = self.parts(class).0.pop_pulled(&mut all) {
             let pulled = self.pull(transport, class, i);
-            let (operations, _) = self.parts(class);
-            match pulled {
-                Pulled::Done => moved = true,
-                Pulled::Partly => {
-                    moved = true;
-                    operations.relist_pulled(i);
-                }
-                Pulled::Full => operations.relist_pulled(i),
-            }
+            moved |= self.relist(class, i, pulled);
         }
         moved
+    }
+
+    /// Lists a receive again that is not done. Returns whether it moved.
+    fn relist(&mut self, class: Class, i: u32, pulled: Pulled) -> bool {
+        let (operations, _) = self.parts(class);
+        match pulled {
+            Pulled::Done => {}
+            Pulled::Partly => operations.relist_pulled(i),
+            Pulled::Full => {
+                operations.starve(i, false);
+                return false;
+            }
+        }
+        true
     }
 
     fn pull(&mut self, transport: &mut impl Transport, class: Class, i: u32) -> Pulled {

@@ -6,21 +6,20 @@ pub(super) mod bounce_buffers;
 pub(super) mod collective_messages;
 pub(super) mod collectives;
 pub(super) mod contexts;
-mod deferred_work;
+pub(super) mod deferred_work;
 pub(super) mod dispatch;
 mod failure_detection;
 mod hang_reports;
-pub(super) mod matching_store;
+pub(super) mod message_table;
 pub(super) mod messages;
+pub(super) mod messenger;
 pub(super) mod random_keys;
-mod records;
 pub(super) mod remote_access;
-pub(super) mod send_request;
+mod send_batch;
 mod shm_messages;
 pub(super) mod shutdown;
 pub(super) mod transport;
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use std::time::Instant;
 
@@ -30,8 +29,8 @@ use unisono_core::endpoint::Event;
 use unisono_core::ids::{MessageId, PeerId};
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Envelope};
+use unisono_core::messenger::Class;
 use unisono_core::progress::{make_progress, receive, transmit};
-use unisono_core::span::Region;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
@@ -46,11 +45,10 @@ use crate::environment::{HierarchyChoice, Settings, Subgroups};
 use crate::node::Node;
 use crate::world::group::Group;
 use blocked::BlockedReports;
-use dispatch::Dispatcher;
-use matching_store::{MatchingStore, SharedRegions};
-use records::{QueuedMessage, SendBatch};
+use dispatch::{Dispatcher, SharedRegions};
+use message_table::{Flush, MessageTable};
 use remote_access::RemoteAccess;
-use send_request::Flush;
+use send_batch::SendBatch;
 use transport::ProcessTransport;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, ProcessMessenger, grow_windows};
@@ -82,8 +80,8 @@ pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
     pub(super) transport: ProcessTransport,
-    /// The messages of collectives.
     pub(super) messenger: ProcessMessenger,
+    pub(super) messages: MessageTable,
     pub(super) device: DatagramTransport,
     pub(super) requests: Requests,
     pub(super) counters: Counters,
@@ -101,13 +99,8 @@ pub(super) struct Process {
     /// Messages that matched probes have removed, and that were not received yet.
     pub(super) matched_probes: Vec<(MessageId, Envelope)>,
     clock: Instant,
-    pub(super) matching: MatchingStore,
-    /// Messages that wait for room in the endpoint.
-    outbox: VecDeque<QueuedMessage>,
     /// Rounds that sends have waited for room.
     rounds: u32,
-    /// Packed copies of buffers with a layout, by the request that sends them.
-    packed_sends: Vec<(u32, Region)>,
     pub(super) remote_access: RemoteAccess,
     pub(super) collectives: CollectiveTable,
     watched: Vec<PeerId>,
@@ -151,18 +144,18 @@ impl Process {
     ) -> Result<Self, RegisterError> {
         let near = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
-        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions)?;
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
         let digests = settings.digests();
         let choices = [false, true].map(|is_near| ScheduleCache::new(settings.tuning.clone(), is_near));
         let rooms = CommunicatorSlots::new(near.as_ref().map(|near| near.node.clone()));
-        let messenger = collective_messages::messenger(rank_slot.1, |peer| {
+        let limit = |peer: PeerId| {
             let neighbour = near.as_ref().and_then(|near| near.peer(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             collective_messages::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
-        });
+        };
+        let messenger = messenger::messenger(rank_slot.1, pool, limit, &mut regions)?;
         let mut collectives = CollectiveTable::new(choices, rooms);
         let node = |rank: u32| membership.table().get(rank as usize).map_or(0, |entry| entry.node);
         let nodes: Vec<u32> = (0..rank_slot.1).map(node).collect();
@@ -176,6 +169,7 @@ impl Process {
             size: rank_slot.1,
             transport,
             messenger,
+            messages: MessageTable::default(),
             device,
             requests: Requests::new(),
             counters: Counters::default(),
@@ -188,10 +182,7 @@ impl Process {
             revoked: Vec::new(),
             matched_probes: Vec::new(),
             clock: Instant::now(),
-            matching: mailbox,
-            outbox: VecDeque::new(),
             rounds: 0,
-            packed_sends: Vec::new(),
             remote_access: RemoteAccess::default(),
             collectives,
             watched: Vec::new(),
@@ -243,7 +234,7 @@ impl Process {
         let now = self.now();
         self.transport.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
         self.remote_access.connect(rank.into(), mtu);
-        self.matching.machine.reconnect(rank.into());
+        self.messenger.reconnect(rank.into());
         self.finished_senders.retain(|left| *left != rank.into());
         self.closed_receivers.retain(|deaf| *deaf != rank.into());
         self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
@@ -263,13 +254,11 @@ impl Process {
         let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         let collects = self.collectives.has_work;
-        let sends = self.transport.has_posted || !self.outbox.is_empty() || self.transport.endpoint.has_to_transmit();
+        let sends = self.transport.has_posted
+            || self.messenger.has_queued(Class::PointToPoint)
+            || self.transport.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects
-            && !sends
-            && !self.has_deferred()
-            && self.matching.late_grants.is_empty()
-            && !self.remote_access.has_work()
+        !collects && !sends && !self.has_deferred() && !self.remote_access.has_work()
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -292,11 +281,19 @@ impl Process {
     /// The endpoint, its device, and the handler of its messages.
     #[inline(always)]
     fn dispatcher(&mut self) -> (&mut ProcessEndpoint, &mut DatagramTransport, SharedRegions<'_>, Dispatcher<'_>) {
-        let Self { transport, device, requests, counters, matching, collectives, remote_access, messenger, .. } = self;
-        let ProcessTransport { endpoint, regions, early_payloads, .. } = transport;
+        let Self { transport, device, requests, counters, collectives, remote_access, messenger, .. } = self;
+        let ProcessTransport { endpoint, regions, early_payloads, violators, .. } = transport;
         let regions = &*regions;
-        let dispatcher =
-            Dispatcher { matching, requests, regions, early_payloads, counters, collectives, messenger, remote_access };
+        let dispatcher = Dispatcher {
+            requests,
+            regions,
+            early_payloads,
+            violators,
+            counters,
+            collectives,
+            messenger,
+            remote_access,
+        };
         (endpoint, device, SharedRegions(regions), dispatcher)
     }
 
@@ -403,10 +400,9 @@ impl Process {
 
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&mut self) -> bool {
-        self.matching.request_acks();
+        self.messenger.request_acks();
         self.messenger.open_sends().next().is_none()
-            && self.matching.sends.is_empty()
-            && self.outbox.is_empty()
+            && self.messenger.receivers().next().is_none()
             && self.messenger.is_flushed()
             && self.collectives.is_flushed()
             && self.transport.is_flushed()

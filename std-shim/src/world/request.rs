@@ -162,19 +162,6 @@ pub(super) struct Requests {
 }
 
 const NONE: u32 = u32::MAX;
-/// Numbers from here on are no user requests, but sends.
-const FIRST_SEND: u32 = 1 << 30;
-
-/// The request number of a send.
-pub(super) const fn id_of_send(send: u32) -> u32 {
-    FIRST_SEND | send
-}
-
-/// The send with this request number.
-pub(super) const fn send_of_id(request: u32) -> Option<u32> {
-    request.checked_sub(FIRST_SEND)
-}
-
 impl Requests {
     pub(super) const fn new() -> Self {
         Self {

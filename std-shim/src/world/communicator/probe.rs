@@ -11,7 +11,8 @@ use unisono_core::message::point_to_point::Status as MessageStatus;
 use super::Communicator;
 use crate::world::collective::AsViewMut;
 use crate::world::process::Process;
-use crate::world::process::matching_store::{ReceiveTarget, to_status};
+use crate::world::process::deferred_work::to_status;
+use crate::world::process::messages::ReceiveTarget;
 use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
@@ -125,11 +126,11 @@ impl Communicator {
 
 impl Process {
     fn probe_message(&mut self, pattern: Pattern) -> Option<MessageStatus> {
-        self.matching.machine.probe(pattern)
+        self.messenger.matching_mut().probe(pattern)
     }
 
     pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
-        let (id, status) = self.matching.machine.matched_probe(pattern)?;
+        let (id, status) = self.messenger.matching_mut().matched_probe(pattern)?;
         self.matched_probes.push((id, status.envelope));
         Some((id, status))
     }
@@ -137,7 +138,7 @@ impl Process {
     /// Whether a message has arrived that a thread probes for.
     #[cold]
     pub(in crate::world) fn has_probed_message(&self) -> bool {
-        self.requests.probe_patterns.iter().any(|pattern| self.matching.machine.would_find(pattern))
+        self.requests.probe_patterns.iter().any(|pattern| self.messenger.matching().would_find(pattern))
     }
 
     /// What the probe finds, or why it never will.

@@ -128,7 +128,7 @@ impl Process {
 
     /// Whether something that this rank has sent may not have arrived.
     fn has_in_flight(&self) -> bool {
-        !(self.outbox.is_empty() && self.transport.is_flushed())
+        !(self.messenger.is_flushed() && self.transport.is_flushed())
     }
 
     /// The waits of all threads, and the collectives under way that no thread waits for; none if there are too many.
@@ -193,7 +193,8 @@ impl Process {
             | BlockedOn::Probe { source: Some(rank), .. }
             | BlockedOn::Send { to: rank, .. } => vec![rank],
             BlockedOn::Receive { source: None, .. } => {
-                let context = request.and_then(|request| self.matching.pending_context(request));
+                let posted = request.and_then(|request| self.posted_receive(request));
+                let context = posted.map(|(_, pattern)| pattern.context);
                 let is_source = |rank: &Rank| context.is_none_or(|context| self.is_member(context, *rank));
                 (0..self.size).map(Rank).filter(is_source).collect()
             }
@@ -209,7 +210,7 @@ impl Process {
     /// The ranks that have not received everything that was sent to them.
     fn unfinished_receivers(&self) -> Vec<Rank> {
         let announced = self.messenger.open_sends().map(|(to, _)| to);
-        let sends = self.matching.sends.iter().map(|(_, send)| send.to);
+        let sends = self.messenger.receivers();
         let mut ranks: Vec<Rank> = announced.chain(sends).map(Rank::from).collect();
         ranks.sort_unstable();
         ranks.dedup();

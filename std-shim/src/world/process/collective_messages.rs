@@ -3,77 +3,24 @@
 use unisono_core::collective::FailureCause;
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{PeerId, Rank as Member, StepId};
+use unisono_core::message::collective_transport::StepKey;
 use unisono_core::message::collective_transport::header::EAGER_HEADER;
-use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, StepKey};
-use unisono_core::message::matching::{PostedReceive, Unexpected};
-use unisono_core::message::point_to_point;
-use unisono_core::messenger::{
-    Config, Event, Pools, QueuedMessage, ReceiveFailure, ReceiveOp, SendFailure, SendOp, StepError, Stores,
-};
+use unisono_core::messenger::{Class, Event, ReceiveFailure, SendFailure, StepError};
 use unisono_core::schedule::{BlockSpan, StepOperation};
-use unisono_core::span::{Region, Span};
+use unisono_core::span::Span;
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 
 use super::Process;
 use super::bounce_buffers::EAGER_MAX;
-use super::transport::EARLY_PAYLOADS;
-use crate::world::collective::engine::progress_table::{EAGER_CREDIT, PENDING_MAX};
 use crate::world::collective::engine::transfer::{Transfer, context_of};
 use crate::world::shm_transport::ShmPeer;
 use unisono_bootstrap::Rank;
-use unisono_memory::endpoint_storage::{ProcessMessenger, buckets};
 
-/// Slots for the unexpected messages of all peers, in large jobs.
-const EAGER_SLOTS_MAX: u32 = 1 << 16;
-/// Most unexpected headers; more are requested again.
-const HEADERS_MAX: usize = 1024;
-/// Most messages that wait for room in the endpoint; the rest waits as steps of schedules.
-const OUTBOX: usize = 64;
 /// Most rounds of the messenger between two rounds of other work.
 const MESSENGER_ROUNDS: u32 = 4;
 
 /// A message about a communicator: of a status, or a question of a hang report.
 pub(in crate::world) type ControlMessage = ([u8; MESSAGE_HEADER_ROOM], usize);
-
-/// The messenger of the collectives of a job. `limit`: bytes of the longest eager message to a peer.
-pub(super) fn messenger(size: u32, limit: impl Fn(PeerId) -> u32) -> ProcessMessenger {
-    let credit = EAGER_SLOTS_MAX.checked_div(size).unwrap_or(EAGER_SLOTS_MAX).clamp(2, EAGER_CREDIT);
-    let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
-    let pools = Pools {
-        messages: point_to_point::Pools {
-            receives: <Box<[PostedReceive<_>]>>::default(),
-            messages: <Box<[Unexpected<_>]>>::default(),
-            sends: Box::default(),
-            peers: Box::default(),
-            slots: Box::default(),
-            buckets: [buckets(0), buckets(0), buckets(0)],
-        },
-        steps: collective_transport::Pools {
-            peers: (0..size).map(|peer| CollectivePeer::new(limit(PeerId(peer)))).collect(),
-            sends: entries(PENDING_MAX),
-            receives: entries(PENDING_MAX),
-            slots: entries((credit * size.saturating_sub(1)) as usize),
-            headers: entries(HEADERS_MAX),
-        },
-        sends: [Box::default(), vec![SendOp::FREE; 2 * PENDING_MAX].into()],
-        receives: [Box::default(), vec![ReceiveOp::FREE; 2 * PENDING_MAX].into()],
-        outboxes: [Box::default(), vec![QueuedMessage::FREE; OUTBOX].into()],
-    };
-    let config = Config {
-        messages: point_to_point::Config { headers: 1, short: 0, slot: 0, seed: 0 },
-        step_credit: credit as u8,
-        stores: Stores {
-            short: Region::default(),
-            slots: Region::default(),
-            steps: EARLY_PAYLOADS,
-            step_bytes: EAGER_MAX as u32,
-        },
-    };
-    match ProcessMessenger::new(config, pools) {
-        Some(messenger) => messenger,
-        None => unreachable!("as many slots as credit"),
-    }
-}
 
 /// Why a message of a schedule was not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +147,7 @@ impl Process {
     pub(super) fn progress_messenger(&mut self) -> bool {
         let mut moved = false;
         let mut rounds = 0..MESSENGER_ROUNDS;
-        while rounds.next().is_some() && self.messenger.progress(&mut self.transport) {
+        while rounds.next().is_some() && self.messenger.progress_class(&mut self.transport, Class::Collective) {
             moved = true;
         }
         while let Some((to, (bytes, length))) = self.collectives.outbox.front()

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{CollectiveSpec, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
+use unisono_core::messenger::Class;
 use unisono_core::schedule::Executor;
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
@@ -208,7 +209,7 @@ impl Process {
                 self.fail_locally(context);
             } else if let Some(blame) = self.collectives.faults.pop() {
                 self.handle_fault(now, blame);
-            } else if let Some(event) = self.messenger.poll_event() {
+            } else if let Some(event) = self.messenger.poll_class_event(Class::Collective) {
                 self.handle_messenger_event(now, event);
             } else if let Some(collective) = self.collectives.ready.pop_front() {
                 self.advance(now, collective);
@@ -296,7 +297,7 @@ impl Process {
         match leaving {
             StatusEvent::Failed(peer) => {
                 self.collectives.disconnect(peer);
-                self.messenger.disconnect(&mut self.transport, peer, false);
+                self.messenger.disconnect_steps(&mut self.transport, peer);
             }
             StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {
                 for context in self.collectives.contexts.all() {

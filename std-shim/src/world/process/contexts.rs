@@ -7,7 +7,7 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
-use super::matching_store::ReceiveTarget;
+use super::messages::ReceiveTarget;
 use crate::environment::Subgroups;
 use crate::world::collective::engine::context::{AgreedContext, message_context};
 use crate::world::group::Group;
@@ -99,12 +99,8 @@ impl Process {
         let Some(of) = self.collectives.contexts.get(context) else { return };
         let named = message_context(context, of.generation);
         (self.has_revoked, _) = (true, self.revoked.push(named));
-        let waiting = self.matching.unmatched(|receiving| receiving.context == named);
-        for (request, id) in waiting {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::Revoked));
-            }
+        for handle in self.unmatched(|pattern| pattern.context == named) {
+            self.cancel_receive(handle, Failure::Revoked);
         }
         for (message, Envelope { source, .. }) in
             self.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
@@ -118,7 +114,7 @@ impl Process {
     pub(super) fn drop_revoked(&mut self) {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
-            while let Some((message, status)) = self.matching.machine.matched_probe(anything) {
+            while let Some((message, status)) = self.messenger.matching_mut().matched_probe(anything) {
                 self.drop_message(message, status.envelope.source);
             }
         }
@@ -132,9 +128,7 @@ impl Process {
         let (request, nowhere) =
             (self.requests.start(), RegionRange { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = ReceiveTarget::Matched(message, source);
-        let is_there =
-            self.matching.receive(wanted, nowhere, request, &mut self.requests, self.transport.regions.get_mut());
-        if is_there {
+        if self.post_receive(wanted, nowhere, request).is_some() {
             // A message without bytes whose header its sender still has will arrive later.
             self.requests.abandon(request);
         } else {

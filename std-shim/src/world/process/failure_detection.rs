@@ -3,11 +3,10 @@
 
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::messenger::{Class, SendFailure};
+use unisono_core::message::Pattern;
+use unisono_core::messenger::SendFailure;
 
 use super::Process;
-use super::matching_store::{ReceiveRecord, ReceiveState};
-use super::send_request::{PayloadOwner, SendOp};
 use super::shutdown::ASK_AFTER;
 use super::transport::Completion;
 use crate::world::collective::engine::context::ALL_CONTEXTS;
@@ -41,11 +40,13 @@ impl Process {
         for deaf in self.closed_receivers.clone() {
             self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
         }
-        let granted = self.transport.placements.granted_peers();
+        let own = PeerId::from(self.rank);
         let open = self.messenger.open_sends().map(|(to, _)| to);
-        let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
-        let mut wanted: Vec<PeerId> =
-            all.filter(|peer| self.matching.awaits_peer(*peer)).chain(granted).chain(open).collect();
+        let granted = self.transport.placements.granted_peers();
+        let messages = self.messenger.receivers().chain(self.messenger.senders());
+        let mut wanted: Vec<PeerId> = messages.chain(granted).chain(open).filter(|peer| *peer != own).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
         for peer in &wanted {
             // It was waited for at the previous check, too.
             if self.watched.binary_search(peer).is_ok() {
@@ -53,7 +54,7 @@ impl Process {
             }
         }
         // A member of another node may have failed, and the rank of this node that is waited for have given up.
-        let waits_for_anyone = self.matching.has_receives() || self.collectives.awaited().next().is_some();
+        let waits_for_anyone = self.messenger.has_receives() || self.collectives.awaited().next().is_some();
         let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.transport.is_shm_peer(*peer);
         let awaited = self.collectives.awaited().map(|awaited| awaited.peer).chain(self.remote_access.awaited());
         wanted.extend(awaited.filter(is_watched));
@@ -144,44 +145,27 @@ impl Process {
     /// since it may be the one that they wait for.
     pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
         self.remote_access.disconnect(peer);
-        let mut ended = self.matching.disconnect(peer, false, failure);
-        if anyone {
-            let may_be_its = |receiving: &ReceiveRecord| {
-                receiving.source.is_none() && self.is_member(receiving.context, peer.into())
-            };
-            let waiting = self.matching.unmatched(may_be_its);
-            ended.extend(
-                waiting
-                    .into_iter()
-                    .filter(|(_, id)| self.matching.machine.cancel(*id).is_some())
-                    .map(|(request, _)| request),
-            );
-        }
-        let (placements, owners) = self.transport.placements.disconnect(peer);
-        for placement in placements {
-            self.transport.endpoint.withdraw(placement);
-        }
-        // Those of collectives are withdrawn by the messenger.
-        ended.extend(owners.into_iter().filter_map(|token| match token.parts() {
-            (Class::PointToPoint, request) => Some(request),
-            (Class::Collective, _) => None,
-        }));
+        self.end_messages(None);
         if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
             for token in shm_peer.fail(failure) {
                 let failure = Some(SendFailure::PeerGone);
-                self.transport.completions.push(Completion::Sent { token, to: peer, failure });
+                self.transport.completions.push(Completion::Sent { token, failure });
+            }
+        }
+        self.transport.placements.disconnect(peer);
+        self.messenger.disconnect_messages(&mut self.transport, peer, false);
+        self.handle_completions();
+        let mut ended = self.end_messages(Some(failure));
+        if anyone {
+            let may_be_its =
+                |pattern: &Pattern| pattern.source.is_none() && self.is_member(pattern.context, peer.into());
+            for handle in self.unmatched(may_be_its) {
+                ended += usize::from(self.cancel_receive(handle, failure));
             }
         }
         self.collectives.queue_status(StatusEvent::Failed(peer));
-        ended.extend(self.end_sends_to(peer));
-        ended.sort_unstable();
-        ended.dedup();
-        if ended.is_empty() && anyone {
+        if ended == 0 && anyone {
             self.unreported_failures.push(peer.into());
-        }
-        for request in ended {
-            self.matching.remove(request);
-            self.requests.finish(request, Err(failure));
         }
         self.end_unsatisfiable_receives();
     }
@@ -196,11 +180,8 @@ impl Process {
             self.finished_senders.push(peer);
         }
         let rank = Rank::from(peer);
-        for (request, id) in self.matching.unmatched(|receiving| receiving.source == Some(peer)) {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::PeerFinished(rank)));
-            }
+        for handle in self.unmatched(|pattern| pattern.source == Some(peer)) {
+            self.cancel_receive(handle, Failure::PeerFinished(rank));
         }
         self.end_unsendable_receives(self.transport.now);
     }
@@ -211,11 +192,7 @@ impl Process {
     pub(super) fn end_unsendable_receives(&mut self, now: u64) {
         let Some(since) = now.checked_sub(ASK_AFTER) else { return };
         for request in self.collectives.wait_registry.waiting_since(since) {
-            let Some(&mut ReceiveRecord { state: ReceiveState::Unmatched(id), source: None, context, .. }) =
-                self.matching.posted(request)
-            else {
-                continue;
-            };
+            let Some((handle, Pattern { source: None, context, .. })) = self.posted_receive(request) else { continue };
             let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
             let mut last = None;
             let sends = others.into_iter().find(|rank| {
@@ -224,10 +201,7 @@ impl Process {
             });
             match (sends, last) {
                 (Some(rank), _) => self.ask(rank.into(), ALL_CONTEXTS),
-                (None, Some(failure)) if !self.has_other_threads() && self.matching.machine.cancel(id).is_some() => {
-                    self.matching.remove(request);
-                    self.requests.finish(request, Err(failure));
-                }
+                (None, Some(failure)) if !self.has_other_threads() => _ = self.cancel_receive(handle, failure),
                 (None, _) => {}
             }
         }
@@ -251,44 +225,22 @@ impl Process {
 
     /// Ends the sends to a peer that will not be received, except those that are still being transmitted.
     pub(super) fn abandon_sends(&mut self, to: PeerId, failure: Failure) {
-        if !self.matching.sends.has_sends_to(to) {
-            return;
-        }
-        for send in self.matching.sends.unread_to(to) {
-            let Some(SendOp { owner, payload, .. }) = self.matching.sends.abandon(send) else { continue };
+        let mut abandoned = Vec::new();
+        self.messenger.abandon_sends(to, |user| abandoned.push(user));
+        for user in abandoned {
             tracing::debug!(rank = to.0, "dropped a message that the rank will not receive");
-            self.release_payload(owner, payload);
-            if let PayloadOwner::Request(request) = owner {
-                self.requests.finish(request, Err(failure));
-            }
+            self.end_send(user, Err(failure));
         }
     }
 
     /// Ends receives from any source that no member is left to satisfy, unless all members merely finished.
     fn end_unsatisfiable_receives(&mut self) {
-        for (request, id) in self.matching.unmatched(|receiving| receiving.source.is_none()) {
-            let context = self.matching.posted(request).map(|receiving| receiving.context);
-            if let Some(failure) = context.and_then(|context| self.why_all_gone(context))
-                && self.matching.machine.cancel(id).is_some()
-            {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(failure));
+        for handle in self.unmatched(|pattern| pattern.source.is_none()) {
+            let context = self.messenger.posted(handle).map(|(_, pattern)| pattern.context);
+            if let Some(failure) = context.and_then(|context| self.why_all_gone(context)) {
+                self.cancel_receive(handle, failure);
             }
         }
-    }
-
-    /// Ends the sends to a peer that is gone, unless something still reads their payload. Returns the requests that own
-    /// the user buffers.
-    fn end_sends_to(&mut self, peer: PeerId) -> Vec<u32> {
-        self.handle_completions();
-        let lost = self.matching.sends.iter().filter(|(_, parcel)| parcel.to == peer);
-        let lost: Vec<(u32, PayloadOwner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
-        let requests = lost.into_iter().filter_map(|(i, owner)| {
-            // A payload that the device may still read ends when it was read.
-            let ends = self.complete_send(i);
-            if let PayloadOwner::Request(request) = owner { ends.then_some(request) } else { None }
-        });
-        requests.collect()
     }
 
     /// Aborts: everything under way ends with `failure`, and the other ranks are notified.

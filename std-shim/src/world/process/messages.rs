@@ -4,26 +4,23 @@ use core::ptr::NonNull;
 
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::peer::PeerState;
-use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{
-    HeaderCredit, MessageHeader, Mode, Outgoing as Message, SendAction, SendError,
-};
+use unisono_core::ids::{MessageId, PeerId};
+use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
-use unisono_core::messenger::{self, Class};
-use unisono_core::span::{Region, Span};
-use unisono_core::transport::{Progress, Token, Transport as _, TransportError, TxPayload};
+use unisono_core::messenger::{self, Class, Message, ReceiveHandle};
+use unisono_core::span::Region;
+use unisono_core::transport::{Token, Transport as _, TransportError};
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{MessageLocation, SHORT_BYTES};
 
-use super::bounce_buffers::{BounceBuffer, EAGER_MAX};
-use super::matching_store::{PayloadAction, ReceiveTarget};
-use super::records::QueuedMessage;
-use super::send_request::{Flush, PayloadOwner, SendOp};
-use super::transport::{Completion, OperationOwner};
+use super::bounce_buffers::EAGER_MAX;
+use super::message_table::{Flush, PayloadCopy, SendOwner};
+use super::messenger::{add_receives, add_sends};
+use super::transport::OperationOwner;
 use super::{INLINE_MAX, Process};
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::request::handle::RequestHandle;
-use crate::world::request::{Failure, Status, Tag, id_of_send};
+use crate::world::request::{Failure, Status, Tag};
 use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
 use Flush as When;
@@ -90,7 +87,7 @@ impl Process {
         let standard = mode != Mode::Synchronous;
         if standard
             && bytes <= SHORT_BYTES.min(eager)
-            && let Some(credit) = self.matching.machine.send_inline(peer)
+            && let Some(credit) = self.messenger.matching_mut().send_inline(peer)
         {
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
             return unsafe { self.send_short(way, posting, credit, start, bytes) };
@@ -103,94 +100,59 @@ impl Process {
             // This thread would wait for a receive that it cannot post.
             return Err(SendFailure::Failed(Failure::ResourceExhausted));
         }
-        let (owner, payload, region) = match copy {
-            Some((owner, payload)) => (owner, payload, None),
+        let (user, payload, region) = match copy {
+            Some(copy) => (self.messages.record_copy(copy), copy.range(), None),
             None => {
                 // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended and
                 // its region is revoked.
                 let region = unsafe { self.transport.regions.get_mut().register_buffer(buffer.clone()) };
                 let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
-                (PayloadOwner::Request(self.requests.start()), RegionRange { region, offset: 0, bytes }, Some(region))
+                (self.requests.start(), RegionRange { region, offset: 0, bytes }, Some(region))
             }
         };
         // No other process reads the parts of a layout.
         let at = self.transport.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
         let at = at.and_then(Address::adjacent).map_or(0, |at| at.addr().get() as u64);
-        let at = shared.unwrap_or(at);
-        let place = if shared.is_some() && region.is_some() {
-            MessageLocation::Shared(at)
-        } else {
-            MessageLocation::Private(at)
+        let place = match shared.filter(|_| region.is_some()) {
+            Some(at) => MessageLocation::Shared(at),
+            None => MessageLocation::Private(at),
         };
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
-            Some(_) => when == When::Now || !self.matching.machine.can_send(peer),
+            Some(_) => when == When::Now || !self.messenger.matching().can_send(peer),
             None => self.transport.bounce_buffers.are_scarce(bytes),
         };
-        let user = self.matching.sends.next();
         let message = Message {
             to: peer,
             context,
             tag: MessageTag(tag.0),
-            bytes: bytes as u64,
-            eager: eager as u32,
-            at: place.to_word(),
             mode,
+            payload,
+            at: place.to_word(),
             borrowed: is_urgent,
             user,
         };
-        let (mut send, from) = (SendOp::new(peer, payload, owner), payload.span(0, bytes));
-        let leaving = if way == Route::Remote
-            && let Some(left) = self.matching.machine.send_eager(&message)
-        {
-            send.uses = 1;
-            self.matching.sends.insert(send);
-            // Not by the transport: passing the header on stalls the processor (store forwarding).
-            let head = MessageHeader::for_eager(context, message.tag, left);
-            self.post_message(peer, head.as_ref(), Some(from), OperationOwner::Send(token_of_send(user), peer));
-            bytes
-        } else {
-            let Some(leaves) = self.admit(&message) else {
-                self.release_payload(owner, payload);
-                if let (PayloadOwner::Request(request), Some(region)) = (owner, region) {
-                    self.release_request(request, region);
-                }
-                return Err(SendFailure::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to))));
-            };
-            send.is_final = matches!(leaves, SendAction::Eager { done: true, .. });
-            self.matching.sends.insert(send);
-            match &leaves {
-                SendAction::Eager { head, .. } => {
-                    // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are
-                    // borrowed.
-                    unsafe { self.send_payload(peer, head, user, start, from) };
-                    bytes
-                }
-                SendAction::Header(head) => {
-                    self.send_head(peer, head);
-                    0
-                }
-            }
-        };
         if region.is_none()
-            && let Some(to) = self.transport.regions.get_mut().address(from)
+            && let Some(to) = self.transport.regions.get_mut().address(payload.span(0, bytes))
         {
-            // The receiver's wait is over by now. From here on the copy is sent.
-            // SAFETY: the cell, or the region, is this send request's alone, or was until now; the caller's bytes are
-            // another object.
+            // SAFETY: the buffer, or the region, is this send's alone; the caller's bytes are another object.
             unsafe { to.write_from(0, start, bytes) };
         }
-        if send.uses == 0 {
-            self.complete_send(user);
+        if self.admit(&message).is_err() {
+            match region {
+                Some(region) => self.release_request(user, region),
+                None => self.end_send(user, Ok(Status::sent(peer))),
+            }
+            return Err(SendFailure::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to))));
         }
         match way {
-            Route::Remote => self.maybe_flush(when, leaving),
+            Route::Remote => {
+                self.end_messages(None);
+                self.maybe_flush(when, bytes.min(eager));
+            }
             Route::SharedMemory | Route::ToSelf => self.run_deferred_if_any(),
         }
-        match (owner, region) {
-            (PayloadOwner::Request(request), Some(region)) => Ok(Some((request, region))),
-            _ => Ok(None),
-        }
+        Ok(region.map(|region| (user, region)))
     }
 
     /// As [`send`](Self::send), from a packed copy.
@@ -215,20 +177,19 @@ impl Process {
         // SAFETY: the copy lives until the request has ended.
         let sent = unsafe { self.send(posting, &UserBuffer::plain(packed, *bytes)) };
         match sent {
-            Ok(Some((request, _))) => self.packed_sends.push((request, region)),
+            Ok(Some((request, _))) => self.messages.record_packed(request, region),
             // SAFETY: the bytes were copied, or are not sent.
             Ok(None) | Err(_) => _ = unsafe { self.transport.regions.get_mut().free(region) },
         }
         sent
     }
 
-    /// Admits a message to the matching machine. `None`: its receiver has failed, or no record could be allocated.
-    fn admit(&mut self, message: &Message) -> Option<SendAction> {
+    /// Hands a message to the messenger.
+    fn admit(&mut self, message: &Message) -> Result<(), messenger::SendError> {
         loop {
-            match self.matching.machine.send(message) {
-                Ok(leaves) => return Some(leaves),
-                Err(SendError::Full) if self.matching.add_sends() => {}
-                Err(_) => return None,
+            match self.messenger.send(&mut self.transport, message) {
+                Err(messenger::SendError::Full) if add_sends(&mut self.messenger) => {}
+                sent => return sent,
             }
         }
     }
@@ -236,7 +197,7 @@ impl Process {
     /// Whether waiting for a header credit of this rank is worthwhile.
     #[inline]
     pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
-        self.matching.machine.is_out_of_credit(to.into()) && self.aborted.is_none()
+        self.messenger.matching().is_out_of_credit(to.into()) && self.aborted.is_none()
     }
 
     /// The route to the rank that a message is sent to.
@@ -256,21 +217,28 @@ impl Process {
         }
         match self.failure_of(to) {
             Some(failure) => Err(SendFailure::Failed(failure)),
-            None if self.outbox.is_empty() && self.transport.endpoint.has_room() => Ok(Route::Remote),
+            None if !self.messenger.has_queued(Class::PointToPoint) && self.transport.endpoint.has_room() => {
+                Ok(Route::Remote)
+            }
             None => Err(SendFailure::Full),
         }
     }
 
     /// Memory for a copy of `bytes` bytes: a bounce buffer, or for a message to this rank itself a region.
-    fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<(PayloadOwner, RegionRange)> {
+    fn copy_buffer(&mut self, bytes: usize, own: bool) -> Option<PayloadCopy> {
         if bytes <= EAGER_MAX
-            && let Some((cell, span)) = self.transport.bounce_buffers.allocate(bytes)
+            && let Some((buffer, span)) = self.transport.bounce_buffers.allocate(bytes)
         {
-            return Some((PayloadOwner::Cell(cell), span.into()));
+            return Some(PayloadCopy::Bounce(buffer, span.into()));
         }
         // A rank that sends to itself will not receive before the send returns.
-        let region = own.then(|| self.transport.regions.get_mut().allocate(bytes).ok()).flatten()?;
-        Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
+        if own { self.copy_region(bytes) } else { None }
+    }
+
+    /// As [`copy_buffer`](Self::copy_buffer): a region.
+    pub(super) fn copy_region(&mut self, bytes: usize) -> Option<PayloadCopy> {
+        let region = self.transport.regions.get_mut().allocate(bytes).ok()?;
+        Some(PayloadCopy::Region(RegionRange { region, offset: 0, bytes }))
     }
 
     /// Sends a short message that may leave at once.
@@ -293,15 +261,7 @@ impl Process {
                 sent.map(|()| None).map_err(SendFailure::Failed)
             }
             Route::ToSelf => {
-                let outcome = self.matching.machine.handle_inline(peer, context, tag, credit, bytes as u32);
-                let requests = &mut self.requests;
-                let arrival = self.matching.apply_outcome(
-                    peer,
-                    outcome,
-                    MessageHeader::EAGER + bytes,
-                    MessageHeader::EAGER,
-                    requests,
-                );
+                let arrival = self.messenger.handle_inline(peer, context, tag, credit, bytes as u32);
                 // SAFETY: the caller promises that `bytes` bytes are valid, which the head states.
                 unsafe { self.deliver_to_self(&arrival, start) };
                 self.run_deferred_if_any();
@@ -310,80 +270,58 @@ impl Process {
             Route::Remote => {
                 let head = MessageHeader::inline(context, tag, credit);
                 let mut registered = None;
-                if bytes <= INLINE_MAX {
+                let posted = if bytes <= INLINE_MAX {
                     let (mut whole, length) = ([0; MESSAGE_HEADER_ROOM], MessageHeader::EAGER + bytes);
                     whole.iter_mut().zip(head.as_ref()).for_each(|(into, byte)| *into = *byte);
                     let behind = whole.get_mut(MessageHeader::EAGER..length).unwrap_or_default();
                     // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
                     unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
-                    self.post_message(peer, whole.get(..length).unwrap_or_default(), None, OperationOwner::Nothing);
-                } else if let Some((cell, span)) = self.transport.bounce_buffers.allocate_short(bytes) {
+                    let whole = whole.get(..length).unwrap_or_default();
+                    self.transport.post(peer, whole, None, OperationOwner::Nothing)
+                } else if let Some((buffer, span)) = self.transport.bounce_buffers.allocate_short(bytes) {
                     if let Some(address) = self.transport.regions.get_mut().address(span) {
-                        // SAFETY: the cell is free: nobody else uses its bytes, and the caller's bytes are another
+                        // SAFETY: the buffer is free: nobody else uses its bytes, and the caller's bytes are another
                         // object.
                         unsafe { address.write_from(0, start, bytes) };
                     }
-                    self.post_message(peer, head.as_ref(), Some(span), OperationOwner::Cell(cell));
+                    self.transport.post(peer, head.as_ref(), Some(span), OperationOwner::Bounce(buffer))
                 } else {
                     // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended
                     // and its region is revoked.
                     let region = unsafe { self.transport.regions.get_mut().register(start, bytes) };
                     let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
-                    let request = self.requests.start();
-                    let span = Span { region, offset: 0, bytes: bytes as u32 };
-                    let owner = OperationOwner::Send(Class::PointToPoint.token(request), peer);
-                    self.post_message(peer, head.as_ref(), Some(span), owner);
+                    let (request, payload) = (self.requests.start(), RegionRange { region, offset: 0, bytes });
                     registered = Some((request, region));
-                }
+                    let owner = match self.start_own_send(peer, payload, request) {
+                        Some(token) => OperationOwner::Send(token),
+                        None => return Err(SendFailure::Failed(Failure::ResourceExhausted)),
+                    };
+                    self.transport.post(peer, head.as_ref(), Some(payload.span(0, bytes)), owner)
+                };
+                // There is room, as the route says: it failed if the peer is gone, which is about to be reported.
+                debug_assert!(posted != Err(TransportError::Full), "there is room");
                 self.maybe_flush(posting.flush, bytes);
                 Ok(registered)
             }
         }
     }
 
-    /// Sends a header to a rank.
-    fn send_head(&mut self, to: PeerId, head: &MessageHeader) {
-        if self.must_queue(to) || self.transport.send(to, head.as_ref(), None) == Err(TransportError::Full) {
-            self.queue_message(to, head.as_ref(), None, OperationOwner::Nothing);
-        }
-    }
-
-    /// Sends a header to a rank, followed by the payload of a send, whose bytes are also at `start`.
-    ///
-    /// # Safety
-    /// The payload's bytes are valid, and nobody changes them meanwhile.
-    unsafe fn send_payload(&mut self, to: PeerId, head: &MessageHeader, send: u32, start: NonNull<u8>, span: Span) {
-        self.retain_send(send);
-        let (head, token) = (head.as_ref(), token_of_send(send));
-        let payload = TxPayload { span, token, is_urgent: false };
-        let sent = if self.must_queue(to) {
-            Err(TransportError::Full)
-        } else {
-            // SAFETY: under the same promises of the caller.
-            unsafe { self.transport.send_from(to, head, payload, start) }
-        };
-        match sent {
-            Ok(Progress::Pending) => {}
-            Ok(Progress::Complete) => self.forget_use(send),
-            Err(TransportError::Full) => self.queue_message(to, head, Some(span), OperationOwner::Send(token, to)),
-            Err(TransportError::PeerGone) => {
-                let failure = Some(messenger::SendFailure::PeerGone);
-                self.transport.completions.push(Completion::Sent { token, to, failure });
+    /// Records a message that this process sends by itself.
+    pub(super) fn start_own_send(&mut self, to: PeerId, payload: RegionRange, user: u32) -> Option<Token> {
+        loop {
+            match self.messenger.start_own_send(to, payload, user) {
+                None if add_sends(&mut self.messenger) => {}
+                token => return token,
             }
         }
-    }
-
-    /// Whether messages to this rank wait for room in the endpoint.
-    fn must_queue(&self, to: PeerId) -> bool {
-        !self.outbox.is_empty() && self.transport.is_remote(to)
     }
 
     /// Copies the payload of a message to this rank itself.
     ///
     /// # Safety
     /// What is sent has `bytes` bytes behind `start`.
-    unsafe fn deliver_to_self(&mut self, arrival: &PayloadAction, start: NonNull<u8>) {
-        if let PayloadAction::Place { to, .. } = arrival
+    unsafe fn deliver_to_self(&mut self, arrival: &messenger::Payload, start: NonNull<u8>) {
+        if let messenger::Payload::Copy { to, .. } = arrival
             && let Some(to) = self.transport.regions.get_mut().address(*to)
         {
             // SAFETY: the caller promises that as many bytes are valid at `start`; the target is borrowed by a receive,
@@ -392,107 +330,22 @@ impl Process {
         }
     }
 
-    /// Sends a header of the matching machine to a rank, and the payload of one of its messages.
-    pub(super) fn route_header(&mut self, to: PeerId, head: &MessageHeader, send: Option<u32>) {
-        let found = send.and_then(|send| Some((send, self.matching.sends.get(send)?.payload)));
-        let payload = found.and_then(|(send, payload)| {
-            let span = payload.span(0, payload.bytes);
-            Some((send, self.transport.regions.get_mut().address(span)?.adjacent()?, span))
-        });
-        match payload {
-            // SAFETY: the region is live: borrowed, or a copy.
-            Some((send, start, span)) => unsafe { self.send_payload(to, head, send, start, span) },
-            None => self.send_head(to, head),
+    /// Ends a send: its request, or the copy that was sent.
+    pub(super) fn end_send(&mut self, user: u32, result: Result<Status, Failure>) {
+        match (self.messages.take_owner(user), result) {
+            (Some(SendOwner::Request(request)), Ok(status)) => self.requests.succeed(request, status),
+            (Some(SendOwner::Request(request)), Err(failure)) => self.requests.finish(request, Err(failure)),
+            (Some(SendOwner::Copy(copy)), _) => self.release_copy(copy),
+            (None, _) => {}
         }
     }
 
-    /// Gives a message to the endpoint, after those that wait for room there. Inlined into its callers: a struct that
-    /// is written in parts and read whole stalls the processor (store forwarding).
-    #[inline(always)]
-    fn post_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) {
-        if !self.outbox.is_empty() || !self.try_post(to, head, payload, owner) {
-            self.queue_message(to, head, payload, owner);
+    pub(super) fn release_copy(&mut self, copy: PayloadCopy) {
+        match copy {
+            PayloadCopy::Bounce(buffer, _) => self.transport.bounce_buffers.release(buffer),
+            // SAFETY: nobody reads it any more: its send has ended.
+            PayloadCopy::Region(range) => _ = unsafe { self.transport.regions.get_mut().free(range.region) },
         }
-    }
-
-    #[cold]
-    fn queue_message(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) {
-        self.outbox.push_back(QueuedMessage::new(to, head, payload, owner));
-    }
-
-    /// Posts a message to the endpoint. Returns false if there is no room.
-    #[inline(always)]
-    fn try_post(&mut self, to: PeerId, head: &[u8], payload: Option<Span>, owner: OperationOwner) -> bool {
-        match self.transport.post(to, head, payload, owner) {
-            Ok(()) => true,
-            Err(TransportError::Full) => false,
-            Err(TransportError::PeerGone) => {
-                self.transport.end_operation(owner, Some(messenger::SendFailure::PeerGone));
-                true
-            }
-        }
-    }
-
-    /// Posts the messages that waited for room. Returns whether any was posted.
-    pub(super) fn empty_outbox(&mut self) -> bool {
-        let mut moved = false;
-        while let Some(queued) = self.outbox.front().copied()
-            && self.try_post(queued.to, queued.head(), queued.payload, queued.owner)
-        {
-            self.outbox.pop_front();
-            moved = true;
-        }
-        moved
-    }
-
-    /// The payload of a send is being read until [`release_send`](Self::release_send).
-    pub(super) fn retain_send(&mut self, parcel: u32) {
-        if let Some(parcel) = self.matching.sends.get(parcel) {
-            parcel.uses += 1;
-        }
-    }
-
-    /// A use of a send's payload has ended before its send can.
-    fn forget_use(&mut self, send: u32) {
-        if let Some(send) = self.matching.sends.get(send) {
-            send.uses = send.uses.saturating_sub(1);
-        }
-    }
-
-    /// The payload of a send was read, or will not be.
-    pub(super) fn release_send(&mut self, parcel: u32, failure: Option<Failure>) {
-        if let Some(parcel) = self.matching.sends.get(parcel) {
-            parcel.uses = parcel.uses.saturating_sub(1);
-            parcel.record_failure(failure);
-        }
-        self.complete_send(parcel);
-    }
-
-    /// Ends a send whose payload nobody needs any more. Returns whether it ended.
-    #[inline]
-    pub(super) fn complete_send(&mut self, send: u32) -> bool {
-        let Some(SendOp { to, owner, payload, failure, .. }) = self.matching.sends.remove_if_done(send) else {
-            return false;
-        };
-        match (owner, failure) {
-            (PayloadOwner::Request(request), None) => self.requests.succeed(request, Status::sent(to)),
-            (PayloadOwner::Request(request), Some(failure)) => self.requests.finish(request, Err(failure)),
-            (PayloadOwner::Cell(_) | PayloadOwner::Copy, _) => self.release_payload(owner, payload),
-        }
-        true
-    }
-
-    pub(super) fn release_payload(&mut self, owner: PayloadOwner, payload: RegionRange) {
-        match owner {
-            PayloadOwner::Request(_) => {}
-            PayloadOwner::Cell(cell) => self.release_bounce_buffer(cell),
-            // SAFETY: nobody reads it any more: its uses have ended.
-            PayloadOwner::Copy => _ = unsafe { self.transport.regions.get_mut().free(payload.region) },
-        }
-    }
-
-    fn release_bounce_buffer(&mut self, cell: BounceBuffer) {
-        self.transport.bounce_buffers.release(cell);
     }
 
     /// Posts a receive into a buffer, registered as the returned region.
@@ -518,7 +371,8 @@ impl Process {
             .map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
         let into = RegionRange { region, offset: 0, bytes };
-        if !self.matching.receive(what, into, request, &mut self.requests, self.transport.regions.get_mut()) {
+        let posted = self.post_receive(what, into, request);
+        if posted.is_none() {
             let failure = match what {
                 ReceiveTarget::Matched(_, sender) => {
                     self.failure_of(sender.into()).unwrap_or(Failure::PeerFailed(sender.into()))
@@ -529,15 +383,57 @@ impl Process {
         }
         // A message that arrived before its sender ended still counts; another one will not arrive.
         if !source.is_some_and(|source| self.is_present(source))
-            && let Some(id) = self.matching.posted(request).and_then(|receiving| receiving.unmatched())
+            && let Some(handle) = posted.filter(|handle| self.messenger.is_posted(*handle))
             && let Some(failure) = self.unsatisfiable(context, source)
-            && self.matching.machine.cancel(id).is_some()
         {
-            self.matching.remove(request);
-            self.requests.finish(request, Err(failure));
+            self.cancel_receive(handle, failure);
         }
         self.run_deferred_if_any();
         Ok((request, region))
+    }
+
+    /// Posts a receive for a started request. `None`: it can never complete, since the probed message went with its
+    /// sender, or there are no more records.
+    pub(super) fn post_receive(
+        &mut self,
+        what: ReceiveTarget,
+        into: RegionRange,
+        request: u32,
+    ) -> Option<ReceiveHandle> {
+        loop {
+            let (messenger, transport) = (&mut self.messenger, &mut self.transport);
+            let posted = match what {
+                ReceiveTarget::Pattern(pattern) => messenger.receive(transport, pattern, into, request).map(Some),
+                ReceiveTarget::Matched(message, _) => messenger.receive_matched(transport, message, into, request),
+            };
+            match posted {
+                Ok(handle) => {
+                    self.messages.record_receive(request, handle?);
+                    return handle;
+                }
+                Err(_) if add_receives(&mut self.messenger) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Cancels a receive that has matched no message: its request fails. Returns false if it has matched one.
+    pub(super) fn cancel_receive(&mut self, handle: ReceiveHandle, failure: Failure) -> bool {
+        let cancelled = self.messenger.cancel(handle);
+        cancelled.into_iter().for_each(|request| self.requests.finish(request, Err(failure)));
+        cancelled.is_some()
+    }
+
+    /// The receive of a request, if it has matched no message, and its pattern.
+    pub(super) fn posted_receive(&self, request: u32) -> Option<(ReceiveHandle, Pattern)> {
+        let handle = self.messages.receive(request)?;
+        let (user, pattern) = self.messenger.posted(handle)?;
+        (user == request).then_some((handle, pattern))
+    }
+
+    /// The receives that have matched no message and satisfy `is`.
+    pub(super) fn unmatched(&self, is: impl Fn(&Pattern) -> bool) -> Vec<ReceiveHandle> {
+        self.messenger.all_posted().filter(|(.., pattern)| is(pattern)).map(|(handle, ..)| handle).collect()
     }
 
     /// Why nothing is started any more.
@@ -596,12 +492,9 @@ impl Process {
     /// Cancels a receive that has matched no message. Returns false if it has matched or ended, or the request is no
     /// receive.
     pub(in crate::world) fn cancel(&mut self, request: u32, region: Region) -> bool {
-        let Some(id) = self.matching.posted(request).and_then(|receiving| receiving.unmatched()) else {
-            return false;
-        };
-        let cancelled = self.matching.machine.cancel(id).is_some();
+        let Some((handle, _)) = self.posted_receive(request) else { return false };
+        let cancelled = self.messenger.cancel(handle).is_some();
         if cancelled {
-            self.matching.remove(request);
             self.release_request(request, region);
         }
         cancelled
@@ -610,7 +503,7 @@ impl Process {
     /// Asks the receiver to acknowledge the send that a thread waits for.
     pub(in crate::world) fn request_ack(&mut self, what: BlockedOn) {
         if let BlockedOn::Send { to, .. } = what {
-            self.matching.machine.request_report(to.into());
+            self.messenger.matching_mut().request_report(to.into());
             self.run_deferred_if_any();
         }
     }
@@ -652,8 +545,7 @@ impl Process {
     pub(in crate::world) fn release_request(&mut self, request: u32, region: Region) {
         self.requests.release(request);
         self.unregister(region);
-        if let Some(place) = self.packed_sends.iter().position(|(packed, _)| *packed == request) {
-            let (_, packed) = self.packed_sends.swap_remove(place);
+        if let Some(packed) = self.messages.take_packed(request) {
             // SAFETY: the request has ended, and its postings are completed: nobody reads the copy any more.
             unsafe { self.transport.regions.get_mut().free(packed) };
         }
@@ -675,7 +567,10 @@ pub(in crate::world) enum SendFailure {
     Failed(Failure),
 }
 
-/// The token of a send whose payload is being read.
-pub(super) const fn token_of_send(send: u32) -> Token {
-    Class::PointToPoint.token(id_of_send(send))
+/// What a receive asks for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) enum ReceiveTarget {
+    Pattern(Pattern),
+    /// A message that a matched probe has removed, and its sender.
+    Matched(MessageId, PeerId),
 }

@@ -10,6 +10,7 @@ use unisono_core::ids::PeerId;
 use unisono_core::message::collective_transport::header::{EAGER_HEADER, TransportKind, parse_key};
 use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
+use unisono_core::messenger::Payload;
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{
     ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, REMOTE_ACCESS, SHORT_BYTES,
@@ -18,19 +19,18 @@ use unisono_shmem::am_header::{
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
-use super::matching_store::{MatchingStore, PayloadAction};
-use super::messages::{SendArgs, token_of_send};
+use super::message_table::{Flush, PayloadCopy};
+use super::messages::SendArgs;
 use super::remote_access::RemoteAccess;
-use super::send_request::{Flush, PayloadOwner, SendOp};
 use super::transport::{Completion, Completions, EarlyPayloads, FragmentPlace, Placements, ProcessTransport};
 use super::{POLL_BUDGET, Process};
 use crate::node::NodeRankState;
 use crate::world::collective::engine::progress_table::CollectiveTable;
-use crate::world::request::{Failure, Requests, Tag};
+use crate::world::request::{Failure, Tag};
 use crate::world::shm_transport::{ShmPeer, ShmTransport, copy_out, copy_to};
 use unisono_bootstrap::Rank;
 use unisono_memory::endpoint_storage::ProcessMessenger;
-use unisono_memory::memory_regions::{RegionRange, Regions};
+use unisono_memory::memory_regions::Regions;
 
 /// Polls of one ring before a wait checks anything else.
 const SPIN_POLLS: u32 = 500;
@@ -54,7 +54,7 @@ impl Process {
         tag: Tag,
     ) -> Option<usize> {
         let (shm, peer) = (self.transport.shm.as_mut()?, PeerId::from(source));
-        let sender = self.matching.machine.inline_receive(peer)?;
+        let sender = self.messenger.matching_mut().inline_receive(peer)?;
         if self.aborted.is_some() || self.has_revoked {
             return None;
         }
@@ -88,7 +88,7 @@ impl Process {
     /// Handles an inline message whose credits may let something leave or end.
     #[inline(never)]
     fn accept_inline(&mut self, peer: PeerId, credit: HeaderCredit, bytes: usize) -> Option<usize> {
-        let accepted = self.matching.machine.take_inline(peer, credit);
+        let accepted = self.messenger.matching_mut().take_inline(peer, credit);
         self.finish_inline_receive(peer, bytes, accepted)
     }
 
@@ -101,7 +101,7 @@ impl Process {
         source: Rank,
         tag: Tag,
     ) -> Option<usize> {
-        let (peer, machine) = (PeerId::from(source), &mut self.matching.machine);
+        let (peer, machine) = (PeerId::from(source), self.messenger.matching_mut());
         let shm_peer = self.transport.shm.as_mut()?.peer_mut(peer)?;
         let entry = shm_peer.poll().ok()??;
         let [note, name] = entry.header;
@@ -159,7 +159,7 @@ impl Process {
             return false;
         }
         let Some((room, settled)) = shm_peer.room() else { return false };
-        let Some(credit) = self.matching.machine.send_inline(to.into()) else { return false };
+        let Some(credit) = self.messenger.matching_mut().send_inline(to.into()) else { return false };
         let Some(note) = settled.eager_header(EAGER, credit, tag.0) else {
             return self.put_inline(bytes, credit, to, tag);
         };
@@ -233,35 +233,19 @@ impl Process {
         bytes: usize,
     ) -> Result<(), Failure> {
         let peer = PeerId::from(posting.to);
-        let cell = self
-            .transport
-            .bounce_buffers
-            .allocate(bytes)
-            .map(|(cell, span)| (PayloadOwner::Cell(cell), RegionRange::from(span)));
-        let own = || {
-            let region = self.transport.regions.get_mut().allocate(bytes).ok()?;
-            Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
-        };
-        let (owner, payload) = cell.or_else(own).ok_or(Failure::ResourceExhausted)?;
-        let from = payload.span(0, bytes);
+        let buffer = self.transport.bounce_buffers.allocate(bytes);
+        let buffer = buffer.map(|(buffer, span)| PayloadCopy::Bounce(buffer, span.into()));
+        let copy = buffer.or_else(|| self.copy_region(bytes)).ok_or(Failure::ResourceExhausted)?;
+        let from = copy.range().span(0, bytes);
         if let Some(to) = self.transport.regions.get_mut().address(from) {
             // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
             unsafe { to.write_from(0, start, bytes) };
         }
-        let parcel = SendOp {
-            to: peer,
-            payload,
-            owner,
-            uses: 1,
-            is_final: true,
-            failure: None,
-            granted: 0,
-            is_ack_requested: true,
-        };
-        let parcel = self.matching.sends.insert(parcel);
+        let user = self.messages.record_copy(copy);
+        let token = self.start_own_send(peer, copy.range(), user).ok_or(Failure::ResourceExhausted)?;
         if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
             let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
-            shm_peer.queue(head.as_ref(), from, token_of_send(parcel));
+            shm_peer.queue(head.as_ref(), from, token);
         }
         Ok(())
     }
@@ -293,7 +277,7 @@ impl Process {
 
     /// Consumes what one peer put into its ring, and puts what waits for room in the ring to it.
     fn progress_ring(&mut self, place: usize) -> bool {
-        let Self { transport, matching, requests, collectives, messenger, remote_access, .. } = self;
+        let Self { transport, collectives, messenger, remote_access, .. } = self;
         let ProcessTransport { shm, regions, placements, completions, early_payloads, .. } = transport;
         let Some(near) = shm else { return false };
         let Some(mut shm_peer) = near.peers.get_mut(place).and_then(Option::as_mut) else { return false };
@@ -312,17 +296,8 @@ impl Process {
                     break;
                 }
             };
-            let mut receiver = ShmReceiver {
-                matching,
-                requests,
-                regions,
-                placements,
-                completions,
-                early_payloads,
-                collectives,
-                messenger,
-                remote_access,
-            };
+            let mut receiver =
+                ShmReceiver { regions, placements, completions, early_payloads, collectives, messenger, remote_access };
             match entry.header[0] {
                 HELLO => {
                     let local = shm_peer.local;
@@ -345,7 +320,7 @@ impl Process {
             moved = true;
         }
         if sound && !shm_peer.is_flushed() {
-            let ended = |token| completions.push(Completion::Sent { token, to: peer, failure: None });
+            let ended = |token| completions.push(Completion::Sent { token, failure: None });
             match shm_peer.flush(regions.get_mut(), ended) {
                 Ok(flushed) => moved |= flushed,
                 Err(_) => sound = false,
@@ -481,8 +456,6 @@ impl Process {
 
 /// The parts of a process that ring entries are handled with.
 struct ShmReceiver<'a> {
-    matching: &'a mut MatchingStore,
-    requests: &'a mut Requests,
     regions: &'a RefCell<Regions>,
     placements: &'a mut Placements,
     completions: &'a mut Completions,
@@ -505,8 +478,8 @@ impl ShmReceiver<'_> {
                 let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(entry).ok_or(ProtocolViolation)?;
                 shm_peer.ack_state.receive(number, &head).ok_or(ProtocolViolation)?;
                 let bytes = head.len() + payload.bytes();
-                let arrival = self.matching.handle(from, &head, bytes, head.len(), self.requests);
-                self.copy_payload(&arrival, payload)?;
+                let arrival = self.messenger.handle_message(from, &head, bytes as u32);
+                self.copy_payload(&arrival, payload, head.len())?;
             }
             HEADER => self.handle_header(shm_peer, number, entry.payload)?,
             FRAGMENT => return self.handle_fragment(shm_peer, number, entry),
@@ -569,10 +542,8 @@ impl ShmReceiver<'_> {
         payload: SharedBytes<'_>,
     ) -> Result<(), ProtocolViolation> {
         let (from, bytes, credit) = (shm_peer.peer, payload.bytes(), shm_peer.ack_state.credit(note));
-        let outcome = self.matching.machine.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
-        let arrival =
-            self.matching.apply_outcome(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
-        self.copy_payload(&arrival, payload)
+        let arrival = self.messenger.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
+        self.copy_payload(&arrival, payload, MessageHead::EAGER)
     }
 
     /// Handles a header without a payload.
@@ -586,16 +557,22 @@ impl ShmReceiver<'_> {
         let shown = head.get_mut(..bytes).ok_or(ProtocolViolation)?;
         payload.read(shown).ok_or(ProtocolViolation)?;
         shm_peer.ack_state.receive(check, shown).ok_or(ProtocolViolation)?;
-        let arrival = self.matching.handle(shm_peer.peer, shown, bytes, 0, self.requests);
-        self.copy_payload(&arrival, payload)
+        let arrival = self.messenger.handle_message(shm_peer.peer, shown, bytes as u32);
+        self.copy_payload(&arrival, payload, 0)
     }
 
-    /// Copies a payload to its destination.
-    fn copy_payload(&self, arrival: &PayloadAction, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+    /// Copies a payload, which `without` bytes of its message do not precede, to its destination.
+    fn copy_payload(
+        &self,
+        arrival: &Payload,
+        payload: SharedBytes<'_>,
+        without: usize,
+    ) -> Result<(), ProtocolViolation> {
         match *arrival {
-            PayloadAction::Nothing => Ok(()),
-            PayloadAction::Place { to, start } => {
+            Payload::Nothing => Ok(()),
+            Payload::Copy { to, start } => {
                 if let Some(to) = self.regions.borrow().address(to) {
+                    let start = start.saturating_sub(without);
                     let rest = payload.bytes().checked_sub(start).ok_or(ProtocolViolation)?;
                     let payload = payload.part(start, rest).ok_or(ProtocolViolation)?;
                     // SAFETY: the region lives, and is borrowed by this receive, or kept for one.
@@ -603,7 +580,7 @@ impl ShmReceiver<'_> {
                 }
                 Ok(())
             }
-            PayloadAction::ProtocolViolation => Err(ProtocolViolation),
+            Payload::ProtocolViolation => Err(ProtocolViolation),
         }
     }
 

@@ -13,6 +13,7 @@
 
 use unisono_core::collective::FailureCause;
 use unisono_core::ids::PeerId;
+use unisono_core::messenger::Class;
 
 use super::Process;
 use crate::world::collective::engine::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
@@ -40,11 +41,8 @@ impl Process {
         for _ in 0..ROUNDS {
             self.run_deferred();
         }
-        for (request, id) in self.matching.unmatched(|_| true) {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::Finished));
-            }
+        for handle in self.unmatched(|_| true) {
+            self.cancel_receive(handle, Failure::Finished);
         }
         self.abandon_sends(self.rank.into(), Failure::Finished);
         let now = self.now();
@@ -53,12 +51,12 @@ impl Process {
 
     /// Whether this rank receives nothing more from a peer, and has acknowledged all that it received.
     fn has_closed_receives_to(&mut self, peer: PeerId) -> bool {
-        if !self.has_closed_receives || self.matching.has_receives() {
+        if !self.has_closed_receives || self.messenger.has_receives() {
             return false;
         }
-        self.matching.machine.report_settled(peer);
+        self.messenger.matching_mut().report_settled(peer);
         self.run_deferred();
-        !self.has_deferred() && self.matching.late_grants.is_empty() && self.outbox.is_empty()
+        !self.has_deferred() && !self.messenger.has_queued(Class::PointToPoint)
     }
 
     /// Answers the status requests that could not be answered before.

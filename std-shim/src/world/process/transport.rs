@@ -11,7 +11,6 @@ mod placements;
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
-use core::ptr::NonNull;
 use std::time::Instant;
 
 use unisono_core::device::Memory as _;
@@ -48,9 +47,9 @@ const CMA_MIN: usize = 1 << 15;
 pub(in crate::world) enum OperationOwner {
     Nothing,
     /// Its payload is in a bounce buffer, which becomes free.
-    Cell(BounceBuffer),
+    Bounce(BounceBuffer),
     /// Its payload is that of a send to this rank.
-    Send(Token, PeerId),
+    Send(Token),
     /// A use of memory by remote memory access.
     RemoteAccess(Owner),
 }
@@ -85,7 +84,7 @@ pub(in crate::world) struct ProcessTransport {
     pub(in crate::world) keys: RandomKeys,
     /// Whether a message was given to the endpoint since it last transmitted.
     pub(in crate::world) has_posted: bool,
-    /// Peers whose rings are corrupted.
+    /// Peers that violated the protocol.
     pub(in crate::world) violators: Vec<PeerId>,
     loopback: VecDeque<LoopbackMessage>,
     owners: Vec<OperationOwner>,
@@ -214,37 +213,16 @@ impl ProcessTransport {
     pub(in crate::world) fn end_operation(&mut self, owner: OperationOwner, failure: Option<SendFailure>) {
         match owner {
             OperationOwner::Nothing | OperationOwner::RemoteAccess(_) => {}
-            OperationOwner::Cell(cell) => self.bounce_buffers.release(cell),
-            OperationOwner::Send(token, to) => self.completions.push(Completion::Sent { token, to, failure }),
+            OperationOwner::Bounce(buffer) => self.bounce_buffers.release(buffer),
+            OperationOwner::Send(token) => self.completions.push(Completion::Sent { token, failure }),
         }
-    }
-
-    /// As [`send`](Transport::send), of a payload whose bytes are also at `start`.
-    ///
-    /// # Safety
-    /// The bytes are valid, and nobody changes them meanwhile.
-    pub(in crate::world) unsafe fn send_from(
-        &mut self,
-        to: PeerId,
-        head: &[u8],
-        payload: TxPayload,
-        start: NonNull<u8>,
-    ) -> Result<Progress, TransportError> {
-        if let Some(peer) = self.shm.as_mut().and_then(|shm| shm.live_peer(to))
-            && peer.is_queue_empty()
-            // SAFETY: under the same promises of the caller.
-            && unsafe { peer.put_eager(head, start, payload.span.bytes) } == Ok(())
-        {
-            return Ok(Progress::Complete);
-        }
-        self.send(to, head, Some(payload))
     }
 
     /// Sends a payload to a remote rank: a short one within the endpoint's record, an urgent one from a bounce buffer.
     fn send_remote(&mut self, to: PeerId, head: &[u8], payload: TxPayload) -> Result<Progress, TransportError> {
         let TxPayload { span, token, is_urgent } = payload;
         let Some(from) = self.regions.get_mut().address(span).filter(|_| is_urgent) else {
-            return self.post(to, head, Some(span), OperationOwner::Send(token, to)).map(|()| Progress::Pending);
+            return self.post(to, head, Some(span), OperationOwner::Send(token)).map(|()| Progress::Pending);
         };
         let mut whole = [0; MESSAGE_HEADER_ROOM];
         if let Some((front, rest)) = whole.split_at_mut_checked(head.len())
@@ -256,15 +234,15 @@ impl ProcessTransport {
             let whole = whole.get(..head.len() + from.bytes()).unwrap_or_default();
             return self.post(to, whole, None, OperationOwner::Nothing).map(|()| Progress::Complete);
         }
-        let Some((cell, copy)) = self.bounce_buffers.allocate(from.bytes()) else {
-            return self.post(to, head, Some(span), OperationOwner::Send(token, to)).map(|()| Progress::Pending);
+        let Some((buffer, copy)) = self.bounce_buffers.allocate(from.bytes()) else {
+            return self.post(to, head, Some(span), OperationOwner::Send(token)).map(|()| Progress::Pending);
         };
         if let Some(into) = self.regions.get_mut().address(copy) {
             // SAFETY: both regions live; the buffer is free, so that nobody else uses it.
             unsafe { into.copy_from(from) };
         }
-        let posted = self.post(to, head, Some(copy), OperationOwner::Cell(cell));
-        posted.inspect_err(|_| self.bounce_buffers.release(cell)).map(|()| Progress::Complete)
+        let posted = self.post(to, head, Some(copy), OperationOwner::Bounce(buffer));
+        posted.inspect_err(|_| self.bounce_buffers.release(buffer)).map(|()| Progress::Complete)
     }
 
     /// Sends a message through a ring, or queues it until the ring has room.
@@ -410,7 +388,8 @@ impl Transport for ProcessTransport {
             self.placements.take_granted(placement);
             self.endpoint.withdraw(placement);
         } else {
-            self.placements.abandon(placement);
+            let is_gone = self.failure_of(from).is_some();
+            self.placements.abandon(placement, is_gone);
         }
     }
 
@@ -434,7 +413,7 @@ impl Transport for ProcessTransport {
             EnqueueError::Full => TransportError::Full,
             _ => TransportError::PeerGone,
         })?;
-        self.record_operation(operation, OperationOwner::Send(token, to));
+        self.record_operation(operation, OperationOwner::Send(token));
         Ok(Progress::Pending)
     }
 

@@ -2,7 +2,6 @@
 
 use alloc::collections::VecDeque;
 
-use unisono_core::ids::PeerId;
 use unisono_core::messenger::SendFailure;
 use unisono_core::transport::Token;
 
@@ -10,7 +9,7 @@ use unisono_core::transport::Token;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum Completion {
     /// A payload was read to its end, or will not be read.
-    Sent { token: Token, to: PeerId, failure: Option<SendFailure> },
+    Sent { token: Token, failure: Option<SendFailure> },
     /// Granted memory was filled.
     Delivered(Token),
 }
@@ -19,13 +18,10 @@ pub(in crate::world) enum Completion {
 #[derive(Debug, Default)]
 pub(in crate::world) struct Completions {
     queue: VecDeque<Completion>,
-    /// Number of all of them so far.
-    pub(in crate::world) count: u64,
 }
 
 impl Completions {
     pub(in crate::world) fn push(&mut self, completion: Completion) {
-        self.count += 1;
         self.queue.push_back(completion);
     }
 

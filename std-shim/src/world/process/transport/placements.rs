@@ -87,10 +87,12 @@ impl Placements {
         Some((open.into, open.token?))
     }
 
-    /// Nobody waits for the message any more: its fragments are dropped as they arrive.
-    pub(in crate::world) fn abandon(&mut self, placement: PlacementId) {
-        if let Some(Some(open)) = self.open.get_mut(placement.0 as usize) {
-            (open.token, open.into.region) = (None, Region::default());
+    /// Nobody waits for the message any more: its fragments are dropped as they arrive, unless the peer is gone.
+    pub(in crate::world) fn abandon(&mut self, placement: PlacementId, is_gone: bool) {
+        let Some(place) = self.open.get_mut(placement.0 as usize) else { return };
+        match place {
+            Some(open) if !is_gone => (open.token, open.into.region) = (None, Region::default()),
+            _ => *place = None,
         }
     }
 
@@ -115,18 +117,10 @@ impl Placements {
         Some(FragmentPlace { to, is_second, ended })
     }
 
-    /// Removes everything that a gone peer would fill. Returns the grants of the endpoint, and the owners of all.
-    pub(in crate::world) fn disconnect(&mut self, peer: PeerId) -> (Vec<PlacementId>, Vec<Token>) {
-        let (mut placements, mut owners) = (Vec::new(), Vec::new());
-        for place in &mut self.granted {
-            if let Some(granted) = place.take_if(|granted| granted.to == peer) {
-                placements.push(granted.placement);
-                owners.push(granted.token);
-            }
-        }
+    /// Removes the memory for fragments of a gone peer for which nobody waits.
+    pub(in crate::world) fn disconnect(&mut self, peer: PeerId) {
         for place in &mut self.open {
-            owners.extend(place.take_if(|open| open.from == peer).and_then(|open| open.token));
+            place.take_if(|open| open.from == peer && open.token.is_none());
         }
-        (placements, owners)
     }
 }
