@@ -139,7 +139,7 @@ impl Communicator {
     /// fits in one datagram, or in one entry of a ring.
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
-        let mtu = process.device.limits().mtu as usize;
+        let mtu = process.datagrams.device.limits().mtu as usize;
         let remote = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
         let near = process.transport.shm.as_ref().map(ShmTransport::eager_limit);
         near.map_or(remote, |near| if process.is_single_node() { near } else { near.min(remote) })

@@ -6,29 +6,27 @@ pub(super) mod bounce_buffers;
 pub(super) mod collective_messages;
 pub(super) mod collectives;
 pub(super) mod contexts;
+mod datagrams;
 pub(super) mod deferred_work;
 pub(super) mod dispatch;
-mod failure_detection;
+pub(super) mod failure_detection;
 mod hang_reports;
 pub(super) mod message_table;
 pub(super) mod messages;
 pub(super) mod messenger;
 pub(super) mod random_keys;
 pub(super) mod remote_access;
-mod send_batch;
 mod shm_messages;
 pub(super) mod shutdown;
 pub(super) mod transport;
 
 use alloc::sync::Arc;
-use std::time::Instant;
 
-use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
-use unisono_core::ids::{MessageId, PeerId};
+use unisono_core::ids::PeerId;
+use unisono_core::message::Context;
 use unisono_core::message::point_to_point::MessageHeader;
-use unisono_core::message::{Context, Envelope};
 use unisono_core::messenger::Class;
 use unisono_core::progress::{make_progress, receive, transmit};
 use unisono_core::wire::HEADER;
@@ -45,10 +43,12 @@ use crate::environment::{HierarchyChoice, Settings, Subgroups};
 use crate::node::Node;
 use crate::world::group::Group;
 use blocked::BlockedReports;
+use datagrams::{Datagrams, SendBatch};
 use dispatch::{Dispatcher, SharedRegions};
+use failure_detection::{FailureDetector, SilencePolicy};
 use message_table::{Flush, MessageTable};
 use remote_access::RemoteAccess;
-use send_batch::SendBatch;
+use shutdown::Shutdown;
 use transport::ProcessTransport;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
 use unisono_memory::endpoint_storage::{ProcessEndpoint, ProcessMessenger, grow_windows};
@@ -67,13 +67,13 @@ const GRANT_DEFAULT: usize = 1 << 31;
 /// Bytes of batched sends that are flushed without being asked: a few GSO trains.
 const BATCH_BYTES: usize = 1 << 18;
 
-/// How a peer's silence is interpreted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SilencePolicy {
-    /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
-    Fail,
-    /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
-    AskAgent,
+/// The user's choices that a process keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choices {
+    /// A digest of the settings that must be equal on all ranks.
+    pub(super) digest: u64,
+    /// Subgroups.
+    pub(super) hierarchy: HierarchyChoice,
 }
 
 pub(super) struct Process {
@@ -82,50 +82,25 @@ pub(super) struct Process {
     pub(super) transport: ProcessTransport,
     pub(super) messenger: ProcessMessenger,
     pub(super) messages: MessageTable,
-    pub(super) device: DatagramTransport,
+    pub(super) datagrams: Datagrams,
     pub(super) requests: Requests,
-    pub(super) counters: Counters,
     /// `None` before this process has joined, and after it has finished.
     pub(super) membership: Option<Membership>,
-    pub(super) silence: SilencePolicy,
-    /// A digest of the settings that must be equal on all ranks.
-    pub(super) settings: u64,
-    /// The user's choice of subgroups.
-    pub(super) hierarchy: HierarchyChoice,
+    pub(super) choices: Choices,
     pub(super) aborted: Option<Failure>,
-    /// Whether any communicator was revoked, and the contexts of those that were.
-    has_revoked: bool,
+    /// The contexts of communicators that were revoked.
     revoked: Vec<Context>,
-    /// Messages that matched probes have removed, and that were not received yet.
-    pub(super) matched_probes: Vec<(MessageId, Envelope)>,
-    clock: Instant,
-    /// Rounds that sends have waited for room.
-    rounds: u32,
     pub(super) remote_access: RemoteAccess,
     pub(super) collectives: CollectiveTable,
-    watched: Vec<PeerId>,
     pub(super) blocked: BlockedReports,
-    /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
-    /// reports them.
-    unreported_failures: Vec<Rank>,
-    /// Whether the server knows a rank because of which an operation of this one failed.
-    has_reported_cause: bool,
-    /// Whether this rank has sent its last message, and the ranks that reported the same.
-    has_sent_all: bool,
-    finished_senders: Vec<PeerId>,
-    /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
-    has_closed_receives: bool,
-    closed_receivers: Vec<PeerId>,
-    /// Threads of this process that only make progress.
-    pub(super) own_threads: usize,
-    checked_at: u64,
-    send_batch: SendBatch,
+    pub(super) detector: FailureDetector,
+    shutdown: Shutdown,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // An adapter may still read what was posted.
-        if self.device.copies() {
+        if self.datagrams.device.copies() {
             // SAFETY: the device has copied what was flushed, and nobody flushes or receives any more.
             unsafe { self.transport.regions.get_mut().free_all() };
         }
@@ -170,32 +145,17 @@ impl Process {
             transport,
             messenger,
             messages: MessageTable::default(),
-            device,
+            datagrams: Datagrams::new(device),
             requests: Requests::new(),
-            counters: Counters::default(),
             membership: None,
-            silence,
-            hierarchy,
-            settings: u64::from(digests.tuning) << 32 | u64::from(digests.transport),
+            choices: Choices { digest: u64::from(digests.tuning) << 32 | u64::from(digests.transport), hierarchy },
             aborted: None,
-            has_revoked: false,
             revoked: Vec::new(),
-            matched_probes: Vec::new(),
-            clock: Instant::now(),
-            rounds: 0,
             remote_access: RemoteAccess::default(),
             collectives,
-            watched: Vec::new(),
             blocked: BlockedReports::default(),
-            unreported_failures: Vec::new(),
-            has_reported_cause: false,
-            has_sent_all: false,
-            finished_senders: Vec::new(),
-            has_closed_receives: false,
-            closed_receivers: Vec::new(),
-            own_threads: 0,
-            checked_at: 0,
-            send_batch: SendBatch::default(),
+            detector: FailureDetector::new(silence),
+            shutdown: Shutdown::default(),
         };
         let own = PeerId::from(process.rank);
         process.transport.set_eager_limit(own, EAGER_LIMIT as u32);
@@ -215,8 +175,7 @@ impl Process {
 
     /// Reads the clock, in nanoseconds since this process joined.
     fn now(&mut self) -> u64 {
-        self.transport.now = self.clock.elapsed().as_nanos() as u64;
-        self.transport.now
+        self.transport.read_clock()
     }
 
     fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
@@ -224,19 +183,19 @@ impl Process {
         if rank == self.rank || self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
         }
-        if let Err(error) = self.device.set_path(rank.into(), entry.addresses, entry.mtu) {
+        if let Err(error) = self.datagrams.device.set_path(rank.into(), entry.addresses, entry.mtu) {
             tracing::error!(%rank, ?error, "no path");
             return;
         }
-        let own = self.device.mtu();
-        let trailer = own.saturating_sub(self.device.limits().mtu);
+        let own = self.datagrams.device.mtu();
+        let trailer = own.saturating_sub(self.datagrams.device.limits().mtu);
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
         self.transport.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
         self.remote_access.connect(rank.into(), mtu);
         self.messenger.reconnect(rank.into());
-        self.finished_senders.retain(|left| *left != rank.into());
-        self.closed_receivers.retain(|deaf| *deaf != rank.into());
+        self.shutdown.finished_senders.retain(|left| *left != rank.into());
+        self.shutdown.closed_receivers.retain(|deaf| *deaf != rank.into());
         self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget_revocations(rank);
         self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
@@ -244,7 +203,7 @@ impl Process {
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
     pub(super) fn has_arrivals(&mut self) -> bool {
-        self.device.has_arrivals()
+        self.datagrams.device.has_arrivals()
     }
 
     /// Receives what has arrived. Returns whether the rest of the round may be left to the next call, because nothing
@@ -267,12 +226,12 @@ impl Process {
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         let moved = self.progress_shm();
-        self.send_batch = SendBatch::default();
+        self.datagrams.batch = SendBatch::default();
         // Without remote peers the endpoint has nothing to do.
         let moved =
             moved | if self.is_single_node() { self.handle_events(now) } else { self.progress_remote(now, interrupt) };
-        if now.wrapping_sub(self.checked_at) >= CHECK_INTERVAL {
-            self.checked_at = now;
+        if now.wrapping_sub(self.detector.checked_at) >= CHECK_INTERVAL {
+            self.detector.checked_at = now;
             self.check_timers(now);
         }
         moved
@@ -281,7 +240,8 @@ impl Process {
     /// The endpoint, its device, and the handler of its messages.
     #[inline(always)]
     fn dispatcher(&mut self) -> (&mut ProcessEndpoint, &mut DatagramTransport, SharedRegions<'_>, Dispatcher<'_>) {
-        let Self { transport, device, requests, counters, collectives, remote_access, messenger, .. } = self;
+        let Self { transport, datagrams, requests, collectives, remote_access, messenger, .. } = self;
+        let Datagrams { device, counters, .. } = datagrams;
         let ProcessTransport { endpoint, regions, early_payloads, violators, .. } = transport;
         let regions = &*regions;
         let dispatcher = Dispatcher {
@@ -334,7 +294,7 @@ impl Process {
 
     /// Transmits what is queued, without receiving.
     fn transmit(&mut self, now: u64) {
-        self.send_batch = SendBatch::default();
+        self.datagrams.batch = SendBatch::default();
         let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         grow_windows(endpoint, now);
         transmit(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
@@ -343,10 +303,11 @@ impl Process {
 
     /// A send of `bytes` bytes was queued: transmits at once, or when the batch is large enough.
     pub(super) fn maybe_flush(&mut self, leaves: Flush, bytes: usize) {
-        let corked = &mut self.send_batch;
+        let corked = &mut self.datagrams.batch;
         if corked.sends == 0 {
             let most = BATCH_BYTES.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.max_sends = self.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
+            corked.max_sends =
+                self.datagrams.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
         }
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
@@ -384,7 +345,7 @@ impl Process {
             }
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
-            Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
+            Event::PeerSilent(peer) => match (self.detector.silence, &mut self.membership) {
                 (SilencePolicy::AskAgent, Some(membership)) => {
                     membership.query_liveness(peer.into());
                     self.note_silence(now, peer);
@@ -416,11 +377,11 @@ impl Process {
 
     /// Nanoseconds until the next check of membership and watched peers.
     pub(super) fn next_check(&mut self) -> u64 {
-        CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.checked_at))
+        CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.detector.checked_at))
     }
 
     /// Enables the queue's notification. Returns false if something already waits there.
     pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
-        self.device.arm(lane) == Armed::Armed
+        self.datagrams.device.arm(lane) == Armed::Armed
     }
 }

@@ -131,7 +131,7 @@ impl Process {
 
     pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
         let (id, status) = self.messenger.matching_mut().matched_probe(pattern)?;
-        self.matched_probes.push((id, status.envelope));
+        self.messages.matched_probes.push((id, status.envelope));
         Some((id, status))
     }
 
@@ -178,7 +178,7 @@ impl Message<'_> {
     fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
         let wanted = ReceiveTarget::Matched(self.id, source.into());
-        self.communicator.shared.lock().matched_probes.retain(|(id, _)| *id != self.id);
+        self.communicator.shared.lock().messages.matched_probes.retain(|(id, _)| *id != self.id);
         let request = self.communicator.start_receive_buffer(into, wanted, |_, started| started).inspect_err(|_| {
             // No other receive can match it, and its sender may wait.
             self.communicator.shared.with_process(|process| process.drop_message(self.id, source.into()));

@@ -115,7 +115,7 @@ impl Communicator {
         mut into: NonNull<[u8]>,
     ) -> Result<RawRequest, Failure> {
         let source = PeerId::from(message.source);
-        self.shared.lock().matched_probes.retain(|(id, _)| *id != message.id);
+        self.shared.lock().messages.matched_probes.retain(|(id, _)| *id != message.id);
         // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
         let bytes = unsafe { into.as_mut() };
         let started = self.start_receive(bytes, ReceiveTarget::Matched(message.id, source), |_, started| started);

@@ -114,7 +114,7 @@ impl Process {
 
     /// Changes with every operation that ends, every step of a collective and every accepted segment.
     fn progress_counter(&self) -> u64 {
-        let Counters { accepted, .. } = &self.counters;
+        let Counters { accepted, .. } = &self.datagrams.counters;
         let segments = accepted.get(DatagramKind::Segment as usize).copied().unwrap_or(0);
         self.requests.finished().wrapping_add(self.requests.steps()).wrapping_add(segments)
     }

@@ -266,7 +266,7 @@ impl Process {
         let regions = self.transport.regions.get_mut();
         let messenger = &self.messenger;
         for region in [input, output] {
-            self.device.wait_for_completions(regions, region);
+            self.datagrams.device.wait_for_completions(regions, region);
             // Only a failed collective can still have a message in transmission.
             if result.is_err() && messenger.is_sending_from(region) {
                 regions.detach(region);

@@ -39,7 +39,7 @@ impl Process {
     /// Opens the context of a new communicator.
     pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let nodes: Vec<u32> = members.iter().map(|rank| self.node_of(rank).unwrap_or(0)).collect();
-        let subgroups = Subgroups::new(self.hierarchy, &nodes).map(Arc::new);
+        let subgroups = Subgroups::new(self.choices.hierarchy, &nodes).map(Arc::new);
         self.collectives.open((context, generation), members, is_near, subgroups);
     }
 
@@ -72,7 +72,8 @@ impl Process {
     /// Whether the communicator accepts new operations.
     #[inline]
     pub(in crate::world) fn expect_open(&self, context: u32) -> Result<(), Failure> {
-        if self.has_revoked && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked) {
+        if !self.revoked.is_empty() && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked)
+        {
             return Err(Failure::Revoked);
         }
         Ok(())
@@ -98,12 +99,12 @@ impl Process {
     pub(super) fn revoke_messages(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
         let named = message_context(context, of.generation);
-        (self.has_revoked, _) = (true, self.revoked.push(named));
+        self.revoked.push(named);
         for handle in self.unmatched(|pattern| pattern.context == named) {
             self.cancel_receive(handle, Failure::Revoked);
         }
         for (message, Envelope { source, .. }) in
-            self.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
+            self.messages.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
         {
             self.drop_message(message, source);
         }

@@ -14,6 +14,45 @@ use crate::world::collective::engine::progress_table::StatusEvent;
 use crate::world::request::Failure;
 use unisono_bootstrap::{Liveness, Membership, MembershipEvent, Rank};
 
+/// How a peer's silence is interpreted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum SilencePolicy {
+    /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
+    Fail,
+    /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
+    AskAgent,
+}
+
+/// What a process watches, and what it has to report of failures.
+#[derive(Debug)]
+pub(in crate::world) struct FailureDetector {
+    pub(super) silence: SilencePolicy,
+    /// The peers that something waits for.
+    pub(super) watched: Vec<PeerId>,
+    /// When the timers were checked last.
+    pub(super) checked_at: u64,
+    /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
+    /// reports them.
+    pub(super) unreported_failures: Vec<Rank>,
+    /// Whether the server knows a rank because of which an operation of this one failed.
+    pub(super) has_reported_cause: bool,
+    /// Threads of this process that only make progress.
+    pub(in crate::world) own_threads: usize,
+}
+
+impl FailureDetector {
+    pub(super) const fn new(silence: SilencePolicy) -> Self {
+        Self {
+            silence,
+            watched: Vec::new(),
+            checked_at: 0,
+            unreported_failures: Vec::new(),
+            has_reported_cause: false,
+            own_threads: 0,
+        }
+    }
+}
+
 impl Process {
     /// Handles the launcher's events.
     pub(in crate::world) fn poll_events(&mut self) {
@@ -29,7 +68,7 @@ impl Process {
         self.poll_events();
         self.report_waits(now);
         self.query_silent_peers(now);
-        if self.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
+        if self.datagrams.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
             tracing::error!("{}", Failure::NoDevice);
             self.abort(Failure::NoDevice);
         }
@@ -37,7 +76,7 @@ impl Process {
         self.drop_revoked();
         self.answer_deferred(now);
         self.end_unsendable_receives(now);
-        for deaf in self.closed_receivers.clone() {
+        for deaf in self.shutdown.closed_receivers.clone() {
             self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
         }
         let own = PeerId::from(self.rank);
@@ -49,7 +88,7 @@ impl Process {
         wanted.dedup();
         for peer in &wanted {
             // It was waited for at the previous check, too.
-            if self.watched.binary_search(peer).is_ok() {
+            if self.detector.watched.binary_search(peer).is_ok() {
                 self.ask(*peer, ALL_CONTEXTS);
             }
         }
@@ -64,7 +103,7 @@ impl Process {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        for peer in core::mem::take(&mut self.watched) {
+        for peer in core::mem::take(&mut self.detector.watched) {
             if wanted.binary_search(&peer).is_err() {
                 self.transport.endpoint.watch(now, peer, false);
             }
@@ -73,7 +112,7 @@ impl Process {
             // Without a free window, it is watched from a later check on.
             self.transport.endpoint.watch(now, *peer, true);
         }
-        self.watched = wanted;
+        self.detector.watched = wanted;
     }
 
     /// An operation of this rank fails because of another one: reports it once, so that the launcher names the rank that
@@ -81,20 +120,20 @@ impl Process {
     #[cold]
     pub(in crate::world) fn record_cause(&mut self, cause: Option<Rank>) {
         let Some(cause) = cause.filter(|cause| *cause != self.rank) else { return };
-        if self.has_closed_receives || self.has_reported_cause {
+        if self.shutdown.has_closed_receives || self.detector.has_reported_cause {
             return;
         }
         if let Some(membership) = &mut self.membership {
             tracing::debug!(rank = cause.0, "an operation failed because of the rank");
             membership.report_cause(cause);
-            self.has_reported_cause = true;
+            self.detector.has_reported_cause = true;
         }
     }
 
     /// Reports the cause of the first request that failed because of another rank.
     #[inline]
     pub(in crate::world) fn report_failures(&mut self) {
-        if self.requests.cause.is_some() && !self.has_reported_cause {
+        if self.requests.cause.is_some() && !self.detector.has_reported_cause {
             self.record_cause(self.requests.cause);
         }
     }
@@ -165,7 +204,7 @@ impl Process {
         }
         self.collectives.queue_status(StatusEvent::Failed(peer));
         if ended == 0 && anyone {
-            self.unreported_failures.push(peer.into());
+            self.detector.unreported_failures.push(peer.into());
         }
         self.end_unsatisfiable_receives();
     }
@@ -176,8 +215,8 @@ impl Process {
         if self.failure_of(peer.into()).is_some() {
             return;
         }
-        if !self.finished_senders.contains(&peer) {
-            self.finished_senders.push(peer);
+        if !self.shutdown.finished_senders.contains(&peer) {
+            self.shutdown.finished_senders.push(peer);
         }
         let rank = Rank::from(peer);
         for handle in self.unmatched(|pattern| pattern.source == Some(peer)) {
@@ -210,15 +249,15 @@ impl Process {
     /// Whether the program has threads besides the one that waits; assumes so where the system does not say.
     fn has_other_threads(&self) -> bool {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
-        threads.map_or(true, |threads| threads > self.own_threads + 1)
+        threads.map_or(true, |threads| threads > self.detector.own_threads + 1)
     }
 
     /// A peer receives no more messages, and has acknowledged all that it received from this rank: ends pending sends
     /// to it.
     pub(super) fn handle_receives_closed(&mut self, peer: PeerId) {
         self.run_deferred();
-        if !self.closed_receivers.contains(&peer) {
-            self.closed_receivers.push(peer);
+        if !self.shutdown.closed_receivers.contains(&peer) {
+            self.shutdown.closed_receivers.push(peer);
         }
         self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
     }

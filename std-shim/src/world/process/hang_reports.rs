@@ -105,7 +105,8 @@ impl Process {
     /// Whether a rank has neither failed nor finished, to the knowledge of this one.
     pub(in crate::world) fn takes_part(&self, rank: Rank) -> bool {
         let peer = PeerId::from(rank);
-        let is_closed = self.closed_receivers.contains(&peer) || self.finished_senders.contains(&peer);
+        let is_closed =
+            self.shutdown.closed_receivers.contains(&peer) || self.shutdown.finished_senders.contains(&peer);
         self.aborted.is_none() && self.failure_of(rank).is_none() && !is_closed
     }
 

@@ -1,6 +1,8 @@
 //! The point-to-point messages of a process beside the messenger's records: which receive a request is, and the copies
 //! that are sent.
 
+use unisono_core::ids::MessageId;
+use unisono_core::message::Envelope;
 use unisono_core::messenger::ReceiveHandle;
 use unisono_core::span::{Region, RegionRange};
 
@@ -50,6 +52,10 @@ pub(in crate::world) struct MessageTable {
     free_copies: Vec<u32>,
     /// Packed copies of buffers with a layout, by the request that sends them.
     packed: Vec<(u32, Region)>,
+    /// Messages that matched probes have removed, and that were not received yet.
+    pub(in crate::world) matched_probes: Vec<(MessageId, Envelope)>,
+    /// Rounds that sends have waited for room.
+    pub(in crate::world) rounds: u32,
 }
 
 impl MessageTable {

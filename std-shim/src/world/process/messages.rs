@@ -70,7 +70,7 @@ impl Process {
         let UserBuffer { start, bytes, ref layout } = *buffer;
         let SendArgs { to, context, tag, mode, flush: when } = *posting;
         let (way, peer) = (self.route(to)?, PeerId::from(to));
-        if self.send_batch.sends == 0 && way == Route::Remote {
+        if self.datagrams.batch.sends == 0 && way == Route::Remote {
             self.now();
         }
         let shared = match &self.transport.shm {
@@ -438,7 +438,7 @@ impl Process {
 
     /// Why nothing is started any more.
     fn closed_reason(&self) -> Option<Failure> {
-        self.aborted.or(self.has_closed_receives.then_some(Failure::Finished))
+        self.aborted.or(self.shutdown.has_closed_receives.then_some(Failure::Finished))
     }
 
     /// Whether a receive from this source may be posted.
@@ -452,14 +452,15 @@ impl Process {
     /// Why a receive from `source` that has matched nothing can never complete, if so.
     pub(in crate::world) fn unsatisfiable(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
-            let Some(untold) = self.unreported_failures.iter().position(|rank| self.is_member(context, *rank)) else {
+            let Some(untold) = self.detector.unreported_failures.iter().position(|rank| self.is_member(context, *rank))
+            else {
                 return self.why_all_gone(context);
             };
-            return Some(Failure::PeerFailed(self.unreported_failures.swap_remove(untold)));
+            return Some(Failure::PeerFailed(self.detector.unreported_failures.swap_remove(untold)));
         };
         let ended = self.why_no_messages(rank)?;
         if ended == Failure::PeerFailed(rank) {
-            self.unreported_failures.retain(|untold| *untold != rank);
+            self.detector.unreported_failures.retain(|untold| *untold != rank);
         }
         Some(ended)
     }
@@ -468,13 +469,13 @@ impl Process {
     #[inline]
     fn is_present(&self, rank: Rank) -> bool {
         self.transport.shm.is_none()
-            && self.finished_senders.is_empty()
+            && self.shutdown.finished_senders.is_empty()
             && self.transport.endpoint.peer_state(rank.into()) == PeerState::Alive
     }
 
     /// Why no more messages arrive from this rank.
     pub(super) fn why_no_messages(&self, rank: Rank) -> Option<Failure> {
-        let left = self.finished_senders.contains(&rank.into()).then_some(Failure::PeerFinished(rank));
+        let left = self.shutdown.finished_senders.contains(&rank.into()).then_some(Failure::PeerFinished(rank));
         self.failure_of(rank).or(left)
     }
 
@@ -517,8 +518,8 @@ impl Process {
 
     /// Whether this test should ask for an acknowledgement.
     pub(in crate::world) const fn is_ack_request_due(&mut self) -> bool {
-        self.rounds = self.rounds.wrapping_add(1);
-        self.rounds.is_multiple_of(ACK_REQUEST_INTERVAL)
+        self.messages.rounds = self.messages.rounds.wrapping_add(1);
+        self.messages.rounds.is_multiple_of(ACK_REQUEST_INTERVAL)
     }
 
     /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
@@ -554,7 +555,7 @@ impl Process {
     /// Unregisters a user buffer, of a request or a collective.
     pub(super) fn unregister(&mut self, region: Region) {
         let regions = self.transport.regions.get_mut();
-        self.device.wait_for_completions(regions, region);
+        self.datagrams.device.wait_for_completions(regions, region);
         regions.revoke(region);
     }
 }

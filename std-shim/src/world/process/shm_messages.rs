@@ -55,7 +55,7 @@ impl Process {
     ) -> Option<usize> {
         let (shm, peer) = (self.transport.shm.as_mut()?, PeerId::from(source));
         let sender = self.messenger.matching_mut().inline_receive(peer)?;
-        if self.aborted.is_some() || self.has_revoked {
+        if self.aborted.is_some() || !self.revoked.is_empty() {
             return None;
         }
         let polls = if shm.spins { SPIN_POLLS } else { 1 };
@@ -153,7 +153,7 @@ impl Process {
         if bytes.len() > INLINE
             || context != Context(0)
             || self.aborted.is_some()
-            || self.has_revoked
+            || !self.revoked.is_empty()
             || shm_peer.failure.is_some()
         {
             return false;
@@ -268,9 +268,12 @@ impl Process {
 
     /// Makes one round of progress, mostly over what leads to this rank.
     pub(in crate::world) fn progress_towards(&mut self, to: Rank) {
-        self.rounds = self.rounds.wrapping_add(1);
+        self.messages.rounds = self.messages.rounds.wrapping_add(1);
         // Rings that are never empty must not starve the other traffic.
-        if !self.transport.is_shm_peer(to.into()) || self.rounds.is_multiple_of(POLL_BUDGET) || !self.progress_shm() {
+        if !self.transport.is_shm_peer(to.into())
+            || self.messages.rounds.is_multiple_of(POLL_BUDGET)
+            || !self.progress_shm()
+        {
             self.progress(false);
         }
     }

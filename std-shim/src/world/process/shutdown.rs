@@ -28,6 +28,17 @@ pub(super) const ASK_AFTER: u64 = 40_000_000;
 /// because of the dead one, and make no more progress.
 const FAIL_AFTER: u64 = 500_000_000;
 
+/// Which ranks, this one included, have ended their messages.
+#[derive(Debug, Default)]
+pub(super) struct Shutdown {
+    /// Whether this rank has sent its last message, and the ranks that reported the same.
+    pub(super) has_sent_all: bool,
+    pub(super) finished_senders: Vec<PeerId>,
+    /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
+    pub(super) has_closed_receives: bool,
+    pub(super) closed_receivers: Vec<PeerId>,
+}
+
 /// Most steps that a message to this rank itself takes from its match to its place.
 const ROUNDS: u32 = 16;
 
@@ -36,7 +47,7 @@ impl Process {
     pub(in crate::world) fn close_receives(&mut self) {
         self.collectives.is_finished = true;
         self.collectives.communicator_slots.retire_from_all();
-        self.has_closed_receives = true;
+        self.shutdown.has_closed_receives = true;
         // Messages to this rank itself that have matched are completed first: no other rank is needed for that.
         for _ in 0..ROUNDS {
             self.run_deferred();
@@ -51,7 +62,7 @@ impl Process {
 
     /// Whether this rank receives nothing more from a peer, and has acknowledged all that it received.
     fn has_closed_receives_to(&mut self, peer: PeerId) -> bool {
-        if !self.has_closed_receives || self.messenger.has_receives() {
+        if !self.shutdown.has_closed_receives || self.messenger.has_receives() {
             return false;
         }
         self.messenger.matching_mut().report_settled(peer);
@@ -61,7 +72,8 @@ impl Process {
 
     /// Answers the status requests that could not be answered before.
     pub(super) fn answer_deferred(&mut self, now: u64) {
-        if self.has_closed_receives && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
+        if self.shutdown.has_closed_receives
+            && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
         {
             self.answer_status_waiters(now);
         }
@@ -69,7 +81,7 @@ impl Process {
 
     /// This rank sends no more messages, and all that it sent have arrived.
     pub(in crate::world) fn announce_sends_done(&mut self) {
-        self.has_sent_all = true;
+        self.shutdown.has_sent_all = true;
         let now = self.now();
         self.answer_status_waiters(now);
     }
@@ -126,7 +138,7 @@ impl Process {
     /// A rank asks to be notified when this one takes no more part in a context.
     pub(super) fn handle_ask(&mut self, from: PeerId, context: u32) {
         match self.collectives.contexts.retired_by(context) {
-            _ if context == ALL_CONTEXTS && self.has_sent_all => {
+            _ if context == ALL_CONTEXTS && self.shutdown.has_sent_all => {
                 self.send_status_message(from, StatusMessage::SendsDone, ALL_CONTEXTS, self.rank)
             }
             _ if context == RECEIVE_STATUS && self.has_closed_receives_to(from) => {

@@ -71,6 +71,7 @@ impl LoopbackMessage {
 /// The ways to all ranks.
 pub(in crate::world) struct ProcessTransport {
     pub(in crate::world) own: PeerId,
+    clock: Instant,
     /// The last reading of the clock: the endpoint must never see time go backwards.
     pub(in crate::world) now: u64,
     pub(in crate::world) endpoint: ProcessEndpoint,
@@ -102,6 +103,7 @@ impl ProcessTransport {
         let bounce_buffers = BounceBuffers::new(&mut regions);
         Self {
             own,
+            clock: Instant::now(),
             now: 0,
             endpoint,
             shm,
@@ -117,6 +119,12 @@ impl ProcessTransport {
             owners: Vec::new(),
             eager_limits: vec![0; ranks as usize].into(),
         }
+    }
+
+    /// Reads the clock, in nanoseconds since this process joined.
+    pub(in crate::world) fn read_clock(&mut self) -> u64 {
+        self.now = self.clock.elapsed().as_nanos() as u64;
+        self.now
     }
 
     pub(in crate::world) fn set_eager_limit(&mut self, peer: PeerId, bytes: u32) {
