@@ -38,6 +38,8 @@ mod post;
 mod queries;
 mod rendezvous;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use core::marker::PhantomData;
 

@@ -72,8 +72,8 @@ impl Process {
             return;
         };
         let ended = self.collectives.transfers.take(message);
-        if let Some(kept) = ended.and_then(|ended| ended.staging) {
-            self.collectives.scratch.release(kept, self.transport.regions.get_mut());
+        if let Some(block) = ended.and_then(|ended| ended.staging) {
+            self.collectives.scratch.release(block, self.transport.regions.get_mut());
         }
         match error {
             StartError::Full => self.collectives.stalled.push_back((collective, step, operation)),
@@ -190,12 +190,12 @@ impl Process {
         let regions = self.transport.regions.get_mut();
         let running = transfer.collective.and_then(|place| collectives.active.get(place as usize)?.as_ref());
         let mut sound = true;
-        if let Some(kept) = transfer.staging {
+        if let Some(block) = transfer.staging {
             if let (true, Ok(()), Some(running)) = (transfer.is_receive, result, running) {
-                let from = regions.address(kept.part(transfer.bytes));
+                let from = regions.address(block.part(transfer.bytes));
                 sound = from.is_some_and(|from| running.unpack(from, transfer.span, regions).is_ok());
             }
-            collectives.scratch.release(kept, regions);
+            collectives.scratch.release(block, regions);
         }
         let Some(collective) = transfer.collective else { return };
         let context = context_of(transfer.key);

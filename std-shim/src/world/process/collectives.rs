@@ -144,8 +144,8 @@ impl Process {
         let is_idle = |running: &mut ActiveCollective| running.is_persistent && running.ended.is_some();
         let ActiveCollective { input, output, scratch, reducer: combine, panic, .. } = place.take_if(is_idle)?;
         [input, output].into_iter().for_each(|region| self.unregister(region));
-        if let Some(kept) = scratch {
-            self.collectives.scratch.release(kept, self.transport.regions.get_mut());
+        if let Some(block) = scratch {
+            self.collectives.scratch.release(block, self.transport.regions.get_mut());
         }
         Some(Outcome { result: Ok(()), panic, _combine: Some(combine) })
     }
@@ -275,8 +275,8 @@ impl Process {
             }
         }
         match scratch {
-            Some(kept) if result.is_ok() => self.collectives.scratch.release(kept, regions),
-            Some(kept) if !messenger.is_sending_from(kept.region) => self.collectives.scratch.discard(kept, regions),
+            Some(block) if result.is_ok() => self.collectives.scratch.release(block, regions),
+            Some(block) if !messenger.is_sending_from(block.region) => self.collectives.scratch.discard(block, regions),
             Some(_) | None => {}
         }
         self.requests.record_collective(result.is_err());

@@ -76,8 +76,8 @@ impl Process {
         self.drop_revoked();
         self.answer_deferred(now);
         self.end_unsendable_receives(now);
-        for deaf in self.shutdown.closed_receivers.clone() {
-            self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
+        for peer in self.shutdown.closed_receivers.clone() {
+            self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
         }
         let own = PeerId::from(self.rank);
         let open = self.messenger.open_sends().map(|(to, _)| to);
@@ -151,8 +151,8 @@ impl Process {
     fn handle_membership_event(&mut self, now: u64, notice: MembershipEvent) {
         match notice {
             MembershipEvent::Failed { rank, incarnation, ending } => {
-                let near = self.transport.shm.as_ref().and_then(|near| near.peer(rank.into()));
-                let known = near.map(|shm_peer| shm_peer.incarnation);
+                let shm_peer = self.transport.shm.as_ref().and_then(|shm| shm.peer(rank.into()));
+                let known = shm_peer.map(|shm_peer| shm_peer.incarnation);
                 if known.or_else(|| self.transport.endpoint.incarnation(rank.into())) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
                     self.fail_peer(now, rank.into());

@@ -61,28 +61,28 @@ impl Process {
     /// [`release_request`](Self::release_request)d.
     pub(in crate::world) unsafe fn send(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
         if let Some(failure) = self.closed_reason() {
             return Err(SendFailure::Failed(failure));
         }
         let UserBuffer { start, bytes, ref layout } = *buffer;
-        let SendArgs { to, context, tag, mode, flush: when } = *posting;
-        let (way, peer) = (self.route(to)?, PeerId::from(to));
-        if self.datagrams.batch.sends == 0 && way == Route::Remote {
+        let SendArgs { to, context, tag, mode, flush: when } = *args;
+        let (route, peer) = (self.route(to)?, PeerId::from(to));
+        if self.datagrams.batch.sends == 0 && route == Route::Remote {
             self.now();
         }
         let shared = match &self.transport.shm {
-            Some(shm) if way == Route::SharedMemory && bytes > EAGER_SHARED && layout.is_none() => {
+            Some(shm) if route == Route::SharedMemory && bytes > EAGER_SHARED && layout.is_none() => {
                 shm.pool.offset(start, bytes)
             }
             _ => None,
         };
         let eager = if shared.is_some() { EAGER_SHARED } else { self.transport.eager_limit(peer) as usize };
-        if layout.is_some() && (bytes <= eager || way == Route::ToSelf) {
+        if layout.is_some() && (bytes <= eager || route == Route::ToSelf) {
             // SAFETY: under the same promises of the caller.
-            return unsafe { self.send_packed(posting, buffer) };
+            return unsafe { self.send_packed(args, buffer) };
         }
         let standard = mode != Mode::Synchronous;
         if standard
@@ -90,13 +90,13 @@ impl Process {
             && let Some(credit) = self.messenger.matching_mut().send_inline(peer)
         {
             // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
-            return unsafe { self.send_short(way, posting, credit, start, bytes) };
+            return unsafe { self.send_short(route, args, credit, start, bytes) };
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
-        let fits = bytes <= eager || way == Route::ToSelf;
-        let copies = standard && fits && (when == When::Now || way == Route::Remote && bytes <= SHORT_BYTES);
-        let copy = if copies { self.copy_buffer(bytes, way == Route::ToSelf) } else { None };
-        if copies && way == Route::ToSelf && copy.is_none() {
+        let fits = bytes <= eager || route == Route::ToSelf;
+        let copies = standard && fits && (when == When::Now || route == Route::Remote && bytes <= SHORT_BYTES);
+        let copy = if copies { self.copy_buffer(bytes, route == Route::ToSelf) } else { None };
+        if copies && route == Route::ToSelf && copy.is_none() {
             // This thread would wait for a receive that it cannot post.
             return Err(SendFailure::Failed(Failure::ResourceExhausted));
         }
@@ -145,7 +145,7 @@ impl Process {
             }
             return Err(SendFailure::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to))));
         }
-        match way {
+        match route {
             Route::Remote => {
                 self.end_messages(None);
                 self.maybe_flush(when, bytes.min(eager));
@@ -161,7 +161,7 @@ impl Process {
     /// As for [`send`](Self::send).
     unsafe fn send_packed(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
         let (UserBuffer { start, bytes, layout: Some(layout) }, regions) = (buffer, self.transport.regions.get_mut())
@@ -175,7 +175,7 @@ impl Process {
         // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
         unsafe { layout.gather(*start, 0, packed, *bytes) };
         // SAFETY: the copy lives until the request has ended.
-        let sent = unsafe { self.send(posting, &UserBuffer::plain(packed, *bytes)) };
+        let sent = unsafe { self.send(args, &UserBuffer::plain(packed, *bytes)) };
         match sent {
             Ok(Some((request, _))) => self.messages.record_packed(request, region),
             // SAFETY: the bytes were copied, or are not sent.
@@ -247,17 +247,17 @@ impl Process {
     /// As for [`send`](Self::send).
     unsafe fn send_short(
         &mut self,
-        way: Route,
-        posting: &SendArgs,
+        route: Route,
+        args: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        let (peer, context, tag) = (PeerId::from(posting.to), posting.context, MessageTag(posting.tag.0));
-        match way {
+        let (peer, context, tag) = (PeerId::from(args.to), args.context, MessageTag(args.tag.0));
+        match route {
             Route::SharedMemory => {
                 // SAFETY: the caller promises that the bytes are valid and stay unchanged as long as they are borrowed.
-                let sent = unsafe { self.put_short(posting, credit, start, bytes) };
+                let sent = unsafe { self.put_short(args, credit, start, bytes) };
                 sent.map(|()| None).map_err(SendFailure::Failed)
             }
             Route::ToSelf => {
@@ -300,7 +300,7 @@ impl Process {
                 };
                 // There is room, as the route says: it failed if the peer is gone, which is about to be reported.
                 debug_assert!(posted != Err(TransportError::Full), "there is room");
-                self.maybe_flush(posting.flush, bytes);
+                self.maybe_flush(args.flush, bytes);
                 Ok(registered)
             }
         }
@@ -452,15 +452,16 @@ impl Process {
     /// Why a receive from `source` that has matched nothing can never complete, if so.
     pub(in crate::world) fn unsatisfiable(&mut self, context: Context, source: Option<Rank>) -> Option<Failure> {
         let Some(rank) = source else {
-            let Some(untold) = self.detector.unreported_failures.iter().position(|rank| self.is_member(context, *rank))
+            let Some(unreported) =
+                self.detector.unreported_failures.iter().position(|rank| self.is_member(context, *rank))
             else {
                 return self.why_all_gone(context);
             };
-            return Some(Failure::PeerFailed(self.detector.unreported_failures.swap_remove(untold)));
+            return Some(Failure::PeerFailed(self.detector.unreported_failures.swap_remove(unreported)));
         };
         let ended = self.why_no_messages(rank)?;
         if ended == Failure::PeerFailed(rank) {
-            self.detector.unreported_failures.retain(|untold| *untold != rank);
+            self.detector.unreported_failures.retain(|unreported| *unreported != rank);
         }
         Some(ended)
     }
@@ -525,13 +526,13 @@ impl Process {
     /// Memory for a copy of a buffer that is sent while a receive overwrites it, and its address. `None`: the system
     /// has no memory.
     pub(in crate::world) fn allocate_copy(&mut self, bytes: usize) -> Option<(ScratchBlock, NonNull<u8>)> {
-        let kept = self.collectives.scratch.allocate(bytes, self.transport.regions.get_mut())?;
-        Some((kept, self.transport.regions.get_mut().address(kept.part(0))?.adjacent()?))
+        let block = self.collectives.scratch.allocate(bytes, self.transport.regions.get_mut())?;
+        Some((block, self.transport.regions.get_mut().address(block.part(0))?.adjacent()?))
     }
 
     /// Frees the copy, from which nothing is sent any more.
-    pub(in crate::world) fn free_copy(&mut self, kept: ScratchBlock) {
-        self.collectives.scratch.release(kept, self.transport.regions.get_mut());
+    pub(in crate::world) fn free_copy(&mut self, block: ScratchBlock) {
+        self.collectives.scratch.release(block, self.transport.regions.get_mut());
     }
 
     /// Returns how a request has ended, if it has, and releases its buffer.

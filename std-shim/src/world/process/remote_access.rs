@@ -105,7 +105,7 @@ pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
 pub(in crate::world) struct RemoteAccess {
     machine: Option<Box<Rma<Boxes>>>,
     /// By rank: bytes of the longest message to it; 0: not reached through the endpoint.
-    rooms: Vec<u32>,
+    longest_messages: Vec<u32>,
     grants: HashMap<u32, RmaOperationId>,
     calls: HashMap<u32, CallRecord>,
     results: HashMap<u32, Result<u64, RmaError>>,
@@ -146,11 +146,11 @@ impl RemoteAccess {
     /// A peer can be sent messages of this length.
     pub(super) fn connect(&mut self, peer: PeerId, mtu: u32) {
         let i = peer.0 as usize;
-        if self.rooms.len() <= i {
-            self.rooms.resize(i + 1, 0);
+        if self.longest_messages.len() <= i {
+            self.longest_messages.resize(i + 1, 0);
         }
         let room = mtu.saturating_sub(HEADER as u32);
-        if let Some(place) = self.rooms.get_mut(i) {
+        if let Some(place) = self.longest_messages.get_mut(i) {
             *place = room;
         }
         if let Some(machine) = &mut self.machine {
@@ -160,7 +160,7 @@ impl RemoteAccess {
 
     /// A peer failed or finished.
     pub(super) fn disconnect(&mut self, peer: PeerId) {
-        if let Some(room) = self.rooms.get_mut(peer.0 as usize) {
+        if let Some(room) = self.longest_messages.get_mut(peer.0 as usize) {
             *room = 0;
         }
         if let Some(machine) = &mut self.machine {
@@ -227,7 +227,7 @@ impl Process {
                 requesters: vec![RequesterState::FREE; ranks].into(),
             };
             let mut machine = Rma::new(pools, OUTSTANDING, staging);
-            for (rank, room) in (0..).zip(&self.remote_access.rooms) {
+            for (rank, room) in (0..).zip(&self.remote_access.longest_messages) {
                 if *room > 0 {
                     machine.connect(PeerId(rank), *room);
                 }
@@ -297,7 +297,7 @@ impl Process {
 
     /// Bytes of payload that fit in one request to this rank, and in an answer.
     pub(in crate::world) fn remote_room(&self, to: Rank) -> usize {
-        let room = self.remote_access.rooms.get(to.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_messages.get(to.0 as usize).copied().unwrap_or(0) as usize;
         room.saturating_sub(unisono_core::rma::header::WRITE).min(SLOT)
     }
 
@@ -381,7 +381,7 @@ impl Process {
     /// A copy of bytes that an operation sends: its memory and its span.
     pub(in crate::world) fn copy_for_remote(&mut self, bytes: &[u8]) -> Option<(CallMemory, Span)> {
         let (memory, span) = match self.transport.bounce_buffers.allocate(bytes.len()) {
-            Some((cell, span)) => (CallMemory::Cell(cell), span),
+            Some((buffer, span)) => (CallMemory::Cell(buffer), span),
             None => {
                 let region = self.transport.regions.get_mut().allocate(bytes.len()).ok()?;
                 let bytes = u32::try_from(bytes.len()).ok()?;
@@ -415,12 +415,12 @@ impl Process {
     pub(in crate::world) fn release_call_memory(&mut self, memory: CallMemory) {
         match memory {
             CallMemory::Nothing => {}
-            CallMemory::Cell(cell) => self.transport.bounce_buffers.release(cell),
+            CallMemory::Cell(buffer) => self.transport.bounce_buffers.release(buffer),
             // SAFETY: the operation has ended, or was not started: no posting or copy uses the memory.
             CallMemory::Copy(region) => _ = unsafe { self.transport.regions.get_mut().free(region) },
-            CallMemory::User(region, cell) => {
+            CallMemory::User(region, buffer) => {
                 self.unregister(region);
-                cell.into_iter().for_each(|cell| self.transport.bounce_buffers.release(cell));
+                buffer.into_iter().for_each(|buffer| self.transport.bounce_buffers.release(buffer));
             }
         }
     }
@@ -555,7 +555,7 @@ impl Process {
         if !self.transport.is_shm_peer(from.into()) {
             return 1 << 30;
         }
-        let room = self.remote_access.rooms.get(from.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_messages.get(from.0 as usize).copied().unwrap_or(0) as usize;
         room.saturating_sub(ANSWER).max(1)
     }
 

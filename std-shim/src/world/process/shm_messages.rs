@@ -171,9 +171,9 @@ impl Process {
     /// Puts a short message whose acknowledgement state needs a full header.
     #[inline(never)]
     fn put_inline(&mut self, bytes: &[u8], credit: HeaderCredit, to: Rank, tag: Tag) -> bool {
-        let posting = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
+        let args = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
         // SAFETY: the bytes are borrowed for as long as this runs.
-        unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
+        unsafe { self.put_short(&args, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
 
     /// Puts a short message with this credit.
@@ -182,12 +182,12 @@ impl Process {
     /// The bytes are valid, and nobody changes them meanwhile.
     pub(super) unsafe fn put_short(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        let SendArgs { context, to, tag, .. } = *posting;
+        let SendArgs { context, to, tag, .. } = *args;
         let peer = PeerId::from(to);
         let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) else { return Ok(()) };
         let what = if context == Context(0) { EAGER } else { EAGER_IN_CONTEXT };
@@ -212,7 +212,7 @@ impl Process {
             Ok(()) => Ok(()),
             Err(PutError::Full | PutError::TooLong) => {
                 // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
-                unsafe { self.put_later(posting, credit, start, bytes) }
+                unsafe { self.put_later(args, credit, start, bytes) }
             }
             Err(PutError::Corrupted) => Err(self.protocol_failure(peer)),
         }
@@ -227,12 +227,12 @@ impl Process {
     /// As for [`put_short`](Self::put_short).
     unsafe fn put_later(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        let peer = PeerId::from(posting.to);
+        let peer = PeerId::from(args.to);
         let buffer = self.transport.bounce_buffers.allocate(bytes);
         let buffer = buffer.map(|(buffer, span)| PayloadCopy::Bounce(buffer, span.into()));
         let copy = buffer.or_else(|| self.copy_region(bytes)).ok_or(Failure::ResourceExhausted)?;
@@ -244,7 +244,7 @@ impl Process {
         let user = self.messages.record_copy(copy);
         let token = self.start_own_send(peer, copy.range(), user).ok_or(Failure::ResourceExhausted)?;
         if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
-            let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
+            let head = MessageHead::inline(args.context, MessageTag(args.tag.0), credit);
             shm_peer.queue(head.as_ref(), from, token);
         }
         Ok(())
@@ -282,8 +282,8 @@ impl Process {
     fn progress_ring(&mut self, place: usize) -> bool {
         let Self { transport, collectives, messenger, remote_access, .. } = self;
         let ProcessTransport { shm, regions, placements, completions, early_payloads, .. } = transport;
-        let Some(near) = shm else { return false };
-        let Some(mut shm_peer) = near.peers.get_mut(place).and_then(Option::as_mut) else { return false };
+        let Some(shm) = shm else { return false };
+        let Some(mut shm_peer) = shm.peers.get_mut(place).and_then(Option::as_mut) else { return false };
         if shm_peer.failure.is_some() {
             return false;
         }
@@ -304,17 +304,20 @@ impl Process {
             match entry.header[0] {
                 HELLO => {
                     let local = shm_peer.local;
-                    let source = near.open_cma(local, entry.payload);
-                    let Some(one) = near.peers.get_mut(place).and_then(Option::as_mut) else { return moved };
+                    let source = shm.open_cma(local, entry.payload);
+                    let Some(one) = shm.peers.get_mut(place).and_then(Option::as_mut) else { return moved };
                     shm_peer = one;
                     shm_peer.cma_source = source;
                 }
                 BYE | ABORT => {
                     shm_peer.consume();
-                    let parted = entry.header[0] == BYE;
-                    let failure =
-                        if parted { Failure::PeerFinished(peer.into()) } else { Failure::PeerFailed(peer.into()) };
-                    self.disconnect(peer, failure, !parted);
+                    let has_finished = entry.header[0] == BYE;
+                    let failure = if has_finished {
+                        Failure::PeerFinished(peer.into())
+                    } else {
+                        Failure::PeerFailed(peer.into())
+                    };
+                    self.disconnect(peer, failure, !has_finished);
                     return true;
                 }
                 _ => sound = receiver.handle(shm_peer, &entry).is_ok(),
@@ -360,16 +363,16 @@ impl Process {
     }
 
     fn has_entries_from(&self, place: usize) -> bool {
-        let neighbour = self.transport.shm.as_ref().and_then(|shm| shm.peers.get(place)?.as_ref());
-        neighbour.is_some_and(|neighbour| neighbour.failure.is_none() && neighbour.has_entry())
+        let shm_peer = self.transport.shm.as_ref().and_then(|shm| shm.peers.get(place)?.as_ref());
+        shm_peer.is_some_and(|shm_peer| shm_peer.failure.is_none() && shm_peer.has_entry())
     }
 
     /// Checks whether the shared-memory peer that is waited for lives, and one other peer; and whether this rank's own
     /// words in the segment are intact. If they are not, and no peer is identified as the culprit in time, this rank
     /// gives up the shared memory.
     pub(in crate::world) fn check_shm_peers(&mut self, waits_for: Option<Rank>) {
-        let Some(near) = &mut self.transport.shm else { return };
-        for peer in near.implausible_peers() {
+        let Some(shm) = &mut self.transport.shm else { return };
+        for peer in shm.implausible_peers() {
             self.protocol_failure(peer);
         }
         let overwritten = self.is_overwritten() && {
@@ -379,23 +382,23 @@ impl Process {
             self.is_overwritten()
         };
         let now = self.now();
-        let Some(near) = &mut self.transport.shm else { return };
-        near.overwritten = overwritten.then(|| near.overwritten.unwrap_or(now));
-        if near.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
-            near.node.fail();
-            let all: Vec<PeerId> = near.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
+        let Some(shm) = &mut self.transport.shm else { return };
+        shm.overwritten = overwritten.then(|| shm.overwritten.unwrap_or(now));
+        if shm.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
+            shm.node.fail();
+            let all: Vec<PeerId> = shm.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
             for peer in all {
                 self.protocol_failure(peer);
             }
             return;
         }
-        let asked = [waits_for.map(PeerId::from), near.next_to_check()];
+        let asked = [waits_for.map(PeerId::from), shm.next_to_check()];
         for peer in asked.into_iter().flatten() {
-            let Some(near) = &mut self.transport.shm else { return };
-            let Some(local) = near.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
+            let Some(shm) = &mut self.transport.shm else { return };
+            let Some(local) = shm.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
                 continue;
             };
-            match near.node.rank_state(local) {
+            match shm.node.rank_state(local) {
                 NodeRankState::Alive => {}
                 NodeRankState::Left => {
                     self.mark_failed(peer, Failure::PeerFinished(peer.into()));
