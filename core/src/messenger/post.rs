@@ -25,6 +25,8 @@ pub struct Message {
     pub payload: RegionRange,
     /// Where the receiver's transport finds them; its meaning is agreed between the hosts.
     pub at: u64,
+    /// A longer payload is announced, even if the transport can carry it after a header.
+    pub eager: u32,
     /// The application waits for its buffer.
     pub borrowed: bool,
     /// Returned in its event.
@@ -58,12 +60,12 @@ impl<S: MessengerStorage> Messenger<S> {
     /// # Errors
     /// [`SendError`]; nothing was sent.
     pub fn send(&mut self, transport: &mut impl Transport, message: &Message) -> Result<(), SendError> {
-        let Message { to, context, tag, mode, payload, at, borrowed, user } = *message;
+        let Message { to, context, tag, mode, payload, at, eager, borrowed, user } = *message;
         if self.parts(Class::PointToPoint).1.is_full() {
             return Err(SendError::Full);
         }
         let send = self.messages.start_send(user, to, payload).ok_or(SendError::Full)?;
-        let (bytes, eager) = (payload.bytes as u64, transport.eager_limit(to));
+        let (bytes, eager) = (payload.bytes as u64, transport.eager_limit(to).min(eager));
         let outgoing = Outgoing { to, context, tag, bytes, eager, at, mode, borrowed, user: send };
         let action = self.matching.send(&outgoing).inspect_err(|_| self.messages.free_send(send))?;
         let (head, carried, is_final) = match action {

@@ -119,7 +119,7 @@ fn buffer(bytes: usize) -> RegionRange {
 
 fn message(bytes: usize, user: u32) -> Message {
     let (context, tag, mode) = (Context(0), Tag(user), Mode::Standard);
-    Message { to: PEER, context, tag, mode, payload: buffer(bytes), at: 1, borrowed: false, user }
+    Message { to: PEER, context, tag, mode, payload: buffer(bytes), at: 1, eager: u32::MAX, borrowed: false, user }
 }
 
 fn exact(tag: u32) -> Pattern {

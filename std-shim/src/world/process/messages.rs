@@ -129,6 +129,7 @@ impl Process {
             mode,
             payload,
             at: place.to_word(),
+            eager: eager as u32,
             borrowed: is_urgent,
             user,
         };

@@ -276,7 +276,8 @@ impl Side {
             (false, true) => messenger.receive_step(transport, peer, key, buffer.span(0, bytes), user).is_ok(),
             (true, false) => {
                 let (context, tag, mode) = (Context(0), Tag(1), Mode::Standard);
-                let message = Message { to: peer, context, tag, mode, payload: buffer, at, borrowed: true, user };
+                let (eager, borrowed) = (u32::MAX, true);
+                let message = Message { to: peer, context, tag, mode, payload: buffer, at, eager, borrowed, user };
                 messenger.send(transport, &message).is_ok()
             }
             (false, false) => {
