@@ -30,11 +30,16 @@
 mod arrival;
 mod disconnect;
 mod endpoint;
+mod grow;
 mod operations;
 mod outbox;
+mod own_sends;
 mod post;
+mod queries;
 mod rendezvous;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use core::marker::PhantomData;
 
@@ -51,6 +56,7 @@ pub use endpoint::MessengerHandler;
 pub use operations::{ReceiveFailure, ReceiveOp, SendFailure, SendOp};
 pub use outbox::QueuedMessage;
 pub use post::{Message, SendError};
+pub use queries::ExpectedMessage;
 pub use steps::StepError;
 
 use operations::Operations;
@@ -68,7 +74,8 @@ pub enum Class {
 impl Class {
     const ALL: [Self; 2] = [Self::PointToPoint, Self::Collective];
 
-    const fn token(self, i: u32) -> Token {
+    /// The token of an operation of this class. A host that runs a class by itself makes tokens of its own.
+    pub const fn token(self, i: u32) -> Token {
         match self {
             Self::PointToPoint => Token(i << 1),
             Self::Collective => Token(i << 1 | 1),
@@ -77,7 +84,8 @@ impl Class {
 }
 
 impl Token {
-    const fn parts(self) -> (Class, u32) {
+    /// The class of an operation, and its number there.
+    pub const fn parts(self) -> (Class, u32) {
         (if self.0 & 1 == 0 { Class::PointToPoint } else { Class::Collective }, self.0 >> 1)
     }
 }
@@ -149,6 +157,8 @@ pub enum Event {
         class: Class,
         /// Its `user` value.
         user: u32,
+        /// Its destination.
+        to: PeerId,
         /// Whether it succeeded.
         result: Result<(), SendFailure>,
     },
@@ -206,14 +216,19 @@ impl<S: MessengerStorage> Messenger<S> {
     /// Does what waits: sends queued messages, places and grants, fetches payloads, polls the machines. Returns whether
     /// anything moved.
     pub fn progress(&mut self, transport: &mut impl Transport) -> bool {
-        let mut moved = false;
-        for class in Class::ALL {
-            moved |= self.flush(transport, class);
-            moved |= self.place_granted(transport, class);
-            moved |= self.pull_matched(transport, class);
-        }
-        moved |= self.run_actions(transport);
-        moved | self.run_step_actions(transport)
+        self.progress_class(transport, Class::PointToPoint) | self.progress_class(transport, Class::Collective)
+    }
+
+    /// As [`progress`](Self::progress), for one class.
+    pub fn progress_class(&mut self, transport: &mut impl Transport, class: Class) -> bool {
+        let mut moved = self.flush(transport, class);
+        moved |= self.place_granted(transport, class);
+        moved |= self.pull_matched(transport, class);
+        moved
+            | match class {
+                Class::PointToPoint => self.run_actions(transport),
+                Class::Collective => self.run_step_actions(transport),
+            }
     }
 
     /// Carries out the actions of point-to-point matching while headers can be queued.
@@ -226,7 +241,9 @@ impl<S: MessengerStorage> Messenger<S> {
             match action {
                 Action::Header { to, head } => self.post(transport, to, head.as_ref(), None, Class::PointToPoint),
                 Action::Eager { to, user, head, done } => {
-                    self.post(transport, to, head.as_ref(), Some(user), Class::PointToPoint);
+                    // The payload of an abandoned send is gone.
+                    let payload = self.messages.reopen(user).then_some(user);
+                    self.post(transport, to, head.as_ref(), payload, Class::PointToPoint);
                     if done {
                         self.messages.finish_send(user, None);
                     }
@@ -240,16 +257,19 @@ impl<S: MessengerStorage> Messenger<S> {
 
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
+        Class::ALL.into_iter().find_map(|class| self.poll_class_event(class))
+    }
+
+    /// As [`poll_event`](Self::poll_event), for one class; a violation of the protocol belongs to either.
+    pub fn poll_class_event(&mut self, class: Class) -> Option<Event> {
         if let Some(peer) = self.violator.take() {
             return Some(Event::ProtocolViolation(peer));
         }
-        Class::ALL.into_iter().find_map(|class| {
-            let (operations, _) = self.parts(class);
-            if let Some((user, result)) = operations.poll_sent() {
-                return Some(Event::Sent { class, user, result });
-            }
-            operations.poll_received().map(|(user, result)| Event::Received { class, user, result })
-        })
+        let (operations, _) = self.parts(class);
+        if let Some((user, to, result)) = operations.poll_sent() {
+            return Some(Event::Sent { class, user, to, result });
+        }
+        operations.poll_received().map(|(user, result)| Event::Received { class, user, result })
     }
 
     /// Whether nothing is under way, except for messages whose acceptance is not yet reported.

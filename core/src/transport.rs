@@ -28,6 +28,17 @@ pub struct Grant {
     pub key: RemoteKey,
 }
 
+/// The payload of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TxPayload {
+    /// Its bytes.
+    pub span: Span,
+    /// Its owner.
+    pub token: Token,
+    /// The owner continues only once it may reuse the bytes: a copy spares it the wait.
+    pub is_urgent: bool,
+}
+
 /// The state of an accepted operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Progress {
@@ -68,7 +79,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// [`TransportError`]; nothing was sent.
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<(Span, Token)>) -> Result<Progress, TransportError>;
+    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError>;
 
     /// Most bytes of one [`grant`](Self::grant) to this peer: the same on both sides.
     fn grant_limit(&self, peer: PeerId) -> usize;
@@ -88,7 +99,8 @@ pub trait Transport {
     /// [`TransportError`]; nothing was started.
     fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError>;
 
-    /// Copies a payload that lies at `at` in the sender's memory, of which `copied` bytes were copied before.
+    /// Copies a payload that lies at `at` in the sender's memory, of which `copied` bytes were copied before. Where it
+    /// is [`Unreachable`](Fetch::Unreachable), all of it is sent.
     fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch;
 
     /// Copies within this process's memory, as much as fits.

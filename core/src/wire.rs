@@ -38,7 +38,7 @@ pub use header::{DatagramKind, Flags, Header, ParseError};
 pub use opening::{Opening, SegmentHeader};
 
 /// The protocol version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header that every datagram begins with.
 pub const HEADER: usize = 24;
 /// Bytes of the header of a placement segment.

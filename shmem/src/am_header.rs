@@ -20,16 +20,12 @@
 //!
 //! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
 //! ```text
-//! step           0      eager: header of a collective's message · payload, in the entry or in the bulk
-//! step announce  0      RTS: header · the sender's number · kind of location · bytes · checksum ·
-//!                       address or offset (64 bits)
-//! go        number     CTS: the number for the fragments of the announced message
-//! done      number     FIN: the message was read
-//! word           0      notification about a communicator (`std-shim`, `world/process`)
+//! step      checksum     header of a collective's message (core), or a message about a communicator (`std-shim`,
+//!                       `world/process`) · payload, in the entry or in the bulk
 //! remote access  0      header of remote memory access · payload, in the entry or in the bulk
 //! ```
 
-use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader};
+use unisono_core::message::point_to_point::HeaderCredit;
 
 use crate::ring::{Entry, INLINE, Producer, PutError};
 use crate::segment::SharedBytes;
@@ -40,12 +36,8 @@ pub const KIND: u32 = 0xff;
 pub const EAGER: u32 = 0;
 /// A short message of another context.
 pub const EAGER_IN_CONTEXT: u32 = 1;
-/// CTS of a collective: send fragments.
-pub const STEP_CTS: u32 = 2;
 /// A fragment of a message.
 pub const FRAGMENT: u32 = 3;
-/// FIN of a collective: the message was read.
-pub const STEP_FIN: u32 = 4;
 /// A message header of the core without payload: RTS, CTS, FIN and others.
 pub const HEADER: u32 = 5;
 /// Hello: the sender is ready.
@@ -54,14 +46,10 @@ pub const HELLO: u32 = 6;
 pub const BYE: u32 = 7;
 /// The sender aborts the job.
 pub const ABORT: u32 = 8;
-/// A notification about a communicator.
-pub const NOTIFICATION: u32 = 9;
 /// A message of remote memory access.
 pub const REMOTE_ACCESS: u32 = 10;
-/// An eager message of a collective.
+/// A message of a collective, or about a communicator.
 pub const STEP: u32 = 11;
-/// RTS of a collective: a message too long for a ring.
-pub const STEP_RTS: u32 = 12;
 /// An eager message with its full header.
 pub const EAGER_WITH_HEADER: u32 = 13;
 
@@ -137,8 +125,13 @@ impl AckState {
     }
 
     /// Records the acknowledgement in a full header that is sent.
-    pub fn record_sent(&mut self, head: &MessageHeader) {
-        self.sent = acknowledged(head.as_ref());
+    pub fn record_sent(&mut self, head: &[u8]) {
+        self.sent = acknowledged(head);
+    }
+
+    /// Restores the acknowledgement that was sent last: headers leave in the order in which they were recorded.
+    pub const fn keep_sent(&mut self, recorded: Self) {
+        self.sent = recorded.sent;
     }
 
     /// Records the acknowledgement in a full header that has arrived. `None`: its checksum is wrong.
@@ -219,6 +212,7 @@ mod tests {
     use crate::ring::Consumer;
     use crate::segment::Segment;
     use core::ptr::NonNull;
+    use unisono_core::message::point_to_point::MessageHeader;
     use unisono_core::message::{Context, Tag};
 
     #[test]
@@ -248,7 +242,7 @@ mod tests {
         assert_eq!((first & KIND, there.credit(first)), (EAGER, credit(3, 200)));
         assert_eq!(note(&mut here, credit(4, 456)), None, "256 acknowledgements do not fit in a header");
         let head = MessageHeader::inline(Context(0), Tag(7), credit(4, 456));
-        here.record_sent(&head);
+        here.record_sent(head.as_ref());
         assert_eq!(there.receive(checksum(head.as_ref()), head.as_ref()), Some(()));
         let next = note(&mut here, credit(5, 457)).expect("one is new");
         assert_eq!(there.credit(next), credit(5, 457));

@@ -16,7 +16,7 @@ use crate::segment::{STRIDE, Segment, Site};
 /// First word of a segment: `UNIS`, little-endian.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"UNIS");
 /// Version of the layout; incremented whenever anything moves.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Most ranks of a segment.
 pub const RANKS_MAX: u32 = 256;
 /// Communicator slots: groups, besides that of all ranks, for which a rank has a collective area.

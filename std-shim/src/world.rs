@@ -83,8 +83,9 @@ use collective::engine::context::{WORLD, message_context};
 use collective::intra_node::IntraNodeGroup;
 use communicator::SHUTDOWN_TIMEOUT;
 use datagram_transport::{DatagramTransport, OpenError};
+use process::Process;
 use process::blocked::BlockedReports;
-use process::{Process, SilencePolicy};
+use process::failure_detection::SilencePolicy;
 use progress::user_threads::UserThreads;
 use progress::{SharedProcess, WaitFor};
 use singleton_guard::SingletonGuard;
@@ -237,7 +238,7 @@ impl World {
         let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
-        let pool = transport.eager_pool.map_or(process::matching_store::POOL_BYTES, EagerPool::bytes);
+        let pool = transport.eager_pool.map_or(process::messenger::POOL_BYTES, EagerPool::bytes);
         let mut process =
             Process::new((rank, size), endpoint, device, membership, silence, node.clone(), (settings, pool))?;
         process.collectives.wait_registry.set_threshold(transport.watchdog);
@@ -259,7 +260,7 @@ impl World {
         let shared = Arc::new(SharedProcess::new(process, users, bells, oversubscribed && size > 1));
         let log = shared.lock().open_log(WORLD);
         let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
-        shared.lock().own_threads = thread.iter().count();
+        shared.lock().detector.own_threads = thread.iter().count();
         let communicator = Communicator {
             shared,
             node,
@@ -286,7 +287,7 @@ impl World {
 
     /// The endpoint's counters since the start.
     pub fn counters(&self) -> Counters {
-        self.shared.lock().counters
+        self.shared.lock().datagrams.counters
     }
 
     /// The counters of the UDP device.
@@ -296,12 +297,16 @@ impl World {
 
     /// The device that carries messages to a rank: `shm`, or the datagram device.
     pub fn device_to(&self, rank: Rank) -> DeviceChoice {
-        if self.shares_memory_with(rank) { DeviceChoice::Shm } else { self.shared.lock().device.device_choice() }
+        if self.shares_memory_with(rank) {
+            DeviceChoice::Shm
+        } else {
+            self.shared.lock().datagrams.device.device_choice()
+        }
     }
 
     /// Bytes of the largest datagram, checksum excluded.
     pub fn max_datagram_bytes(&self) -> usize {
-        self.shared.lock().device.limits().mtu as usize
+        self.shared.lock().datagrams.device.limits().mtu as usize
     }
 
     /// Makes progress once, and returns whether everything that was sent has arrived.
@@ -336,7 +341,7 @@ impl World {
         let mut process = self.shared.lock();
         // The job may have been aborted meanwhile.
         self.shared.with_wakeup(&mut process, Process::poll_events);
-        process.endpoint.shutdown();
+        process.transport.endpoint.shutdown();
         process.send_bye(false);
         drop(process);
         self.depart(SHUTDOWN_TIMEOUT);
@@ -367,7 +372,8 @@ impl World {
     /// Prints what this rank did, if the settings ask for it.
     fn publish_stats(&self) {
         let process = self.shared.lock();
-        let (ended, failed, counters) = (process.requests.finished(), process.requests.failed(), process.counters);
+        let (ended, failed, counters) =
+            (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
         Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters }
@@ -405,10 +411,10 @@ impl World {
         self.publish_stats();
         self.shared.with_process(|process| {
             if is_flushed {
-                process.endpoint.shutdown();
+                process.transport.endpoint.shutdown();
             } else {
                 tracing::debug!("dropped messages that were not received in time");
-                process.endpoint.abort();
+                process.transport.endpoint.abort();
             }
             process.send_bye(!is_flushed);
         });

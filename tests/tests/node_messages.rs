@@ -9,7 +9,7 @@ use unisono_node::group::Group;
 use unisono_node::member::Member;
 use unisono_node::messages::{Completed, MessageError, MessageStorage, Messages, Mode, Request, SLOT, Status};
 use unisono_node::self_check::messages::{self, ExchangeBuffers};
-use unisono_shmem::am_header::{self, EAGER, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, NOTIFICATION, STEP, STEP_RTS};
+use unisono_shmem::am_header::{self, EAGER, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, STEP};
 use unisono_shmem::layout::{PAGE, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::{Occupant, RankSlot};
 use unisono_shmem::ring::Producer;
@@ -294,7 +294,7 @@ fn other_entries_of_processes_are_skipped() {
         let (segment, layout) = segment(2);
         let (_process, mut messages) = (join(segment, 0), node(join(segment, 1)));
         let mut ring = Producer::of(segment, &layout, 0, 1).expect("a ring");
-        for (what, bytes) in [(HELLO, 24), (STEP, 30), (STEP_RTS, 44), (NOTIFICATION, 8)] {
+        for (what, bytes) in [(HELLO, 24), (STEP, 30)] {
             ring.put([what, 0], &[0x55; 48][..bytes]).expect("room");
         }
         ring.put([EAGER, 9], b"words").expect("room");

@@ -7,8 +7,8 @@
 //! - **Eagerly**, if it is within the peer's limit and there is credit: its header, followed by the payload. If its
 //!   receive is not posted yet, the payload is stored in a slot; a peer has credit for as many slots as are reserved
 //!   for it, so that one is always free.
-//! - By **rendezvous** otherwise: an RTS is sent. Its receive grants memory (CTS), and the sender places the payload
-//!   there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
+//! - By **rendezvous** otherwise: an RTS is sent. The receiver copies the payload, if it can read the sender's memory
+//!   (FIN); otherwise it grants memory (CTS), and the sender places the payload there. An RTS that finds no free record is dropped and counted; a receive that is posted without a message, while
 //!   an RTS of that peer was dropped, requests it ([`TransportKind::RtsRequest`](header::TransportKind)), and the
 //!   sender repeats the RTS.
 //!
@@ -20,13 +20,14 @@
 //!   order, each once: an endpoint ensures that.
 //! - Every returned [`StepHeader`] is sent, in the order of return.
 //! - A payload stays unchanged until its send is complete: of an eager one when the endpoint reports completion,
-//!   otherwise after [`Arrival::Place`] when the endpoint reports completion.
+//!   otherwise at [`Arrival::Fetched`], or after [`Arrival::Place`] when the endpoint reports completion.
 //! - The result of [`handle`](CollectiveTransport::handle) is carried out before any other call.
 //! - [`poll_action`](CollectiveTransport::poll_action) is called after all other calls, until it returns `None`.
 //!
-//! Every call takes constant time if keys hash to different buckets, except [`cancel`](CollectiveTransport::cancel),
+//! Every call takes constant time if keys hash to different buckets, except
+//! [`cancel_send`](CollectiveTransport::cancel_send), [`cancel_receive`](CollectiveTransport::cancel_receive),
 //! [`discard`](CollectiveTransport::discard) and [`disconnect`](CollectiveTransport::disconnect), which visit all
-//! records. The memory is provided by the host: 16 bytes per peer, 40 per record, and the slots.
+//! records. The memory is provided by the host: 16 bytes per peer, 48 per record, and the slots.
 
 mod cancel;
 pub mod header;
@@ -119,11 +120,17 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
         })
     }
 
-    /// Sends a message. `user` identifies it in later results.
+    /// Sends a message, whose payload lies at `at` for the receiver's host. `user` identifies it in later results.
     ///
     /// # Errors
     /// [`StepSendError`]; nothing was changed.
-    pub fn send(&mut self, to: PeerId, key: StepKey, bytes: u32, user: u32) -> Result<Sent, StepSendError> {
+    pub fn send(
+        &mut self,
+        to: PeerId,
+        key: StepKey,
+        (bytes, at): (u32, u64),
+        user: u32,
+    ) -> Result<Sent, StepSendError> {
         let peer = self.peers.as_mut().get_mut(to.0 as usize).ok_or(StepSendError::UnknownPeer)?;
         if bytes <= peer.limit() && peer.spend() {
             return Ok(Sent::Eager(StepHeader::new(TransportKind::Eager, peer.take_credit(), key)));
@@ -131,8 +138,9 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
         if self.sends.find(to.0, key).is_some() {
             return Err(StepSendError::Duplicate);
         }
-        self.sends.insert(to.0, key, user, bytes, EntryState::Waiting).ok_or(StepSendError::Full)?;
-        Ok(Sent::Rts(StepHeader::rts(TransportKind::Rts, peer.take_credit(), key, bytes)))
+        let i = self.sends.insert(to.0, key, user, bytes, EntryState::Waiting).ok_or(StepSendError::Full)?;
+        self.sends.locate(i, at);
+        Ok(Sent::Rts(StepHeader::rts(TransportKind::Rts, peer.take_credit(), key, bytes, at)))
     }
 
     /// Posts the receive of a message of exactly `bytes` bytes. `user` identifies it in later results.
@@ -153,9 +161,9 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
             self.release_slot(slot);
             return Err(ReceiveError::Disagrees { bytes: came });
         }
-        let header = self.headers.find(of.0, key).map(|(i, header)| (i, header.bytes));
+        let header = self.headers.find(of.0, key).map(|(i, header)| (i, header.bytes, header.at));
         let stage = match header {
-            Some((_, came)) if came == bytes => EntryState::Granting,
+            Some((_, came, _)) if came == bytes => EntryState::Pulling,
             Some(_) => EntryState::Refusing,
             None if peer.has_dropped() && !mutant!("want_silent") => EntryState::Wanting,
             None => EntryState::Waiting,
@@ -164,8 +172,9 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
         if stage != EntryState::Waiting {
             self.receives.list(&mut self.due, i);
         }
-        if let Some((header, came)) = header {
+        if let Some((header, came, at)) = header {
             self.headers.remove(header);
+            self.receives.locate(i, at);
             if came != bytes {
                 return Err(ReceiveError::Disagrees { bytes: came });
             }
@@ -188,14 +197,10 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
                     self.receives.set(i, EntryState::Waiting);
                     return Some(self.build_send(to, TransportKind::RtsRequest, receive.key));
                 }
-                EntryState::Granting => {
+                EntryState::Pulling => {
                     self.receives.remove(i);
-                    return Some(TransportAction::Grant {
-                        to,
-                        user: receive.user,
-                        key: receive.key,
-                        bytes: receive.bytes,
-                    });
+                    let Entry { user, key, bytes, at, .. } = receive;
+                    return Some(TransportAction::Pull { to, user, key, bytes, at });
                 }
                 EntryState::Refusing => {
                     self.receives.remove(i);
@@ -208,7 +213,8 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
             if send.state == EntryState::Wanting {
                 self.sends.set(i, EntryState::Waiting);
                 let to = PeerId(send.peer);
-                let head = StepHeader::rts(TransportKind::Reannounce, self.take_credit(to), send.key, send.bytes);
+                let credit = self.take_credit(to);
+                let head = StepHeader::rts(TransportKind::Reannounce, credit, send.key, send.bytes, send.at);
                 return Some(TransportAction::Send { to, head });
             }
             self.sends.remove(i);
@@ -221,6 +227,11 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
             }
         }
         None
+    }
+
+    /// Whether [`poll_action`](Self::poll_action) may return something.
+    pub const fn has_action(&self) -> bool {
+        !self.due.is_empty() || !self.reannounce.is_empty() || !self.owed.is_empty()
     }
 
     /// Counts the records in use.

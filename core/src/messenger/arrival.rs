@@ -91,7 +91,8 @@ impl<S: MessengerStorage> Messenger<S> {
         }
     }
 
-    fn handle_step(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Payload {
+    /// As [`handle`](Self::handle), for messages of collectives only.
+    pub fn handle_step(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Payload {
         let arrival = self.steps.handle(from, head, bytes);
         match arrival {
             Arrival::Into { user, start } => {
@@ -105,6 +106,10 @@ impl<S: MessengerStorage> Messenger<S> {
             }
             Arrival::Place { user, placement, key } => {
                 self.parts(Class::Collective).0.grant_send(user, Grant { placement, key }, false);
+                Payload::Nothing
+            }
+            Arrival::Fetched { user } => {
+                self.parts(Class::Collective).0.finish_send(user, None);
                 Payload::Nothing
             }
             Arrival::Refused { user } => {

@@ -44,6 +44,8 @@ pub(super) enum SendState {
     },
     /// Its payload is not asked for any more.
     Final,
+    /// Nobody waits for it, and its payload is gone: the receiver may still ask for it.
+    Abandoned,
     /// Complete; the event is pending.
     Ended,
 }
@@ -60,6 +62,8 @@ pub struct SendOp {
     /// Operations of the transport and queued messages that read its payload.
     pub(super) uses: u16,
     pub(super) failure: Option<SendFailure>,
+    /// Its receiver was asked to report it.
+    pub(super) is_ack_requested: bool,
     pub(super) link: u32,
 }
 
@@ -73,6 +77,7 @@ impl SendOp {
         state: SendState::Free,
         uses: 0,
         failure: None,
+        is_ack_requested: false,
         link: NONE,
     };
 }
@@ -82,8 +87,24 @@ impl SendOp {
 pub(super) enum PullSource {
     /// A point-to-point message; where its payload lies, unless it has to be sent.
     Message { receive: ReceiveId, at: Option<u64> },
-    /// The message of a collective.
-    Step(StepKey),
+    /// The message of a collective; likewise.
+    Step { key: StepKey, at: Option<u64> },
+}
+
+impl PullSource {
+    pub(super) const fn at(self) -> Option<u64> {
+        match self {
+            Self::Message { at, .. } | Self::Step { at, .. } => at,
+        }
+    }
+
+    /// Of a payload that has to be sent.
+    pub(super) const fn unreachable(self) -> Self {
+        match self {
+            Self::Message { receive, .. } => Self::Message { receive, at: None },
+            Self::Step { key, .. } => Self::Step { key, at: None },
+        }
+    }
 }
 
 /// The state of a receive.
@@ -132,15 +153,17 @@ impl ReceiveOp {
 /// The sends and receives of one class.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Operations<S, R> {
-    class: Class,
+    pub(super) class: Class,
     pub(super) sends: S,
     pub(super) receives: R,
-    free_sends: List,
-    free_receives: List,
+    pub(super) free_sends: List,
+    pub(super) free_receives: List,
     /// Sends whose receiver granted memory.
     pub(super) placing: List,
     /// Receives whose payload is to be fetched or granted.
     pub(super) pulling: List,
+    /// Those that found no room in the transport: the first is retried, and the others after it.
+    pub(super) starved: List,
     ended_sends: List,
     ended_receives: List,
 }
@@ -159,6 +182,7 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
             free_receives,
             placing: List::EMPTY,
             pulling: List::EMPTY,
+            starved: List::EMPTY,
             ended_sends: List::EMPTY,
             ended_receives: List::EMPTY,
         }
@@ -220,6 +244,14 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
         self.settle_send(i);
     }
 
+    /// A held send leaves, and may be asked for again. False: it was abandoned.
+    pub(super) fn reopen(&mut self, i: u32) -> bool {
+        self.send(i).is_some_and(|send| {
+            send.is_ack_requested = false;
+            send.state != SendState::Abandoned
+        })
+    }
+
     /// The payload of a send is not asked for any more.
     pub(super) fn finish_send(&mut self, i: u32, failure: Option<SendFailure>) {
         if let Some(send) = self.send(i) {
@@ -227,6 +259,7 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
             match &mut send.state {
                 state @ SendState::Open => *state = SendState::Final,
                 SendState::Granted { more, .. } => *more = false,
+                SendState::Abandoned => return self.free_send(i),
                 SendState::Free | SendState::Final | SendState::Ended => {}
             }
         }
@@ -245,6 +278,12 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
 
     /// The receiver granted memory for a send. False: it has granted before what is not placed yet.
     pub(super) fn grant_send(&mut self, i: u32, grant: Grant, more: bool) -> bool {
+        if self.send(i).is_some_and(|send| send.state == SendState::Abandoned) {
+            if !more {
+                self.free_send(i);
+            }
+            return true;
+        }
         let Some(send) = self.send(i).filter(|send| send.state == SendState::Open) else { return false };
         send.state = SendState::Granted { grant, more };
         self.placing.push(self.sends.as_mut(), i, |send| &mut send.link);
@@ -267,6 +306,21 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
         self.pulling.push(self.receives.as_mut(), i, |receive| &mut receive.link);
     }
 
+    /// The next receive to be retried that found no room before.
+    pub(super) fn pop_starved(&mut self) -> Option<u32> {
+        self.starved.pop(self.receives.as_mut(), |receive| &mut receive.link)
+    }
+
+    /// Lists a receive that found no room: as the first one, if it has found none `again`.
+    pub(super) fn starve(&mut self, i: u32, again: bool) {
+        let receives = self.receives.as_mut();
+        if again {
+            self.starved.push_front(receives, i, |receive| &mut receive.link);
+        } else {
+            self.starved.push(receives, i, |receive| &mut receive.link);
+        }
+    }
+
     /// Ends a receive, which is in no list.
     pub(super) fn end_receive(&mut self, i: u32, result: Result<Status, ReceiveFailure>) {
         let is_open = |receive: &&mut ReceiveOp| !matches!(receive.state, ReceiveState::Free | ReceiveState::Ended(_));
@@ -277,11 +331,11 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
     }
 
     /// Frees the next send that has ended.
-    pub(super) fn poll_sent(&mut self) -> Option<(u32, Result<(), SendFailure>)> {
+    pub(super) fn poll_sent(&mut self) -> Option<(u32, PeerId, Result<(), SendFailure>)> {
         let i = self.ended_sends.pop(self.sends.as_mut(), |send| &mut send.link)?;
-        let SendOp { user, failure, .. } = *self.send(i)?;
+        let SendOp { user, to, failure, .. } = *self.send(i)?;
         self.free_send(i);
-        Some((user, failure.map_or(Ok(()), Err)))
+        Some((user, to, failure.map_or(Ok(()), Err)))
     }
 
     /// Frees the next receive that has ended.
@@ -292,17 +346,38 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
         if let ReceiveState::Ended(result) = state { Some((user, result)) } else { None }
     }
 
+    /// Whether a payload is to be moved, or an event is pending.
+    pub(super) const fn has_work(&self) -> bool {
+        !self.placing.is_empty()
+            || !self.pulling.is_empty()
+            || !self.starved.is_empty()
+            || !self.ended_sends.is_empty()
+            || !self.ended_receives.is_empty()
+    }
+
     /// Whether every record is free.
     pub(super) fn is_idle(&self) -> bool {
         let free_sends = self.sends.as_ref().iter().all(|send| send.state == SendState::Free);
         free_sends && self.receives.as_ref().iter().all(|receive| receive.state == ReceiveState::Free)
     }
 
+    /// Keeps only those sends listed that satisfy `stays`.
+    pub(super) fn unlist_placing(&mut self, stays: impl Fn(&SendOp) -> bool) {
+        retain(&mut self.placing, self.sends.as_mut(), |send| &mut send.link, stays);
+    }
+
+    /// As [`unlist_placing`](Self::unlist_placing), of receives whose payload is to be fetched or granted.
+    pub(super) fn unlist_pulling(&mut self, stays: impl Fn(&ReceiveOp) -> bool) {
+        for list in [&mut self.pulling, &mut self.starved] {
+            retain(list, self.receives.as_mut(), |receive| &mut receive.link, &stays);
+        }
+    }
+
     /// Ends the sends to a peer that is gone, once their payload is not read any more.
     pub(super) fn disconnect_sends(&mut self, peer: PeerId) {
-        retain(&mut self.placing, self.sends.as_mut(), |send| &mut send.link, |send| send.to != peer);
+        self.unlist_placing(|send| send.to != peer);
         for i in 0..self.sends.as_ref().len() as u32 {
-            if let Some(send) = self.send(i).filter(|send| send.to == peer) {
+            if let Some(send) = self.send(i).filter(|send| send.to == peer && send.state != SendState::Free) {
                 if let SendState::Granted { .. } = send.state {
                     send.state = SendState::Open;
                 }
@@ -314,12 +389,7 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
     /// Ends the receives whose message is at a peer that is gone; `withdraw` is called for those with a grant. Returns
     /// whether there were any.
     pub(super) fn disconnect_receives(&mut self, peer: PeerId, mut withdraw: impl FnMut(PlacementId)) -> bool {
-        retain(
-            &mut self.pulling,
-            self.receives.as_mut(),
-            |receive| &mut receive.link,
-            |receive| !receive.is_from(peer),
-        );
+        self.unlist_pulling(|receive| !receive.is_from(peer));
         let mut any = false;
         for i in 0..self.receives.as_ref().len() as u32 {
             let Some(receive) = self.receive(i).filter(|receive| receive.is_from(peer)) else { continue };

@@ -8,7 +8,7 @@ use crate::message::point_to_point::{self, Matched, Mode, Outgoing, SendAction, 
 use crate::message::{Context, Pattern, Tag};
 use crate::pool::Pool;
 use crate::span::RegionRange;
-use crate::transport::{Progress, Transport, TransportError};
+use crate::transport::{Progress, Transport, TransportError, TxPayload};
 
 /// A message to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +25,8 @@ pub struct Message {
     pub payload: RegionRange,
     /// Where the receiver's transport finds them; its meaning is agreed between the hosts.
     pub at: u64,
+    /// A longer payload is announced, even if the transport can carry it after a header.
+    pub eager: u32,
     /// The application waits for its buffer.
     pub borrowed: bool,
     /// Returned in its event.
@@ -58,12 +60,12 @@ impl<S: MessengerStorage> Messenger<S> {
     /// # Errors
     /// [`SendError`]; nothing was sent.
     pub fn send(&mut self, transport: &mut impl Transport, message: &Message) -> Result<(), SendError> {
-        let Message { to, context, tag, mode, payload, at, borrowed, user } = *message;
+        let Message { to, context, tag, mode, payload, at, eager, borrowed, user } = *message;
         if self.parts(Class::PointToPoint).1.is_full() {
             return Err(SendError::Full);
         }
         let send = self.messages.start_send(user, to, payload).ok_or(SendError::Full)?;
-        let (bytes, eager) = (payload.bytes as u64, transport.eager_limit(to));
+        let (bytes, eager) = (payload.bytes as u64, transport.eager_limit(to).min(eager));
         let outgoing = Outgoing { to, context, tag, bytes, eager, at, mode, borrowed, user: send };
         let action = self.matching.send(&outgoing).inspect_err(|_| self.messages.free_send(send))?;
         let (head, carried, is_final) = match action {
@@ -207,7 +209,13 @@ fn carry<S: Pool<SendOp>, R: Pool<ReceiveOp>>(
     head: &[u8],
     send: Option<u32>,
 ) -> bool {
-    let payload = send.and_then(|i| Some((operations.send(i)?.payload.span(0, usize::MAX), operations.token(i))));
+    let (class, payload) =
+        (operations.class, send.and_then(|i| Some((operations.send(i)?.payload, operations.token(i)))));
+    let payload = payload.map(|(bytes, token)| TxPayload {
+        span: bytes.span(0, usize::MAX),
+        token,
+        is_urgent: class == Class::Collective,
+    });
     let failure = match transport.send(to, head, payload) {
         Ok(Progress::Pending) => return true,
         Ok(Progress::Complete) => None,

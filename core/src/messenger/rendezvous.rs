@@ -57,68 +57,89 @@ impl<S: MessengerStorage> Messenger<S> {
     /// Fetches or grants the payloads of matched messages. Returns whether anything moved.
     pub(super) fn pull_matched(&mut self, transport: &mut impl Transport, class: Class) -> bool {
         let mut moved = false;
+        while let Some(i) = self.parts(class).0.pop_starved() {
+            match self.pull(transport, class, i) {
+                Pulled::Full => {
+                    self.parts(class).0.starve(i, true);
+                    break;
+                }
+                pulled => moved |= self.relist(class, i, pulled),
+            }
+        }
         let (operations, _) = self.parts(class);
         let mut all = core::mem::replace(&mut operations.pulling, List::EMPTY);
         while let Some(i) = self.parts(class).0.pop_pulled(&mut all) {
             let pulled = self.pull(transport, class, i);
-            let (operations, _) = self.parts(class);
-            match pulled {
-                Pulled::Done => moved = true,
-                Pulled::Partly => {
-                    moved = true;
-                    operations.relist_pulled(i);
-                }
-                Pulled::Full => operations.relist_pulled(i),
-            }
+            moved |= self.relist(class, i, pulled);
         }
         moved
     }
 
+    /// Lists a receive again that is not done. Returns whether it moved.
+    fn relist(&mut self, class: Class, i: u32, pulled: Pulled) -> bool {
+        let (operations, _) = self.parts(class);
+        match pulled {
+            Pulled::Done => {}
+            Pulled::Partly => operations.relist_pulled(i),
+            Pulled::Full => {
+                operations.starve(i, false);
+                return false;
+            }
+        }
+        true
+    }
+
     fn pull(&mut self, transport: &mut impl Transport, class: Class, i: u32) -> Pulled {
         let (operations, outbox) = self.parts(class);
-        let (is_full, token) = (outbox.is_full(), operations.token(i));
+        let token = operations.token(i);
         let Some(op) = operations.receive(i) else { return Pulled::Done };
         let ReceiveOp { into, arrived, state: ReceiveState::Pulling(source), status: Some(status), .. } = *op else {
             return Pulled::Done;
         };
         let from = status.envelope.source;
         let whole = into.part(0, usize::try_from(status.bytes).unwrap_or(usize::MAX));
-        if let PullSource::Message { receive, at } = source {
-            let fetched = match at {
-                _ if whole.bytes == 0 => Fetch::Complete,
-                Some(at) => transport.fetch(from, at, whole, arrived),
-                None => Fetch::Unreachable,
-            };
-            match fetched {
-                Fetch::Complete => {
-                    operations.end_receive(i, Ok(status));
-                    self.matching.fetched(receive);
-                    return Pulled::Done;
-                }
-                Fetch::Copied(bytes) => {
-                    op.arrived = arrived.saturating_add(bytes);
-                    return Pulled::Partly;
-                }
-                Fetch::Invalid => {
-                    self.violator = Some(from);
-                    return Pulled::Done;
-                }
-                Fetch::Unreachable => {}
-            }
-        }
-        if is_full {
+        // It is answered by a FIN or a CTS.
+        if outbox.is_full() {
             return Pulled::Full;
         }
+        let fetched = match source.at() {
+            _ if whole.bytes == 0 => Fetch::Complete,
+            Some(at) => transport.fetch(from, at, whole, arrived),
+            None => Fetch::Unreachable,
+        };
+        match fetched {
+            Fetch::Copied(bytes) if !mutant!("fin_early") => {
+                op.arrived = arrived.saturating_add(bytes);
+                return Pulled::Partly;
+            }
+            Fetch::Complete | Fetch::Copied(_) => {
+                operations.end_receive(i, Ok(status));
+                match source {
+                    PullSource::Message { receive, .. } => self.matching.fetched(receive),
+                    PullSource::Step { key, .. } if !mutant!("fin_forgotten") => {
+                        self.post(transport, from, StepHeader::fin(key).as_ref(), None, class);
+                    }
+                    PullSource::Step { .. } => {}
+                }
+                return Pulled::Done;
+            }
+            Fetch::Invalid => {
+                self.violator = Some(from);
+                return Pulled::Done;
+            }
+            // All of it is sent, also what was copied.
+            Fetch::Unreachable if source.at().is_some() && !mutant!("rest_granted") => {
+                (op.arrived, op.state) = (0, ReceiveState::Pulling(source.unreachable()));
+            }
+            Fetch::Unreachable => {}
+        }
+        let (source, arrived) = (source.unreachable(), op.arrived);
         let part = whole.part(arrived, transport.grant_limit(from));
         let Grant { placement, key } = match transport.grant(from, part, token) {
             Ok(grant) => grant,
             Err(TransportError::Full) => return Pulled::Full,
             // The peer's end is about to be reported.
             Err(TransportError::PeerGone) => return Pulled::Done,
-        };
-        let source = match source {
-            PullSource::Message { receive, .. } => PullSource::Message { receive, at: None },
-            PullSource::Step(_) => source,
         };
         let more = arrived.saturating_add(part.bytes) < whole.bytes;
         op.state = ReceiveState::Granted { placement, part: part.bytes, source };
@@ -135,7 +156,7 @@ impl<S: MessengerStorage> Messenger<S> {
                     self.post(transport, to, head.as_ref(), None, class);
                 }
             }
-            PullSource::Step(of) => {
+            PullSource::Step { key: of, .. } => {
                 self.post(transport, from, StepHeader::cts(of, placement, key).as_ref(), None, class);
             }
         }

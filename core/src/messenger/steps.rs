@@ -1,12 +1,12 @@
 //! Collective messages: each has one send and one receive with an exact key.
 
-use super::operations::ReceiveFailure;
+use super::operations::{PullSource, ReceiveFailure, ReceiveOp, ReceiveState, SendOp, SendState};
 use super::{Class, Messenger, MessengerStorage};
 use crate::ids::PeerId;
 use crate::message::collective_transport::{Posted, ReceiveError, Sent, StepKey, StepSendError, TransportAction};
 use crate::message::point_to_point::Status;
 use crate::message::{Context, Envelope, Tag};
-use crate::span::{RegionRange, Span};
+use crate::span::{Region, RegionRange, Span};
 use crate::transport::Transport;
 
 /// Why the message of a collective was not posted.
@@ -23,7 +23,8 @@ pub enum StepError {
 }
 
 impl<S: MessengerStorage> Messenger<S> {
-    /// Sends a message of a collective to a peer that takes part. Ends with [`Event::Sent`](super::Event).
+    /// Sends a message of a collective to a peer that takes part; `at` is where the peer's transport finds the payload.
+    /// Ends with [`Event::Sent`](super::Event).
     ///
     /// # Errors
     /// [`StepError`]; nothing was sent.
@@ -33,6 +34,7 @@ impl<S: MessengerStorage> Messenger<S> {
         to: PeerId,
         key: StepKey,
         payload: Span,
+        at: u64,
         user: u32,
     ) -> Result<(), StepError> {
         let (operations, outbox) = self.parts(Class::Collective);
@@ -40,7 +42,7 @@ impl<S: MessengerStorage> Messenger<S> {
             return Err(StepError::Full);
         }
         let send = operations.start_send(user, to, payload.into()).ok_or(StepError::Full)?;
-        match self.steps.send(to, key, payload.bytes, send) {
+        match self.steps.send(to, key, (payload.bytes, at), send) {
             Ok(Sent::Eager(head)) => {
                 self.post(transport, to, head.as_ref(), Some(send), Class::Collective);
                 self.parts(Class::Collective).0.finish_send(send, None);
@@ -97,6 +99,90 @@ impl<S: MessengerStorage> Messenger<S> {
         Ok(())
     }
 
+    /// Cancels the sends and receives of collectives whose `user` value satisfies `is`, and reports it to `cancelled`:
+    /// no event follows. The payload of a send that is being read is read to its end, and its event follows; as those
+    /// of operations that are complete. The peer of a cancelled operation gets no answer. O(records).
+    pub fn cancel_steps(
+        &mut self,
+        transport: &mut impl Transport,
+        is: impl Fn(u32) -> bool,
+        mut cancelled: impl FnMut(u32),
+    ) {
+        let (operations, _) = self.parts(Class::Collective);
+        operations.unlist_placing(|send| !is(send.user));
+        operations.unlist_pulling(|receive| !is(receive.user));
+        for i in 0..self.collective.sends.as_ref().len() as u32 {
+            let Some(&mut SendOp { user, state, uses, .. }) = self.collective.send(i) else { break };
+            if !matches!(state, SendState::Open | SendState::Granted { .. }) || !is(user) {
+                continue;
+            }
+            self.steps.cancel_send(i);
+            if uses > 0 {
+                self.collective.finish_send(i, None);
+            } else {
+                self.collective.free_send(i);
+                cancelled(user);
+            }
+        }
+        for i in 0..self.collective.receives.as_ref().len() as u32 {
+            let Some(&mut ReceiveOp { user, state, status, .. }) = self.collective.receive(i) else { break };
+            match state {
+                ReceiveState::Free | ReceiveState::Ended(_) => continue,
+                _ if !is(user) => continue,
+                ReceiveState::Granted { placement, .. } => {
+                    let of = status.map_or(PeerId(u32::MAX), |status| status.envelope.source);
+                    transport.withdraw(of, placement);
+                }
+                ReceiveState::Posted(_) | ReceiveState::Awaited | ReceiveState::Pulling(_) => {
+                    self.steps.cancel_receive(i);
+                }
+            }
+            self.collective.free_receive(i);
+            cancelled(user);
+        }
+    }
+
+    /// Discards messages of freed communicators that no receive consumed: as
+    /// [`CollectiveTransport::discard`](crate::message::collective_transport::CollectiveTransport::discard).
+    pub fn discard_steps(&mut self, is_gone: impl FnMut(u32) -> bool) {
+        self.steps.discard(is_gone);
+    }
+
+    /// Whether the transport reads the payload of a collective's send in this region. O(records).
+    pub fn is_sending_from(&self, region: Region) -> bool {
+        let reads = |send: &SendOp| send.uses > 0 && send.payload.bytes > 0 && send.payload.region == region;
+        self.collective.sends.as_ref().iter().any(reads)
+    }
+
+    /// Whether the receive of a collective with this `user` value has no message, or only its RTS. O(records).
+    pub fn awaits_step(&self, user: u32) -> bool {
+        let waits = |receive: &ReceiveOp| receive.user == user && receive.state == ReceiveState::Awaited;
+        self.collective.receives.as_ref().iter().any(waits)
+    }
+
+    /// The sends of collectives that wait for their receiver: its peer and `user` value. O(records).
+    pub fn open_sends(&self) -> impl Iterator<Item = (PeerId, u32)> {
+        let is_open = |send: &&SendOp| matches!(send.state, SendState::Open | SendState::Granted { .. });
+        self.collective.sends.as_ref().iter().filter(is_open).map(|send| (send.to, send.user))
+    }
+
+    /// Whether [`progress`](Self::progress) or [`poll_event`](Self::poll_event) has something to do for collectives.
+    pub fn has_steps(&self) -> bool {
+        let [_, outbox] = &self.outboxes;
+        self.collective.has_work() || !outbox.is_empty() || self.steps.has_action()
+    }
+
+    /// Sends a message of another protocol after all earlier messages of collectives to the peer. Returns false,
+    /// without effect, if it cannot be queued.
+    #[must_use]
+    pub fn send_control(&mut self, transport: &mut impl Transport, to: PeerId, head: &[u8]) -> bool {
+        let is_full = self.parts(Class::Collective).1.is_full();
+        if !is_full {
+            self.post(transport, to, head, None, Class::Collective);
+        }
+        !is_full
+    }
+
     pub(super) fn end_step(&mut self, receive: u32, result: Result<Status, ReceiveFailure>) {
         self.parts(Class::Collective).0.end_receive(receive, result);
     }
@@ -112,8 +198,8 @@ impl<S: MessengerStorage> Messenger<S> {
                 TransportAction::Send { to, head } => {
                     self.post(transport, to, head.as_ref(), None, Class::Collective);
                 }
-                TransportAction::Grant { user, key, .. } => {
-                    self.parts(Class::Collective).0.pull(user, super::operations::PullSource::Step(key));
+                TransportAction::Pull { user, key, at, .. } => {
+                    self.parts(Class::Collective).0.pull(user, PullSource::Step { key, at: Some(at) });
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! An endpoint as a transport.
 
-use super::{Fetch, Grant, Progress, Token, Transport, TransportError};
+use super::{Fetch, Grant, Progress, Token, Transport, TransportError, TxPayload};
 use crate::endpoint::operation::EnqueueError;
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, GrantError};
@@ -20,6 +20,11 @@ pub trait EndpointHost {
 
     /// Copies within this process's memory, as much as fits.
     fn copy(&mut self, from: Span, into: RegionRange);
+
+    /// As [`Transport::fetch`]: a network reaches no memory of peers.
+    fn fetch(&mut self, _from: PeerId, _at: u64, _into: RegionRange, _copied: usize) -> Fetch {
+        Fetch::Unreachable
+    }
 }
 
 /// The owners of an endpoint's operations and placements, by record.
@@ -87,9 +92,9 @@ where
         self.endpoint.longest_message(to).saturating_sub(MessageHeader::EAGER as u32)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<(Span, Token)>) -> Result<Progress, TransportError> {
-        let queued = self.endpoint.send(self.now, to, head, payload.map(|(span, _)| span));
-        self.record(queued, payload.map_or(Token::NOBODY, |(_, token)| token))
+    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+        let queued = self.endpoint.send(self.now, to, head, payload.map(|payload| payload.span));
+        self.record(queued, payload.map_or(Token::NOBODY, |payload| payload.token))
     }
 
     fn grant_limit(&self, _: PeerId) -> usize {
@@ -97,6 +102,9 @@ where
     }
 
     fn grant(&mut self, to: PeerId, into: RegionRange, token: Token) -> Result<Grant, TransportError> {
+        if !self.endpoint.can_grant() {
+            return Err(TransportError::Full);
+        }
         let key = self.host.next_key();
         let placement = self.endpoint.grant(to, into.span(0, usize::MAX), key).map_err(|error| match error {
             GrantError::Full => TransportError::Full,
@@ -120,8 +128,8 @@ where
         self.record(queued, token)
     }
 
-    fn fetch(&mut self, _: PeerId, _: u64, _: RegionRange, _: usize) -> Fetch {
-        Fetch::Unreachable
+    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {
+        self.host.fetch(from, at, into, copied)
     }
 
     fn copy(&mut self, from: Span, into: RegionRange) {

@@ -352,6 +352,7 @@ impl<'a> Messages<'a> {
             mode,
             payload: RegionRange { region: memory::region_of(request), offset: 0, bytes },
             at: MessageLocation::Private(0).to_word(),
+            eager: u32::MAX,
             borrowed: true,
             user: request.index,
         };

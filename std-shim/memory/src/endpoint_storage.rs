@@ -8,7 +8,7 @@ use unisono_core::endpoint::{ControlMessage, Endpoint, Pools, Sender};
 use unisono_core::message::collective_transport::{CollectivePeer, Entry};
 use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::point_to_point::{self, PointToPoint};
-use unisono_core::messenger::{MessengerStorage, QueuedMessage, ReceiveOp, SendOp};
+use unisono_core::messenger::{Messenger, MessengerStorage, QueuedMessage, ReceiveOp, SendOp};
 use unisono_core::time::Nanos;
 use unisono_core::window::receive_window::ReceiveWindow;
 
@@ -106,6 +106,9 @@ fn double<R: Clone>(records: &mut Box<[R]>, unused: R) {
 
 /// The point-to-point messages of a process.
 pub type ProcessMessages = PointToPoint<BoxedMessageStorage>;
+
+/// The messages of a process, of both classes.
+pub type ProcessMessenger = Messenger<BoxedMessageStorage>;
 
 /// Records in boxed slices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -33,9 +33,9 @@ use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
 use super::collective::{AsView, AsViewMut};
 use super::process::Process;
-use super::process::matching_store::ReceiveTarget;
+use super::process::message_table::Flush;
+use super::process::messages::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure};
-use super::process::send_request::Flush;
 use super::progress::biased_lock::BiasedLock;
 use super::progress::{SharedProcess, WaitFor};
 use super::request::handle::RequestHandle;
@@ -147,9 +147,9 @@ impl Communicator {
     /// fits in one datagram, or in one entry of a ring.
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
-        let mtu = process.device.limits().mtu as usize;
+        let mtu = process.datagrams.device.limits().mtu as usize;
         let remote = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
-        let near = process.shm.as_ref().map(ShmTransport::eager_limit);
+        let near = process.transport.shm.as_ref().map(ShmTransport::eager_limit);
         near.map_or(remote, |near| if process.is_single_node() { near } else { near.min(remote) })
     }
 
@@ -301,7 +301,7 @@ impl Communicator {
     /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is
     /// shared.
     pub fn allocate<T: FromBytes + IntoBytes>(&self, count: usize) -> Result<Buffer<T>, AllocateError> {
-        let pool = self.shared.lock().shm.as_ref().map(|shm| Arc::clone(&shm.pool));
+        let pool = self.shared.lock().transport.shm.as_ref().map(|shm| Arc::clone(&shm.pool));
         Buffer::new(pool.as_ref(), count)
     }
 

@@ -91,7 +91,7 @@ impl World {
         }
         let check = process.next_check();
         let mut rest = Duration::from_nanos(process.next_timeout().map_or(check, |rest| rest.min(check)));
-        let shares_memory = process.shm.as_ref().is_some_and(|shm| shm.peer_count > 0);
+        let shares_memory = process.transport.shm.as_ref().is_some_and(|shm| shm.peer_count > 0);
         drop(process);
         if shares_memory {
             rest = rest.min(source.idle);

@@ -3,61 +3,57 @@
 
 pub(super) mod blocked;
 pub(super) mod bounce_buffers;
-mod collective_messages;
+pub(super) mod collective_messages;
 pub(super) mod collectives;
 pub(super) mod contexts;
-mod deferred_work;
+mod datagrams;
+pub(super) mod deferred_work;
 pub(super) mod dispatch;
-mod failure_detection;
+pub(super) mod failure_detection;
 mod hang_reports;
-pub(super) mod matching_store;
+pub(super) mod message_table;
 pub(super) mod messages;
+pub(super) mod messenger;
 pub(super) mod random_keys;
-mod records;
 pub(super) mod remote_access;
-pub(super) mod send_request;
 mod shm_messages;
 pub(super) mod shutdown;
 mod token_tree_messages;
+pub(super) mod transport;
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::cell::RefCell;
-use std::time::Instant;
 
-use unisono_core::counters::Counters;
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
-use unisono_core::endpoint::operation::OperationError;
-use unisono_core::ids::{MessageId, OperationId, PeerId};
+use unisono_core::ids::PeerId;
+use unisono_core::message::Context;
 use unisono_core::message::point_to_point::MessageHeader;
-use unisono_core::message::{Context, Envelope};
+use unisono_core::messenger::Class;
 use unisono_core::progress::{make_progress, receive, transmit};
-use unisono_core::span::Region;
 use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
 use super::collective::engine::context::WORLD;
-use super::collective::engine::progress_table::{CollectiveTable, QueuedMessage};
+use super::collective::engine::progress_table::CollectiveTable;
 use super::collective::engine::schedule::ScheduleCache;
 use super::collective::intra_node::communicator_slots::CommunicatorSlots;
 use super::datagram_transport::DatagramTransport;
-use super::request::{Failure, Requests, Status, Tag, send_of_id, transfer_of_id};
+use super::request::{Failure, Requests};
 use super::shm_transport::ShmTransport;
 use crate::environment::{HierarchyChoice, Settings, Subgroups};
 use crate::node::Node;
 use crate::world::group::Group;
 use blocked::BlockedReports;
-use bounce_buffers::BounceBuffers;
-use dispatch::Dispatcher;
-use matching_store::{MatchingStore, SharedRegions};
-use random_keys::RandomKeys;
-use records::{AnnouncedSend, GrantedPlacement, OperationOwner, RendezvousReceive, SendBatch};
+use datagrams::{Datagrams, SendBatch};
+use dispatch::{Dispatcher, SharedRegions};
+use failure_detection::{FailureDetector, SilencePolicy};
+use message_table::{Flush, MessageTable};
 use remote_access::RemoteAccess;
-use send_request::Flush;
+use shutdown::Shutdown;
+use transport::ProcessTransport;
 use unisono_bootstrap::{Membership, PeerRecord, Rank};
-use unisono_memory::endpoint_storage::{ProcessEndpoint, grow_windows};
-use unisono_memory::memory_regions::{Regions, RegisterError};
+use unisono_memory::endpoint_storage::{ProcessEndpoint, ProcessMessenger, grow_windows};
+use unisono_memory::memory_regions::RegisterError;
 
 /// Most datagrams that one round of progress receives and sends.
 const POLL_BUDGET: u32 = 64;
@@ -72,84 +68,42 @@ const GRANT_DEFAULT: usize = 1 << 31;
 /// Bytes of batched sends that are flushed without being asked: a few GSO trains.
 const BATCH_BYTES: usize = 1 << 18;
 
-/// How a peer's silence is interpreted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SilencePolicy {
-    /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
-    Fail,
-    /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
-    AskAgent,
+/// The user's choices that a process keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choices {
+    /// A digest of the settings that must be equal on all ranks.
+    pub(super) digest: u64,
+    /// Subgroups.
+    pub(super) hierarchy: HierarchyChoice,
 }
 
 pub(super) struct Process {
     pub(super) rank: Rank,
     pub(super) size: u32,
-    pub(super) endpoint: ProcessEndpoint,
-    pub(super) device: DatagramTransport,
+    pub(super) transport: ProcessTransport,
+    pub(super) messenger: ProcessMessenger,
+    pub(super) messages: MessageTable,
+    pub(super) datagrams: Datagrams,
     pub(super) requests: Requests,
-    pub(super) counters: Counters,
     /// `None` before this process has joined, and after it has finished.
     pub(super) membership: Option<Membership>,
-    pub(super) silence: SilencePolicy,
-    /// A digest of the settings that must be equal on all ranks.
-    pub(super) settings: u64,
-    /// The user's choice of subgroups.
-    pub(super) hierarchy: HierarchyChoice,
+    pub(super) choices: Choices,
     pub(super) aborted: Option<Failure>,
-    /// Whether any communicator was revoked, and the contexts of those that were.
-    has_revoked: bool,
+    /// The contexts of communicators that were revoked.
     revoked: Vec<Context>,
-    /// Messages that matched probes have removed, and that were not received yet.
-    pub(super) matched_probes: Vec<(MessageId, Envelope)>,
-    clock: Instant,
-    regions: RefCell<Regions>,
-    pub(super) matching: MatchingStore,
-    /// Messages that wait for room in the endpoint.
-    outbox: VecDeque<QueuedMessage>,
-    /// Whether a message was given to the endpoint since it last transmitted.
-    has_posted: bool,
-    /// Rounds that sends have waited for room.
-    rounds: u32,
-    bounce_buffers: BounceBuffers,
-    /// Packed copies of buffers with a layout, by the request that sends them.
-    packed_sends: Vec<(u32, Region)>,
     pub(super) remote_access: RemoteAccess,
-    keys: RandomKeys,
-    operation_owners: Vec<OperationOwner>,
-    announced_sends: Vec<Option<AnnouncedSend>>,
-    granted_placements: Vec<Option<GrantedPlacement>>,
-    /// Most bytes of a message that one CTS grants memory for: the same on all ranks.
-    grant_max: usize,
-    rendezvous_receives: Vec<Option<RendezvousReceive>>,
     pub(super) collectives: CollectiveTable,
-    pub(super) shm: Option<ShmTransport>,
-    watched: Vec<PeerId>,
     pub(super) blocked: BlockedReports,
-    /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
-    /// reports them.
-    unreported_failures: Vec<Rank>,
-    /// Whether the server knows a rank because of which an operation of this one failed.
-    has_reported_cause: bool,
-    /// Whether this rank has sent its last message, and the ranks that reported the same.
-    has_sent_all: bool,
-    finished_senders: Vec<PeerId>,
-    /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
-    has_closed_receives: bool,
-    closed_receivers: Vec<PeerId>,
-    /// Threads of this process that only make progress.
-    pub(super) own_threads: usize,
-    checked_at: u64,
-    send_batch: SendBatch,
-    /// The last reading of the clock: the endpoint must never see time go backwards.
-    pub(super) last_now: u64,
+    pub(super) detector: FailureDetector,
+    shutdown: Shutdown,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // An adapter may still read what was posted.
-        if self.device.copies() {
+        if self.datagrams.device.copies() {
             // SAFETY: the device has copied what was flushed, and nobody flushes or receives any more.
-            unsafe { self.regions.get_mut().free_all() };
+            unsafe { self.transport.regions.get_mut().free_all() };
         }
     }
 }
@@ -166,75 +120,52 @@ impl Process {
     ) -> Result<Self, RegisterError> {
         let near = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
-        let small = BounceBuffers::new(&mut regions);
-        let mailbox = MatchingStore::new(rank_slot.1, pool, &mut regions)?;
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
         let digests = settings.digests();
         let choices = [false, true].map(|is_near| ScheduleCache::new(settings.tuning.clone(), is_near));
         let rooms = CommunicatorSlots::new(near.as_ref().map(|near| near.node.clone()));
-        let mut collectives = CollectiveTable::new(rank_slot.1, choices, rooms, |peer| {
+        let limit = |peer: PeerId| {
             let neighbour = near.as_ref().and_then(|near| near.peer(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             collective_messages::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
-        });
+        };
+        let messenger = messenger::messenger(rank_slot.1, pool, limit, &mut regions)?;
+        let mut collectives = CollectiveTable::new(choices, rooms);
         let node = |rank: u32| membership.table().get(rank as usize).map_or(0, |entry| entry.node);
         let nodes: Vec<u32> = (0..rank_slot.1).map(node).collect();
         let hierarchy = settings.tuning.hierarchy();
         let subgroups = Subgroups::new(hierarchy, &nodes).map(Arc::new);
         collectives.open((WORLD, 0), Group::all(rank_slot.1), is_whole, subgroups);
+        let grant_limit = settings.transport.grant.map_or(GRANT_DEFAULT, |bytes| bytes.get() as usize);
+        let transport = ProcessTransport::new(rank_slot.0.into(), endpoint, near, regions, (rank_slot.1, grant_limit));
         let mut process = Self {
             rank: rank_slot.0,
             size: rank_slot.1,
-            endpoint,
-            device,
+            transport,
+            messenger,
+            messages: MessageTable::default(),
+            datagrams: Datagrams::new(device),
             requests: Requests::new(),
-            counters: Counters::default(),
             membership: None,
-            silence,
-            hierarchy,
-            settings: u64::from(digests.tuning) << 32 | u64::from(digests.transport),
+            choices: Choices { digest: u64::from(digests.tuning) << 32 | u64::from(digests.transport), hierarchy },
             aborted: None,
-            has_revoked: false,
             revoked: Vec::new(),
-            matched_probes: Vec::new(),
-            clock: Instant::now(),
-            regions: RefCell::new(regions),
-            matching: mailbox,
-            outbox: VecDeque::new(),
-            has_posted: false,
-            rounds: 0,
-            bounce_buffers: small,
-            packed_sends: Vec::new(),
             remote_access: RemoteAccess::default(),
-            keys: RandomKeys::new(),
-            operation_owners: Vec::new(),
-            announced_sends: Vec::new(),
-            granted_placements: Vec::new(),
-            grant_max: settings.transport.grant.map_or(GRANT_DEFAULT, |bytes| bytes.get() as usize),
-            rendezvous_receives: Vec::new(),
             collectives,
-            shm: near,
-            watched: Vec::new(),
             blocked: BlockedReports::default(),
-            unreported_failures: Vec::new(),
-            has_reported_cause: false,
-            has_sent_all: false,
-            finished_senders: Vec::new(),
-            has_closed_receives: false,
-            closed_receivers: Vec::new(),
-            own_threads: 0,
-            checked_at: 0,
-            send_batch: SendBatch::default(),
-            last_now: 0,
+            detector: FailureDetector::new(silence),
+            shutdown: Shutdown::default(),
         };
         let own = PeerId::from(process.rank);
-        process.matching.set_eager_limit(own, EAGER_LIMIT as u32);
-        for neighbour in process.shm.iter().flat_map(|near| near.peers.iter()).flatten() {
-            let limit = neighbour.longest().saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
-            process.matching.set_eager_limit(neighbour.peer, limit);
-            process.remote_access.connect(neighbour.peer, neighbour.longest().saturating_add(HEADER as u32));
+        process.transport.set_eager_limit(own, EAGER_LIMIT as u32);
+        let neighbours = process.transport.shm.iter().flat_map(|near| near.peers.iter()).flatten();
+        let neighbours: Vec<(PeerId, u32)> = neighbours.map(|one| (one.peer, one.longest())).collect();
+        for (peer, longest) in neighbours {
+            let limit = longest.saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
+            process.transport.set_eager_limit(peer, limit);
+            process.remote_access.connect(peer, longest.saturating_add(HEADER as u32));
         }
         for (rank, entry) in membership.table().iter().enumerate() {
             process.add_peer(Rank(rank as u32), entry);
@@ -245,57 +176,49 @@ impl Process {
 
     /// Reads the clock, in nanoseconds since this process joined.
     fn now(&mut self) -> u64 {
-        self.last_now = self.clock.elapsed().as_nanos() as u64;
-        self.last_now
+        self.transport.read_clock()
     }
 
     fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
         // Ranks of this node are connected through the shared segment.
-        if rank == self.rank || self.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
+        if rank == self.rank || self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
         }
-        if let Err(error) = self.device.set_path(rank.into(), entry.addresses, entry.mtu) {
+        if let Err(error) = self.datagrams.device.set_path(rank.into(), entry.addresses, entry.mtu) {
             tracing::error!(%rank, ?error, "no path");
             return;
         }
-        let own = self.device.mtu();
-        let trailer = own.saturating_sub(self.device.limits().mtu);
+        let own = self.datagrams.device.mtu();
+        let trailer = own.saturating_sub(self.datagrams.device.limits().mtu);
         let mtu = entry.mtu.min(own).saturating_sub(trailer);
         let now = self.now();
-        self.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
+        self.transport.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
         self.remote_access.connect(rank.into(), mtu);
-        self.matching.machine.reconnect(rank.into());
-        self.finished_senders.retain(|left| *left != rank.into());
-        self.closed_receivers.retain(|deaf| *deaf != rank.into());
+        self.messenger.reconnect(rank.into());
+        self.shutdown.finished_senders.retain(|left| *left != rank.into());
+        self.shutdown.closed_receivers.retain(|deaf| *deaf != rank.into());
         self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget_revocations(rank);
-        self.matching.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
+        self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
     pub(super) fn has_arrivals(&mut self) -> bool {
-        self.device.has_arrivals()
+        self.datagrams.device.has_arrivals()
     }
 
     /// Receives what has arrived. Returns whether the rest of the round may be left to the next call, because nothing
     /// that others wait for follows.
     pub(super) fn receive_arrivals(&mut self) -> bool {
         let now = self.now();
-        let Self {
-            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
-        } = self;
-        let regions = SharedRegions(regions);
-        let mut dispatcher =
-            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
+        let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
-        let collects = self.collectives.has_work || !self.requests.finished_transfers.is_empty();
-        let sends = self.has_posted || !self.outbox.is_empty() || self.endpoint.has_to_transmit();
+        let collects = self.collectives.has_work;
+        let sends = self.transport.has_posted
+            || self.messenger.has_queued(Class::PointToPoint)
+            || self.transport.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects
-            && !sends
-            && !self.matching.has_work()
-            && self.matching.late_grants.is_empty()
-            && !self.remote_access.has_work()
+        !collects && !sends && !self.has_deferred() && !self.remote_access.has_work()
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -304,24 +227,39 @@ impl Process {
     pub(super) fn progress(&mut self, interrupt: bool) -> bool {
         let now = self.now();
         let moved = self.progress_shm();
-        self.send_batch = SendBatch::default();
+        self.datagrams.batch = SendBatch::default();
         // Without remote peers the endpoint has nothing to do.
         let moved =
             moved | if self.is_single_node() { self.handle_events(now) } else { self.progress_remote(now, interrupt) };
-        if now.wrapping_sub(self.checked_at) >= CHECK_INTERVAL {
-            self.checked_at = now;
+        if now.wrapping_sub(self.detector.checked_at) >= CHECK_INTERVAL {
+            self.detector.checked_at = now;
             self.check_timers(now);
         }
         moved
     }
 
+    /// The endpoint, its device, and the handler of its messages.
+    #[inline(always)]
+    fn dispatcher(&mut self) -> (&mut ProcessEndpoint, &mut DatagramTransport, SharedRegions<'_>, Dispatcher<'_>) {
+        let Self { transport, datagrams, requests, collectives, remote_access, messenger, .. } = self;
+        let Datagrams { device, counters, .. } = datagrams;
+        let ProcessTransport { endpoint, regions, early_payloads, violators, .. } = transport;
+        let regions = &*regions;
+        let dispatcher = Dispatcher {
+            requests,
+            regions,
+            early_payloads,
+            violators,
+            counters,
+            collectives,
+            messenger,
+            remote_access,
+        };
+        (endpoint, device, SharedRegions(regions), dispatcher)
+    }
+
     fn progress_remote(&mut self, now: u64, interrupt: bool) -> bool {
-        let Self {
-            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
-        } = self;
-        let regions = SharedRegions(regions);
-        let mut dispatcher =
-            Dispatcher { matching: mailbox, requests, regions: regions.0, counters, collectives, remote_access };
+        let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         let mut moved = false;
         if interrupt {
             moved = receive(now, DeviceQueue::Interrupt, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
@@ -335,7 +273,7 @@ impl Process {
         grow_windows(endpoint, now);
         moved |= make_progress(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         moved |= self.handle_events(now);
-        if core::mem::take(&mut self.has_posted) {
+        if core::mem::take(&mut self.transport.has_posted) {
             // Sends control messages now, since the next call may be long in coming.
             self.transmit(now);
         }
@@ -345,7 +283,7 @@ impl Process {
     /// Advances collectives after a round, and transmits what they send.
     #[inline]
     fn poll_collectives(&mut self) -> bool {
-        let now = self.last_now;
+        let now = self.transport.now;
         if !self.progress_collectives(now) {
             return false;
         }
@@ -357,28 +295,26 @@ impl Process {
 
     /// Transmits what is queued, without receiving.
     fn transmit(&mut self, now: u64) {
-        self.send_batch = SendBatch::default();
-        let Self {
-            endpoint, device, requests, counters, regions, matching: mailbox, collectives, remote_access, ..
-        } = self;
-        let mut dispatcher = Dispatcher { matching: mailbox, requests, regions, counters, collectives, remote_access };
+        self.datagrams.batch = SendBatch::default();
+        let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         grow_windows(endpoint, now);
-        transmit(now, DeviceQueue::Polled, endpoint, device, &SharedRegions(regions), &mut dispatcher, POLL_BUDGET);
+        transmit(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
         self.handle_events(now);
     }
 
     /// A send of `bytes` bytes was queued: transmits at once, or when the batch is large enough.
     pub(super) fn maybe_flush(&mut self, leaves: Flush, bytes: usize) {
-        let corked = &mut self.send_batch;
+        let corked = &mut self.datagrams.batch;
         if corked.sends == 0 {
             let most = BATCH_BYTES.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.max_sends = self.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
+            corked.max_sends =
+                self.datagrams.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
         }
         corked.sends += 1;
         corked.bytes = corked.bytes.saturating_add(bytes);
         if leaves == Flush::Now || corked.sends >= corked.max_sends || corked.bytes >= BATCH_BYTES {
             // The caller may have computed since the clock was read.
-            let now = if leaves == Flush::Now { self.last_now } else { self.now() };
+            let now = if leaves == Flush::Now { self.transport.now } else { self.now() };
             self.transmit(now);
         }
     }
@@ -392,7 +328,7 @@ impl Process {
     /// Handles the endpoint's events and runs deferred work.
     fn handle_events(&mut self, now: u64) -> bool {
         let mut moved = false;
-        while let Some(event) = self.endpoint.poll_event(now) {
+        while let Some(event) = self.transport.endpoint.poll_event(now) {
             moved = true;
             self.handle_event(now, event);
         }
@@ -402,39 +338,15 @@ impl Process {
 
     fn handle_event(&mut self, now: u64, event: Event) {
         match event {
-            Event::Completed(operation, result) => {
-                let what = self
-                    .operation_owners
-                    .get_mut(operation.0 as usize)
-                    .map(|what| core::mem::replace(what, OperationOwner::Nothing));
-                match what {
-                    Some(OperationOwner::Cell(cell)) => self.bounce_buffers.release(cell),
-                    Some(OperationOwner::RemoteAccess(owner)) => self.complete_remote(owner, result.is_ok()),
-                    Some(OperationOwner::Request(request, to)) => {
-                        let rank = Rank::from(to);
-                        let result = result.map_err(|error| match error {
-                            OperationError::PeerFailed => Failure::PeerFailed(rank),
-                            OperationError::PeerFinished => Failure::PeerFinished(rank),
-                            OperationError::Refused => Failure::RemoteTruncated(rank),
-                        });
-                        let status = Status { source: self.rank, tag: Tag(0), bytes: 0 };
-                        match send_of_id(request) {
-                            Some(send) => self.release_send(send, result.err()),
-                            None => self.requests.finish(request, result.map(|()| status)),
-                        }
-                    }
-                    Some(OperationOwner::Nothing) | None => {}
-                }
-            }
             Event::Delivered(placement, bytes) if self.handle_remote_placed(placement, bytes) => {}
-            Event::Delivered(placement, _) => {
-                if let Some(granted) = self.granted_placements.get_mut(placement.record()).and_then(Option::take) {
-                    self.matching.finish_part(granted.request, &mut self.requests);
+            Event::Completed(..) | Event::Delivered(..) => {
+                if let Some((owner, is_ok)) = self.transport.handle_event(event) {
+                    self.complete_remote(owner, is_ok);
                 }
             }
             Event::PeerFailed(peer) => self.disconnect(peer, Failure::PeerFailed(peer.into()), true),
             Event::PeerFinished(peer) => self.disconnect(peer, Failure::PeerFinished(peer.into()), false),
-            Event::PeerSilent(peer) => match (self.silence, &mut self.membership) {
+            Event::PeerSilent(peer) => match (self.detector.silence, &mut self.membership) {
                 (SilencePolicy::AskAgent, Some(membership)) => {
                     membership.query_liveness(peer.into());
                     self.note_silence(now, peer);
@@ -442,51 +354,36 @@ impl Process {
                 (SilencePolicy::AskAgent, None) => {}
                 (SilencePolicy::Fail, _) => {
                     tracing::info!(rank = peer.0, "silent for too long");
-                    self.endpoint.fail(now, peer);
+                    self.transport.endpoint.fail(now, peer);
                 }
             },
         }
     }
 
-    #[inline(always)]
-    fn record_operation(&mut self, operation: OperationId, what: OperationOwner) {
-        let i = operation.0 as usize;
-        if self.operation_owners.len() <= i {
-            self.operation_owners.resize(i + 1, OperationOwner::Nothing);
-        }
-        if let Some(place) = self.operation_owners.get_mut(i) {
-            *place = what;
-        }
-    }
-
     /// Whether everything that was sent has arrived.
     pub(super) fn is_flushed(&mut self) -> bool {
-        self.matching.request_acks();
-        let is_over = |sending: &AnnouncedSend| {
-            transfer_of_id(sending.request).is_some_and(|message| self.collectives.transfers.is_orphan(message))
-        };
-        self.announced_sends.iter().flatten().all(is_over)
-            && self.matching.sends.is_empty()
-            && self.outbox.is_empty()
+        self.messenger.request_acks();
+        self.messenger.open_sends().next().is_none()
+            && self.messenger.receivers().next().is_none()
+            && self.messenger.is_flushed()
             && self.collectives.is_flushed()
-            && self.endpoint.is_acknowledged()
-            && self.shm.as_ref().is_none_or(ShmTransport::is_flushed)
+            && self.transport.is_flushed()
     }
 
     /// Nanoseconds until the endpoint or a tree must be polled again; `None`: no timer runs.
     pub(super) fn next_timeout(&mut self) -> Option<u64> {
         let now = self.now();
-        let timeouts = self.endpoint.poll_timeout(now).into_iter().chain(self.collectives.trees.deadline);
+        let timeouts = self.transport.endpoint.poll_timeout(now).into_iter().chain(self.collectives.trees.deadline);
         timeouts.min().map(|at| at.saturating_sub(now))
     }
 
     /// Nanoseconds until the next check of membership and watched peers.
     pub(super) fn next_check(&mut self) -> u64 {
-        CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.checked_at))
+        CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.detector.checked_at))
     }
 
     /// Enables the queue's notification. Returns false if something already waits there.
     pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
-        self.device.arm(lane) == Armed::Armed
+        self.datagrams.device.arm(lane) == Armed::Armed
     }
 }

@@ -99,7 +99,7 @@ impl SharedProcess {
         oversubscribed: bool,
     ) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
-        let node = process.shm.as_ref().filter(|near| near.peer_count > 0).map(|near| Arc::clone(&near.node));
+        let node = process.transport.shm.as_ref().filter(|near| near.peer_count > 0).map(|near| Arc::clone(&near.node));
         Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped, users }
     }
 
@@ -219,7 +219,7 @@ impl SharedProcess {
                 }
                 continue;
             }
-            let (now, since) = (process.last_now, *idle_since.get_or_insert(process.last_now));
+            let (now, since) = (process.transport.now, *idle_since.get_or_insert(process.transport.now));
             if now - looked >= LIVENESS_INTERVAL {
                 looked = now;
                 process.check_shm_peers(rank);
@@ -320,7 +320,7 @@ impl SharedProcess {
                 continue;
             }
             glances = most;
-            let idle = process.last_now - *idle_since.get_or_insert(process.last_now);
+            let idle = process.transport.now - *idle_since.get_or_insert(process.transport.now);
             if idle >= spin {
                 // A notification of the rendezvous server wakes no waiter.
                 self.sleep(process, if awaits == WaitFor::Notification { THREAD_INTERVAL } else { HYBRID_INTERVAL });

@@ -9,7 +9,6 @@ pub(super) mod scope;
 pub(super) mod scope_loans;
 pub(super) mod wait_many;
 
-use alloc::collections::VecDeque;
 use core::fmt;
 
 use unisono_core::message::Pattern;
@@ -171,43 +170,15 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
-    /// Transfers of collectives and reads of payloads that have ended.
+    /// Transfers of collectives that have ended.
     steps: u64,
     /// The rank that the first failure named.
     pub(super) cause: Option<Rank>,
-    /// Transfers of collectives that have ended, in this order.
-    pub(super) finished_transfers: VecDeque<(u32, Result<(), Failure>)>,
-    /// Sends whose payload was read once more, or will not be.
-    pub(super) finished_reads: VecDeque<(u32, Option<Failure>)>,
     /// The patterns that threads probe for.
     pub(super) probe_patterns: Vec<Pattern>,
 }
 
 const NONE: u32 = u32::MAX;
-/// Numbers from here on are no user requests, but transfers of collectives or sends.
-const FIRST_TRANSFER: u32 = 1 << 31;
-const FIRST_SEND: u32 = 1 << 30;
-
-/// The request number of a send.
-pub(super) const fn id_of_send(send: u32) -> u32 {
-    FIRST_SEND | send
-}
-
-/// The send with this request number.
-pub(super) const fn send_of_id(request: u32) -> Option<u32> {
-    if request < FIRST_TRANSFER { request.checked_sub(FIRST_SEND) } else { None }
-}
-
-/// The request number of a collective's transfer.
-pub(super) const fn id_of_transfer(message: u32) -> u32 {
-    FIRST_TRANSFER | message
-}
-
-/// The collective's transfer with this request number.
-pub(super) const fn transfer_of_id(request: u32) -> Option<u32> {
-    request.checked_sub(FIRST_TRANSFER)
-}
-
 impl Requests {
     pub(super) const fn new() -> Self {
         Self {
@@ -217,8 +188,6 @@ impl Requests {
             failed: 0,
             steps: 0,
             cause: None,
-            finished_transfers: VecDeque::new(),
-            finished_reads: VecDeque::new(),
             probe_patterns: Vec::new(),
         }
     }
@@ -251,7 +220,7 @@ impl Requests {
                 self.record_failure(failure);
             }
         } else {
-            self.finish_other(request, result);
+            self.finish_abandoned(request);
         }
     }
 
@@ -270,21 +239,21 @@ impl Requests {
                 *entry = RequestEntry::Done(Ok(status));
                 self.finished += 1;
             }
-            _ => self.finish_other(request, Ok(status)),
+            _ => self.finish_abandoned(request),
         }
     }
 
-    /// As [`finish`](Self::finish), for a number that is no user request.
+    /// As [`finish`](Self::finish), for a request whose result nobody asks for.
     #[inline(never)]
-    fn finish_other(&mut self, request: u32, result: Result<Status, Failure>) {
-        self.steps += 1;
-        if let Some(message) = transfer_of_id(request) {
-            self.finished_transfers.push_back((message, result.map(|_| ())));
-        } else if let Some(send) = send_of_id(request) {
-            self.finished_reads.push_back((send, result.err()));
-        } else if let Some(RequestEntry::Abandoned) = self.entries.get(request as usize) {
+    fn finish_abandoned(&mut self, request: u32) {
+        if let Some(RequestEntry::Abandoned) = self.entries.get(request as usize) {
             self.release(request);
         }
+    }
+
+    /// Counts the end of a transfer of a collective.
+    pub(super) const fn record_step(&mut self) {
+        self.steps += 1;
     }
 
     /// Counts the end of something other than a request that a thread may wait for.
@@ -333,7 +302,7 @@ impl Requests {
         self.failed
     }
 
-    /// Number of transfers of collectives and reads of payloads that have ended since the start.
+    /// Number of transfers of collectives that have ended since the start.
     pub(super) const fn steps(&self) -> u64 {
         self.steps
     }

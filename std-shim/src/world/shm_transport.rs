@@ -12,12 +12,12 @@ use core::ptr::NonNull;
 
 use unisono_core::device::Memory;
 use unisono_core::ids::{Incarnation, PeerId};
-use unisono_core::message::collective_transport::StepHeader;
-use unisono_core::message::point_to_point::MessageHeader as MessageHead;
+use unisono_core::message::point_to_point::KINDS;
 use unisono_core::span::Span;
+use unisono_core::transport::Token;
+use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{
-    self, AckState, EAGER_LIMIT, EAGER_WITH_HEADER, FRAGMENT, FRAGMENT_BYTES, HEADER, HELLO, MessageLocation, STEP,
-    STEP_RTS, checksum, read_array,
+    self, AckState, EAGER_LIMIT, EAGER_WITH_HEADER, FRAGMENT, FRAGMENT_BYTES, HEADER, HELLO, STEP, checksum, read_array,
 };
 use unisono_shmem::host::store_policy::StorePolicy;
 use unisono_shmem::host::wait_strategy::Sleepers;
@@ -38,50 +38,6 @@ use unisono_memory::memory_regions::{Address, RegionRange, Regions};
 /// would save a copy.
 pub(super) const EAGER_SHARED: usize = 1 << 12;
 
-/// The announcement of a message (RTS): where its payload lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Announcement {
-    /// The sender's index for it.
-    pub(super) send_index: u32,
-    pub(super) bytes: u32,
-    pub(super) place: MessageLocation,
-}
-
-impl Announcement {
-    pub(super) const BYTES: usize = 24;
-
-    fn to_bytes(self) -> [u8; Self::BYTES] {
-        let (what, at) = match self.place {
-            MessageLocation::Private(at) => (0, at),
-            MessageLocation::Shared(at) => (1, at),
-        };
-        let mut bytes = [0; Self::BYTES];
-        let (low, high) = (at as u32, (at >> 32) as u32);
-        // Detects an announcement that another process has overwritten, whose sender would wait forever.
-        let mixed = self.send_index ^ self.bytes.rotate_left(8) ^ low ^ high.rotate_left(16);
-        let check = mixed.wrapping_add(what + 1).wrapping_mul(0x9e37_79b9);
-        let words = [self.send_index, what, self.bytes, check, low, high];
-        for (into, word) in bytes.chunks_exact_mut(4).zip(words) {
-            into.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Parses an announcement. `None`: no correct peer writes it.
-    pub(super) fn of(payload: SharedBytes<'_>) -> Option<Self> {
-        let bytes: [u8; Self::BYTES] = read_array(payload)?;
-        let word = |i: usize| bytes.get(4 * i..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-        let at = u64::from(word(5)?) << 32 | u64::from(word(4)?);
-        let place = match word(1)? {
-            0 => MessageLocation::Private(at),
-            1 => MessageLocation::Shared(at),
-            _ => return None,
-        };
-        let announced = Self { send_index: word(0)?, bytes: word(2)?, place };
-        (bytes == announced.to_bytes()).then_some(announced)
-    }
-}
-
 /// An entry that waits for room in a ring, in order.
 #[derive(Clone, Copy, Debug)]
 enum QueuedEntry {
@@ -90,16 +46,12 @@ enum QueuedEntry {
         bytes: [u8; INLINE],
         length: usize,
     },
-    /// A point-to-point header and its payload.
-    Eager {
-        head: MessageHead,
+    /// A header and its payload.
+    Message {
+        head: [u8; MESSAGE_HEADER_ROOM],
+        length: usize,
         from: Span,
-        request: u32,
-    },
-    Collective {
-        head: StepHeader,
-        from: Span,
-        request: u32,
+        token: Token,
     },
 }
 
@@ -110,7 +62,7 @@ struct FragmentStream {
     receive_index: u32,
     from: RegionRange,
     sent: usize,
-    request: u32,
+    token: Token,
 }
 
 /// A shared-memory peer: another rank of the node.
@@ -240,24 +192,38 @@ impl ShmPeer {
     }
 
     /// As [`send_note`](Self::send_note), for a header without payload.
-    pub(super) fn send_header(&mut self, head: &MessageHead) -> Result<(), Corrupted> {
-        self.ack_state.record_sent(head);
-        self.send_note([HEADER, checksum(head.as_ref())], head.as_ref())
+    pub(super) fn send_header(&mut self, head: &[u8]) -> Result<(), Corrupted> {
+        let note = if is_point_to_point(head) {
+            self.ack_state.record_sent(head);
+            [HEADER, checksum(head)]
+        } else {
+            [STEP, checksum(head)]
+        };
+        self.send_note(note, head)
     }
 
-    /// Puts a header, and a payload of `bytes` bytes.
+    /// Puts a header, and a payload.
+    ///
+    /// # Safety
+    /// The region is live, and nobody writes the bytes meanwhile.
+    pub(super) unsafe fn put_message(&mut self, head: &[u8], payload: Address) -> Result<(), PutError> {
+        let bytes = u32::try_from(payload.bytes()).map_err(|_| PutError::TooLong)?;
+        match payload.adjacent() {
+            // SAFETY: under the same promises of the caller.
+            Some(start) if is_point_to_point(head) => unsafe { self.put_eager(head, start, bytes) },
+            // An eager payload of a point-to-point message is adjacent.
+            _ => self.put_headed([STEP, checksum(head)], head, bytes, |put| put(payload)),
+        }
+    }
+
+    /// Puts a header of a point-to-point message, and a payload of `bytes` bytes.
     ///
     /// # Safety
     /// The bytes are valid and nobody changes them.
-    pub(super) unsafe fn put_eager(
-        &mut self,
-        head: &MessageHead,
-        from: NonNull<u8>,
-        bytes: u32,
-    ) -> Result<(), PutError> {
+    pub(super) unsafe fn put_eager(&mut self, head: &[u8], from: NonNull<u8>, bytes: u32) -> Result<(), PutError> {
         self.ack_state.record_sent(head);
         // SAFETY: the caller promises that the payload's bytes are valid and that nobody changes them.
-        unsafe { self.put_with([EAGER_WITH_HEADER, checksum(head.as_ref())], head.as_ref(), from, bytes) }
+        unsafe { self.put_with([EAGER_WITH_HEADER, checksum(head)], head, from, bytes) }
     }
 
     /// Puts a payload of `bytes` bytes, followed by the few bytes of `back`.
@@ -281,16 +247,6 @@ impl ShmPeer {
         am_header::put_with(&mut self.tx_ring, note, back, bytes, fill, fill_piece)?;
         self.wake_peer();
         Ok(())
-    }
-
-    /// Puts a collective's message of `bytes` bytes, which `gather` yields in parts.
-    pub(super) fn put_collective(
-        &mut self,
-        head: &StepHeader,
-        bytes: u32,
-        gather: impl FnOnce(&mut dyn FnMut(Address)),
-    ) -> Result<(), PutError> {
-        self.put_headed([STEP, 0], head.as_ref(), bytes, gather)
     }
 
     /// Puts `head`, followed by `bytes` bytes, which `gather` yields in parts.
@@ -331,80 +287,59 @@ impl ShmPeer {
         Ok(())
     }
 
-    /// Queues a collective's message until there is room.
-    pub(super) fn queue_collective(&mut self, head: StepHeader, from: Span, request: u32) {
-        self.queue.push_back(QueuedEntry::Collective { head, from, request });
-    }
-
-    /// Announces a collective's message.
-    pub(super) fn announce_collective(&mut self, head: &StepHeader, message: Announcement) -> Result<(), Corrupted> {
-        let (mut bytes, head) = ([0; INLINE], head.as_ref());
-        for (into, byte) in bytes.iter_mut().zip(head.iter().copied().chain(message.to_bytes())) {
-            *into = byte;
-        }
-        self.send_note([STEP_RTS, 0], bytes.get(..head.len() + Announcement::BYTES).unwrap_or_default())
-    }
-
     /// Queues a header and its payload until there is room.
-    pub(super) fn queue(&mut self, head: MessageHead, from: Span, request: u32) {
-        self.ack_state.record_sent(&head);
-        self.queue.push_back(QueuedEntry::Eager { head, from, request });
+    pub(super) fn queue(&mut self, head: &[u8], from: Span, token: Token) {
+        if is_point_to_point(head) {
+            self.ack_state.record_sent(head);
+        }
+        let (mut copy, length) = ([0; MESSAGE_HEADER_ROOM], head.len().min(MESSAGE_HEADER_ROOM));
+        copy.iter_mut().zip(head).for_each(|(into, byte)| *into = *byte);
+        self.queue.push_back(QueuedEntry::Message { head: copy, length, from, token });
     }
 
     /// Sends a message in fragments.
-    pub(super) fn stream(&mut self, placing: u32, from: RegionRange, request: u32) {
-        self.streams.push_back(FragmentStream { receive_index: placing, from, sent: 0, request });
+    pub(super) fn stream(&mut self, receive_index: u32, from: RegionRange, token: Token) {
+        self.streams.push_back(FragmentStream { receive_index, from, sent: 0, token });
     }
 
-    /// Puts queued entries and fragments as long as there is room. Reports the requests that end by it through `ended`;
+    /// Puts queued entries and fragments as long as there is room. Reports the owners of what ends by it through `ended`;
     /// returns whether anything moved.
-    pub(super) fn flush(&mut self, regions: &Regions, mut ended: impl FnMut(u32)) -> Result<bool, Corrupted> {
+    pub(super) fn flush(&mut self, regions: &Regions, mut ended: impl FnMut(Token)) -> Result<bool, Corrupted> {
         let mut moved = false;
         loop {
             let put = match self.queue.front().copied() {
                 Some(QueuedEntry::Short { note, bytes, length }) => {
                     self.put(note, bytes.get(..length).unwrap_or_default()).map(|()| None)
                 }
-                Some(QueuedEntry::Eager { head, from, request }) => {
-                    let put = match regions.address(from).and_then(Address::adjacent) {
+                Some(QueuedEntry::Message { head, length, from, token }) => {
+                    let head = head.get(..length).unwrap_or_default();
+                    let put = match regions.address(from) {
                         // SAFETY: the region lives, so its bytes are borrowed.
-                        Some(start) => unsafe {
-                            self.put_with(
-                                [EAGER_WITH_HEADER, checksum(head.as_ref())],
-                                head.as_ref(),
-                                start,
-                                from.bytes,
-                            )
-                        },
-                        // An eager payload is adjacent.
+                        Some(payload) => unsafe { self.put_queued(head, payload) },
+                        // Its request has ended otherwise.
                         None => Ok(()),
                     };
-                    put.map(|()| Some(request))
-                }
-                Some(QueuedEntry::Collective { head, from, request }) => {
-                    let part = regions.address(from);
-                    let put = self.put_collective(&head, from.bytes, |put| part.into_iter().for_each(put));
-                    put.map(|()| Some(request))
+                    put.map(|()| Some(token))
                 }
                 None => break,
             };
             match put {
-                Ok(request) => {
+                Ok(token) => {
                     self.queue.pop_front();
-                    request.into_iter().for_each(&mut ended);
+                    token.into_iter().for_each(&mut ended);
                     moved = true;
                 }
                 Err(PutError::Full) => return Ok(moved),
                 Err(_) => return Err(Corrupted),
             }
         }
-        while let Some(FragmentStream { receive_index: placing, from, sent, request }) = self.streams.front().copied() {
+        while let Some(FragmentStream { receive_index, from, sent, token }) = self.streams.front().copied() {
             let part = from.span(sent, self.fragment_bytes());
-            let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, placing], part, regions) };
+            let put = if part.bytes == 0 { Ok(()) } else { self.put_span([FRAGMENT, receive_index], part, regions) };
             match put {
                 Ok(()) if part.bytes == 0 || sent + part.bytes as usize >= from.bytes => {
                     self.streams.pop_front();
-                    ended(request);
+                    ended(token);
                 }
                 Ok(()) => {
                     if let Some(stream) = self.streams.front_mut() {
@@ -417,6 +352,18 @@ impl ShmPeer {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// As [`put_message`](Self::put_message), of a message whose acknowledgement was recorded when it was queued.
+    ///
+    /// # Safety
+    /// As for [`put_message`](Self::put_message).
+    unsafe fn put_queued(&mut self, head: &[u8], payload: Address) -> Result<(), PutError> {
+        let recorded = self.ack_state;
+        // SAFETY: under the same promises of the caller.
+        let put = unsafe { self.put_message(head, payload) };
+        self.ack_state.keep_sent(recorded);
+        put
     }
 
     /// Bytes of a fragment.
@@ -451,14 +398,14 @@ impl ShmPeer {
         if self.is_flushed() { self.rx_ring.awaited() } else { self.tx_ring.awaited() }
     }
 
-    /// Ends the peer's part. Returns the requests that end with it.
-    pub(super) fn fail(&mut self, failure: Failure) -> Vec<u32> {
+    /// Ends the peer's part. Returns the owners of what was not sent.
+    pub(super) fn fail(&mut self, failure: Failure) -> Vec<Token> {
         self.failure = Some(failure);
         let queued = self.queue.drain(..).filter_map(|queued| match queued {
-            QueuedEntry::Eager { request, .. } | QueuedEntry::Collective { request, .. } => Some(request),
+            QueuedEntry::Message { token, .. } => Some(token),
             QueuedEntry::Short { .. } => None,
         });
-        queued.chain(self.streams.drain(..).map(|stream| stream.request)).collect()
+        queued.chain(self.streams.drain(..).map(|stream| stream.token)).collect()
     }
 
     /// Wakes the peer if it sleeps until something is put.
@@ -470,6 +417,11 @@ impl ShmPeer {
             self.sleepers.wake(word);
         }
     }
+}
+
+/// Whether a header is one of the core's point-to-point messages.
+fn is_point_to_point(head: &[u8]) -> bool {
+    head.first().is_some_and(|kind| *kind < KINDS)
 }
 
 /// Copies a payload to a buffer of `room` bytes, as much as fits.

@@ -262,7 +262,7 @@ impl Exposed {
         // SAFETY: the buffer is kept by the window, or leaked, and the window makes no reference to its elements.
         let own = unsafe { WindowMemory::new(start, memory.len() * size_of::<u128>()) };
         let mut process = communicator.shared.lock();
-        let shared = process.shm.as_ref().and_then(|shm| shm.pool.offset(start, own.bytes()));
+        let shared = process.transport.shm.as_ref().and_then(|shm| shm.pool.offset(start, own.bytes()));
         let is_remote = |rank: Rank| rank != process.rank && !process.is_shm_peer(rank.into());
         let key = if communicator.members.iter().any(is_remote) {
             // SAFETY: as above; the memory is given back only after its region was concealed.
@@ -291,7 +291,7 @@ impl Window {
         let process = self.communicator.shared.lock();
         let [lock, access] = if rank == self.communicator.rank {
             [Access::Own(self.lock), Access::Own(self.own)]
-        } else if let Some(shm) = &process.shm
+        } else if let Some(shm) = &process.transport.shm
             && let Some(peer) = shm.peer(there.into())
         {
             let area = shm.node.layout().in_pool(peer.local, published.shared, all);

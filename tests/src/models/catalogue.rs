@@ -190,6 +190,9 @@ macro_rules! messenger {
     };
 }
 
+/// Messengers without loss, that can read no memory of each other.
+const MESSENGERS: Messengers = Messengers { messages: &[], flood: false, losses: 0, step: EAGER, reach: 0 };
+
 /// Makes the entry of a token tree's model: releases and records of epochs, ranks, degrees, units.
 macro_rules! token_tree {
     ($name:literal, $m:literal, $s:literal, $ranks:expr, $degrees:expr, $units:expr, $epochs:literal, $options:expr, $notes:literal) => {
@@ -558,14 +561,26 @@ pub const MODELS: &[CatalogueEntry] = &[
     messenger!(
         "messenger",
         "2 and a collective's",
-        Messengers { messages: &[EAGER, ANNOUNCED], flood: false, losses: 1 },
+        Messengers { messages: &[EAGER, ANNOUNCED], losses: 1, ..MESSENGERS },
         "endpoints and messengers; one datagram is lost"
     ),
     messenger!(
         "messenger-flood",
         "2 and a collective's",
-        Messengers { messages: &[ANNOUNCED, ANNOUNCED], flood: true, losses: 0 },
+        Messengers { messages: &[ANNOUNCED, ANNOUNCED], flood: true, ..MESSENGERS },
         "announced messages fill every record of their class until the collective is complete"
+    ),
+    messenger!(
+        "messenger-fetch",
+        "1 and a collective's",
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, reach: ANNOUNCED, ..MESSENGERS },
+        "the receiver copies both payloads out of the sender's memory, each in two parts"
+    ),
+    messenger!(
+        "messenger-unreachable",
+        "1 and a collective's",
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, reach: EAGER, ..MESSENGERS },
+        "the receiver copies a part of both payloads, and cannot read the rest"
     ),
     token_tree!(
         "token-loss",
@@ -719,6 +734,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("delivered_early", "messenger"),
     ("overtakes_queued", "messenger"),
     ("pool_shared", "messenger-flood"),
+    ("fin_early", "messenger-fetch"),
+    ("fin_forgotten", "messenger-fetch"),
+    ("rest_granted", "messenger-unreachable"),
     ("ack_early", "token-six"),
     ("entry_unawaited", "token-six"),
     ("units_ignored", "token-six"),

@@ -140,12 +140,13 @@ impl Collective {
         let side = &mut state.sides[rank];
         let key = Self::key(operation);
         match *operation {
-            StepOperation::Send { to, from, .. } => match side.steps.send(PeerId(to.0), key, from.blocks.len(), step.0)
-            {
-                Ok(Sent::Eager(head)) => self.push(state, rank, PeerId(to.0), head, Some((step.0, None))),
-                Ok(Sent::Rts(head)) => self.push(state, rank, PeerId(to.0), head, None),
-                Err(_) => state.broken = Some("room for every send"),
-            },
+            StepOperation::Send { to, from, .. } => {
+                match side.steps.send(PeerId(to.0), key, (from.blocks.len(), 0), step.0) {
+                    Ok(Sent::Eager(head)) => self.push(state, rank, PeerId(to.0), head, Some((step.0, None))),
+                    Ok(Sent::Rts(head)) => self.push(state, rank, PeerId(to.0), head, None),
+                    Err(_) => state.broken = Some("room for every send"),
+                }
+            }
             StepOperation::Receive { of, into, .. } => {
                 match side.steps.receive(PeerId(of.0), key, into.blocks.len(), step.0) {
                     Ok(Posted::Waits) => {}
@@ -193,7 +194,7 @@ impl Collective {
         }
         while let Some(action) = state.sides[rank].steps.poll_action() {
             match action {
-                Wish::Grant { to, user, key, .. } => {
+                Wish::Pull { to, user, key, .. } => {
                     let head = StepHeader::cts(key, PlacementId(user), ids::RemoteKey(7));
                     self.push(state, rank, to, head, None);
                 }
@@ -226,7 +227,9 @@ impl Collective {
                 self.push(state, to, PeerId(from as u32), head, Some((user, Some(placement))));
             }
             Arrival::Nothing => {}
-            Arrival::Refused { .. } | Arrival::Disagrees { .. } => state.broken = Some("lengths agree"),
+            Arrival::Fetched { .. } | Arrival::Refused { .. } | Arrival::Disagrees { .. } => {
+                state.broken = Some("lengths agree")
+            }
             Arrival::ProtocolViolation => state.broken = Some("messages keep the protocol"),
         }
         Some(())

@@ -21,6 +21,10 @@ pub struct Messengers {
     pub flood: bool,
     /// Datagrams that are lost at most.
     pub losses: u8,
+    /// Bytes of the collective's message.
+    pub step: usize,
+    /// Bytes of an announced payload that the receiver can read in the sender's memory, a part in each action.
+    pub reach: usize,
 }
 
 /// Bytes of a message that is sent eagerly, and of one that is announced.
@@ -52,6 +56,8 @@ pub enum Action {
     Lose(usize),
     /// A timer of a rank fires.
     Timeout(usize),
+    /// The receiver copies.
+    Copy,
 }
 
 impl Messengers {
@@ -76,7 +82,7 @@ impl Messengers {
 
     fn post(&self, state: &mut State, rank: usize, is_step: bool) -> Option<()> {
         let next = state.posted[rank][usize::from(is_step)];
-        let length = if is_step { EAGER } else { *self.messages.get(next)? };
+        let length = if is_step { self.step } else { *self.messages.get(next)? };
         if is_step && next == 1 {
             return None;
         }
@@ -91,7 +97,7 @@ impl Model for Messengers {
 
     fn initial(&self) -> State {
         State {
-            sides: [0, 1].map(Side::new),
+            sides: [0, 1].map(|rank| Side::new(rank, self.reach)),
             towards: [const { VecDeque::new() }; 2],
             posted: [[0; 2]; 2],
             ended: [[0; 2]; 2],
@@ -102,6 +108,9 @@ impl Model for Messengers {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let is_quiet = state.towards.iter().all(VecDeque::is_empty);
+        if state.sides[1].is_copying() {
+            actions.push(Action::Copy);
+        }
         for rank in 0..2 {
             actions.push(Action::Post(rank, true));
             if !self.flood || rank == 0 || state.ended[rank][1] == 1 {
@@ -123,6 +132,8 @@ impl Model for Messengers {
 
     fn next(&self, state: &State, action: &Action) -> Option<State> {
         let mut next = state.clone();
+        let [sender, receiver] = &mut next.sides;
+        receiver.reach(sender);
         let (rank, seen) = match *action {
             Action::Post(rank, is_step) => {
                 self.post(&mut next, rank, is_step)?;
@@ -142,7 +153,9 @@ impl Model for Messengers {
                 (rank, Vec::new())
             }
             Action::Timeout(rank) => (rank, next.sides[rank].time_out()),
+            Action::Copy => (1, next.sides[1].progress()),
         };
+        next.sides[1].leave();
         self.observe(&mut next, rank, seen);
         (next != *state).then_some(next)
     }

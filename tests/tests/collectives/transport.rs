@@ -111,7 +111,8 @@ impl SimWorld {
     fn send(&mut self, i: u32) -> bool {
         let message = self.messages[i as usize];
         let to = PeerId(message.to as u32);
-        let (head, body) = match self.ranks[message.from].steps.send(to, message.key, message.bytes, i) {
+        let (head, body) = match self.ranks[message.from].steps.send(to, message.key, (message.bytes, u64::from(i)), i)
+        {
             Ok(Sent::Eager(head)) => (head, payload(i as usize, &message)),
             Ok(Sent::Rts(head)) => (head, Vec::new()),
             Err(_) => return false,
@@ -163,6 +164,10 @@ impl SimWorld {
                 self.placed += 1;
                 self.push(to, PeerId(from as u32), Wire::Placement(placement.0, payload(user as usize, &message)));
             }
+            Arrival::Fetched { user } => {
+                assert_eq!(self.messages[user as usize].from, to);
+                self.placed += 1;
+            }
             Arrival::Nothing => {}
             other => panic!("{other:?} of {bytes:?}"),
         }
@@ -173,9 +178,15 @@ impl SimWorld {
         let machine = &mut self.ranks[rank];
         let Some(action) = machine.steps.poll_action() else { return false };
         let (to, head) = match action {
-            TransportAction::Grant { to, user, key, bytes } => {
+            TransportAction::Pull { to, user, key, bytes, at } => {
                 let message = self.messages[user as usize];
                 assert_eq!((message.from, message.key, message.bytes), (to.0 as usize, key, bytes));
+                assert_eq!(at, u64::from(user));
+                if user % 2 == 0 {
+                    assert!(machine.received.insert(user, payload(user as usize, &message)).is_none());
+                    self.push(rank, to, Wire::Message(StepHeader::fin(key).as_ref().to_vec()));
+                    return true;
+                }
                 let placement = machine.granted.len() as u32;
                 machine.granted.push(user);
                 (to, StepHeader::cts(key, PlacementId(placement), ids::RemoteKey(u64::from(placement) + 1)))
@@ -348,7 +359,7 @@ proptest! {
         let mut steps = machine(sizes);
         for i in 0..4 {
             let key = StepKey { context: 0, sequence: 0, step: i << 24 };
-            let _ = steps.send(PeerId(i % 3), key, i * 20, i);
+            let _ = steps.send(PeerId(i % 3), key, (i * 20, 0), i);
             let _ = steps.receive(PeerId(i % 3), key, i * 20, i);
         }
         for (from, kind, credit, mut bytes, more) in messages {
@@ -369,7 +380,10 @@ proptest! {
             prop_assert!(in_use.slots <= 4 && in_use.headers <= 2 && in_use.sends <= 8 && in_use.receives <= 8);
             prop_assert!((0..50).any(|_| steps.poll_action().is_none()), "actions without end");
         }
-        (0..4).for_each(|user| steps.cancel(user));
+        for user in 0..4 {
+            steps.cancel_send(user);
+            steps.cancel_receive(user);
+        }
         (0..3).for_each(|peer| steps.disconnect(PeerId(peer), |_| {}));
         while steps.poll_action().is_some() {}
         prop_assert_eq!(steps.in_use(), RecordUsage::default());

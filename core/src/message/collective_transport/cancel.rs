@@ -6,19 +6,23 @@ use crate::ids::PeerId;
 use crate::pool::Pool;
 
 impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
-    /// Cancels the sends and receives with this `user` value. The RTS of a cancelled receive is refused; a message that
-    /// arrives later stays until its context is [discarded](Self::discard).
-    pub fn cancel(&mut self, user: u32) {
+    /// Cancels the sends with this `user` value.
+    pub fn cancel_send(&mut self, user: u32) {
         for i in 0..self.sends.len() {
             if self.sends.get(i).is_some_and(|send| send.is_found() && send.user == user) {
                 self.sends.retire(i);
             }
         }
+    }
+
+    /// Cancels the receives with this `user` value. The RTS of a cancelled receive is refused; a message that arrives
+    /// later stays until its context is [discarded](Self::discard).
+    pub fn cancel_receive(&mut self, user: u32) {
         for i in 0..self.receives.len() {
             let Some(receive) = self.receives.get(i).filter(|receive| receive.user == user) else { continue };
             match receive.state {
                 EntryState::Waiting | EntryState::Wanting => self.receives.retire(i),
-                EntryState::Granting => self.receives.set(i, EntryState::Refusing),
+                EntryState::Pulling => self.receives.set(i, EntryState::Refusing),
                 _ => {}
             }
         }

@@ -8,11 +8,11 @@
 //! +-----------------------------------+
 //! |             sequence              |
 //! +-----------------------------------+
-//! |               step                |  (RTS request and refusal end here; eager: payload)
+//! |               step                |  (RTS request, refusal and FIN end here; eager: payload)
 //! +-----------------------------------+
 //! |   RTS: bytes; CTS: placement      |
 //! +-----------------------------------+
-//! |         CTS: key (64 bits)        |
+//! | RTS: location, CTS: key (64 bits) |  location: as defined by the sender's host
 //! +-----------------------------------+
 //! ```
 
@@ -44,6 +44,8 @@ pub enum TransportKind {
     RtsRequest,
     /// Credit only.
     Credit,
+    /// FIN: the receiver has copied the payload.
+    Fin,
 }
 
 impl TransportKind {
@@ -59,6 +61,7 @@ impl TransportKind {
             20 => Self::Refuse,
             21 => Self::RtsRequest,
             22 => Self::Credit,
+            23 => Self::Fin,
             _ => return None,
         })
     }
@@ -66,9 +69,8 @@ impl TransportKind {
     /// Bytes of its header.
     const fn length(self) -> usize {
         match self {
-            Self::Eager | Self::Refuse | Self::RtsRequest => EAGER_HEADER,
-            Self::Rts | Self::Reannounce => 20,
-            Self::Cts => StepHeader::LONGEST,
+            Self::Eager | Self::Refuse | Self::RtsRequest | Self::Fin => EAGER_HEADER,
+            Self::Rts | Self::Reannounce | Self::Cts => StepHeader::LONGEST,
             Self::Credit => 4,
         }
     }
@@ -85,7 +87,8 @@ struct Wire {
     step: U32,
     /// Length, or placement.
     number: U32,
-    key: U64,
+    /// Location, or key.
+    long: U64,
 }
 
 const _: () = assert!(size_of::<Wire>() == StepHeader::LONGEST);
@@ -104,10 +107,10 @@ pub struct StepHeader {
 }
 
 impl StepHeader {
-    /// Bytes of the longest header, a CTS. All others have at most 20.
+    /// Bytes of the longest header, an RTS or a CTS.
     pub const LONGEST: usize = 28;
 
-    /// A CTS, in reply to [`Action::Grant`](super::TransportAction::Grant).
+    /// A CTS, in reply to [`Action::Pull`](super::TransportAction::Pull).
     pub fn cts(key: StepKey, placement: PlacementId, under: ids::RemoteKey) -> Self {
         Self::of(TransportKind::Cts, 0, key, placement.0, under.0)
     }
@@ -116,15 +119,20 @@ impl StepHeader {
         Self::of(kind, credit, key, 0, 0)
     }
 
-    pub(super) fn rts(kind: TransportKind, credit: u8, key: StepKey, bytes: u32) -> Self {
-        Self::of(kind, credit, key, bytes, 0)
+    /// A FIN, in reply to [`Action::Pull`](super::TransportAction::Pull).
+    pub fn fin(key: StepKey) -> Self {
+        Self::new(TransportKind::Fin, 0, key)
+    }
+
+    pub(super) fn rts(kind: TransportKind, credit: u8, key: StepKey, bytes: u32, at: u64) -> Self {
+        Self::of(kind, credit, key, bytes, at)
     }
 
     pub(super) fn credit(credit: u8) -> Self {
         Self::of(TransportKind::Credit, credit, StepKey::default(), 0, 0)
     }
 
-    fn of(kind: TransportKind, credit: u8, key: StepKey, number: u32, under: u64) -> Self {
+    fn of(kind: TransportKind, credit: u8, key: StepKey, number: u32, long: u64) -> Self {
         let wire = Wire {
             kind: kind as u8,
             credit,
@@ -133,7 +141,7 @@ impl StepHeader {
             sequence: U32::new(key.sequence),
             step: U32::new(key.step),
             number: U32::new(number),
-            key: U64::new(under),
+            long: U64::new(long),
         };
         let mut bytes = [0; Self::LONGEST];
         let written = wire.write_to(&mut bytes);
@@ -152,11 +160,12 @@ impl AsRef<[u8]> for StepHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Parsed {
     Eager { key: StepKey, bytes: u32 },
-    Rts { key: StepKey, bytes: u32 },
-    Reannounce { key: StepKey, bytes: u32 },
+    Rts { key: StepKey, bytes: u32, at: u64 },
+    Reannounce { key: StepKey, bytes: u32, at: u64 },
     Cts { key: StepKey, placement: PlacementId, under: ids::RemoteKey },
     Refuse { key: StepKey },
     RtsRequest { key: StepKey },
+    Fin { key: StepKey },
     Credit,
 }
 
@@ -184,16 +193,15 @@ pub(super) fn parse(head: &[u8], length: u32) -> Option<(u8, Parsed)> {
         return None;
     }
     let key = wire.name();
-    let number = wire.number.get();
+    let (number, long) = (wire.number.get(), wire.long.get());
     let parsed = match kind {
         TransportKind::Eager => Parsed::Eager { key, bytes },
-        TransportKind::Rts => Parsed::Rts { key, bytes: number },
-        TransportKind::Reannounce => Parsed::Reannounce { key, bytes: number },
-        TransportKind::Cts => {
-            Parsed::Cts { key, placement: PlacementId(number), under: ids::RemoteKey(wire.key.get()) }
-        }
+        TransportKind::Rts => Parsed::Rts { key, bytes: number, at: long },
+        TransportKind::Reannounce => Parsed::Reannounce { key, bytes: number, at: long },
+        TransportKind::Cts => Parsed::Cts { key, placement: PlacementId(number), under: ids::RemoteKey(long) },
         TransportKind::Refuse => Parsed::Refuse { key },
         TransportKind::RtsRequest => Parsed::RtsRequest { key },
+        TransportKind::Fin => Parsed::Fin { key },
         TransportKind::Credit => Parsed::Credit,
     };
     Some((wire.credit, parsed))

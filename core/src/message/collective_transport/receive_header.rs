@@ -19,14 +19,18 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
         let from = from.0;
         match parsed {
             Parsed::Eager { key, bytes } => self.handle_eager(from, key, bytes),
-            Parsed::Rts { key, bytes } => self.handle_rts(from, key, bytes),
-            Parsed::Reannounce { key, bytes } => self.handle_repeated_rts(from, key, bytes),
+            Parsed::Rts { key, bytes, at } => self.handle_rts(from, key, bytes, at),
+            Parsed::Reannounce { key, bytes, at } => self.handle_repeated_rts(from, key, bytes, at),
             Parsed::Cts { key, placement, under } => match self.end_rendezvous(from, key) {
                 Some(user) => Arrival::Place { user, placement, key: under },
                 None => Arrival::Nothing,
             },
             Parsed::Refuse { key } => match self.end_rendezvous(from, key) {
                 Some(user) => Arrival::Refused { user },
+                None => Arrival::Nothing,
+            },
+            Parsed::Fin { key } => match self.end_rendezvous(from, key) {
+                Some(user) => Arrival::Fetched { user },
                 None => Arrival::Nothing,
             },
             Parsed::RtsRequest { key } => {
@@ -65,41 +69,45 @@ impl<P: Pool<CollectivePeer>, E: Pool<Entry>> CollectiveTransport<P, E> {
         }
     }
 
-    fn handle_rts(&mut self, from: u32, key: StepKey, bytes: u32) -> Arrival {
+    fn handle_rts(&mut self, from: u32, key: StepKey, bytes: u32, at: u64) -> Arrival {
         if let Some((i, receive)) = self.receives.find(from, key) {
-            return if receive.is_open() { self.match_rts(i, bytes) } else { Arrival::ProtocolViolation };
+            return if receive.is_open() { self.match_rts(i, bytes, at) } else { Arrival::ProtocolViolation };
         }
         if self.headers.find(from, key).is_some() {
             return Arrival::ProtocolViolation;
         }
-        if self.headers.insert(from, key, 0, bytes, EntryState::Waiting).is_none()
-            && let Some(peer) = self.peers.as_mut().get_mut(from as usize)
-        {
-            peer.drop_header();
+        match self.headers.insert(from, key, 0, bytes, EntryState::Waiting) {
+            Some(i) => self.headers.locate(i, at),
+            None => {
+                if let Some(peer) = self.peers.as_mut().get_mut(from as usize) {
+                    peer.drop_header();
+                }
+            }
         }
         Arrival::Nothing
     }
 
     /// Handles a repeated RTS. The original may have arrived after all: it was in flight when this rank sent its
     /// request.
-    fn handle_repeated_rts(&mut self, from: u32, key: StepKey, bytes: u32) -> Arrival {
+    fn handle_repeated_rts(&mut self, from: u32, key: StepKey, bytes: u32, at: u64) -> Arrival {
         match self.receives.find(from, key) {
             Some((i, receive)) if receive.is_open() => {
                 if let Some(peer) = self.peers.as_mut().get_mut(from as usize) {
                     peer.find_header();
                 }
-                self.match_rts(i, bytes)
+                self.match_rts(i, bytes, at)
             }
-            _ if mutant!("again_kept") => self.handle_rts(from, key, bytes),
+            _ if mutant!("again_kept") => self.handle_rts(from, key, bytes, at),
             _ => Arrival::Nothing,
         }
     }
 
     /// Matches an open receive with the RTS of its message.
-    fn match_rts(&mut self, i: u32, bytes: u32) -> Arrival {
+    fn match_rts(&mut self, i: u32, bytes: u32, at: u64) -> Arrival {
         let Some(receive) = self.receives.get_mut(i) else { return Arrival::ProtocolViolation };
         let (user, agrees, listed) = (receive.user, receive.bytes == bytes, receive.is_listed());
-        receive.state = if agrees { EntryState::Granting } else { EntryState::Refusing };
+        receive.at = at;
+        receive.state = if agrees { EntryState::Pulling } else { EntryState::Refusing };
         if !listed {
             self.receives.list(&mut self.due, i);
         }

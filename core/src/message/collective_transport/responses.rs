@@ -13,7 +13,7 @@ pub struct TooFewSlots;
 pub enum Sent {
     /// Header and payload in one message of the endpoint; the send is complete when that is.
     Eager(StepHeader),
-    /// The RTS alone; [`Arrival::Place`] or [`Arrival::Refused`] follows.
+    /// The RTS alone; [`Arrival::Place`], [`Arrival::Fetched`] or [`Arrival::Refused`] follows.
     Rts(StepHeader),
 }
 
@@ -31,7 +31,7 @@ pub enum StepSendError {
 /// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Posted {
-    /// [`Arrival::Into`] or [`TransportAction::Grant`] follows, or [`Arrival::Disagrees`].
+    /// [`Arrival::Into`] or [`TransportAction::Pull`] follows, or [`Arrival::Disagrees`].
     Waits,
     /// Its payload is stored in this slot, from the first byte on. The receive is complete once it was copied: then
     /// call [`CollectiveTransport::release_slot`](super::CollectiveTransport::release_slot).
@@ -85,6 +85,11 @@ pub enum Arrival {
         /// Its remote key.
         key: ids::RemoteKey,
     },
+    /// A FIN: the peer has copied the payload; the send is complete.
+    Fetched {
+        /// The send, by its `user` value.
+        user: u32,
+    },
     /// The peer expects another length than this send's, which is over, or has cancelled the collective.
     Refused {
         /// The send, by its `user` value.
@@ -104,9 +109,10 @@ pub enum Arrival {
 /// An action for the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportAction {
-    /// Grant this receive's memory to the peer under a fresh remote key, and send the peer [`StepHeader::cts`]; the
-    /// receive is complete when the endpoint reports delivery. The machine forgets it.
-    Grant {
+    /// Move the payload to its receive. Either copy it, if this rank can read it at `at`, and send the peer
+    /// [`StepHeader::fin`]; or grant the receive's memory to the peer under a fresh remote key, and send it
+    /// [`StepHeader::cts`]: then the receive is complete when the endpoint reports delivery. The machine forgets it.
+    Pull {
         /// The peer.
         to: PeerId,
         /// The receive, by its `user` value.
@@ -115,6 +121,8 @@ pub enum TransportAction {
         key: StepKey,
         /// The message's length, which is the receive's.
         bytes: u32,
+        /// The payload's location at the sender, as its host stated it.
+        at: u64,
     },
     /// Send a message without payload.
     Send {

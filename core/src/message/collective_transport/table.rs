@@ -12,8 +12,8 @@ pub(super) enum EntryState {
     Waiting,
     /// Listed: a receive that has to request its RTS, or a send that has to repeat it.
     Wanting,
-    /// Listed: a receive whose RTS arrived, to be granted.
-    Granting,
+    /// Listed: a receive whose RTS arrived, to be pulled.
+    Pulling,
     /// Listed: a receive whose RTS arrived, to be refused.
     Refusing,
     /// Listed, and not found any more: freed when it is popped.
@@ -35,6 +35,8 @@ pub struct Entry {
     pub(super) key: StepKey,
     pub(super) user: u32,
     pub(super) bytes: u32,
+    /// Where the payload of an announced message lies, as its sender's host states it.
+    pub(super) at: u64,
     pub(super) state: EntryState,
 }
 
@@ -48,6 +50,7 @@ impl Entry {
         key: StepKey { context: 0, sequence: 0, step: 0 },
         user: 0,
         bytes: 0,
+        at: 0,
         state: EntryState::Free,
     };
 
@@ -66,7 +69,7 @@ impl Entry {
     }
 
     pub(super) const fn is_listed(&self) -> bool {
-        matches!(self.state, EntryState::Wanting | EntryState::Granting | EntryState::Refusing | EntryState::Dead)
+        matches!(self.state, EntryState::Wanting | EntryState::Pulling | EntryState::Refusing | EntryState::Dead)
     }
 }
 
@@ -105,6 +108,13 @@ impl<E: Pool<Entry>> Table<E> {
         }
     }
 
+    /// Records where the payload of an announced message lies.
+    pub(super) fn locate(&mut self, i: u32, at: u64) {
+        if let Some(entry) = self.get_mut(i) {
+            entry.at = at;
+        }
+    }
+
     pub(super) fn find(&self, peer: u32, key: StepKey) -> Option<(u32, &Entry)> {
         let mut i = self.get(self.place(peer, key))?.first;
         for _ in 0..self.used {
@@ -123,12 +133,12 @@ impl<E: Pool<Entry>> Table<E> {
     }
 
     /// Inserts a record that can be found; `None` if there is no free one.
-    pub(super) fn insert(&mut self, peer: u32, key: StepKey, user: u32, bytes: u32, stage: EntryState) -> Option<u32> {
+    pub(super) fn insert(&mut self, peer: u32, key: StepKey, user: u32, bytes: u32, state: EntryState) -> Option<u32> {
         let i = self.free.pop(self.entries.as_mut(), |entry| &mut entry.next)?;
         let place = self.place(peer, key);
         let next = core::mem::replace(&mut self.get_mut(place)?.first, i);
         let entry = self.get_mut(i)?;
-        *entry = Entry { first: entry.first, next, link: NONE, peer, key, user, bytes, state: stage };
+        *entry = Entry { first: entry.first, next, link: NONE, peer, key, user, bytes, at: 0, state };
         self.used = self.used.wrapping_add(1);
         Some(i)
     }

@@ -15,6 +15,8 @@ type Machine = CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>;
 
 const LIMIT: u32 = 100;
 const CREDIT: u8 = 4;
+/// Where payloads lie.
+const AT: u64 = 1 << 40;
 const A: PeerId = PeerId(0);
 const B: PeerId = PeerId(1);
 
@@ -45,7 +47,7 @@ impl Pair {
 
     /// A sends to B: returns whether there was credit, and B's result.
     fn send(&mut self, step: u32, bytes: u32) -> (bool, Arrival) {
-        let sent = self.a.send(B, key(step), bytes, step).expect("room");
+        let sent = self.a.send(B, key(step), (bytes, AT), step).expect("room");
         let (eager, head, length) = match &sent {
             Sent::Eager(head) => (true, head, EAGER_HEADER as u32 + bytes),
             Sent::Rts(head) => (false, head, head.as_ref().len() as u32),
@@ -62,8 +64,8 @@ impl Pair {
         let (mut granted, mut arrivals) = (Vec::new(), Vec::new());
         while let Some(action) = self.b.poll_action() {
             let head = match action {
-                TransportAction::Grant { to, key, user, .. } => {
-                    assert_eq!(to, A);
+                TransportAction::Pull { to, key, user, at, .. } => {
+                    assert_eq!((to, at), (A, AT));
                     granted.push(user);
                     StepHeader::cts(key, PlacementId(key.step), ids::RemoteKey(77))
                 }
@@ -152,7 +154,7 @@ fn credit_is_piggybacked() {
         assert_eq!(pair.receive(step, 0), Ok(Posted::Waits));
         assert!(pair.send(step, 0).0);
     }
-    let Ok(Sent::Eager(head)) = pair.b.send(A, key(0), 0, 0) else { panic!("credit") };
+    let Ok(Sent::Eager(head)) = pair.b.send(A, key(0), (0, AT), 0) else { panic!("credit") };
     assert_eq!(pair.a.handle(B, head.as_ref(), 16), Arrival::Keep { slot: 0, start: INTO, bytes: 0 });
     assert_eq!(pair.b.poll_action(), None, "no header is due");
     assert!((4..8).all(|step| pair.send(step, 0).0));
@@ -188,14 +190,14 @@ fn rts_that_crosses_its_request_counts_once() {
     let mut pair = Pair::new(0);
     (0..4).for_each(|step| assert!(pair.send(step, 8).0));
     pair.send(10, 8);
-    let Ok(Sent::Rts(late)) = pair.a.send(B, key(11), 8, 11) else { panic!("no credit") };
+    let Ok(Sent::Rts(late)) = pair.a.send(B, key(11), (8, AT), 11) else { panic!("no credit") };
     pair.receive(11, 8).expect("room");
     let Some(TransportAction::Send { head: want, .. }) = pair.b.poll_action() else { panic!("it requests the RTS") };
-    assert_eq!(pair.b.handle(A, late.as_ref(), 20), Arrival::Nothing);
-    let Some(TransportAction::Grant { user: 11, .. }) = pair.b.poll_action() else { panic!("it grants") };
+    assert_eq!(pair.b.handle(A, late.as_ref(), 28), Arrival::Nothing);
+    let Some(TransportAction::Pull { user: 11, .. }) = pair.b.poll_action() else { panic!("it grants") };
     assert_eq!(pair.a.handle(B, want.as_ref(), 16), Arrival::Nothing);
     let Some(TransportAction::Send { head: again, .. }) = pair.a.poll_action() else { panic!("it repeats the RTS") };
-    assert_eq!(pair.b.handle(A, again.as_ref(), 20), Arrival::Nothing);
+    assert_eq!(pair.b.handle(A, again.as_ref(), 28), Arrival::Nothing);
     assert_eq!(pair.b.poll_action(), None);
     assert_eq!(pair.b.in_use().headers, 0);
 }
@@ -217,18 +219,30 @@ fn other_lengths_end_both_sides() {
 }
 
 #[test]
+fn payload_that_the_receiver_copied_ends_its_send() {
+    let mut pair = Pair::new(4);
+    pair.send(1, 900);
+    pair.receive(1, 900).expect("room");
+    let Some(TransportAction::Pull { key, at: AT, bytes: 900, .. }) = pair.b.poll_action() else { panic!("an RTS") };
+    let fin = StepHeader::fin(key);
+    assert_eq!(pair.a.handle(B, fin.as_ref(), fin.as_ref().len() as u32), Arrival::Fetched { user: 1 });
+    assert_eq!(pair.a.handle(B, fin.as_ref(), fin.as_ref().len() as u32), Arrival::Nothing, "it has ended");
+    assert_eq!((pair.a.in_use(), pair.b.in_use()), (RecordUsage::default(), RecordUsage::default()));
+}
+
+#[test]
 fn cancelled_receive_refuses_and_cancelled_send_is_not_placed() {
     let mut pair = Pair::new(4);
     pair.receive(1, 900).expect("room");
     pair.send(1, 900);
-    pair.b.cancel(1);
+    pair.b.cancel_receive(1);
     assert_eq!(pair.act(), (vec![], vec![Arrival::Refused { user: 1 }]));
     pair.receive(2, 900).expect("room");
     pair.send(2, 900);
-    pair.a.cancel(2);
+    pair.a.cancel_send(2);
     assert_eq!(pair.act(), (vec![2], vec![Arrival::Nothing]));
     pair.receive(3, 8).expect("room");
-    pair.b.cancel(3);
+    pair.b.cancel_receive(3);
     assert_eq!(pair.send(3, 8).1, Arrival::Keep { slot: 0, start: INTO, bytes: 8 });
     assert_eq!(pair.send(4, 900).1, Arrival::Nothing);
     pair.b.discard(|context| context == 3);
@@ -239,42 +253,42 @@ fn cancelled_receive_refuses_and_cancelled_send_is_not_placed() {
 #[test]
 fn failed_peer_cancels_everything_with_it_and_nothing_else() {
     let mut one = CollectiveTransport::new(CREDIT, pools(3, 8, 8, 4)).expect("slots");
-    let head = |kind, step| StepHeader::rts(kind, 0, key(step), 8);
+    let head = |kind, step| StepHeader::rts(kind, 0, key(step), 8, AT);
     for from in [1, 2].map(PeerId) {
         one.handle(from, head(TransportKind::Eager, 1).as_ref(), 24);
-        one.handle(from, head(TransportKind::Rts, 2).as_ref(), 20);
-        one.handle(from, head(TransportKind::Rts, 3).as_ref(), 20);
+        one.handle(from, head(TransportKind::Rts, 2).as_ref(), 28);
+        one.handle(from, head(TransportKind::Rts, 3).as_ref(), 28);
         one.receive(from, key(3), 8, 10 + from.0).expect("room");
         one.receive(from, key(4), 8, 20 + from.0).expect("room");
-        one.send(from, key(5), 900, 30 + from.0).expect("room");
+        one.send(from, key(5), (900, AT), 30 + from.0).expect("room");
     }
     let mut ended = Vec::new();
     one.disconnect(B, |user| ended.push(user));
     assert_eq!(ended, [31, 11, 21]);
-    let Some(TransportAction::Grant { to: PeerId(2), user: 12, .. }) = one.poll_action() else {
+    let Some(TransportAction::Pull { to: PeerId(2), user: 12, .. }) = one.poll_action() else {
         panic!("the other's grant")
     };
     assert_eq!(one.poll_action(), None);
     assert_eq!(one.in_use(), RecordUsage { sends: 1, receives: 1, slots: 1, headers: 1 });
-    assert!((0..4).all(|step| matches!(one.send(B, key(step), 8, 0), Ok(Sent::Eager(_)))));
+    assert!((0..4).all(|step| matches!(one.send(B, key(step), (8, AT), 0), Ok(Sent::Eager(_)))));
 }
 
 #[test]
 fn full_pools_reject_requests() {
     assert_eq!(CollectiveTransport::new(CREDIT, pools(3, 1, 7, 1)).err(), Some(TooFewSlots));
     let mut one = CollectiveTransport::new(CREDIT, pools(3, 1, 8, 1)).expect("slots");
-    assert_eq!(one.send(PeerId(3), key(0), 0, 0), Err(StepSendError::UnknownPeer));
+    assert_eq!(one.send(PeerId(3), key(0), (0, AT), 0), Err(StepSendError::UnknownPeer));
     assert_eq!(one.receive(PeerId(3), key(0), 0, 0), Err(ReceiveError::UnknownPeer));
     assert_eq!(one.receive(B, key(0), 0, 0), Ok(Posted::Waits));
     assert_eq!(one.receive(B, key(0), 0, 0), Err(ReceiveError::Duplicate));
     assert_eq!(one.receive(B, key(1), 0, 0), Err(ReceiveError::Full));
-    assert!(matches!(one.send(B, key(0), 900, 0), Ok(Sent::Rts(_))));
-    assert_eq!(one.send(B, key(0), 900, 0), Err(StepSendError::Duplicate));
-    assert_eq!(one.send(B, key(1), 900, 0), Err(StepSendError::Full));
+    assert!(matches!(one.send(B, key(0), (900, AT), 0), Ok(Sent::Rts(_))));
+    assert_eq!(one.send(B, key(0), (900, AT), 0), Err(StepSendError::Duplicate));
+    assert_eq!(one.send(B, key(1), (900, AT), 0), Err(StepSendError::Full));
     // A machine without records stays safe.
     let mut none = CollectiveTransport::new(0, pools(2, 0, 0, 0)).expect("no credit, no slot");
-    assert_eq!(none.send(B, key(0), 0, 0), Err(StepSendError::Full));
-    assert_eq!(none.handle(B, StepHeader::rts(TransportKind::Rts, 0, key(0), 8).as_ref(), 20), Arrival::Nothing);
+    assert_eq!(none.send(B, key(0), (0, AT), 0), Err(StepSendError::Full));
+    assert_eq!(none.handle(B, StepHeader::rts(TransportKind::Rts, 0, key(0), 8, AT).as_ref(), 28), Arrival::Nothing);
     assert_eq!(none.receive(B, key(0), 8, 0), Err(ReceiveError::Full));
 }
 
@@ -295,12 +309,12 @@ fn malformed_headers_are_protocol_violations() {
     assert_eq!(arrive(&eager(0), 16), Arrival::ProtocolViolation, "twice");
     assert!((1..4).all(|step| matches!(arrive(&eager(step), 16), Arrival::Keep { .. })));
     assert_eq!(arrive(&eager(4), 16), Arrival::ProtocolViolation, "without credit");
-    let announce = StepHeader::rts(TransportKind::Rts, 0, key(9), 8);
-    assert_eq!(arrive(&announce, 20), Arrival::Nothing);
-    assert_eq!(arrive(&announce, 20), Arrival::ProtocolViolation, "twice");
+    let announce = StepHeader::rts(TransportKind::Rts, 0, key(9), 8, AT);
+    assert_eq!(arrive(&announce, 28), Arrival::Nothing);
+    assert_eq!(arrive(&announce, 28), Arrival::ProtocolViolation, "twice");
     assert_eq!(arrive(&StepHeader::cts(key(9), PlacementId(0), ids::RemoteKey(0)), 28), Arrival::Nothing, "forgotten");
     assert_eq!(one.handle(PeerId(2), eager(5).as_ref(), 16), Arrival::ProtocolViolation, "unknown rank");
-    for kind in (0..16).chain(23..=255) {
+    for kind in (0..16).chain(24..=255) {
         assert_eq!(one.handle(B, &[kind; 40], 40), Arrival::ProtocolViolation);
     }
     assert_eq!(one.handle(B, &[], 0), Arrival::ProtocolViolation);
@@ -330,5 +344,5 @@ fn regular_keys_hash_to_different_buckets() {
 
 #[test]
 fn records_are_as_small_as_the_docs_say() {
-    assert_eq!((size_of::<CollectivePeer>(), size_of::<Entry>()), (16, 40));
+    assert_eq!((size_of::<CollectivePeer>(), size_of::<Entry>()), (16, 48));
 }

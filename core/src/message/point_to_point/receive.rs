@@ -260,6 +260,11 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
     }
 
+    /// The pattern of a receive.
+    pub fn pattern(&self, receive: ReceiveId) -> Option<Pattern> {
+        self.matching.receive(receive).map(|(pattern, _)| *pattern)
+    }
+
     /// Cancels a posted receive. Returns its `user` value; `None`: it was not posted.
     pub fn cancel(&mut self, receive: ReceiveId) -> Option<u32> {
         if !self.matching.unpost(receive) {

@@ -5,8 +5,7 @@ use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Tag};
 use unisono_core::messenger::{Payload, SendFailure};
 use unisono_shmem::am_header::{
-    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, NOTIFICATION, STEP,
-    STEP_RTS, split_immediate,
+    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, STEP, split_immediate,
 };
 use unisono_shmem::ring::Entry;
 
@@ -58,7 +57,7 @@ impl Messages<'_> {
         let channel = self.rings.channels.get_mut(usize::try_from(from).ok()?)?;
         // The first `without` bytes of a message do not precede its payload.
         let (outcome, payload, without) = match what {
-            HELLO | STEP | STEP_RTS | NOTIFICATION => return Some(NoteOutcome::Handled),
+            HELLO | STEP => return Some(NoteOutcome::Handled),
             BYE => return Some(NoteOutcome::Ended(MessageError::PeerFinished(from))),
             ABORT => return Some(NoteOutcome::Ended(MessageError::Failed(from))),
             FRAGMENT => {

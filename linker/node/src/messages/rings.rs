@@ -2,7 +2,7 @@
 
 use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
 use unisono_core::span::{RegionRange, Span};
-use unisono_core::transport::{Fetch, Grant, Progress, Token, Transport, TransportError};
+use unisono_core::transport::{Fetch, Grant, Progress, Token, Transport, TransportError, TxPayload};
 use unisono_shmem::am_header::{self, EAGER_WITH_HEADER, FRAGMENT, FRAGMENT_BYTES, HEADER, MessageLocation};
 use unisono_shmem::ring::PutError;
 use unisono_shmem::segment::SharedBytes;
@@ -144,11 +144,11 @@ impl Transport for RingTransport<'_, '_, '_> {
         self.rings.channel(to.0).map_or(0, Channel::eager_limit)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<(Span, Token)>) -> Result<Progress, TransportError> {
+    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
         let channel = self.rings.live(to)?;
         let put = match payload {
             None => channel.outward.put([HEADER, am_header::checksum(head)], head),
-            Some((span, _)) => {
+            Some(TxPayload { span, .. }) => {
                 let from = self.memory.read(span, self.held);
                 am_header::put_with(
                     &mut channel.outward,

@@ -263,7 +263,7 @@ impl Communicator {
         loop {
             let mut process = self.shared.lock();
             let offered = process.collectives.offer_contexts(parent, first);
-            let (settings, shares_node) = (process.settings, process.shares_its_node());
+            let (settings, shares_node) = (process.choices.digest, process.shares_its_node());
             let proposer = if is_foreign { process.rank } else { self.rank };
             drop(process);
             let mut terms = Proposal {

@@ -11,7 +11,8 @@ use unisono_core::message::point_to_point::Status as MessageStatus;
 use super::Communicator;
 use crate::world::collective::AsViewMut;
 use crate::world::process::Process;
-use crate::world::process::matching_store::{ReceiveTarget, to_status};
+use crate::world::process::deferred_work::to_status;
+use crate::world::process::messages::ReceiveTarget;
 use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
@@ -125,19 +126,19 @@ impl Communicator {
 
 impl Process {
     fn probe_message(&mut self, pattern: Pattern) -> Option<MessageStatus> {
-        self.matching.machine.probe(pattern)
+        self.messenger.matching_mut().probe(pattern)
     }
 
     pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
-        let (id, status) = self.matching.machine.matched_probe(pattern)?;
-        self.matched_probes.push((id, status.envelope));
+        let (id, status) = self.messenger.matching_mut().matched_probe(pattern)?;
+        self.messages.matched_probes.push((id, status.envelope));
         Some((id, status))
     }
 
     /// Whether a message has arrived that a thread probes for.
     #[cold]
     pub(in crate::world) fn has_probed_message(&self) -> bool {
-        self.requests.probe_patterns.iter().any(|pattern| self.matching.machine.would_find(pattern))
+        self.requests.probe_patterns.iter().any(|pattern| self.messenger.matching().would_find(pattern))
     }
 
     /// What the probe finds, or why it never will.
@@ -177,7 +178,7 @@ impl Message<'_> {
     fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {
         let source = self.communicator.world_rank(self.status.source)?;
         let wanted = ReceiveTarget::Matched(self.id, source.into());
-        self.communicator.shared.lock().matched_probes.retain(|(id, _)| *id != self.id);
+        self.communicator.shared.lock().messages.matched_probes.retain(|(id, _)| *id != self.id);
         let request = self.communicator.start_receive_buffer(into, wanted, |_, started| started).inspect_err(|_| {
             // No other receive can match it, and its sender may wait.
             self.communicator.shared.with_process(|process| process.drop_message(self.id, source.into()));

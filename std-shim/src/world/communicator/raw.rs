@@ -13,9 +13,10 @@ use super::create::{CreateError, ProposalBytes};
 use crate::world::collective::error::CollectiveError;
 use crate::world::group::Group;
 use crate::world::process::Process;
-use crate::world::process::matching_store::{ReceiveTarget, to_status};
+use crate::world::process::deferred_work::to_status;
+use crate::world::process::message_table::Flush;
+use crate::world::process::messages::ReceiveTarget;
 use crate::world::process::messages::SendArgs;
-use crate::world::process::send_request::Flush;
 use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
@@ -119,7 +120,7 @@ impl Communicator {
         mut into: NonNull<[u8]>,
     ) -> Result<RawRequest, Failure> {
         let source = PeerId::from(message.source);
-        self.shared.lock().matched_probes.retain(|(id, _)| *id != message.id);
+        self.shared.lock().messages.matched_probes.retain(|(id, _)| *id != message.id);
         // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
         let bytes = unsafe { into.as_mut() };
         let started = self.start_receive(bytes, ReceiveTarget::Matched(message.id, source), |_, started| started);

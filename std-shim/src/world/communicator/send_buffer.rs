@@ -9,7 +9,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::Communicator;
 use crate::world::collective::AsView;
 use crate::world::process::Process;
-use crate::world::process::send_request::Flush;
+use crate::world::process::message_table::Flush;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Tag};
 use unisono_bootstrap::Rank;

@@ -114,7 +114,7 @@ impl Process {
 
     /// Changes with every operation and every wait that ends, every step of a collective and every accepted segment.
     fn progress_counter(&self) -> u64 {
-        let Counters { accepted, .. } = &self.counters;
+        let Counters { accepted, .. } = &self.datagrams.counters;
         let segments = accepted.get(DatagramKind::Segment as usize).copied().unwrap_or(0);
         let ended = self.collectives.wait_registry.ended();
         [self.requests.finished(), self.requests.steps(), segments, ended].into_iter().fold(0, u64::wrapping_add)
@@ -129,8 +129,7 @@ impl Process {
 
     /// Whether something that this rank has sent may not have arrived.
     fn has_in_flight(&self) -> bool {
-        let shm_is_flushed = self.shm.as_ref().is_none_or(|shm| shm.is_flushed());
-        !(self.outbox.is_empty() && self.endpoint.is_acknowledged() && shm_is_flushed)
+        !(self.messenger.is_flushed() && self.transport.is_flushed())
     }
 
     /// The waits of all threads, and the collectives under way that no thread waits for; none if there are too many.
@@ -195,7 +194,8 @@ impl Process {
             | BlockedOn::Probe { source: Some(rank), .. }
             | BlockedOn::Send { to: rank, .. } => vec![rank],
             BlockedOn::Receive { source: None, .. } => {
-                let context = request.and_then(|request| self.matching.pending_context(request));
+                let posted = request.and_then(|request| self.posted_receive(request));
+                let context = posted.map(|(_, pattern)| pattern.context);
                 let is_source = |rank: &Rank| context.is_none_or(|context| self.is_member(context, *rank));
                 (0..self.size).map(Rank).filter(is_source).collect()
             }
@@ -210,8 +210,8 @@ impl Process {
 
     /// The ranks that have not received everything that was sent to them.
     fn unfinished_receivers(&self) -> Vec<Rank> {
-        let announced = self.announced_sends.iter().flatten().map(|sending| sending.to);
-        let sends = self.matching.sends.iter().map(|(_, send)| send.to);
+        let announced = self.messenger.open_sends().map(|(to, _)| to);
+        let sends = self.messenger.receivers();
         let mut ranks: Vec<Rank> = announced.chain(sends).map(Rank::from).collect();
         ranks.sort_unstable();
         ranks.dedup();
@@ -230,7 +230,7 @@ impl Process {
         if self.blocked.silent.is_empty() {
             return;
         }
-        let endpoint = &self.endpoint;
+        let endpoint = &self.transport.endpoint;
         self.blocked.silent.retain(|silent| endpoint.is_unanswered(silent.peer));
         let BlockedReports { unreachable, polling_since, .. } = self.blocked;
         for silent in &mut self.blocked.silent {
@@ -258,7 +258,9 @@ impl Process {
         let BlockedReports { unreachable, ref silent, .. } = self.blocked;
         let peer = PeerId::from(rank);
         let is_silent = |silent: &SilentPeer| {
-            silent.peer == peer && now.saturating_sub(silent.since) >= unreachable && self.endpoint.is_unanswered(peer)
+            silent.peer == peer
+                && now.saturating_sub(silent.since) >= unreachable
+                && self.transport.endpoint.is_unanswered(peer)
         };
         if !silent.iter().any(is_silent) || duration < Duration::from_nanos(unreachable) {
             return;

@@ -24,11 +24,11 @@ struct BufferSlab {
 }
 
 impl BufferSlab {
-    fn new(bytes: usize, cells: u32, regions: &mut Regions) -> Self {
-        match regions.allocate(bytes * cells as usize) {
-            Ok(region) => Self { region, bytes, buffers: cells, free: (0..cells).rev().collect() },
+    fn new(bytes: usize, buffers: u32, regions: &mut Regions) -> Self {
+        match regions.allocate(bytes * buffers as usize) {
+            Ok(region) => Self { region, bytes, buffers, free: (0..buffers).rev().collect() },
             // Without a slab, every payload is sent from the user buffer.
-            Err(_) => Self { region: Region::default(), bytes, buffers: cells, free: Vec::new() },
+            Err(_) => Self { region: Region::default(), bytes, buffers, free: Vec::new() },
         }
     }
 }
@@ -69,9 +69,9 @@ impl BounceBuffers {
         slab.is_none_or(|slab| slab.free.len() < slab.buffers as usize / 2)
     }
 
-    pub(in crate::world) fn release(&mut self, cell: BounceBuffer) {
-        if let Some(slab) = self.0.get_mut(usize::from(cell.slab)) {
-            slab.free.push(cell.index);
+    pub(in crate::world) fn release(&mut self, buffer: BounceBuffer) {
+        if let Some(slab) = self.0.get_mut(usize::from(buffer.slab)) {
+            slab.free.push(buffer.index);
         }
     }
 }

@@ -4,13 +4,14 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{CollectiveSpec, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
+use unisono_core::messenger::Class;
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
 use super::shutdown::ASK_AFTER;
 use crate::world::collective::engine::active_collective::{ActiveCollective, Outcome, Reducer};
-use crate::world::collective::engine::context::ALL_CONTEXTS;
+use crate::world::collective::engine::context::{ALL_CONTEXTS, RetiredPeer};
 use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
 use crate::world::collective::engine::schedule::{layout, mix};
@@ -51,12 +52,12 @@ impl Process {
         let lent = unsafe {
             let buffer = |start, bytes, layout: &Option<_>| UserBuffer::with(start, bytes, layout.as_ref());
             let input = buffer(input, inward, &shape.layouts.input);
-            self.regions.get_mut().register_both(input, buffer(output, outward, &shape.layouts.output))
+            self.transport.regions.get_mut().register_both(input, buffer(output, outward, &shape.layouts.output))
         };
         let Ok([input, output]) = lent else { return Err(self.fail_locally(context)) };
         let scratch = match layout.scratch_bytes(schedule.scratch_blocks()) {
             0 => Some(None),
-            bytes => self.collectives.scratch.allocate(bytes, self.regions.get_mut()).map(Some),
+            bytes => self.collectives.scratch.allocate(bytes, self.transport.regions.get_mut()).map(Some),
         };
         let Some(scratch) = scratch else {
             [input, output].into_iter().for_each(|lent| self.unregister(lent));
@@ -111,7 +112,7 @@ impl Process {
     /// Compares late collectives with the calls that other members published in shared memory, and reports members that
     /// call something else.
     pub(super) fn detect_divergence(&mut self, now: u64) {
-        let Some(segment) = self.shm.as_ref().map(|shm| shm.node.segment()) else { return };
+        let Some(segment) = self.transport.shm.as_ref().map(|shm| shm.node.segment()) else { return };
         let running = self.collectives.active.iter().flatten();
         let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.since) >= ASK_AFTER);
         let others: Vec<(u32, Rank)> = late
@@ -143,15 +144,15 @@ impl Process {
         let is_idle = |running: &mut ActiveCollective| running.is_persistent && running.ended.is_some();
         let ActiveCollective { input, output, scratch, reducer: combine, panic, .. } = place.take_if(is_idle)?;
         [input, output].into_iter().for_each(|region| self.unregister(region));
-        if let Some(kept) = scratch {
-            self.collectives.scratch.release(kept, self.regions.get_mut());
+        if let Some(block) = scratch {
+            self.collectives.scratch.release(block, self.transport.regions.get_mut());
         }
         Some(Outcome { result: Ok(()), panic, _combine: Some(combine) })
     }
 
     /// Returns whether and how a collective has ended, and frees its index unless it ended well and is persistent.
     pub(in crate::world) fn outcome(&mut self, collective: u32) -> Option<Outcome> {
-        let now = self.last_now;
+        let now = self.transport.now;
         let place = self.collectives.active.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
             running.waited_since.get_or_insert(now);
@@ -166,7 +167,7 @@ impl Process {
 
     /// Returns whether and how a collective has ended; it stays in the table. A thread waits for it.
     pub(in crate::world) fn peek_outcome(&mut self, collective: u32) -> Option<Result<(), CollectiveError>> {
-        let now = self.last_now;
+        let now = self.transport.now;
         let running = self.collectives.get_mut(collective)?;
         if running.ended.is_none() {
             running.waited_since.get_or_insert(now);
@@ -183,8 +184,7 @@ impl Process {
     /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
-        let is_idle = !self.collectives.has_work && self.requests.finished_transfers.is_empty();
-        if is_idle && !self.collectives.trees.is_due(now) {
+        if !self.collectives.has_work && !self.collectives.trees.is_due(now) {
             return false;
         }
         self.advance_collectives(now)
@@ -193,33 +193,29 @@ impl Process {
     fn advance_collectives(&mut self, now: u64) -> bool {
         let mut moved = false;
         self.collectives.has_work = false;
+        self.handle_completions();
         if self.collectives.has_discardable {
             // Discards messages that arrived since for contexts that have failed.
-            self.collectives.discard();
-        }
-        for outgoing in core::mem::take(&mut self.collectives.outbox) {
-            self.post(now, outgoing);
+            self.collectives.discard(&mut self.messenger);
         }
         for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
             self.start_step(now, collective, step, operation);
         }
         if !self.collectives.trees.outbox.is_empty() {
-            self.flush_trees(now);
+            self.flush_trees();
         }
         self.answer_questions(now);
         loop {
             if let Some((asker, context)) = self.collectives.status_requests.pop() {
-                self.handle_ask(now, asker, context);
+                self.handle_ask(asker, context);
             } else if let Some(context) = self.collectives.exhausted.pop() {
                 self.fail_locally(context);
             } else if let Some(blame) = self.collectives.faults.pop() {
                 self.handle_fault(now, blame);
-            } else if let Some((message, result)) = self.requests.finished_transfers.pop_front() {
-                self.end_transfer(now, message, result);
+            } else if let Some(event) = self.messenger.poll_class_event(Class::Collective) {
+                self.handle_messenger_event(now, event);
             } else if let Some(collective) = self.collectives.ready.pop_front() {
                 self.advance(now, collective);
-            } else if let Some(action) = self.collectives.transport.poll_action() {
-                self.handle_action(now, action);
             } else if self.collectives.trees.is_due(now) {
                 // Before what reports that a rank takes no more part: it was sent after these messages.
                 self.progress_trees(now);
@@ -230,13 +226,7 @@ impl Process {
             }
             moved = true;
         }
-        for (user, placement, key) in core::mem::take(&mut self.collectives.granted_sends) {
-            self.place_message(now, user, placement, key);
-        }
-        for (to, user, key) in core::mem::take(&mut self.collectives.pending_grants) {
-            self.grant_message(now, to, user, key);
-        }
-        moved
+        moved | self.progress_messenger()
     }
 
     /// Advances a collective until it must wait or has ended.
@@ -251,7 +241,7 @@ impl Process {
                 return;
             }
             let Some(running) = self.collectives.get_mut(collective) else { return };
-            let turn = running.advance(self.regions.get_mut());
+            let turn = running.advance(self.transport.regions.get_mut());
             let context = running.executor.id().context;
             if running.panic.is_some() {
                 return self.fail_context(now, context, FailureCause::Missing, self.rank);
@@ -287,20 +277,20 @@ impl Process {
         }
         running.is_persistent = false;
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
-        let regions = self.regions.get_mut();
-        let transfers = &self.collectives.transfers;
+        let regions = self.transport.regions.get_mut();
+        let messenger = &self.messenger;
         for region in [input, output] {
-            self.device.wait_for_completions(regions, region);
+            self.datagrams.device.wait_for_completions(regions, region);
             // Only a failed collective can still have a message in transmission.
-            if result.is_err() && transfers.is_sending_from(region) {
+            if result.is_err() && messenger.is_sending_from(region) {
                 regions.detach(region);
             } else {
                 regions.revoke(region);
             }
         }
         match scratch {
-            Some(kept) if result.is_ok() => self.collectives.scratch.release(kept, regions),
-            Some(kept) if !transfers.is_sending_from(kept.region) => self.collectives.scratch.discard(kept, regions),
+            Some(block) if result.is_ok() => self.collectives.scratch.release(block, regions),
+            Some(block) if !messenger.is_sending_from(block.region) => self.collectives.scratch.discard(block, regions),
             Some(_) | None => {}
         }
         self.requests.record_collective(result.is_err());
@@ -319,16 +309,19 @@ impl Process {
 
     fn handle_status(&mut self, now: u64, leaving: StatusEvent) {
         match leaving {
-            StatusEvent::Failed(peer) => self.collectives.disconnect(peer),
+            StatusEvent::Failed(peer) => {
+                self.collectives.disconnect(peer);
+                self.messenger.disconnect_steps(&mut self.transport, peer);
+            }
             StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {
                 for context in self.collectives.contexts.all() {
-                    if self.collectives.retire(gone, context) {
+                    if self.retire_peer(gone, context) {
                         self.fail_missing(now, gone.peer, context);
                     }
                 }
             }
             StatusEvent::Retired { gone, context } => {
-                if self.collectives.retire(gone, context) {
+                if self.retire_peer(gone, context) {
                     self.fail_missing(now, gone.peer, context);
                 }
             }
@@ -340,6 +333,12 @@ impl Process {
             StatusEvent::SendsDone(peer) => self.handle_sends_done(peer),
             StatusEvent::ReceivesClosed(peer) => self.handle_receives_closed(peer),
         }
+    }
+
+    /// A rank takes no more part in a context. Returns whether a message waits for it.
+    fn retire_peer(&mut self, gone: RetiredPeer, context: u32) -> bool {
+        let open: Vec<u32> = self.messenger.open_sends().filter(|(to, _)| *to == gone.peer).map(|(_, i)| i).collect();
+        self.collectives.retire(gone, context, &open)
     }
 
     /// Fails all collectives of a context, those under way and all later ones, and answers the ranks that asked for its
@@ -403,7 +402,7 @@ impl Process {
         self.end_collectives_of(context, |_| CollectiveError::Revoked);
         let own = self.rank;
         for member in members.iter().filter(|member| *member != own) {
-            self.send_status_message(now, member.into(), StatusMessage::Revoked, context, own);
+            self.send_status_message(member.into(), StatusMessage::Revoked, context, own);
         }
         // Probes of this context end, too.
         self.requests.record_finished();
@@ -419,14 +418,9 @@ impl Process {
                 continue;
             }
             let error = error(running);
-            for placement in self.collectives.orphan_transfers(collective, self.regions.get_mut()) {
-                self.endpoint.withdraw(placement);
-                if let Some(place) = self.granted_placements.get_mut(placement.record()) {
-                    *place = None;
-                }
-            }
+            self.cancel_transfers(collective);
             self.end_collective(collective, Err(error));
         }
-        self.collectives.discard();
+        self.collectives.discard(&mut self.messenger);
     }
 }

@@ -7,7 +7,7 @@ use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
 
 use super::Process;
-use super::matching_store::ReceiveTarget;
+use super::messages::ReceiveTarget;
 use crate::environment::Subgroups;
 use crate::world::collective::engine::context::{AgreedContext, message_context};
 use crate::world::group::Group;
@@ -22,7 +22,7 @@ impl Process {
             let table = self.membership.as_ref().map_or(&[][..], |membership| membership.table());
             table.iter().filter(|entry| entry.node == own).count()
         });
-        ranks == 1 || self.shm.as_ref().map(|shm| shm.peer_count as usize + 1) == Some(ranks)
+        ranks == 1 || self.transport.shm.as_ref().map(|shm| shm.peer_count as usize + 1) == Some(ranks)
     }
 
     /// Whether all members are on one node.
@@ -39,7 +39,7 @@ impl Process {
     /// Opens the context of a new communicator.
     pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
         let nodes: Vec<u32> = members.iter().map(|rank| self.node_of(rank).unwrap_or(0)).collect();
-        let subgroups = Subgroups::new(self.hierarchy, &nodes).map(Arc::new);
+        let subgroups = Subgroups::new(self.choices.hierarchy, &nodes).map(Arc::new);
         self.collectives.open((context, generation), members, is_near, subgroups);
     }
 
@@ -72,7 +72,8 @@ impl Process {
     /// Whether the communicator accepts new operations.
     #[inline]
     pub(in crate::world) fn expect_open(&self, context: u32) -> Result<(), Failure> {
-        if self.has_revoked && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked) {
+        if !self.revoked.is_empty() && self.collectives.contexts.get(context).is_some_and(|context| context.is_revoked)
+        {
             return Err(Failure::Revoked);
         }
         Ok(())
@@ -98,16 +99,12 @@ impl Process {
     pub(super) fn revoke_messages(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
         let named = message_context(context, of.generation);
-        (self.has_revoked, _) = (true, self.revoked.push(named));
-        let waiting = self.matching.unmatched(|receiving| receiving.context == named);
-        for (request, id) in waiting {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::Revoked));
-            }
+        self.revoked.push(named);
+        for handle in self.unmatched(|pattern| pattern.context == named) {
+            self.cancel_receive(handle, Failure::Revoked);
         }
         for (message, Envelope { source, .. }) in
-            self.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
+            self.messages.matched_probes.extract_if(.., |(_, of)| of.context == named).collect::<Vec<_>>()
         {
             self.drop_message(message, source);
         }
@@ -118,7 +115,7 @@ impl Process {
     pub(super) fn drop_revoked(&mut self) {
         for context in self.revoked.clone() {
             let anything = Pattern { context, source: None, tag: None };
-            while let Some((message, status)) = self.matching.machine.matched_probe(anything) {
+            while let Some((message, status)) = self.messenger.matching_mut().matched_probe(anything) {
                 self.drop_message(message, status.envelope.source);
             }
         }
@@ -132,8 +129,7 @@ impl Process {
         let (request, nowhere) =
             (self.requests.start(), RegionRange { region: Region::default(), offset: 0, bytes: 0 });
         let wanted = ReceiveTarget::Matched(message, source);
-        let is_there = self.matching.receive(wanted, nowhere, request, &mut self.requests, self.regions.get_mut());
-        if is_there {
+        if self.post_receive(wanted, nowhere, request).is_some() {
             // A message without bytes whose header its sender still has will arrive later.
             self.requests.abandon(request);
         } else {

@@ -3,15 +3,55 @@
 
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
+use unisono_core::message::Pattern;
+use unisono_core::messenger::SendFailure;
 
 use super::Process;
-use super::matching_store::{ReceiveRecord, ReceiveState};
-use super::send_request::{PayloadOwner, SendOp};
 use super::shutdown::ASK_AFTER;
+use super::transport::Completion;
 use crate::world::collective::engine::context::ALL_CONTEXTS;
 use crate::world::collective::engine::progress_table::StatusEvent;
-use crate::world::request::{Failure, transfer_of_id};
+use crate::world::request::Failure;
 use unisono_bootstrap::{Liveness, Membership, MembershipEvent, Rank};
+
+/// How a peer's silence is interpreted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum SilencePolicy {
+    /// The peer counts as failed: a thread answers even while its program computes, or the user set a silence limit.
+    Fail,
+    /// The peer may be computing, and no thread answers for it: its agent is asked whether it lives.
+    AskAgent,
+}
+
+/// What a process watches, and what it has to report of failures.
+#[derive(Debug)]
+pub(in crate::world) struct FailureDetector {
+    pub(super) silence: SilencePolicy,
+    /// The peers that something waits for.
+    pub(super) watched: Vec<PeerId>,
+    /// When the timers were checked last.
+    pub(super) checked_at: u64,
+    /// Ranks that failed while no request depended on them and no receive accepted any source: the next such receive
+    /// reports them.
+    pub(super) unreported_failures: Vec<Rank>,
+    /// Whether the server knows a rank because of which an operation of this one failed.
+    pub(super) has_reported_cause: bool,
+    /// Threads of this process that only make progress.
+    pub(in crate::world) own_threads: usize,
+}
+
+impl FailureDetector {
+    pub(super) const fn new(silence: SilencePolicy) -> Self {
+        Self {
+            silence,
+            watched: Vec::new(),
+            checked_at: 0,
+            unreported_failures: Vec::new(),
+            has_reported_cause: false,
+            own_threads: 0,
+        }
+    }
+}
 
 impl Process {
     /// Handles the launcher's events.
@@ -28,7 +68,7 @@ impl Process {
         self.poll_events();
         self.report_waits(now);
         self.query_silent_peers(now);
-        if self.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
+        if self.datagrams.device.is_closed() && !self.is_single_node() && self.aborted.is_none() {
             tracing::error!("{}", Failure::NoDevice);
             self.abort(Failure::NoDevice);
         }
@@ -36,23 +76,25 @@ impl Process {
         self.drop_revoked();
         self.answer_deferred(now);
         self.end_unsendable_receives(now);
-        for deaf in self.closed_receivers.clone() {
-            self.abandon_sends(deaf, Failure::PeerFinished(deaf.into()));
+        for peer in self.shutdown.closed_receivers.clone() {
+            self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
         }
-        let granted = self.granted_placements.iter().flatten().map(|granted| granted.to);
-        let sendings = self.announced_sends.iter().flatten().map(|sending| sending.to);
-        let all = (0..self.size).map(PeerId).filter(|peer| *peer != PeerId::from(self.rank));
-        let mut wanted: Vec<PeerId> =
-            all.filter(|peer| self.matching.awaits_peer(*peer)).chain(granted).chain(sendings).collect();
+        let own = PeerId::from(self.rank);
+        let open = self.messenger.open_sends().map(|(to, _)| to);
+        let granted = self.transport.placements.granted_peers();
+        let messages = self.messenger.receivers().chain(self.messenger.senders());
+        let mut wanted: Vec<PeerId> = messages.chain(granted).chain(open).filter(|peer| *peer != own).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
         for peer in &wanted {
             // It was waited for at the previous check, too.
-            if self.watched.binary_search(peer).is_ok() {
-                self.ask(now, *peer, ALL_CONTEXTS);
+            if self.detector.watched.binary_search(peer).is_ok() {
+                self.ask(*peer, ALL_CONTEXTS);
             }
         }
         // A member of another node may have failed, and the rank of this node that is waited for have given up.
-        let waits_for_anyone = self.matching.has_receives() || self.collectives.awaited().next().is_some();
-        let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.is_shm_peer(*peer);
+        let waits_for_anyone = self.messenger.has_receives() || self.collectives.awaited().next().is_some();
+        let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.transport.is_shm_peer(*peer);
         let awaited = self.collectives.awaited().map(|awaited| awaited.peer).chain(self.remote_access.awaited());
         wanted.extend(awaited.filter(is_watched));
         self.check_collectives(now);
@@ -61,16 +103,16 @@ impl Process {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        for peer in core::mem::take(&mut self.watched) {
+        for peer in core::mem::take(&mut self.detector.watched) {
             if wanted.binary_search(&peer).is_err() {
-                self.endpoint.watch(now, peer, false);
+                self.transport.endpoint.watch(now, peer, false);
             }
         }
         for peer in &wanted {
             // Without a free window, it is watched from a later check on.
-            self.endpoint.watch(now, *peer, true);
+            self.transport.endpoint.watch(now, *peer, true);
         }
-        self.watched = wanted;
+        self.detector.watched = wanted;
     }
 
     /// An operation of this rank fails because of another one: reports it once, so that the launcher names the rank that
@@ -78,20 +120,20 @@ impl Process {
     #[cold]
     pub(in crate::world) fn record_cause(&mut self, cause: Option<Rank>) {
         let Some(cause) = cause.filter(|cause| *cause != self.rank) else { return };
-        if self.has_closed_receives || self.has_reported_cause {
+        if self.shutdown.has_closed_receives || self.detector.has_reported_cause {
             return;
         }
         if let Some(membership) = &mut self.membership {
             tracing::debug!(rank = cause.0, "an operation failed because of the rank");
             membership.report_cause(cause);
-            self.has_reported_cause = true;
+            self.detector.has_reported_cause = true;
         }
     }
 
     /// Reports the cause of the first request that failed because of another rank.
     #[inline]
     pub(in crate::world) fn report_failures(&mut self) {
-        if self.requests.cause.is_some() && !self.has_reported_cause {
+        if self.requests.cause.is_some() && !self.detector.has_reported_cause {
             self.record_cause(self.requests.cause);
         }
     }
@@ -100,16 +142,18 @@ impl Process {
     fn next_live_rank(&self) -> Option<PeerId> {
         let own = self.rank.0;
         let others = (own + 1..self.size).chain(0..own).map(PeerId);
-        let is_remote = |peer: &PeerId| !self.is_shm_peer(*peer) && self.endpoint.peer_state(*peer) == PeerState::Alive;
+        let is_remote = |peer: &PeerId| {
+            !self.transport.is_shm_peer(*peer) && self.transport.endpoint.peer_state(*peer) == PeerState::Alive
+        };
         others.into_iter().find(is_remote)
     }
 
     fn handle_membership_event(&mut self, now: u64, notice: MembershipEvent) {
         match notice {
             MembershipEvent::Failed { rank, incarnation, ending } => {
-                let near = self.shm.as_ref().and_then(|near| near.peer(rank.into()));
-                let known = near.map(|shm_peer| shm_peer.incarnation);
-                if known.or_else(|| self.endpoint.incarnation(rank.into())) == Some(incarnation) {
+                let shm_peer = self.transport.shm.as_ref().and_then(|shm| shm.peer(rank.into()));
+                let known = shm_peer.map(|shm_peer| shm_peer.incarnation);
+                if known.or_else(|| self.transport.endpoint.incarnation(rank.into())) == Some(incarnation) {
                     tracing::info!(%rank, ?ending, "died");
                     self.fail_peer(now, rank.into());
                 }
@@ -132,7 +176,7 @@ impl Process {
     /// A peer is known to have failed.
     pub(super) fn fail_peer(&mut self, now: u64, peer: PeerId) {
         if !self.mark_failed(peer, Failure::PeerFailed(peer.into())) {
-            self.endpoint.fail(now, peer);
+            self.transport.endpoint.fail(now, peer);
         }
     }
 
@@ -140,57 +184,27 @@ impl Process {
     /// since it may be the one that they wait for.
     pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
         self.remote_access.disconnect(peer);
-        let mut ended = self.matching.disconnect(peer, false, failure);
+        self.end_messages(None);
+        if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
+            for token in shm_peer.fail(failure) {
+                let failure = Some(SendFailure::PeerGone);
+                self.transport.completions.push(Completion::Sent { token, failure });
+            }
+        }
+        self.transport.placements.disconnect(peer);
+        self.messenger.disconnect_messages(&mut self.transport, peer, false);
+        self.handle_completions();
+        let mut ended = self.end_messages(Some(failure));
         if anyone {
-            let may_be_its = |receiving: &ReceiveRecord| {
-                receiving.source.is_none() && self.is_member(receiving.context, peer.into())
-            };
-            let waiting = self.matching.unmatched(may_be_its);
-            ended.extend(
-                waiting
-                    .into_iter()
-                    .filter(|(_, id)| self.matching.machine.cancel(*id).is_some())
-                    .map(|(request, _)| request),
-            );
-        }
-        for place in self.announced_sends.iter_mut() {
-            if let Some(sending) = place.take_if(|sending| sending.to == peer) {
-                ended.push(sending.request);
-            }
-        }
-        for place in self.granted_placements.iter_mut() {
-            if let Some(granted) = place.take_if(|granted| granted.to == peer) {
-                self.endpoint.withdraw(granted.placement);
-                ended.push(granted.request);
-            }
-        }
-        for place in self.rendezvous_receives.iter_mut() {
-            if let Some(placing) = place.take_if(|placing| placing.from == peer) {
-                ended.push(placing.request);
-            }
-        }
-        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
-            for request in shm_peer.fail(failure) {
-                // The send operation is released with it.
-                self.requests.finish(request, Err(failure));
+            let may_be_its =
+                |pattern: &Pattern| pattern.source.is_none() && self.is_member(pattern.context, peer.into());
+            for handle in self.unmatched(may_be_its) {
+                ended += usize::from(self.cancel_receive(handle, failure));
             }
         }
         self.collectives.queue_status(StatusEvent::Failed(peer));
-        ended.extend(self.end_sends_to(peer));
-        ended.sort_unstable();
-        ended.dedup();
-        // Transfers of collectives are reported by their collective.
-        ended.retain(|request| {
-            let message = transfer_of_id(*request);
-            message.into_iter().for_each(|_| self.requests.finish(*request, Err(failure)));
-            message.is_none()
-        });
-        if ended.is_empty() && anyone {
-            self.unreported_failures.push(peer.into());
-        }
-        for request in ended {
-            self.matching.remove(request);
-            self.requests.finish(request, Err(failure));
+        if ended == 0 && anyone {
+            self.detector.unreported_failures.push(peer.into());
         }
         self.end_unsatisfiable_receives();
     }
@@ -201,17 +215,14 @@ impl Process {
         if self.failure_of(peer.into()).is_some() {
             return;
         }
-        if !self.finished_senders.contains(&peer) {
-            self.finished_senders.push(peer);
+        if !self.shutdown.finished_senders.contains(&peer) {
+            self.shutdown.finished_senders.push(peer);
         }
         let rank = Rank::from(peer);
-        for (request, id) in self.matching.unmatched(|receiving| receiving.source == Some(peer)) {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::PeerFinished(rank)));
-            }
+        for handle in self.unmatched(|pattern| pattern.source == Some(peer)) {
+            self.cancel_receive(handle, Failure::PeerFinished(rank));
         }
-        self.end_unsendable_receives(self.last_now);
+        self.end_unsendable_receives(self.transport.now);
     }
 
     /// Ends receives from any source that a thread has awaited for a while, when all other members have sent their last
@@ -220,11 +231,7 @@ impl Process {
     pub(super) fn end_unsendable_receives(&mut self, now: u64) {
         let Some(since) = now.checked_sub(ASK_AFTER) else { return };
         for request in self.collectives.wait_registry.waiting_since(since) {
-            let Some(&mut ReceiveRecord { state: ReceiveState::Unmatched(id), source: None, context, .. }) =
-                self.matching.posted(request)
-            else {
-                continue;
-            };
+            let Some((handle, Pattern { source: None, context, .. })) = self.posted_receive(request) else { continue };
             let others = (0..self.size).map(Rank).filter(|rank| *rank != self.rank && self.is_member(context, *rank));
             let mut last = None;
             let sends = others.into_iter().find(|rank| {
@@ -232,11 +239,8 @@ impl Process {
                 last.is_none()
             });
             match (sends, last) {
-                (Some(rank), _) => self.ask(now, rank.into(), ALL_CONTEXTS),
-                (None, Some(failure)) if !self.has_other_threads() && self.matching.machine.cancel(id).is_some() => {
-                    self.matching.remove(request);
-                    self.requests.finish(request, Err(failure));
-                }
+                (Some(rank), _) => self.ask(rank.into(), ALL_CONTEXTS),
+                (None, Some(failure)) if !self.has_other_threads() => _ = self.cancel_receive(handle, failure),
                 (None, _) => {}
             }
         }
@@ -245,70 +249,43 @@ impl Process {
     /// Whether the program has threads besides the one that waits; assumes so where the system does not say.
     fn has_other_threads(&self) -> bool {
         let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
-        threads.map_or(true, |threads| threads > self.own_threads + 1)
+        threads.map_or(true, |threads| threads > self.detector.own_threads + 1)
     }
 
     /// A peer receives no more messages, and has acknowledged all that it received from this rank: ends pending sends
     /// to it.
     pub(super) fn handle_receives_closed(&mut self, peer: PeerId) {
         self.run_deferred();
-        if !self.closed_receivers.contains(&peer) {
-            self.closed_receivers.push(peer);
+        if !self.shutdown.closed_receivers.contains(&peer) {
+            self.shutdown.closed_receivers.push(peer);
         }
         self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
     }
 
     /// Ends the sends to a peer that will not be received, except those that are still being transmitted.
     pub(super) fn abandon_sends(&mut self, to: PeerId, failure: Failure) {
-        if !self.matching.sends.has_sends_to(to) {
-            return;
-        }
-        for send in self.matching.sends.unread_to(to) {
-            let Some(SendOp { owner, payload, .. }) = self.matching.sends.abandon(send) else { continue };
+        let mut abandoned = Vec::new();
+        self.messenger.abandon_sends(to, |user| abandoned.push(user));
+        for user in abandoned {
             tracing::debug!(rank = to.0, "dropped a message that the rank will not receive");
-            self.release_payload(owner, payload);
-            if let PayloadOwner::Request(request) = owner {
-                self.requests.finish(request, Err(failure));
-            }
+            self.end_send(user, Err(failure));
         }
     }
 
     /// Ends receives from any source that no member is left to satisfy, unless all members merely finished.
     fn end_unsatisfiable_receives(&mut self) {
-        for (request, id) in self.matching.unmatched(|receiving| receiving.source.is_none()) {
-            let context = self.matching.posted(request).map(|receiving| receiving.context);
-            if let Some(failure) = context.and_then(|context| self.why_all_gone(context))
-                && self.matching.machine.cancel(id).is_some()
-            {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(failure));
+        for handle in self.unmatched(|pattern| pattern.source.is_none()) {
+            let context = self.messenger.posted(handle).map(|(_, pattern)| pattern.context);
+            if let Some(failure) = context.and_then(|context| self.why_all_gone(context)) {
+                self.cancel_receive(handle, failure);
             }
         }
-    }
-
-    /// Ends the sends to a peer that is gone, unless something still reads their payload. Returns the requests that own
-    /// the user buffers.
-    fn end_sends_to(&mut self, peer: PeerId) -> Vec<u32> {
-        while let Some((send, _)) = self.requests.finished_reads.pop_front() {
-            if let Some(parcel) = self.matching.sends.get(send) {
-                parcel.uses = parcel.uses.saturating_sub(1);
-            }
-            self.complete_send(send);
-        }
-        let lost = self.matching.sends.iter().filter(|(_, parcel)| parcel.to == peer);
-        let lost: Vec<(u32, PayloadOwner)> = lost.map(|(i, parcel)| (i, parcel.owner)).collect();
-        let requests = lost.into_iter().filter_map(|(i, owner)| {
-            // A payload that the device may still read ends when it was read.
-            let ends = self.complete_send(i);
-            if let PayloadOwner::Request(request) = owner { ends.then_some(request) } else { None }
-        });
-        requests.collect()
     }
 
     /// Aborts: everything under way ends with `failure`, and the other ranks are notified.
     pub(in crate::world) fn abort(&mut self, failure: Failure) {
         self.aborted = Some(failure);
-        self.endpoint.abort();
+        self.transport.endpoint.abort();
         self.send_bye(true);
         self.requests.fail_all(failure);
         self.abort_collectives(failure);

@@ -2,14 +2,12 @@
 
 use unisono_core::collective::{CollectiveKind, FailureCause};
 use unisono_core::ids::PeerId;
-use unisono_shmem::am_header;
 
 use alloc::sync::Arc;
 
 use super::Process;
 use super::shutdown::ASK_AFTER;
 use crate::world::collective::call_log::{CallLog, CollectiveCall};
-use crate::world::collective::engine::progress_table::QueuedMessage;
 use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::request::handle::RequestHandle;
 use crate::world::watchdog::{
@@ -44,7 +42,7 @@ impl Process {
             if now.wrapping_sub(*since) >= ASK_AFTER
                 && self.collectives.wait_registry.mark_compared(*rank, *subject, &current)
             {
-                self.send_question(now, (*rank).into(), WatchMessage::Ask(*subject));
+                self.send_question((*rank).into(), WatchMessage::Ask(*subject));
             }
         }
     }
@@ -64,7 +62,7 @@ impl Process {
     /// Sends the questions of the open inquiries.
     fn ask_next(&mut self, now: u64) {
         while let Some((rank, subject)) = self.collectives.wait_registry.poll_question(now) {
-            self.send_question(now, rank.into(), WatchMessage::Ask(subject));
+            self.send_question(rank.into(), WatchMessage::Ask(subject));
         }
     }
 
@@ -74,12 +72,12 @@ impl Process {
             match question {
                 WatchMessage::Ask(subject) => {
                     let standing = self.participation(subject);
-                    self.send_question(now, from, WatchMessage::Answer(subject, standing));
+                    self.send_question(from, WatchMessage::Answer(subject, standing));
                 }
                 WatchMessage::AskCall { context, number } => {
                     let log = self.collectives.contexts.get(context).map(|context| context.log.clone());
                     let call = log.and_then(|log| log.lock_rarely().call(number));
-                    self.send_question(now, from, WatchMessage::Call { context, number, call });
+                    self.send_question(from, WatchMessage::Call { context, number, call });
                 }
                 WatchMessage::Call { context, number, call } => {
                     self.collectives.wait_registry.answered_calls.push((context, number, call));
@@ -96,8 +94,8 @@ impl Process {
     /// Asks a rank for its call of this number on a communicator.
     pub(in crate::world) fn ask_call(&mut self, rank: Rank, context: u32, number: u32) {
         self.collectives.wait_registry.answered_calls.clear();
-        let now = self.last_now;
-        self.send_question(now, rank.into(), WatchMessage::AskCall { context, number });
+        let now = self.transport.now;
+        self.send_question(rank.into(), WatchMessage::AskCall { context, number });
         self.poll_collectives();
         if !self.is_single_node() {
             self.transmit(now);
@@ -107,7 +105,8 @@ impl Process {
     /// Whether a rank has neither failed nor finished, to the knowledge of this one.
     pub(in crate::world) fn takes_part(&self, rank: Rank) -> bool {
         let peer = PeerId::from(rank);
-        let is_closed = self.closed_receivers.contains(&peer) || self.finished_senders.contains(&peer);
+        let is_closed =
+            self.shutdown.closed_receivers.contains(&peer) || self.shutdown.finished_senders.contains(&peer);
         self.aborted.is_none() && self.failure_of(rank).is_none() && !is_closed
     }
 
@@ -129,19 +128,8 @@ impl Process {
         }
     }
 
-    fn send_question(&mut self, now: u64, to: PeerId, words: WatchMessage) {
-        let words = words.encode();
-        if !self.is_shm_peer(to) {
-            return self.post(now, QueuedMessage::new(to, &words));
-        }
-        if self
-            .shm
-            .as_mut()
-            .and_then(|shm| shm.live_peer(to))
-            .is_some_and(|shm_peer| shm_peer.send_note([am_header::STEP, 0], &words).is_err())
-        {
-            self.protocol_failure(to);
-        }
+    fn send_question(&mut self, to: PeerId, words: WatchMessage) {
+        self.send_control(to, &words.encode());
     }
 
     fn participation(&self, subject: CollectiveRef) -> Participation {
@@ -179,14 +167,14 @@ impl Process {
 
     /// Records that a thread waits for a message or an agreement.
     pub(in crate::world) fn record_wait(&mut self, request: Option<u32>, what: BlockedOn) {
-        let now = self.last_now;
+        let now = self.transport.now;
         self.collectives.wait_registry.record_wait(now, request, what);
     }
 
     /// As [`record_wait`](Self::record_wait), for a thread that waits for all of these requests, or for any one.
     pub(in crate::world) fn record_waits(&mut self, any: bool, requests: &[RequestHandle]) {
         let waits = requests.iter().map(|handle| (Some(handle.request), handle.blocked_on));
-        self.collectives.wait_registry.record_waits(self.last_now, any, waits);
+        self.collectives.wait_registry.record_waits(self.transport.now, any, waits);
     }
 
     /// Records that it no longer waits.
@@ -201,7 +189,7 @@ impl Process {
         verb: CollectiveKind,
         awaited: impl Iterator<Item = Rank>,
     ) {
-        let now = self.last_now;
+        let now = self.transport.now;
         self.collectives.wait_registry.publish(now, subject, verb, awaited);
     }
 

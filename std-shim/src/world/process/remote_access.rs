@@ -20,7 +20,7 @@ use unisono_shmem::ring::PutError;
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
-use super::records::OperationOwner;
+use super::transport::OperationOwner;
 use crate::world::request::{Failure, Status};
 use crate::world::window::memory::WindowMemory;
 use unisono_bootstrap::Rank;
@@ -105,7 +105,7 @@ pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
 pub(in crate::world) struct RemoteAccess {
     machine: Option<Box<Rma<Boxes>>>,
     /// By rank: bytes of the longest message to it; 0: not reached through the endpoint.
-    rooms: Vec<u32>,
+    longest_messages: Vec<u32>,
     grants: HashMap<u32, RmaOperationId>,
     calls: HashMap<u32, CallRecord>,
     results: HashMap<u32, Result<u64, RmaError>>,
@@ -146,11 +146,11 @@ impl RemoteAccess {
     /// A peer can be sent messages of this length.
     pub(super) fn connect(&mut self, peer: PeerId, mtu: u32) {
         let i = peer.0 as usize;
-        if self.rooms.len() <= i {
-            self.rooms.resize(i + 1, 0);
+        if self.longest_messages.len() <= i {
+            self.longest_messages.resize(i + 1, 0);
         }
         let room = mtu.saturating_sub(HEADER as u32);
-        if let Some(place) = self.rooms.get_mut(i) {
+        if let Some(place) = self.longest_messages.get_mut(i) {
             *place = room;
         }
         if let Some(machine) = &mut self.machine {
@@ -160,7 +160,7 @@ impl RemoteAccess {
 
     /// A peer failed or finished.
     pub(super) fn disconnect(&mut self, peer: PeerId) {
-        if let Some(room) = self.rooms.get_mut(peer.0 as usize) {
+        if let Some(room) = self.longest_messages.get_mut(peer.0 as usize) {
             *room = 0;
         }
         if let Some(machine) = &mut self.machine {
@@ -217,7 +217,8 @@ impl Process {
     fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
         if self.remote_access.machine.is_none() {
             let ranks = self.size as usize;
-            let staging = Staging { region: self.regions.get_mut().allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
+            let staging =
+                Staging { region: self.transport.regions.get_mut().allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
             let pools = RmaPools {
                 regions: vec![RegionRecord::FREE; REGIONS].into(),
                 operations: vec![OperationRecord::FREE; OPERATIONS].into(),
@@ -226,7 +227,7 @@ impl Process {
                 requesters: vec![RequesterState::FREE; ranks].into(),
             };
             let mut machine = Rma::new(pools, OUTSTANDING, staging);
-            for (rank, room) in (0..).zip(&self.remote_access.rooms) {
+            for (rank, room) in (0..).zip(&self.remote_access.longest_messages) {
                 if *room > 0 {
                     machine.connect(PeerId(rank), *room);
                 }
@@ -248,8 +249,8 @@ impl Process {
     ) -> Result<RKey, RegisterError> {
         let (start, bytes) = (memory.start(), memory.bytes());
         // SAFETY: the caller promises that the memory stays mapped and unreferenced until the region is revoked.
-        let region = unsafe { self.regions.get_mut().register(start, bytes) }?;
-        let key = RemoteKey(self.keys.next());
+        let region = unsafe { self.transport.regions.get_mut().register(start, bytes) }?;
+        let key = RemoteKey(self.transport.keys.next());
         let registered = match self.remote_machine() {
             Ok(machine) => machine.regions.register(region, 0, bytes, rights, key).map_err(|error| match error {
                 RegionError::Full => RegisterError::Full,
@@ -296,7 +297,7 @@ impl Process {
 
     /// Bytes of payload that fit in one request to this rank, and in an answer.
     pub(in crate::world) fn remote_room(&self, to: Rank) -> usize {
-        let room = self.remote_access.rooms.get(to.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_messages.get(to.0 as usize).copied().unwrap_or(0) as usize;
         room.saturating_sub(unisono_core::rma::header::WRITE).min(SLOT)
     }
 
@@ -379,15 +380,15 @@ impl Process {
 
     /// A copy of bytes that an operation sends: its memory and its span.
     pub(in crate::world) fn copy_for_remote(&mut self, bytes: &[u8]) -> Option<(CallMemory, Span)> {
-        let (memory, span) = match self.bounce_buffers.allocate(bytes.len()) {
-            Some((cell, span)) => (CallMemory::Cell(cell), span),
+        let (memory, span) = match self.transport.bounce_buffers.allocate(bytes.len()) {
+            Some((buffer, span)) => (CallMemory::Cell(buffer), span),
             None => {
-                let region = self.regions.get_mut().allocate(bytes.len()).ok()?;
+                let region = self.transport.regions.get_mut().allocate(bytes.len()).ok()?;
                 let bytes = u32::try_from(bytes.len()).ok()?;
                 (CallMemory::Copy(region), Span { region, offset: 0, bytes })
             }
         };
-        let to = self.regions.get_mut().address(span)?;
+        let to = self.transport.regions.get_mut().address(span)?;
         // SAFETY: the buffer was allocated just now, and nobody else uses it.
         unsafe { to.write(bytes) };
         Some((memory, span))
@@ -395,13 +396,13 @@ impl Process {
 
     /// Allocates memory for the answer to a read that the caller does not wait for.
     pub(in crate::world) fn allocate_for_remote(&mut self, bytes: u32) -> Option<Span> {
-        let region = self.regions.get_mut().allocate(bytes as usize).ok()?;
+        let region = self.transport.regions.get_mut().allocate(bytes as usize).ok()?;
         Some(Span { region, offset: 0, bytes })
     }
 
     /// Copies what a read has left in memory of [`allocate_for_remote`](Self::allocate_for_remote), and frees it.
     pub(in crate::world) fn take_from_remote(&mut self, from: Span, to: &mut [u8]) {
-        let regions = self.regions.get_mut();
+        let regions = self.transport.regions.get_mut();
         if let Some(address) = regions.address(from) {
             // SAFETY: the operation has ended, so that nobody writes these bytes.
             unsafe { address.read(to) };
@@ -414,12 +415,12 @@ impl Process {
     pub(in crate::world) fn release_call_memory(&mut self, memory: CallMemory) {
         match memory {
             CallMemory::Nothing => {}
-            CallMemory::Cell(cell) => self.bounce_buffers.release(cell),
+            CallMemory::Cell(buffer) => self.transport.bounce_buffers.release(buffer),
             // SAFETY: the operation has ended, or was not started: no posting or copy uses the memory.
-            CallMemory::Copy(region) => _ = unsafe { self.regions.get_mut().free(region) },
-            CallMemory::User(region, cell) => {
+            CallMemory::Copy(region) => _ = unsafe { self.transport.regions.get_mut().free(region) },
+            CallMemory::User(region, buffer) => {
                 self.unregister(region);
-                cell.into_iter().for_each(|cell| self.bounce_buffers.release(cell));
+                buffer.into_iter().for_each(|buffer| self.transport.bounce_buffers.release(buffer));
             }
         }
     }
@@ -432,7 +433,8 @@ impl Process {
     pub(in crate::world) unsafe fn register_for_remote(&mut self, into: &mut [u8]) -> Option<Span> {
         let bytes = u32::try_from(into.len()).ok()?;
         // SAFETY: the caller promises that the memory stays valid and nobody else's until the region is revoked.
-        let region = unsafe { self.regions.get_mut().register(core::ptr::NonNull::from(into).cast(), bytes as usize) };
+        let region =
+            unsafe { self.transport.regions.get_mut().register(core::ptr::NonNull::from(into).cast(), bytes as usize) };
         Some(Span { region: region.ok()?, offset: 0, bytes })
     }
 
@@ -445,17 +447,17 @@ impl Process {
         let mut moved = false;
         for peer in core::mem::take(&mut self.remote_access.violators) {
             tracing::error!(rank = peer.0, "protocol violation by a peer");
-            if self.is_shm_peer(peer) {
+            if self.transport.is_shm_peer(peer) {
                 self.protocol_failure(peer);
             } else {
-                self.endpoint.fail(now, peer);
+                self.transport.endpoint.fail(now, peer);
             }
             moved = true;
         }
         moved |= self.empty_remote_outbox();
-        while self.endpoint.has_room()
+        while self.transport.endpoint.has_room()
             && self.remote_access.outbox.len() < OUTBOX
-            && let can_grant = self.endpoint.can_grant()
+            && let can_grant = self.transport.endpoint.can_grant()
             && let Some(action) = self.remote_access.machine.as_mut().and_then(|machine| machine.poll_action(can_grant))
         {
             moved = true;
@@ -472,18 +474,20 @@ impl Process {
 
     fn carry_out_remote(&mut self, now: u64, action: Action) {
         let (sent, owner) = match action {
-            Action::Send { to, head, payload, owner } if self.is_shm_peer(to) => {
+            Action::Send { to, head, payload, owner } if self.transport.is_shm_peer(to) => {
                 self.remote_access.outbox.push_back((to, head, payload, owner));
                 self.empty_remote_outbox();
                 return;
             }
-            Action::Send { to, head, payload, owner } => (self.endpoint.send(now, to, head.as_ref(), payload), owner),
+            Action::Send { to, head, payload, owner } => {
+                (self.transport.endpoint.send(now, to, head.as_ref(), payload), owner)
+            }
             Action::Place { to, placement, key, from, owner } => {
-                (self.endpoint.place(now, to, placement, key, from), owner)
+                (self.transport.endpoint.place(now, to, placement, key, from), owner)
             }
             Action::Grant { from, into, operation } => {
-                let key = RemoteKey(self.keys.next());
-                let granted: Option<PlacementId> = self.endpoint.grant(from, into, key).ok();
+                let key = RemoteKey(self.transport.keys.next());
+                let granted: Option<PlacementId> = self.transport.endpoint.grant(from, into, key).ok();
                 if let Some(placement) = granted {
                     self.remote_access.grants.insert(placement.0, operation);
                 }
@@ -503,8 +507,8 @@ impl Process {
         };
         match sent {
             Ok(operation) => {
-                self.record_operation(operation, OperationOwner::RemoteAccess(owner));
-                self.has_posted = true;
+                self.transport.record_operation(operation, OperationOwner::RemoteAccess(owner));
+                self.transport.has_posted = true;
             }
             Err(_) => self.complete_remote(owner, false),
         }
@@ -534,12 +538,12 @@ impl Process {
 
     /// Puts a message into the ring of a rank of this node; `false`: the rank is gone.
     fn put_remote(&mut self, to: PeerId, head: &RmaBytes, payload: Option<Span>) -> Result<bool, PutError> {
-        let Some(peer) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return Ok(false) };
+        let Some(peer) = self.transport.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return Ok(false) };
         if !peer.is_queue_empty() {
             return Err(PutError::Full);
         }
         // A region that was revoked meanwhile is not sent, and its operation has ended.
-        let from = payload.map(|span| self.regions.get_mut().address(span));
+        let from = payload.map(|span| self.transport.regions.get_mut().address(span));
         let Some(from) = from.map_or(Some(None), |address| address.map(Some)) else { return Ok(false) };
         let bytes = payload.map_or(0, |span| span.bytes);
         peer.put_headed([REMOTE_ACCESS, 0], head.as_ref(), bytes, |put| from.into_iter().for_each(put))?;
@@ -548,10 +552,10 @@ impl Process {
 
     /// Bytes that one read returns from this rank.
     pub(in crate::world) fn read_limit(&self, from: Rank) -> usize {
-        if !self.is_shm_peer(from.into()) {
+        if !self.transport.is_shm_peer(from.into()) {
             return 1 << 30;
         }
-        let room = self.remote_access.rooms.get(from.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_messages.get(from.0 as usize).copied().unwrap_or(0) as usize;
         room.saturating_sub(ANSWER).max(1)
     }
 
@@ -574,7 +578,7 @@ impl Process {
 
     /// Executes an update of a peer on memory of this process.
     fn execute_remote(&mut self, at: Span, what: Execution) -> Result<Option<u64>, Refusal> {
-        let regions = self.regions.get_mut();
+        let regions = self.transport.regions.get_mut();
         let memory = |span| {
             let address = regions.address(span).ok_or(Refusal::BadKey)?;
             let start = address.adjacent().ok_or(Refusal::BadKey)?;
@@ -595,7 +599,7 @@ impl Process {
     fn end_remote(&mut self, ended: RmaCompletion) {
         let RmaCompletion { user, peer, result, withdraw, .. } = ended;
         if let Some(placement) = withdraw {
-            self.endpoint.withdraw(placement);
+            self.transport.endpoint.withdraw(placement);
             self.remote_access.grants.remove(&placement.0);
         }
         let Some(CallRecord { window, target, memory, end }) = self.remote_access.calls.remove(&user) else { return };

@@ -4,44 +4,37 @@ use core::cell::RefCell;
 use core::ptr::NonNull;
 use std::time::Instant;
 
+use unisono_core::collective::token_tree::{self, header::TREE_HEADER};
 use unisono_core::device::Memory;
 use unisono_core::endpoint::Verdict;
-use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::PeerId;
-use unisono_core::message::collective_transport::StepHeader;
-use unisono_core::message::collective_transport::header::parse_key;
+use unisono_core::message::collective_transport::header::{EAGER_HEADER, TransportKind, parse_key};
 use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader as MessageHead, Mode};
 use unisono_core::message::{Context, Tag as MessageTag};
-use unisono_core::span::Span;
+use unisono_core::messenger::Payload;
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
 use unisono_shmem::am_header::{
-    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, MessageLocation,
-    NOTIFICATION, REMOTE_ACCESS, SHORT_BYTES, STEP, STEP_CTS, STEP_FIN, STEP_RTS, read_array, split_immediate,
+    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, REMOTE_ACCESS, SHORT_BYTES,
+    STEP, checksum, split_immediate,
 };
 use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
-use super::matching_store::{Deferred, FetchTarget, MatchingStore, PayloadAction};
+use super::message_table::{Flush, PayloadCopy};
 use super::messages::SendArgs;
-use super::records::{AnnouncedSend, RendezvousReceive, put};
 use super::remote_access::RemoteAccess;
-use super::send_request::{Flush, PayloadOwner, SendOp};
+use super::transport::{Completion, Completions, EarlyPayloads, FragmentPlace, Placements, ProcessTransport};
 use super::{POLL_BUDGET, Process};
 use crate::node::NodeRankState;
 use crate::world::collective::engine::progress_table::CollectiveTable;
-use crate::world::collective::engine::status::STATUS_BYTES;
-use crate::world::request::{Failure, Requests, Status, Tag, id_of_send};
-use crate::world::shm_transport::cma::CmaSource;
-use crate::world::shm_transport::{Announcement, ShmPeer, ShmTransport, copy_out, copy_to};
+use crate::world::request::{Failure, Tag};
+use crate::world::shm_transport::{ShmPeer, ShmTransport, copy_out, copy_to};
 use unisono_bootstrap::Rank;
-use unisono_memory::memory_regions::{RegionRange, Regions};
+use unisono_memory::endpoint_storage::ProcessMessenger;
+use unisono_memory::memory_regions::Regions;
 
 /// Polls of one ring before a wait checks anything else.
 const SPIN_POLLS: u32 = 500;
-/// Bytes of a message that are copied before other work has its turn.
-const COPY_CHUNK: usize = 1 << 20;
-/// Least bytes of a message that may be read out of the sender's memory (CMA).
-const CMA_MIN: usize = 1 << 15;
 /// How long a rank whose ring words were overwritten looks for a protocol violation that identifies the culprit, which
 /// may still be writing. Nanoseconds.
 const CULPRIT_TIMEOUT: u64 = 100_000_000;
@@ -61,9 +54,9 @@ impl Process {
         source: Rank,
         tag: Tag,
     ) -> Option<usize> {
-        let (shm, peer) = (self.shm.as_mut()?, PeerId::from(source));
-        let sender = self.matching.machine.inline_receive(peer)?;
-        if self.aborted.is_some() || self.has_revoked {
+        let (shm, peer) = (self.transport.shm.as_mut()?, PeerId::from(source));
+        let sender = self.messenger.matching_mut().inline_receive(peer)?;
+        if self.aborted.is_some() || !self.revoked.is_empty() {
             return None;
         }
         let polls = if shm.spins { SPIN_POLLS } else { 1 };
@@ -96,7 +89,7 @@ impl Process {
     /// Handles an inline message whose credits may let something leave or end.
     #[inline(never)]
     fn accept_inline(&mut self, peer: PeerId, credit: HeaderCredit, bytes: usize) -> Option<usize> {
-        let accepted = self.matching.machine.take_inline(peer, credit);
+        let accepted = self.messenger.matching_mut().take_inline(peer, credit);
         self.finish_inline_receive(peer, bytes, accepted)
     }
 
@@ -109,8 +102,8 @@ impl Process {
         source: Rank,
         tag: Tag,
     ) -> Option<usize> {
-        let (peer, machine) = (PeerId::from(source), &mut self.matching.machine);
-        let shm_peer = self.shm.as_mut()?.peer_mut(peer)?;
+        let (peer, machine) = (PeerId::from(source), self.messenger.matching_mut());
+        let shm_peer = self.transport.shm.as_mut()?.peer_mut(peer)?;
         let entry = shm_peer.poll().ok()??;
         let [note, name] = entry.header;
         let (bytes, accepted) = if note & KIND == EAGER_WITH_HEADER {
@@ -156,18 +149,18 @@ impl Process {
     /// Sends a short message through the ring to a rank of this node. Returns false if the general path must send it.
     #[inline(always)]
     pub(in crate::world) fn send_inline(&mut self, bytes: &[u8], context: Context, to: Rank, tag: Tag) -> bool {
-        let Some(shm) = &mut self.shm else { return false };
+        let Some(shm) = &mut self.transport.shm else { return false };
         let Some(shm_peer) = shm.peer_mut(to.into()) else { return false };
         if bytes.len() > INLINE
             || context != Context(0)
             || self.aborted.is_some()
-            || self.has_revoked
+            || !self.revoked.is_empty()
             || shm_peer.failure.is_some()
         {
             return false;
         }
         let Some((room, settled)) = shm_peer.room() else { return false };
-        let Some(credit) = self.matching.machine.send_inline(to.into()) else { return false };
+        let Some(credit) = self.messenger.matching_mut().send_inline(to.into()) else { return false };
         let Some(note) = settled.eager_header(EAGER, credit, tag.0) else {
             return self.put_inline(bytes, credit, to, tag);
         };
@@ -179,9 +172,9 @@ impl Process {
     /// Puts a short message whose acknowledgement state needs a full header.
     #[inline(never)]
     fn put_inline(&mut self, bytes: &[u8], credit: HeaderCredit, to: Rank, tag: Tag) -> bool {
-        let posting = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
+        let args = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
         // SAFETY: the bytes are borrowed for as long as this runs.
-        unsafe { self.put_short(&posting, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
+        unsafe { self.put_short(&args, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
 
     /// Puts a short message with this credit.
@@ -190,14 +183,14 @@ impl Process {
     /// The bytes are valid, and nobody changes them meanwhile.
     pub(super) unsafe fn put_short(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        let SendArgs { context, to, tag, .. } = *posting;
+        let SendArgs { context, to, tag, .. } = *args;
         let peer = PeerId::from(to);
-        let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) else { return Ok(()) };
+        let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) else { return Ok(()) };
         let what = if context == Context(0) { EAGER } else { EAGER_IN_CONTEXT };
         let length = bytes as u32;
         let put = match shm_peer.ack_state.eager_header(what, credit, tag.0) {
@@ -213,14 +206,14 @@ impl Process {
             Some(note) => unsafe { shm_peer.put_bulk(note, start, length) },
             // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
             None => unsafe {
-                shm_peer.put_eager(&MessageHead::inline(context, MessageTag(tag.0), credit), start, length)
+                shm_peer.put_eager(MessageHead::inline(context, MessageTag(tag.0), credit).as_ref(), start, length)
             },
         };
         match put {
             Ok(()) => Ok(()),
             Err(PutError::Full | PutError::TooLong) => {
                 // SAFETY: the caller promises that the bytes are valid, and that nobody changes them meanwhile.
-                unsafe { self.put_later(posting, credit, start, bytes) }
+                unsafe { self.put_later(args, credit, start, bytes) }
             }
             Err(PutError::Corrupted) => Err(self.protocol_failure(peer)),
         }
@@ -235,122 +228,63 @@ impl Process {
     /// As for [`put_short`](Self::put_short).
     unsafe fn put_later(
         &mut self,
-        posting: &SendArgs,
+        args: &SendArgs,
         credit: HeaderCredit,
         start: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        let peer = PeerId::from(posting.to);
-        let cell =
-            self.bounce_buffers.allocate(bytes).map(|(cell, span)| (PayloadOwner::Cell(cell), RegionRange::from(span)));
-        let own = || {
-            let region = self.regions.get_mut().allocate(bytes).ok()?;
-            Some((PayloadOwner::Copy, RegionRange { region, offset: 0, bytes }))
-        };
-        let (owner, payload) = cell.or_else(own).ok_or(Failure::ResourceExhausted)?;
-        let from = payload.span(0, bytes);
-        if let Some(to) = self.regions.get_mut().address(from) {
+        let peer = PeerId::from(args.to);
+        let buffer = self.transport.bounce_buffers.allocate(bytes);
+        let buffer = buffer.map(|(buffer, span)| PayloadCopy::Bounce(buffer, span.into()));
+        let copy = buffer.or_else(|| self.copy_region(bytes)).ok_or(Failure::ResourceExhausted)?;
+        let from = copy.range().span(0, bytes);
+        if let Some(to) = self.transport.regions.get_mut().address(from) {
             // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
             unsafe { to.write_from(0, start, bytes) };
         }
-        let parcel = SendOp {
-            to: peer,
-            payload,
-            owner,
-            uses: 1,
-            is_final: true,
-            failure: None,
-            granted: 0,
-            is_ack_requested: true,
-        };
-        let parcel = self.matching.sends.insert(parcel);
-        if let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
-            let head = MessageHead::inline(posting.context, MessageTag(posting.tag.0), credit);
-            shm_peer.queue(head, from, id_of_send(parcel));
+        let user = self.messages.record_copy(copy);
+        let token = self.start_own_send(peer, copy.range(), user).ok_or(Failure::ResourceExhausted)?;
+        if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
+            let head = MessageHead::inline(args.context, MessageTag(args.tag.0), credit);
+            shm_peer.queue(head.as_ref(), from, token);
         }
         Ok(())
     }
 
-    /// Puts a header of the matching machine, and the payload of a send.
-    ///
-    /// # Safety
-    /// The payload is valid, and nobody changes it meanwhile.
-    pub(super) unsafe fn put_message(
-        &mut self,
-        to: PeerId,
-        head: &MessageHead,
-        payload: Option<(NonNull<u8>, Span, u32)>,
-    ) {
-        let Some(shm_peer) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return };
-        let Some((start, from, parcel)) = payload else {
-            if shm_peer.send_header(head).is_err() {
-                self.protocol_failure(to);
-            }
-            return;
-        };
-        if shm_peer.is_queue_empty() {
-            // SAFETY: the caller promises that the payload is valid, and that nobody changes it meanwhile.
-            match unsafe { shm_peer.put_eager(head, start, from.bytes) } {
-                Ok(()) => return,
-                Err(PutError::Full | PutError::TooLong) => {}
-                Err(PutError::Corrupted) => {
-                    self.protocol_failure(to);
-                    return;
-                }
-            }
-        }
-        shm_peer.queue(*head, from, id_of_send(parcel));
-        self.retain_send(parcel);
-    }
-
-    /// Allocates an index for a message that arrives in fragments.
-    pub(super) fn open_rendezvous(&mut self, from: PeerId, into: RegionRange, request: u32) -> u32 {
-        let free =
-            self.rendezvous_receives.iter().position(Option::is_none).unwrap_or(self.rendezvous_receives.len()) as u32;
-        put(&mut self.rendezvous_receives, free, RendezvousReceive { from, into, placed: 0, request });
-        free
-    }
-
     /// Makes one round of progress over all rings. Returns whether anything moved.
     pub(in crate::world) fn progress_shm(&mut self) -> bool {
-        let places = self.shm.as_ref().map_or(0, |shm| shm.peers.len());
+        let places = self.transport.shm.as_ref().map_or(0, |shm| shm.peers.len());
         let mut moved = false;
         for place in 0..places {
             moved |= self.progress_ring(place);
         }
-        if self.matching.has_work() || !self.requests.finished_reads.is_empty() {
+        if self.has_deferred() {
             moved |= self.run_deferred();
         }
         if self.remote_access.has_work() {
-            moved |= self.progress_remote_access(self.last_now);
+            moved |= self.progress_remote_access(self.transport.now);
         }
         moved | self.poll_collectives()
     }
 
     /// Makes one round of progress, mostly over what leads to this rank.
     pub(in crate::world) fn progress_towards(&mut self, to: Rank) {
-        self.rounds = self.rounds.wrapping_add(1);
+        self.messages.rounds = self.messages.rounds.wrapping_add(1);
         // Rings that are never empty must not starve the other traffic.
-        if !self.is_shm_peer(to.into()) || self.rounds.is_multiple_of(POLL_BUDGET) || !self.progress_shm() {
+        if !self.transport.is_shm_peer(to.into())
+            || self.messages.rounds.is_multiple_of(POLL_BUDGET)
+            || !self.progress_shm()
+        {
             self.progress(false);
         }
     }
 
     /// Consumes what one peer put into its ring, and puts what waits for room in the ring to it.
     fn progress_ring(&mut self, place: usize) -> bool {
-        let Self {
-            shm: near,
-            matching: mailbox,
-            requests,
-            regions,
-            announced_sends: sendings,
-            rendezvous_receives: placings,
-            collectives,
-            remote_access,
-            ..
-        } = self;
-        let Some(near) = near else { return false };
-        let Some(mut shm_peer) = near.peers.get_mut(place).and_then(Option::as_mut) else { return false };
+        let Self { transport, collectives, messenger, remote_access, .. } = self;
+        let ProcessTransport { shm, regions, placements, completions, early_payloads, .. } = transport;
+        let Some(shm) = shm else { return false };
+        let Some(mut shm_peer) = shm.peers.get_mut(place).and_then(Option::as_mut) else { return false };
         if shm_peer.failure.is_some() {
             return false;
         }
@@ -366,29 +300,25 @@ impl Process {
                     break;
                 }
             };
-            let mut receiver = ShmReceiver {
-                matching: mailbox,
-                requests,
-                regions,
-                announced_sends: sendings,
-                rendezvous_receives: placings,
-                collectives,
-                remote_access,
-            };
+            let mut receiver =
+                ShmReceiver { regions, placements, completions, early_payloads, collectives, messenger, remote_access };
             match entry.header[0] {
                 HELLO => {
                     let local = shm_peer.local;
-                    let source = near.open_cma(local, entry.payload);
-                    let Some(one) = near.peers.get_mut(place).and_then(Option::as_mut) else { return moved };
+                    let source = shm.open_cma(local, entry.payload);
+                    let Some(one) = shm.peers.get_mut(place).and_then(Option::as_mut) else { return moved };
                     shm_peer = one;
                     shm_peer.cma_source = source;
                 }
                 BYE | ABORT => {
                     shm_peer.consume();
-                    let parted = entry.header[0] == BYE;
-                    let failure =
-                        if parted { Failure::PeerFinished(peer.into()) } else { Failure::PeerFailed(peer.into()) };
-                    self.disconnect(peer, failure, !parted);
+                    let has_finished = entry.header[0] == BYE;
+                    let failure = if has_finished {
+                        Failure::PeerFinished(peer.into())
+                    } else {
+                        Failure::PeerFailed(peer.into())
+                    };
+                    self.disconnect(peer, failure, !has_finished);
                     return true;
                 }
                 _ => sound = receiver.handle(shm_peer, &entry).is_ok(),
@@ -397,7 +327,8 @@ impl Process {
             moved = true;
         }
         if sound && !shm_peer.is_flushed() {
-            match shm_peer.flush(regions.get_mut(), |request| requests.finish(request, Ok(Status::sent(peer)))) {
+            let ended = |token| completions.push(Completion::Sent { token, failure: None });
+            match shm_peer.flush(regions.get_mut(), ended) {
                 Ok(flushed) => moved |= flushed,
                 Err(_) => sound = false,
             }
@@ -419,7 +350,7 @@ impl Process {
     /// The system or the launcher reports that a shared-memory peer is gone. Handles its earlier messages. Returns
     /// false if it is no shared-memory peer.
     pub(super) fn mark_failed(&mut self, peer: PeerId, failure: Failure) -> bool {
-        let Some(shm) = &mut self.shm else { return false };
+        let Some(shm) = &mut self.transport.shm else { return false };
         let Some(shm_peer) = shm.peer_mut(peer) else { return false };
         if shm_peer.failure.is_some() {
             return true;
@@ -433,16 +364,16 @@ impl Process {
     }
 
     fn has_entries_from(&self, place: usize) -> bool {
-        let neighbour = self.shm.as_ref().and_then(|shm| shm.peers.get(place)?.as_ref());
-        neighbour.is_some_and(|neighbour| neighbour.failure.is_none() && neighbour.has_entry())
+        let shm_peer = self.transport.shm.as_ref().and_then(|shm| shm.peers.get(place)?.as_ref());
+        shm_peer.is_some_and(|shm_peer| shm_peer.failure.is_none() && shm_peer.has_entry())
     }
 
     /// Checks whether the shared-memory peer that is waited for lives, and one other peer; and whether this rank's own
     /// words in the segment are intact. If they are not, and no peer is identified as the culprit in time, this rank
     /// gives up the shared memory.
     pub(in crate::world) fn check_shm_peers(&mut self, waits_for: Option<Rank>) {
-        let Some(near) = &mut self.shm else { return };
-        for peer in near.implausible_peers() {
+        let Some(shm) = &mut self.transport.shm else { return };
+        for peer in shm.implausible_peers() {
             self.protocol_failure(peer);
         }
         let overwritten = self.is_overwritten() && {
@@ -452,23 +383,23 @@ impl Process {
             self.is_overwritten()
         };
         let now = self.now();
-        let Some(near) = &mut self.shm else { return };
-        near.overwritten = overwritten.then(|| near.overwritten.unwrap_or(now));
-        if near.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
-            near.node.fail();
-            let all: Vec<PeerId> = near.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
+        let Some(shm) = &mut self.transport.shm else { return };
+        shm.overwritten = overwritten.then(|| shm.overwritten.unwrap_or(now));
+        if shm.overwritten.is_some_and(|since| now.saturating_sub(since) >= CULPRIT_TIMEOUT) {
+            shm.node.fail();
+            let all: Vec<PeerId> = shm.peers.iter().flatten().map(|shm_peer| shm_peer.peer).collect();
             for peer in all {
                 self.protocol_failure(peer);
             }
             return;
         }
-        let asked = [waits_for.map(PeerId::from), near.next_to_check()];
+        let asked = [waits_for.map(PeerId::from), shm.next_to_check()];
         for peer in asked.into_iter().flatten() {
-            let Some(near) = &mut self.shm else { return };
-            let Some(local) = near.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
+            let Some(shm) = &mut self.transport.shm else { return };
+            let Some(local) = shm.peer_mut(peer).filter(|one| one.failure.is_none()).map(|one| one.local) else {
                 continue;
             };
-            match near.node.rank_state(local) {
+            match shm.node.rank_state(local) {
                 NodeRankState::Alive => {}
                 NodeRankState::Left => {
                     self.mark_failed(peer, Failure::PeerFinished(peer.into()));
@@ -482,144 +413,62 @@ impl Process {
     }
 
     fn is_overwritten(&mut self) -> bool {
-        self.shm.as_mut().is_some_and(|shm| !shm.is_intact())
+        self.transport.shm.as_mut().is_some_and(|shm| !shm.is_intact())
     }
 
     /// The word to wait on for the next event from this rank.
     pub(in crate::world) fn wait_word(&self, from: Rank) -> Option<(&'static Word, u32)> {
-        Some(self.shm.as_ref()?.peer(from.into())?.wait_word())
+        Some(self.transport.shm.as_ref()?.peer(from.into())?.wait_word())
     }
 
     /// The words to wait on for the next event from any peer.
     pub(in crate::world) fn wait_words(&self, words: &mut Vec<(&'static Word, u32)>) {
-        let shm_peers = self.shm.iter().flat_map(|shm| shm.peers.iter()).flatten();
+        let shm_peers = self.transport.shm.iter().flat_map(|shm| shm.peers.iter()).flatten();
         words.extend(shm_peers.filter(|one| one.failure.is_none()).map(ShmPeer::wait_word));
     }
 
     /// Whether all other ranks are reached through shared memory.
     #[inline]
     pub(in crate::world) fn is_single_node(&self) -> bool {
-        self.shm.as_ref().is_some_and(|shm| shm.peer_count == self.size - 1)
+        self.transport.shm.as_ref().is_some_and(|shm| shm.peer_count == self.size - 1)
     }
 
     /// Why nothing arrives from this rank any more.
     pub(super) fn failure_of(&self, rank: Rank) -> Option<Failure> {
-        if let Some(shm_peer) = self.shm.as_ref().and_then(|shm| shm.peer(rank.into())) {
-            return shm_peer.failure;
-        }
-        match self.endpoint.peer_state(rank.into()) {
-            PeerState::Failed => Some(Failure::PeerFailed(rank)),
-            PeerState::Finished => Some(Failure::PeerFinished(rank)),
-            PeerState::Unknown | PeerState::Alive => None,
-        }
+        self.transport.failure_of(rank.into())
     }
 
     /// Whether the other ranks know that this process has ended its part.
     pub(in crate::world) fn has_announced_exit(&mut self) -> bool {
         self.progress_shm();
-        (self.is_single_node() || self.endpoint.is_closed()) && self.shm.as_ref().is_none_or(ShmTransport::is_flushed)
+        (self.is_single_node() || self.transport.endpoint.is_closed())
+            && self.transport.shm.as_ref().is_none_or(ShmTransport::is_flushed)
     }
 
     /// Whether this rank is reached through shared memory.
     pub(in crate::world) fn is_shm_peer(&self, peer: PeerId) -> bool {
-        self.shm.as_ref().is_some_and(|shm| shm.peer(peer).is_some())
+        self.transport.is_shm_peer(peer)
     }
 
     /// Announces to all shared-memory peers that this process ends its part.
     pub(in crate::world) fn send_bye(&mut self, gives_up: bool) {
-        for shm_peer in self.shm.iter_mut().flat_map(|shm| shm.peers.iter_mut()).flatten() {
+        for shm_peer in self.transport.shm.iter_mut().flat_map(|shm| shm.peers.iter_mut()).flatten() {
             if shm_peer.failure.is_none() {
                 // A peer whose ring is corrupted need not be notified.
                 let _ = shm_peer.send_note([if gives_up { ABORT } else { BYE }, 0], &[]);
             }
         }
     }
-
-    /// Copies an announced message, one chunk at a time.
-    pub(super) fn fetch(&mut self, deferred: Deferred) {
-        let Deferred::Fetch { from, place, into, fetched, ends } = deferred else { return };
-        let Some(shm) = &mut self.shm else { return };
-        let (segment, layout, spins) = (shm.segment(), shm.node.layout(), shm.spins);
-        let Some(shm_peer) = shm.peer_mut(from) else { return };
-        let part = into.span(fetched, COPY_CHUNK);
-        let copied = match (self.regions.get_mut().address(part), place) {
-            // The receive has ended, or there is nothing to copy.
-            (None, _) => true,
-            _ if into.bytes == 0 => true,
-            (Some(to), MessageLocation::Shared(at)) => {
-                let lies = layout.in_pool(shm_peer.local, at, into.bytes);
-                let cells = lies.and_then(|area| segment.shared_bytes(area.offset + fetched, to.bytes()));
-                let Some(cells) = cells else {
-                    let failure = self.protocol_failure(from);
-                    let (FetchTarget::Collective { request, .. } | FetchTarget::Message { request, .. }) = ends;
-                    return self.requests.finish(request, Err(failure));
-                };
-                // SAFETY: the receive's memory is borrowed by this request. A buffer that is being sent is not received
-                // into, but a sender that breaks the rules may name any: the regions may overlap.
-                unsafe { to.write_from(0, cells.start(), to.bytes()) };
-                true
-            }
-            (Some(to), MessageLocation::Private(at)) => {
-                // On an oversubscribed node two ranks never copy at the same time.
-                // A buffer with a layout has no address, and one of many parts is no faster read in parts.
-                let reads = at != 0 && CmaSource::is_worthwhile(to);
-                let reads = reads && fetched > 0
-                    || reads
-                        && into.bytes >= CMA_MIN
-                        && (!spins || shm_peer.copy_selector.uses_cma(at, into.bytes as u64));
-                let source = shm_peer.cma_source.filter(|_| reads);
-                let started = Instant::now();
-                // SAFETY: the receive's memory is borrowed by this request, so that nobody else uses it.
-                let pulled = source.is_some_and(|source| unsafe { source.pull(at.wrapping_add(fetched as u64), to) });
-                if pulled {
-                    shm_peer.copy_selector.record_cma(to.bytes(), started.elapsed().as_nanos() as u64);
-                } else if source.is_some() {
-                    tracing::debug!(rank = from.0, "cannot read the rank's memory any more: falling back to fragments");
-                    shm_peer.cma_source = None;
-                }
-                pulled
-            }
-        };
-        let fetched = fetched + part.bytes as usize;
-        if copied && fetched < into.bytes {
-            return self.matching.deferred.push_back(Deferred::Fetch { from, place, into, fetched, ends });
-        }
-        match (ends, copied) {
-            (FetchTarget::Collective { sending, request }, true) => {
-                self.matching.finish_part(request, &mut self.requests);
-                self.send_note(from, [STEP_FIN, sending], &[]);
-            }
-            (FetchTarget::Collective { sending, request }, false) => {
-                let placing = self.open_rendezvous(from, into, request);
-                self.send_note(from, [STEP_CTS, sending], &placing.to_le_bytes());
-            }
-            (FetchTarget::Message { receive, request }, true) => {
-                self.matching.complete(request, &mut self.requests);
-                self.matching.machine.fetched(receive);
-            }
-            (FetchTarget::Message { receive, request }, false) => {
-                self.matching.deferred.push_back(Deferred::Grant { receive, request, from, granted: 0 });
-            }
-        }
-    }
-
-    /// Sends a note to a live peer.
-    fn send_note(&mut self, to: PeerId, note: [u32; 2], payload: &[u8]) {
-        let neighbour = self.shm.as_mut().and_then(|shm| shm.live_peer(to));
-        if neighbour.is_some_and(|neighbour| neighbour.send_note(note, payload).is_err()) {
-            self.protocol_failure(to);
-        }
-    }
 }
 
 /// The parts of a process that ring entries are handled with.
 struct ShmReceiver<'a> {
-    matching: &'a mut MatchingStore,
-    requests: &'a mut Requests,
     regions: &'a RefCell<Regions>,
-    announced_sends: &'a mut [Option<AnnouncedSend>],
-    rendezvous_receives: &'a mut [Option<RendezvousReceive>],
+    placements: &'a mut Placements,
+    completions: &'a mut Completions,
+    early_payloads: &'a mut EarlyPayloads,
     collectives: &'a mut CollectiveTable,
+    messenger: &'a mut ProcessMessenger,
     remote_access: &'a mut RemoteAccess,
 }
 
@@ -636,30 +485,13 @@ impl ShmReceiver<'_> {
                 let (payload, head) = split_immediate::<{ MessageHead::EAGER }>(entry).ok_or(ProtocolViolation)?;
                 shm_peer.ack_state.receive(number, &head).ok_or(ProtocolViolation)?;
                 let bytes = head.len() + payload.bytes();
-                let arrival = self.matching.handle(from, &head, bytes, head.len(), self.requests);
-                self.copy_payload(&arrival, payload)?;
+                let arrival = self.messenger.handle_message(from, &head, bytes as u32);
+                self.copy_payload(&arrival, payload, head.len())?;
             }
             HEADER => self.handle_header(shm_peer, number, entry.payload)?,
             FRAGMENT => return self.handle_fragment(shm_peer, number, entry),
-            STEP => return self.handle_collective(from, entry.payload),
+            STEP => return self.handle_collective(from, number, entry.payload),
             REMOTE_ACCESS => return self.handle_remote_access(from, entry.payload),
-            STEP_RTS => return self.handle_announcement(from, entry.payload),
-            NOTIFICATION => {
-                let said: [u8; STATUS_BYTES] = read_array(entry.payload).ok_or(ProtocolViolation)?;
-                self.collectives.handle_status_message(from, &said);
-            }
-            STEP_CTS => {
-                let placing = u32::from_le_bytes(read_array(entry.payload).ok_or(ProtocolViolation)?);
-                // One that ended meanwhile needs no fragments.
-                if let Some(sending) = self.take_announced_send(from, number) {
-                    shm_peer.stream(placing, sending.from.into(), sending.request);
-                }
-            }
-            STEP_FIN => {
-                if let Some(sending) = self.take_announced_send(from, number) {
-                    self.requests.finish(sending.request, Ok(Status::sent(from)));
-                }
-            }
             _ => return Err(ProtocolViolation),
         }
         Ok(())
@@ -680,12 +512,26 @@ impl ShmReceiver<'_> {
         Ok(())
     }
 
-    /// Handles an eager message of a collective.
-    fn handle_collective(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
-        let (mut head, bytes) = ([0; StepHeader::LONGEST], payload.bytes());
-        let shown = head.get_mut(..bytes.min(StepHeader::LONGEST)).unwrap_or_default();
+    /// Handles a message of a collective or about a communicator.
+    fn handle_collective(
+        &mut self,
+        from: PeerId,
+        check: u32,
+        payload: SharedBytes<'_>,
+    ) -> Result<(), ProtocolViolation> {
+        let (mut head, bytes) = ([0; MESSAGE_HEADER_ROOM], payload.bytes());
+        let shown = head.get_mut(..bytes.min(MESSAGE_HEADER_ROOM)).unwrap_or_default();
         payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
-        let verdict = self.collectives.handle(from, shown, bytes as u32, self.requests, self.regions);
+        let length = match parse_key(shown) {
+            Some((TransportKind::Eager, _)) => EAGER_HEADER,
+            _ if shown.first() == Some(&token_tree::header::KIND) => TREE_HEADER,
+            _ => bytes,
+        };
+        if checksum(shown.get(..length).ok_or(ProtocolViolation)?) != check {
+            return Err(ProtocolViolation);
+        }
+        let memory = (&mut *self.early_payloads, self.regions);
+        let verdict = self.collectives.handle(from, shown, bytes as u32, self.messenger, memory);
         if let Verdict::Place { to, start } = verdict
             && let Some(to) = self.regions.borrow().address(to)
         {
@@ -694,26 +540,6 @@ impl ShmReceiver<'_> {
             unsafe { copy_to(behind, to) };
         }
         Ok(())
-    }
-
-    /// Handles the announcement of a collective's message that is too long for a ring, and records it until its receive
-    /// is posted.
-    fn handle_announcement(&mut self, from: PeerId, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
-        let length = payload.bytes().checked_sub(Announcement::BYTES).ok_or(ProtocolViolation)?;
-        let message = payload.part(length, Announcement::BYTES).and_then(Announcement::of).ok_or(ProtocolViolation)?;
-        let mut head = [0; StepHeader::LONGEST];
-        let shown = head.get_mut(..length).ok_or(ProtocolViolation)?;
-        payload.part(0, length).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
-        let (_, key) = parse_key(shown).ok_or(ProtocolViolation)?;
-        if !self.collectives.record_announcement(from, key, message) {
-            return Err(ProtocolViolation);
-        }
-        self.collectives.handle(from, shown, length as u32, self.requests, self.regions);
-        Ok(())
-    }
-
-    fn take_announced_send(&mut self, to: PeerId, number: u32) -> Option<AnnouncedSend> {
-        self.announced_sends.get_mut(number as usize)?.take_if(|sending| sending.to == to)
     }
 
     /// Handles a short message whose note carries its credit.
@@ -726,10 +552,8 @@ impl ShmReceiver<'_> {
         payload: SharedBytes<'_>,
     ) -> Result<(), ProtocolViolation> {
         let (from, bytes, credit) = (shm_peer.peer, payload.bytes(), shm_peer.ack_state.credit(note));
-        let outcome = self.matching.machine.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
-        let arrival =
-            self.matching.apply_outcome(from, outcome, MessageHead::EAGER + bytes, MessageHead::EAGER, self.requests);
-        self.copy_payload(&arrival, payload)
+        let arrival = self.messenger.handle_inline(from, context, MessageTag(tag.0), credit, bytes as u32);
+        self.copy_payload(&arrival, payload, MessageHead::EAGER)
     }
 
     /// Handles a header without a payload.
@@ -743,16 +567,22 @@ impl ShmReceiver<'_> {
         let shown = head.get_mut(..bytes).ok_or(ProtocolViolation)?;
         payload.read(shown).ok_or(ProtocolViolation)?;
         shm_peer.ack_state.receive(check, shown).ok_or(ProtocolViolation)?;
-        let arrival = self.matching.handle(shm_peer.peer, shown, bytes, 0, self.requests);
-        self.copy_payload(&arrival, payload)
+        let arrival = self.messenger.handle_message(shm_peer.peer, shown, bytes as u32);
+        self.copy_payload(&arrival, payload, 0)
     }
 
-    /// Copies a payload to its destination.
-    fn copy_payload(&self, arrival: &PayloadAction, payload: SharedBytes<'_>) -> Result<(), ProtocolViolation> {
+    /// Copies a payload, which `without` bytes of its message do not precede, to its destination.
+    fn copy_payload(
+        &self,
+        arrival: &Payload,
+        payload: SharedBytes<'_>,
+        without: usize,
+    ) -> Result<(), ProtocolViolation> {
         match *arrival {
-            PayloadAction::Nothing => Ok(()),
-            PayloadAction::Place { to, start } => {
+            Payload::Nothing => Ok(()),
+            Payload::Copy { to, start } => {
                 if let Some(to) = self.regions.borrow().address(to) {
+                    let start = start.saturating_sub(without);
                     let rest = payload.bytes().checked_sub(start).ok_or(ProtocolViolation)?;
                     let payload = payload.part(start, rest).ok_or(ProtocolViolation)?;
                     // SAFETY: the region lives, and is borrowed by this receive, or kept for one.
@@ -760,7 +590,7 @@ impl ShmReceiver<'_> {
                 }
                 Ok(())
             }
-            PayloadAction::ProtocolViolation => Err(ProtocolViolation),
+            Payload::ProtocolViolation => Err(ProtocolViolation),
         }
     }
 
@@ -770,29 +600,19 @@ impl ShmReceiver<'_> {
         number: u32,
         entry: &Entry<'_>,
     ) -> Result<(), ProtocolViolation> {
-        let from = shm_peer.peer;
-        let place = self.rendezvous_receives.get_mut(number as usize).ok_or(ProtocolViolation)?;
-        let placing = place.as_mut().filter(|placing| placing.from == from).ok_or(ProtocolViolation)?;
-        let bytes = entry.payload.bytes();
-        if bytes == 0 || bytes > placing.into.bytes - placing.placed {
-            return Err(ProtocolViolation);
-        }
+        let place = self.placements.place_fragment(shm_peer.peer, number, entry.payload.bytes());
+        let FragmentPlace { to, is_second, ended } = place.ok_or(ProtocolViolation)?;
         // A receive that has ended takes no more bytes.
-        if let Some(to) = self.regions.borrow().address(placing.into.span(placing.placed, bytes)) {
+        if let Some(to) = self.regions.borrow().address(to) {
             // Times the second fragment of a message, if it is a whole one.
-            let started = (placing.placed > 0 && placing.placed == bytes).then(Instant::now);
+            let started = is_second.then(Instant::now);
             // SAFETY: the region lives, and is borrowed by this receive.
             unsafe { copy_to(entry.payload, to) };
             if let Some(started) = started {
                 shm_peer.copy_selector.record_fragment(to.bytes(), started.elapsed().as_nanos() as u64);
             }
         }
-        placing.placed += bytes;
-        if placing.placed == placing.into.bytes {
-            let request = placing.request;
-            *place = None;
-            self.matching.finish_part(request, self.requests);
-        }
+        ended.into_iter().for_each(|token| self.completions.push(Completion::Delivered(token)));
         Ok(())
     }
 }

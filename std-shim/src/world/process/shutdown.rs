@@ -13,11 +13,11 @@
 
 use unisono_core::collective::FailureCause;
 use unisono_core::ids::PeerId;
-use unisono_shmem::am_header;
+use unisono_core::messenger::Class;
 
 use super::Process;
 use crate::world::collective::engine::context::{ALL_CONTEXTS, RECEIVE_STATUS, WORLD};
-use crate::world::collective::engine::progress_table::{AwaitedRank, QueuedMessage};
+use crate::world::collective::engine::progress_table::AwaitedRank;
 use crate::world::collective::engine::status::StatusMessage;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
@@ -28,24 +28,32 @@ pub(super) const ASK_AFTER: u64 = 40_000_000;
 /// because of the dead one, and make no more progress.
 const FAIL_AFTER: u64 = 500_000_000;
 
+/// Which ranks, this one included, have ended their messages.
+#[derive(Debug, Default)]
+pub(super) struct Shutdown {
+    /// Whether this rank has sent its last message, and the ranks that reported the same.
+    pub(super) has_sent_all: bool,
+    pub(super) finished_senders: Vec<PeerId>,
+    /// Whether this rank starts nothing more, and the ranks that reported that they receive no more messages.
+    pub(super) has_closed_receives: bool,
+    pub(super) closed_receivers: Vec<PeerId>,
+}
+
 /// Most steps that a message to this rank itself takes from its match to its place.
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 16;
 
 impl Process {
     /// This rank starts nothing any more: no collective, no receive, no send.
     pub(in crate::world) fn close_receives(&mut self) {
         self.collectives.is_finished = true;
         self.collectives.communicator_slots.retire_from_all();
-        self.has_closed_receives = true;
+        self.shutdown.has_closed_receives = true;
         // Messages to this rank itself that have matched are completed first: no other rank is needed for that.
         for _ in 0..ROUNDS {
             self.run_deferred();
         }
-        for (request, id) in self.matching.unmatched(|_| true) {
-            if self.matching.machine.cancel(id).is_some() {
-                self.matching.remove(request);
-                self.requests.finish(request, Err(Failure::Finished));
-            }
+        for handle in self.unmatched(|_| true) {
+            self.cancel_receive(handle, Failure::Finished);
         }
         self.abandon_sends(self.rank.into(), Failure::Finished);
         let now = self.now();
@@ -54,17 +62,18 @@ impl Process {
 
     /// Whether this rank receives nothing more from a peer, and has acknowledged all that it received.
     fn has_closed_receives_to(&mut self, peer: PeerId) -> bool {
-        if !self.has_closed_receives || self.matching.has_receives() {
+        if !self.shutdown.has_closed_receives || self.messenger.has_receives() {
             return false;
         }
-        self.matching.machine.report_settled(peer);
+        self.messenger.matching_mut().report_settled(peer);
         self.run_deferred();
-        self.matching.deferred.is_empty() && self.matching.late_grants.is_empty() && self.outbox.is_empty()
+        !self.has_deferred() && !self.messenger.has_queued(Class::PointToPoint)
     }
 
     /// Answers the status requests that could not be answered before.
     pub(super) fn answer_deferred(&mut self, now: u64) {
-        if self.has_closed_receives && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
+        if self.shutdown.has_closed_receives
+            && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
         {
             self.answer_status_waiters(now);
         }
@@ -72,7 +81,7 @@ impl Process {
 
     /// This rank sends no more messages, and all that it sent have arrived.
     pub(in crate::world) fn announce_sends_done(&mut self) {
-        self.has_sent_all = true;
+        self.shutdown.has_sent_all = true;
         let now = self.now();
         self.answer_status_waiters(now);
     }
@@ -80,7 +89,7 @@ impl Process {
     /// Answers the open status requests that can be answered now.
     fn answer_status_waiters(&mut self, now: u64) {
         for (asker, context) in core::mem::take(&mut self.collectives.status_waiters) {
-            self.handle_ask(now, asker, context);
+            self.handle_ask(asker, context);
         }
         if !self.is_single_node() {
             self.transmit(now);
@@ -96,7 +105,7 @@ impl Process {
         let own = PeerId::from(self.rank);
         for member in members.iter().map(PeerId::from) {
             if member != own {
-                self.send_status_message(now, member, StatusMessage::Retired, context, cause);
+                self.send_status_message(member, StatusMessage::Retired, context, cause);
             }
         }
         self.answer_status_waiters(now);
@@ -104,7 +113,7 @@ impl Process {
 
     /// Marks this rank as retired in the context's collective area, for members that wait there.
     fn retire_from_areas(&self, context: u32) {
-        let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.shm) else { return };
+        let (Some(of), Some(near)) = (self.collectives.contexts.get(context), &self.transport.shm) else { return };
         match of.slot {
             Some(room) => self.collectives.communicator_slots.retire(room),
             // Any other context without a slot has released it.
@@ -114,41 +123,30 @@ impl Process {
     }
 
     /// Sends a status message about a context.
-    pub(super) fn send_status_message(&mut self, now: u64, to: PeerId, word: StatusMessage, context: u32, rank: Rank) {
-        let said = word.encode(context, rank);
-        if !self.is_shm_peer(to) {
-            return self.post(now, QueuedMessage::new(to, &said));
-        }
-        if self
-            .shm
-            .as_mut()
-            .and_then(|shm| shm.live_peer(to))
-            .is_some_and(|shm_peer| shm_peer.send_note([am_header::NOTIFICATION, 0], &said).is_err())
-        {
-            self.protocol_failure(to);
-        }
+    pub(super) fn send_status_message(&mut self, to: PeerId, word: StatusMessage, context: u32, rank: Rank) {
+        self.send_control(to, &word.encode(context, rank));
     }
 
     /// Sends a rank one status request about a context.
-    pub(super) fn ask(&mut self, now: u64, to: PeerId, context: u32) {
+    pub(super) fn ask(&mut self, to: PeerId, context: u32) {
         if !self.collectives.status_asked.contains(&(to, context)) {
             self.collectives.status_asked.push((to, context));
-            self.send_status_message(now, to, StatusMessage::Ask, context, self.rank);
+            self.send_status_message(to, StatusMessage::Ask, context, self.rank);
         }
     }
 
     /// A rank asks to be notified when this one takes no more part in a context.
-    pub(super) fn handle_ask(&mut self, now: u64, from: PeerId, context: u32) {
+    pub(super) fn handle_ask(&mut self, from: PeerId, context: u32) {
         match self.collectives.contexts.retired_by(context) {
-            _ if context == ALL_CONTEXTS && self.has_sent_all => {
-                self.send_status_message(now, from, StatusMessage::SendsDone, ALL_CONTEXTS, self.rank)
+            _ if context == ALL_CONTEXTS && self.shutdown.has_sent_all => {
+                self.send_status_message(from, StatusMessage::SendsDone, ALL_CONTEXTS, self.rank)
             }
             _ if context == RECEIVE_STATUS && self.has_closed_receives_to(from) => {
-                self.send_status_message(now, from, StatusMessage::ReceivesClosed, ALL_CONTEXTS, self.rank);
+                self.send_status_message(from, StatusMessage::ReceivesClosed, ALL_CONTEXTS, self.rank);
             }
-            Some(cause) => self.send_status_message(now, from, StatusMessage::Retired, context, cause),
+            Some(cause) => self.send_status_message(from, StatusMessage::Retired, context, cause),
             None if self.collectives.is_finished && context < ALL_CONTEXTS => {
-                self.send_status_message(now, from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
+                self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }
             None if self.collectives.status_waiters.contains(&(from, context)) => {}
             None => self.collectives.status_waiters.push((from, context)),
@@ -171,7 +169,7 @@ impl Process {
         for AwaitedRank { peer, context, since, .. } in late {
             match self.failed_member(context).filter(|_| now.wrapping_sub(since) >= FAIL_AFTER) {
                 Some(dead) => self.fail_context(now, context, FailureCause::Missing, dead),
-                None => self.ask(now, peer, context),
+                None => self.ask(peer, context),
             }
         }
         self.detect_divergence(now);

@@ -9,13 +9,14 @@ use unisono_core::device::Memory as _;
 use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::span::Span as Bytes;
+use unisono_core::transport::TransportError;
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
-use unisono_shmem::am_header;
+use unisono_shmem::am_header::{self, checksum};
 use unisono_shmem::ring::PutError;
 
 use super::Process;
+use super::transport::OperationOwner;
 use crate::world::collective::engine::machine::TreeStage;
-use crate::world::collective::engine::progress_table::{QueuedMessage, SendOwner};
 use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeSend};
 use crate::world::collective::engine::transfer::context_of;
 use unisono_bootstrap::Rank;
@@ -44,7 +45,7 @@ impl Process {
             let trees = &mut self.collectives.trees;
             let tree = trees.find(context, shape, Member(own.0), size);
             let Some(tree) = tree.and_then(|i| trees.trees.get_mut(i)) else {
-                let now = self.last_now;
+                let now = self.transport.now;
                 self.fail_context(now, context, FailureCause::Disagrees, self.rank);
                 return false;
             };
@@ -64,7 +65,7 @@ impl Process {
         for i in 0..self.collectives.trees.trees.len() {
             self.advance_tree(now, i);
         }
-        self.flush_trees(now);
+        self.flush_trees();
         self.abort_calls_on_departed();
         let trees = &mut self.collectives.trees;
         let deadlines = trees.trees.iter().flat_map(|tree| tree.tree.deadlines().map(|(_, at)| at));
@@ -74,12 +75,12 @@ impl Process {
     fn handle_tree_arrival(&mut self, now: u64, arrival: TreeArrival) {
         let TreeArrival { from, header, values, bytes } = arrival;
         let context = context_of(header.key());
-        let collectives = &mut self.collectives;
+        let Self { collectives, transport, .. } = self;
         if collectives.contexts.get(context).is_none() && collectives.contexts.is_expecting(context) {
             // Until the communicator is opened here.
             return collectives.trees.arrivals.push_back(arrival);
         }
-        let regions = self.regions.get_mut();
+        let regions = transport.regions.get_mut();
         let mut stored = vec![0; bytes as usize];
         if let Some(values) = values {
             if let Some(from) = regions.address(values.part(bytes)) {
@@ -121,7 +122,7 @@ impl Process {
 
     /// Enters the next started call. Returns false if too many are open.
     fn enter_next(&mut self, now: u64, i: usize) -> bool {
-        let Self { collectives, regions, .. } = self;
+        let Self { collectives, transport, .. } = self;
         let Some(tree) = collectives.trees.trees.get_mut(i) else { return false };
         let Some(&collective) = tree.waiting.front() else { return false };
         let Some(running) = collectives.active.get(collective as usize).and_then(Option::as_ref) else {
@@ -142,7 +143,7 @@ impl Process {
             return false;
         };
         let input = Bytes { region: running.input, offset: 0, bytes: bytes as u32 };
-        if let Some(from) = regions.get_mut().address(input) {
+        if let Some(from) = transport.regions.get_mut().address(input) {
             // SAFETY: borrowed by this call, during which nobody writes the input.
             unsafe { from.read(record.value_mut(Operand::Input)) };
         }
@@ -151,7 +152,7 @@ impl Process {
 
     /// Carries out a request of a tree. Returns false if the tree is gone.
     fn carry_out(&mut self, i: usize, request: Request) -> bool {
-        let Self { collectives, regions, .. } = self;
+        let Self { collectives, transport, .. } = self;
         let Some(tree) = collectives.trees.trees.get_mut(i) else { return false };
         match request {
             Request::Combine { epoch, combination } => self.combine(i, epoch, combination),
@@ -172,7 +173,7 @@ impl Process {
                 if let (Some(running), Some(record)) = (running, tree.known(epoch)) {
                     let bytes = record.value(Operand::Output).len() as u32;
                     let output = Bytes { region: running.output, offset: 0, bytes };
-                    if let Some(to) = regions.get_mut().address(output) {
+                    if let Some(to) = transport.regions.get_mut().address(output) {
                         // SAFETY: borrowed by this call, during which nobody else uses the output.
                         unsafe { to.write(record.value(Operand::Output)) };
                     }
@@ -206,9 +207,9 @@ impl Process {
     }
 
     /// Sends the messages of trees for which there is room, then ends the calls that have left.
-    pub(super) fn flush_trees(&mut self, now: u64) {
+    pub(super) fn flush_trees(&mut self) {
         while let Some(send) = self.collectives.trees.outbox.pop_front() {
-            if self.post_tree_message(now, &send) == Posted::Waits {
+            if self.post_tree_message(&send) == Posted::Waits {
                 self.collectives.trees.outbox.push_front(send);
                 self.collectives.has_work = true;
                 return;
@@ -225,7 +226,7 @@ impl Process {
         }
     }
 
-    fn post_tree_message(&mut self, now: u64, send: &TreeSend) -> Posted {
+    fn post_tree_message(&mut self, send: &TreeSend) -> Posted {
         let (to, bytes) = (send.to, send.bytes.as_slice());
         if self.is_shm_peer(to) {
             return self.put_tree_message(to, bytes);
@@ -233,33 +234,37 @@ impl Process {
         if !self.collectives.outbox.is_empty() {
             return Posted::Waits;
         }
-        let mut outgoing = QueuedMessage::new(to, bytes);
+        let (mut head, mut payload, mut owner) = (bytes, None, OperationOwner::Nothing);
         if bytes.len() > MESSAGE_HEADER_ROOM {
-            let (head, values) = bytes.split_at_checked(TREE_HEADER).unwrap_or_default();
-            let Some((cell, span)) = self.bounce_buffers.allocate(values.len()) else { return Posted::Waits };
-            if let Some(to) = self.regions.get_mut().address(span) {
+            let (front, values) = bytes.split_at_checked(TREE_HEADER).unwrap_or_default();
+            let Some((buffer, span)) = self.transport.bounce_buffers.allocate(values.len()) else {
+                return Posted::Waits;
+            };
+            if let Some(to) = self.transport.regions.get_mut().address(span) {
                 // SAFETY: a bounce buffer that nobody else uses.
                 unsafe { to.write(values) };
             }
-            outgoing = QueuedMessage::new(to, head);
-            (outgoing.payload, outgoing.owner) = (Some(span), SendOwner::Cell(cell));
+            (head, payload, owner) = (front, Some(span), OperationOwner::Bounce(buffer));
         }
-        if self.try_post_again(now, &outgoing) {
-            return Posted::Gone;
+        match self.transport.post(to, head, payload, owner) {
+            Ok(()) => Posted::Gone,
+            Err(error) => {
+                self.transport.end_operation(owner, None);
+                if error == TransportError::Full { Posted::Waits } else { Posted::Gone }
+            }
         }
-        if let SendOwner::Cell(cell) = outgoing.owner {
-            self.bounce_buffers.release(cell);
-        }
-        Posted::Waits
     }
 
     /// Puts a message into the ring to a rank of this node.
     fn put_tree_message(&mut self, to: PeerId, bytes: &[u8]) -> Posted {
-        let Some(neighbour) = self.shm.as_mut().and_then(|shm| shm.live_peer(to)) else { return Posted::Gone };
+        let Some(neighbour) = self.transport.shm.as_mut().and_then(|shm| shm.live_peer(to)) else {
+            return Posted::Gone;
+        };
         if !neighbour.is_queue_empty() {
             return Posted::Waits;
         }
-        match neighbour.put_headed([am_header::STEP, 0], bytes, 0, |_| {}) {
+        let head = bytes.get(..TREE_HEADER).unwrap_or(bytes);
+        match neighbour.put_headed([am_header::STEP, checksum(head)], bytes, 0, |_| {}) {
             Ok(()) => Posted::Gone,
             Err(PutError::Full) => Posted::Waits,
             Err(PutError::TooLong | PutError::Corrupted) => {

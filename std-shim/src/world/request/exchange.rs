@@ -23,9 +23,8 @@ use crate::world::collective::CollectiveError;
 use crate::world::communicator::Communicator;
 use crate::world::communicator::raw::Channel;
 use crate::world::process::Process;
-use crate::world::process::matching_store::ReceiveTarget;
-use crate::world::process::messages::SendArgs;
-use crate::world::process::send_request::Flush;
+use crate::world::process::message_table::Flush;
+use crate::world::process::messages::{ReceiveTarget, SendArgs};
 use unisono_bootstrap::Rank;
 
 /// The messages of a call. Its buffers are borrowed for `'b`.

@@ -15,9 +15,8 @@ use super::scope::{Request, Scope};
 use super::scope_loans::{LoanId, ScopeLoans};
 use super::{Failure, Status, Tag};
 use crate::world::collective::{AsViewMut, View, ViewMut};
-use crate::world::process::matching_store::ReceiveTarget;
-use crate::world::process::messages::SendArgs;
-use crate::world::process::send_request::Flush;
+use crate::world::process::message_table::Flush;
+use crate::world::process::messages::{ReceiveTarget, SendArgs};
 use unisono_bootstrap::Rank;
 use unisono_memory::user_buffer::UserBuffer;
 

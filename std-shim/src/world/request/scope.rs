@@ -17,7 +17,7 @@ use super::{Failure, RequestError, Status, Tag};
 use crate::world::collective::{AsView, AsViewMut, View, ViewMut};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
-use crate::world::process::send_request::Flush;
+use crate::world::process::message_table::Flush;
 use unisono_bootstrap::Rank;
 use unisono_memory::user_buffer::UserBuffer;
 

@@ -19,7 +19,7 @@ use unisono_core::messenger::{
     Stores,
 };
 use unisono_core::span::{Region, RegionRange, Span};
-use unisono_core::transport::{EndpointHost, EndpointTransport, Token, TokenTable};
+use unisono_core::transport::{EndpointHost, EndpointTransport, Fetch, Token, TokenTable};
 use unisono_core::window::congestion::CongestionControl;
 use unisono_core::window::receive_window::ReceiveWindow;
 
@@ -40,6 +40,8 @@ const HOLDABLE: usize = 2;
 /// Records of each kind, of each class.
 const RECORDS: usize = 2;
 const HEADERS: u16 = 1;
+/// Most rounds of progress in one action: more than any needs that copies nothing.
+const ROUNDS: u32 = 16;
 
 type Clock = Abstract<0>;
 type Records = Arrays<Clock, 2, 2, OPERATIONS, PLACEMENTS, NOTICES>;
@@ -104,7 +106,16 @@ pub(super) enum Observation {
 struct Memory {
     values: BTreeMap<(u32, usize), u8>,
     keys: u64,
+    /// The peer's memory, while it can be read.
+    reached: Option<BTreeMap<(u32, usize), u8>>,
+    /// Copies that this action may still make.
+    copies: u8,
+    /// Bytes of a payload that can be read.
+    reach: usize,
 }
+
+/// Bytes of a payload that are copied at a time.
+const CHUNK: usize = 10;
 
 impl Memory {
     fn read(&self, span: Span) -> u8 {
@@ -126,6 +137,21 @@ impl EndpointHost for Memory {
         self.write(into.region, into.offset, self.read(from));
         // It is not read any more.
         self.values.remove(&(from.region.index(), from.offset));
+    }
+
+    fn fetch(&mut self, _: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {
+        let Some(reached) = self.reached.as_ref().filter(|_| copied < self.reach) else { return Fetch::Unreachable };
+        if self.copies == 0 {
+            return Fetch::Copied(0);
+        }
+        self.copies -= 1;
+        if copied + CHUNK < into.bytes {
+            return Fetch::Copied(CHUNK);
+        }
+        // The last bytes of the payload have its value.
+        let value = reached.get(&(at as u32, 0)).copied().unwrap_or(REUSED);
+        self.write(into.region, into.offset, value);
+        Fetch::Complete
     }
 }
 
@@ -178,7 +204,8 @@ fn messenger() -> Messenger<Storage> {
 }
 
 impl Side {
-    pub(super) fn new(rank: u32) -> Self {
+    /// With `reach`, that many bytes of a payload of the peer can be read.
+    pub(super) fn new(rank: u32, reach: usize) -> Self {
         let config = endpoint::Config {
             rank: PeerId(rank),
             incarnation: incarnation(rank),
@@ -205,7 +232,7 @@ impl Side {
             endpoint,
             messenger: messenger(),
             tokens: TokenTable::new([Token::NOBODY; OPERATIONS], [Token::NOBODY; PLACEMENTS]),
-            memory: Memory::default(),
+            memory: Memory { reach, ..Memory::default() },
             held: [const { None }; HOLDABLE],
         }
     }
@@ -243,12 +270,14 @@ impl Side {
             self.memory.write(buffer.region, 0, value(user));
         }
         let key = StepKey { context: 1, sequence: 1, step: 1 };
+        let at = u64::from(buffer.region.index());
         let posted = self.with_transport(|messenger, transport| match (sends, is_step) {
-            (true, true) => messenger.send_step(transport, peer, key, buffer.span(0, bytes), user).is_ok(),
+            (true, true) => messenger.send_step(transport, peer, key, buffer.span(0, bytes), at, user).is_ok(),
             (false, true) => messenger.receive_step(transport, peer, key, buffer.span(0, bytes), user).is_ok(),
             (true, false) => {
                 let (context, tag, mode) = (Context(0), Tag(1), Mode::Standard);
-                let message = Message { to: peer, context, tag, mode, payload: buffer, at: 0, borrowed: true, user };
+                let (eager, borrowed) = (u32::MAX, true);
+                let message = Message { to: peer, context, tag, mode, payload: buffer, at, eager, borrowed, user };
                 messenger.send(transport, &message).is_ok()
             }
             (false, false) => {
@@ -259,9 +288,27 @@ impl Side {
         posted.then_some(())
     }
 
+    /// The rank can read its peer's memory, and makes one copy, until [`leave`](Self::leave) is called.
+    pub(super) fn reach(&mut self, peer: &Self) {
+        if self.memory.reach > 0 {
+            self.memory.reached = Some(peer.memory.values.clone());
+            self.memory.copies = 1;
+        }
+    }
+
+    /// See [`reach`](Self::reach).
+    pub(super) fn leave(&mut self) {
+        (self.memory.reached, self.memory.copies) = (None, 0);
+    }
+
+    /// Whether a payload is being copied.
+    pub(super) fn is_copying(&self) -> bool {
+        self.memory.reach > 0 && !self.messenger.is_idle()
+    }
+
     pub(super) fn progress(&mut self) -> Vec<Observation> {
-        let mut seen = Vec::new();
-        loop {
+        let (mut seen, mut rounds) = (Vec::new(), 0..ROUNDS);
+        while rounds.next().is_some() {
             self.drain_events(&mut seen);
             let moved = self.with_transport(|messenger, transport| messenger.progress(transport));
             self.drain_events(&mut seen);

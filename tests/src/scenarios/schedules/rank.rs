@@ -353,7 +353,7 @@ impl SimRank {
         self.host.memory.write(region, 0, &payload).expect("a region of that size");
         let span = Span { region, offset: 0, bytes: payload.len() as u32 };
         let posted = self.with_transport(|messenger, transport| match is_send {
-            true => messenger.send_step(transport, peer, key, span, user.0),
+            true => messenger.send_step(transport, peer, key, span, 0, user.0),
             false => messenger.receive_step(transport, peer, key, span, user.0),
         });
         match posted {

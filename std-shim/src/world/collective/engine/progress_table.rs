@@ -9,84 +9,36 @@ use unisono_core::collective::token_tree;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::endpoint::Verdict;
-use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank as Member, StepId};
+use unisono_core::ids::{CollectiveId, PeerId, Rank as Member, StepId};
+use unisono_core::message::collective_transport::StepKey;
 use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
-use unisono_core::message::collective_transport::{
-    Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, StepKey,
-};
+use unisono_core::messenger::Payload;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
 use super::schedule::ScheduleCache;
-use super::scratch_pool::{ScratchBlock, ScratchPool};
+use super::scratch_pool::ScratchPool;
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use super::token_trees::{TokenTrees, TreeArrival, is_sound};
-use super::transfer::{TransferHolder, Transfers, context_of};
+use super::transfer::{Transfers, context_of};
 use crate::environment::Subgroups;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlots;
 use crate::world::group::Group;
-use crate::world::process::bounce_buffers::EAGER_MAX;
-use crate::world::request::{Requests, Status, Tag, id_of_transfer};
-use crate::world::shm_transport::Announcement;
+use crate::world::process::collective_messages::ControlMessage;
+use crate::world::process::transport::EarlyPayloads;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WaitRegistry, WatchMessage,
 };
 use unisono_bootstrap::Rank;
+use unisono_memory::endpoint_storage::ProcessMessenger;
 use unisono_memory::memory_regions::Regions;
 
 /// Unexpected eager messages per peer (its credit); fewer in large jobs.
-const EAGER_CREDIT: u32 = 16;
-/// Slots for the unexpected messages of all peers, in large jobs.
-const EAGER_SLOTS_MAX: u32 = 1 << 16;
+pub(in crate::world) const EAGER_CREDIT: u32 = 16;
 /// Most announced messages and most pending receives; the rest waits outside the machine.
-const PENDING_MAX: usize = 1024;
-/// Most unexpected headers; more are requested again.
-const HEADERS_MAX: usize = 1024;
-
-/// A message to be posted to the endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::world) struct QueuedMessage {
-    pub(in crate::world) to: PeerId,
-    pub(in crate::world) head: [u8; unisono_core::wire::MESSAGE_HEADER_ROOM],
-    pub(in crate::world) length: usize,
-    pub(in crate::world) payload: Option<Bytes>,
-    pub(in crate::world) owner: SendOwner,
-}
-
-impl QueuedMessage {
-    /// A message that consists of a header.
-    pub(in crate::world) fn new(to: PeerId, bytes: &[u8]) -> Self {
-        let mut outgoing = Self { to, head: [0; _], length: 0, payload: None, owner: SendOwner::Nothing };
-        outgoing.append(bytes);
-        outgoing
-    }
-
-    /// Appends bytes, as many as fit.
-    pub(in crate::world) fn append(&mut self, bytes: &[u8]) {
-        let room = self.head.get_mut(self.length..).unwrap_or_default();
-        let length = room.len().min(bytes.len());
-        for (into, byte) in room.iter_mut().zip(bytes) {
-            *into = *byte;
-        }
-        self.length += length;
-    }
-}
-
-/// What ends when a message was posted and acknowledged.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::world) enum SendOwner {
-    Nothing,
-    /// The use of a bounce buffer.
-    Cell(crate::world::process::bounce_buffers::BounceBuffer),
-    /// A transfer.
-    Transfer(u32),
-    /// A use of a send's payload.
-    Parcel(u32),
-    /// A request.
-    Request(u32),
-}
+pub(in crate::world) const PENDING_MAX: usize = 1024;
 
 /// A fault of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +85,6 @@ pub(in crate::world) enum StatusEvent {
 
 /// The progress table.
 pub(in crate::world) struct CollectiveTable {
-    pub(in crate::world) transport: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     pub(in crate::world) active: Vec<Option<ActiveCollective>>,
     pub(in crate::world) transfers: Transfers,
     /// The trees of communicators.
@@ -143,20 +94,12 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) communicator_slots: CommunicatorSlots,
     /// Schedules between nodes, and within one node.
     pub(in crate::world) schedules: [ScheduleCache; 2],
-    /// Memory of the transport's slots for unexpected messages, allocated on first use.
-    eager_slots: Vec<Option<ScratchBlock>>,
     /// Collectives to be advanced.
     pub(in crate::world) ready: VecDeque<u32>,
     /// Steps that found the transport full.
     pub(in crate::world) stalled: VecDeque<(u32, StepId, StepOperation)>,
-    /// Messages that found the endpoint full.
-    pub(in crate::world) outbox: VecDeque<QueuedMessage>,
-    /// Announced messages for which the receiver has granted memory.
-    pub(in crate::world) granted_sends: VecDeque<(u32, PlacementId, ids::RemoteKey)>,
-    /// Receives whose messages wait for a grant.
-    pub(in crate::world) pending_grants: VecDeque<(PeerId, u32, StepKey)>,
-    /// Announcements of ranks of this node.
-    pub(in crate::world) announcements: Vec<(PeerId, StepKey, Announcement)>,
+    /// Messages about communicators that found the messenger full.
+    pub(in crate::world) outbox: VecDeque<(PeerId, ControlMessage)>,
     early: Vec<EarlyCollective>,
     pub(in crate::world) faults: Vec<PeerFault>,
     /// Contexts of collectives for which this rank has no memory.
@@ -181,29 +124,8 @@ pub(in crate::world) struct CollectiveTable {
 }
 
 impl CollectiveTable {
-    /// An empty table. `limit`: bytes of the longest eager message to a peer.
-    pub(in crate::world) fn new(
-        size: u32,
-        schedules: [ScheduleCache; 2],
-        communicator_slots: CommunicatorSlots,
-        limit: impl Fn(PeerId) -> u32,
-    ) -> Self {
-        let credit = EAGER_SLOTS_MAX.checked_div(size).unwrap_or(EAGER_SLOTS_MAX).clamp(2, EAGER_CREDIT);
-        let entries = |count: usize| vec![Entry::FREE; count].into_boxed_slice();
-        let slots = (credit * size.saturating_sub(1)) as usize;
-        let pools = Pools {
-            peers: (0..size).map(|peer| CollectivePeer::new(limit(PeerId(peer)))).collect(),
-            sends: entries(PENDING_MAX),
-            receives: entries(PENDING_MAX),
-            slots: entries(slots),
-            headers: entries(HEADERS_MAX),
-        };
-        let transport = match CollectiveTransport::new(credit as u8, pools) {
-            Ok(steps) => steps,
-            Err(_) => unreachable!("as many slots as credit"),
-        };
+    pub(in crate::world) fn new(schedules: [ScheduleCache; 2], communicator_slots: CommunicatorSlots) -> Self {
         Self {
-            transport,
             active: Vec::new(),
             transfers: Transfers::default(),
             trees: TokenTrees::default(),
@@ -211,13 +133,9 @@ impl CollectiveTable {
             contexts: Contexts::new(),
             communicator_slots,
             schedules,
-            eager_slots: vec![None; slots],
             ready: VecDeque::new(),
             stalled: VecDeque::new(),
             outbox: VecDeque::new(),
-            granted_sends: VecDeque::new(),
-            pending_grants: VecDeque::new(),
-            announcements: Vec::new(),
             early: Vec::new(),
             faults: Vec::new(),
             exhausted: Vec::new(),
@@ -233,14 +151,14 @@ impl CollectiveTable {
         }
     }
 
-    /// Handles a message of a collective. Returns what is to be done with its payload.
+    /// Handles a message of a collective or about a communicator. Returns what is to be done with its payload.
     pub(in crate::world) fn handle(
         &mut self,
         from: PeerId,
         head: &[u8],
         bytes: u32,
-        requests: &mut Requests,
-        regions: &RefCell<Regions>,
+        messenger: &mut ProcessMessenger,
+        (early_payloads, regions): (&mut EarlyPayloads, &RefCell<Regions>),
     ) -> Verdict {
         self.has_work = true;
         if let Some(question) = WatchMessage::decode(head) {
@@ -257,28 +175,13 @@ impl CollectiveTable {
         self.check_agreement(from, head);
         let context = parse_key(head).map_or(ALL_CONTEXTS, |(_, key)| context_of(key));
         self.has_discardable |= self.contexts.is_over(context);
-        match self.transport.handle(from, head, bytes) {
-            Arrival::Into { user, start } => {
-                let to = self.transfer_span(user, &mut regions.borrow_mut());
-                let Some(to) = to else { return self.report_exhausted(context) };
-                requests.finish(id_of_transfer(user), Ok(Status { source: from.into(), tag: Tag(0), bytes: 0 }));
-                Verdict::Place { to, start }
-            }
-            Arrival::Keep { slot, start, bytes } => match self.eager_slot(slot, &mut regions.borrow_mut()) {
-                Some(kept) => Verdict::Place { to: kept.part(bytes), start },
+        match messenger.handle_step(from, head, bytes) {
+            Payload::Copy { to, start } => match early_payloads.resolve(to, &mut regions.borrow_mut()) {
+                Some(to) => Verdict::Place { to, start: u16::try_from(start).unwrap_or(u16::MAX) },
                 None => self.report_exhausted(context),
             },
-            Arrival::Place { user, placement, key } => {
-                // Through a ring it is fetched instead, or granted there.
-                if self.transfers.get(user).is_some_and(|transfer| transfer.holder == TransferHolder::Transport) {
-                    self.granted_sends.push_back((user, placement, key));
-                }
-                Verdict::Release
-            }
-            Arrival::Disagrees { .. } => self.report_fault(from, context, FailureCause::Disagrees),
-            Arrival::ProtocolViolation => self.report_fault(from, context, FailureCause::Corrupt),
-            // A receiver that refuses has failed, and reports why when it is asked.
-            Arrival::Refused { .. } | Arrival::Nothing => Verdict::Release,
+            Payload::Nothing => Verdict::Release,
+            Payload::ProtocolViolation => self.report_fault(from, context, FailureCause::Corrupt),
         }
     }
 
@@ -295,14 +198,6 @@ impl CollectiveTable {
         Verdict::Release
     }
 
-    /// Records an announcement of a rank of this node. Returns false if it has announced more than any correct rank.
-    pub(in crate::world) fn record_announcement(&mut self, from: PeerId, key: StepKey, message: Announcement) -> bool {
-        self.announcements.retain(|(other, of, _)| (*other, *of) != (from, key));
-        let so_far = self.announcements.iter().filter(|(other, ..)| *other == from).count();
-        self.announcements.push((from, key, message));
-        so_far < PENDING_MAX
-    }
-
     /// The span of a transfer's bytes; allocates staging memory if they are not contiguous. `None`: the system has none.
     pub(in crate::world) fn transfer_span(&mut self, transfer: u32, regions: &mut Regions) -> Option<Bytes> {
         let transfer = self.transfers.get_mut(transfer)?;
@@ -312,15 +207,6 @@ impl CollectiveTable {
             transfer.place = Some(kept.part(transfer.bytes));
         }
         transfer.place
-    }
-
-    /// The memory of a slot of the transport.
-    pub(in crate::world) fn eager_slot(&mut self, slot: u32, regions: &mut Regions) -> Option<ScratchBlock> {
-        let place = self.eager_slots.get_mut(slot as usize)?;
-        if place.is_none() {
-            *place = self.scratch.allocate(EAGER_MAX, regions);
-        }
-        *place
     }
 
     /// Handles a message of a tree: it waits for the next round, its values in memory of the process.
@@ -470,15 +356,15 @@ impl CollectiveTable {
         }
     }
 
-    /// Records that a rank takes no more part in a context. Returns whether a transfer waits for it. Its earlier
-    /// messages were handled before.
-    pub(in crate::world) fn retire(&mut self, gone: RetiredPeer, context: u32) -> bool {
+    /// Records that a rank takes no more part in a context. Returns whether a transfer waits for it; `open` are the sends
+    /// that do. Its earlier messages were handled before.
+    pub(in crate::world) fn retire(&mut self, gone: RetiredPeer, context: u32, open: &[u32]) -> bool {
         let Some(of) = self.contexts.get_mut(context) else { return false };
         if !of.retired_peers.iter().any(|known| known.peer == gone.peer) {
             // The first cause counts.
             of.retired_peers.push(gone);
         }
-        self.transfers.waits_for(gone.peer, context) || self.tree_waits_for(gone.peer, context)
+        self.transfers.waits_for(gone.peer, context, open) || self.tree_waits_for(gone.peer, context)
     }
 
     /// Whether a call on a tree of this context waits for a peer.
@@ -503,9 +389,7 @@ impl CollectiveTable {
             return;
         }
         self.failed.push(peer);
-        self.transport.disconnect(peer, |_| {});
-        self.announcements.retain(|(from, ..)| *from != peer);
-        self.pending_grants.retain(|(to, ..)| *to != peer);
+        self.outbox.retain(|(to, _)| *to != peer);
         self.early.retain(|ahead| ahead.peer != peer);
         self.status_waiters.retain(|(asker, _)| *asker != peer);
         for place in 0..self.active.len() as u32 {
@@ -568,15 +452,12 @@ impl CollectiveTable {
 
     /// Discards messages for contexts in which something failed. The memory of a tree's messages is freed when they are
     /// handled.
-    pub(in crate::world) fn discard(&mut self) {
+    pub(in crate::world) fn discard(&mut self, messenger: &mut ProcessMessenger) {
         let contexts = &self.contexts;
         self.trees.discard(|context| contexts.is_over(context));
-        let Self {
-            transport: steps, contexts, announcements: announced, early: ahead, has_discardable: has_waste, ..
-        } = self;
+        let Self { contexts, early: ahead, has_discardable: has_waste, .. } = self;
         *has_waste = false;
-        steps.discard(|context| contexts.is_over(context >> 16));
-        announced.retain(|(_, key, _)| !contexts.is_over(context_of(*key)));
+        messenger.discard_steps(|context| contexts.is_over(context >> 16));
         ahead.retain(|ahead| !contexts.is_over(ahead.context >> 16));
     }
 
@@ -658,42 +539,16 @@ impl CollectiveTable {
 
     /// Whether no message waits to be posted.
     pub(in crate::world) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty()
-            && self.stalled.is_empty()
-            && self.granted_sends.is_empty()
-            && self.trees.outbox.is_empty()
+        self.outbox.is_empty() && self.stalled.is_empty() && self.trees.outbox.is_empty()
     }
 
-    /// Detaches the transfers of a failed collective: those that only the transport or a grant holds end; the others
-    /// end later, without a waiter. Returns the grants.
-    pub(in crate::world) fn orphan_transfers(&mut self, collective: u32, regions: &mut Regions) -> Vec<PlacementId> {
-        let mut placements = Vec::new();
-        for i in self.transfers.of(collective) {
-            let Some(transfer) = self.transfers.get_mut(i) else { continue };
-            transfer.collective = None;
-            if transfer.holder == TransferHolder::Carrier && !transfer.is_receive {
-                // A message in transmission is completed: the receiver cannot proceed without it.
-                continue;
-            }
-            transfer.place = None;
-            if let Some(kept) = transfer.staging.take() {
-                self.scratch.discard(kept, regions);
-            }
-            match transfer.holder {
-                TransferHolder::Transport => {
-                    self.transport.cancel(i);
-                    self.granted_sends.retain(|(user, ..)| *user != i);
-                    self.pending_grants.retain(|(_, user, _)| *user != i);
-                    self.transfers.take(i);
-                }
-                TransferHolder::Grant(placement) => {
-                    placements.push(placement);
-                    self.transfers.take(i);
-                }
-                TransferHolder::Announced | TransferHolder::Carrier => {}
-            }
+    /// Detaches the transfers of a failed collective: those that the messenger has `cancelled` end; the others end later,
+    /// without a waiter.
+    pub(in crate::world) fn orphan_transfers(&mut self, collective: u32, cancelled: &[u32], regions: &mut Regions) {
+        let ended = cancelled.iter().filter_map(|i| self.transfers.take(*i)).collect::<Vec<_>>();
+        for transfer in ended.into_iter().chain(self.transfers.orphan(collective)) {
+            transfer.staging.into_iter().for_each(|kept| self.scratch.discard(kept, regions));
         }
         self.stalled.retain(|(of, ..)| *of != collective);
-        placements
     }
 }

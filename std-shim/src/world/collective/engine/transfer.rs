@@ -1,24 +1,11 @@
 //! Transfers: the messages of active collectives, by number.
 
-use unisono_core::ids::{PeerId, PlacementId, StepId};
+use unisono_core::ids::{PeerId, StepId};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::schedule::BlockSpan;
-use unisono_core::span::{Region, Span as Bytes};
+use unisono_core::span::Span as Bytes;
 
 use super::scratch_pool::ScratchBlock;
-
-/// The holder of a transfer's number, which will report its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) enum TransferHolder {
-    /// The collective transport, where it can be cancelled.
-    Transport,
-    /// The endpoint, by a grant that can be withdrawn.
-    Grant(PlacementId),
-    /// A rank of this node, to which the message was announced.
-    Announced,
-    /// The endpoint, a ring or deferred work: it ends there.
-    Carrier,
-}
 
 /// One message of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +22,8 @@ pub(in crate::world) struct Transfer {
     pub(in crate::world) place: Option<Bytes>,
     /// Staging memory, where it is packed or waits to be unpacked.
     pub(in crate::world) staging: Option<ScratchBlock>,
-    pub(in crate::world) holder: TransferHolder,
+    /// Whether its receiver has withdrawn the memory that it granted: nothing ends the transfer any more.
+    pub(in crate::world) is_refused: bool,
 }
 
 /// All transfers; a number is reused when its message has ended.
@@ -71,41 +59,42 @@ impl Transfers {
         Some(transfer)
     }
 
-    /// Whether a message is being transmitted from this region.
-    pub(in crate::world) fn is_sending_from(&self, region: Region) -> bool {
-        let leaves = |transfer: &Transfer| !transfer.is_receive && transfer.holder == TransferHolder::Carrier;
-        let from = |transfer: &Transfer| transfer.place.is_some_and(|place| place.bytes > 0 && place.region == region);
-        self.entries.iter().flatten().any(|transfer| leaves(transfer) && from(transfer))
+    /// Whether a transfer of a context waits for this rank to send, to grant or to fetch; `open` are the sends that wait
+    /// for it.
+    pub(in crate::world) fn waits_for(&self, peer: PeerId, context: u32, open: &[u32]) -> bool {
+        let is_its = |transfer: &Transfer| {
+            transfer.collective.is_some() && transfer.peer == peer && context_of(transfer.key) == context
+        };
+        (0..).zip(&self.entries).any(|(i, entry)| {
+            let waits = |transfer: &Transfer| transfer.is_receive || transfer.is_refused || open.contains(&i);
+            entry.as_ref().is_some_and(|transfer| is_its(transfer) && waits(transfer))
+        })
     }
 
-    /// The transfers of a collective.
-    pub(in crate::world) fn of(&self, collective: u32) -> Vec<u32> {
-        let entries = (0..).zip(&self.entries);
-        let own = |transfer: &Transfer| transfer.collective == Some(collective);
-        entries.filter(|(_, entry)| entry.as_ref().is_some_and(own)).map(|(i, _)| i).collect()
+    /// The collective of a transfer.
+    pub(in crate::world) fn collective_of(&self, i: u32) -> Option<u32> {
+        self.get(i)?.collective
     }
 
-    /// The send with this key to this rank.
-    pub(in crate::world) fn find_send(&self, to: PeerId, key: StepKey) -> Option<u32> {
-        let is = |transfer: &Transfer| !transfer.is_receive && transfer.peer == to && transfer.key == key;
-        (0..).zip(&self.entries).find(|(_, entry)| entry.as_ref().is_some_and(is)).map(|(i, _)| i)
-    }
-
-    /// Whether a transfer of a context waits for this rank to send, to grant or to fetch.
-    pub(in crate::world) fn waits_for(&self, peer: PeerId, context: u32) -> bool {
-        let waits = |transfer: &Transfer| transfer.is_receive || transfer.holder != TransferHolder::Carrier;
-        let live = self.entries.iter().flatten().filter(|transfer| transfer.collective.is_some());
-        live.filter(|transfer| transfer.peer == peer && context_of(transfer.key) == context).any(waits)
+    /// Nobody waits for the transfers of a collective any more. Returns those that nothing ends.
+    pub(in crate::world) fn orphan(&mut self, collective: u32) -> Vec<Transfer> {
+        let mut refused = Vec::new();
+        for (i, entry) in (0..).zip(&mut self.entries) {
+            let Some(transfer) = entry.as_mut().filter(|transfer| transfer.collective == Some(collective)) else {
+                continue;
+            };
+            transfer.collective = None;
+            if transfer.is_refused {
+                self.free.push(i);
+                refused.extend(entry.take());
+            }
+        }
+        refused
     }
 
     /// The context of each transfer.
     pub(in crate::world) fn contexts(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().flatten().map(|transfer| context_of(transfer.key))
-    }
-
-    /// Whether nobody waits for the transfer any more.
-    pub(in crate::world) fn is_orphan(&self, i: u32) -> bool {
-        self.get(i).is_none_or(|transfer| transfer.collective.is_none())
     }
 }
 
