@@ -10,7 +10,7 @@ use std::thread;
 
 use program::{expect, run};
 use unisono::collective::SystemOperation;
-use unisono::{Failure, Rank, Tag, World, wait_any};
+use unisono::{AnyRequest, Failure, Rank, Tag, World, wait_all, wait_any};
 
 /// The exit code of a job that would otherwise hang forever.
 const HANGS: i32 = 7;
@@ -30,6 +30,10 @@ fn main() -> ExitCode {
             Some("crossed") => hang(&world, crossed),
             Some("any") => hang(&world, any),
             Some("threads") => hang(&world, threads),
+            Some("all_of") => hang(&world, all_of),
+            Some("collectives") => hang(&world, collectives),
+            Some("any_of") => any_of(&world),
+            Some("waits_beside") => waits_beside(&world),
             Some("computing") => computing(&world),
             Some("testing") => testing(&world),
             Some("one_of") => one_of(&world),
@@ -63,12 +67,15 @@ fn ranks_that_wait_for_each_other_are_reported_once() {
         receive(1, 0),
         receive(2, 0),
     ];
+    let mixed = |first, second| [first, second, receive(2, 0)];
     let cases = [
         ("ring", ring),
         ("sends", [0, 1, 2].map(send)),
         ("crossed", crossed("all_reduce")),
         ("any", any),
         ("threads", threads),
+        ("all_of", mixed(receive(0, 2), receive(1, 2))),
+        ("collectives", mixed(String::from("rank 0 waits in all_reduce"), String::from("rank 1 waits in all_reduce"))),
     ];
     let all = cases.iter().flat_map(|(part, lines)| MEANS.map(|means| (*part, lines, means)));
     at_once(all, |(part, lines, means)| {
@@ -86,7 +93,7 @@ fn ranks_that_wait_for_each_other_are_reported_once() {
 }
 
 fn ranks_that_may_continue_are_not_reported() {
-    let parts = ["computing", "testing", "one_of", "in_turns", "thread_computes"];
+    let parts = ["computing", "testing", "one_of", "in_turns", "thread_computes", "any_of", "waits_beside"];
     at_once(parts.into_iter().flat_map(|part| MEANS.map(|means| (part, means))), |(part, means)| {
         let output = run(&format!("-n 3 {means} --stuck 300ms"), part);
         expect(&output, 0, &[]);
@@ -283,4 +290,89 @@ fn late(world: &World) {
     } else {
         receive(world, Rank(1), 9);
     }
+}
+
+/// Two ranks wait for a message and a collective of a third, which waits for a message of one of them.
+fn all_of(world: &World) {
+    let (mut data, mut sum) = ([0_u8; 4], [1_u8]);
+    if world.rank() == Rank(2) {
+        receive(world, Rank(0), 9);
+    }
+    world.scope(|scope| {
+        let receive = scope.immediate_receive_into(&mut data, Rank(2), Tag(9)).expect("started");
+        let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("started");
+        let both: [&dyn AnyRequest; 2] = [&receive, &reduce];
+        wait_all(both).expect("both");
+    });
+}
+
+/// As [`all_of`], without the message.
+fn collectives(world: &World) {
+    let mut sum = [1_u8];
+    if world.rank() == Rank(2) {
+        receive(world, Rank(0), 9);
+    }
+    world.scope(|scope| {
+        let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("started");
+        if world.rank() == Rank(0) {
+            wait_all([&reduce]).expect("a sum");
+        } else {
+            wait_any([&reduce]).expect("a sum");
+        }
+    });
+}
+
+/// Two ranks wait for each other, one of them also for a collective, which a third joins late.
+fn any_of(world: &World) {
+    let (mut data, mut sum) = ([0_u8; 4], [1_u8]);
+    if world.rank() == Rank(2) {
+        thread::sleep(Duration::from_secs(2));
+    }
+    world.scope(|scope| {
+        let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("started");
+        match world.rank().0 {
+            0 => {
+                let receive = scope.immediate_receive_into(&mut data, Rank(1), Tag(9)).expect("started");
+                let both: [&dyn AnyRequest; 2] = [&receive, &reduce];
+                assert_eq!(wait_any(both).expect("a sum").map(|(index, _)| index), Some(1));
+                world.send(&[0_u8; 4], Rank(1), Tag(9)).expect("sent");
+                receive.wait().expect("a message");
+            }
+            1 => {
+                receive(world, Rank(0), 9);
+                world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+                reduce.wait().expect("a sum");
+            }
+            _ => reduce.wait().expect("a sum"),
+        }
+    });
+}
+
+/// One thread waits for a message and a collective, while another one of its rank computes before it sends what the other
+/// ranks need.
+fn waits_beside(world: &World) {
+    let (mut data, mut sum) = ([0_u8; 4], [1_u8]);
+    if world.rank() != Rank(0) {
+        receive(world, Rank(0), 8);
+        if world.rank() == Rank(1) {
+            world.send(&[0_u8; 4], Rank(0), Tag(9)).expect("sent");
+        }
+        // As rank 0 does: a blocking call would not match.
+        return world.scope(|scope| {
+            let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("started");
+            reduce.wait().expect("a sum");
+        });
+    }
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            world.scope(|scope| {
+                let receive = scope.immediate_receive_into(&mut data, Rank(1), Tag(9)).expect("started");
+                let reduce = scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum()).expect("started");
+                let both: [&dyn AnyRequest; 2] = [&receive, &reduce];
+                wait_all(both).expect("both");
+            });
+        });
+        thread::sleep(Duration::from_secs(2));
+        [1, 2].into_iter().for_each(|rank| world.send(&[0_u8; 4], Rank(rank), Tag(8)).expect("sent"));
+    });
 }

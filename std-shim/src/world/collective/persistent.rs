@@ -185,6 +185,14 @@ impl<'scope> PersistentCollective<'scope> {
         self.state.set(if has_failed { PersistentState::Failed } else { PersistentState::Idle });
     }
 
+    /// Its place in the progress table, while it is under way.
+    pub(in crate::world) fn place(&self) -> Option<u32> {
+        match self.kind {
+            PersistentKind::Scheduled(place) if self.state.get() == PersistentState::UnderWay => Some(place),
+            PersistentKind::Scheduled(_) | PersistentKind::SingleRank(..) => None,
+        }
+    }
+
     /// The communicator of the collective.
     pub(in crate::world) const fn communicator(&self) -> &'scope Communicator {
         self.loans.communicator

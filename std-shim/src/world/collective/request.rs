@@ -147,6 +147,14 @@ impl<'scope> CollectiveRequest<'scope> {
         result.map_err(|error| self.loans.communicator.explained(error))
     }
 
+    /// Its place in the progress table, until its end was reported.
+    pub(in crate::world) const fn place(&self) -> Option<u32> {
+        match self.state.get() {
+            CollectiveState::Begun(begun) => Some(begun),
+            CollectiveState::Completed | CollectiveState::Reported => None,
+        }
+    }
+
     /// The communicator of the request.
     pub(in crate::world) const fn communicator(&self) -> &'scope Communicator {
         self.loans.communicator

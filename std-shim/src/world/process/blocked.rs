@@ -33,6 +33,15 @@ struct SilentPeer {
     queried_at: Option<u64>,
 }
 
+/// The collectives that one thread waits for at once, as one of several requests or all of them.
+#[derive(Debug)]
+struct AttendedCollectives {
+    /// Their places in the progress table.
+    places: Vec<u32>,
+    /// Whether the thread waits for messages, too, which are recorded as its wait.
+    beside_messages: bool,
+}
+
 /// The state of reports about waits and unreachable peers. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(in crate::world) struct BlockedReports {
@@ -50,6 +59,7 @@ pub(in crate::world) struct BlockedReports {
     checked_at: u64,
     polling_since: u64,
     silent: Vec<SilentPeer>,
+    attended: Vec<AttendedCollectives>,
 }
 
 impl BlockedReports {
@@ -61,6 +71,36 @@ impl BlockedReports {
 }
 
 impl Process {
+    /// Records that a thread waits for these collectives and, as the caller records, for messages.
+    pub(in crate::world) fn record_collective_waits(&mut self, places: &[u32], beside_messages: bool) {
+        if places.is_empty() {
+            return;
+        }
+        let now = self.transport.now;
+        for place in places {
+            if let Some(running) = self.collectives.get_mut(*place) {
+                running.waited_since.get_or_insert(now);
+            }
+        }
+        self.blocked.attended.push(AttendedCollectives { places: places.to_vec(), beside_messages });
+    }
+
+    /// Records that it no longer waits.
+    pub(in crate::world) fn clear_collective_waits(&mut self, places: &[u32]) {
+        let Some(over) = self.blocked.attended.iter().rposition(|attended| attended.places == places) else { return };
+        self.blocked.attended.swap_remove(over);
+        for place in places {
+            if let Some(running) = self.collectives.get_mut(*place) {
+                running.waited_since = None;
+            }
+        }
+    }
+
+    /// Number of collectives of these that are under way.
+    fn pending_of(&self, attended: &AttendedCollectives) -> usize {
+        attended.places.iter().filter(|place| !self.has_ended(**place)).count()
+    }
+
     /// Notes that this process makes progress.
     pub(super) fn note_polling(&mut self, now: u64) {
         let blocked = &mut self.blocked;
@@ -123,7 +163,11 @@ impl Process {
     /// Whether every thread that uses the World waits in a call.
     fn is_blocked(&self) -> bool {
         let registry = &self.collectives.wait_registry;
-        let waiting = registry.groups().len() + registry.published().len() + self.collectives.stuck().count();
+        // A thread that waits for several requests is one thread.
+        let pending = || self.blocked.attended.iter().map(|attended| (attended, self.pending_of(attended)));
+        let alone = self.collectives.stuck().count().saturating_sub(pending().map(|(_, pending)| pending).sum());
+        let together = pending().filter(|(attended, pending)| !attended.beside_messages && *pending > 0).count();
+        let waiting = registry.groups().len() + registry.published().len() + alone + together;
         waiting > 0 && waiting >= self.blocked.users.count() as usize
     }
 
@@ -136,8 +180,17 @@ impl Process {
     fn described_waits(&self) -> Vec<Wait> {
         let mut budget = Budget { size: self.size, conditions: CONDITIONS_MAX, ranges: RANGES_MAX };
         let registry = &self.collectives.wait_registry;
+        let beside_messages = |attended: &&AttendedCollectives| attended.beside_messages;
+        let is_mixed =
+            self.blocked.attended.iter().filter(beside_messages).any(|attended| self.pending_of(attended) > 0);
+        let is_pending = |(request, _): &(Option<u32>, BlockedOn)| {
+            request.is_none_or(|request| self.requests.result(request).is_none())
+        };
+        // Of a thread whose messages have ended, the collectives are left, which are described below.
+        let is_left = |group: &&WaitGroup| !is_mixed || group.any || group.members.iter().any(is_pending);
+        let groups = registry.groups();
         let mut waits: Vec<Wait> =
-            registry.groups().iter().map(|group| self.described_group(group, &mut budget)).collect();
+            groups.iter().filter(is_left).map(|group| self.described_group(group, &mut budget)).collect();
         for StuckCollective { subject, verb, awaited, .. } in registry.published() {
             // It needs the part of every rank.
             let conditions = awaited.iter().map_while(|rank| budget.any_of(vec![*rank])).collect();

@@ -165,14 +165,9 @@ impl Process {
         Some(Outcome { result: ended?, panic, _combine: Some(combine) })
     }
 
-    /// Returns whether and how a collective has ended; it stays in the table. A thread waits for it.
+    /// Returns whether and how a collective has ended; it stays in the table.
     pub(in crate::world) fn peek_outcome(&mut self, collective: u32) -> Option<Result<(), CollectiveError>> {
-        let now = self.transport.now;
-        let running = self.collectives.get_mut(collective)?;
-        if running.ended.is_none() {
-            running.waited_since.get_or_insert(now);
-        }
-        running.ended
+        self.collectives.get_mut(collective)?.ended
     }
 
     /// Whether a collective has ended.

@@ -521,7 +521,8 @@ impl Process {
     /// Whether this test should ask for an acknowledgement.
     pub(in crate::world) const fn is_ack_request_due(&mut self) -> bool {
         self.messages.rounds = self.messages.rounds.wrapping_add(1);
-        // Golden-ratio steps (Knuth, TAOCP 3, §6.4): requests that are tested in turn all get theirs, whatever their number.
+        // Golden-ratio steps (Knuth, TAOCP 3, §6.4): of requests that are tested in turn all get theirs, whatever their
+        // number.
         self.messages.rounds.wrapping_mul(0x9E37_79B1) < u32::MAX / ACK_REQUEST_INTERVAL
     }
 

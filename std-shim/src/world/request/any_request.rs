@@ -204,6 +204,15 @@ impl<'a> RequestRef<'a> {
         }
     }
 
+    /// The place in the progress table of a collective that is under way.
+    pub(in crate::world) fn collective(&self) -> Option<u32> {
+        match self {
+            Self::Message(_) | Self::Exchange(_) => None,
+            Self::Collective(request) => request.place(),
+            Self::Persistent(request) => request.place(),
+        }
+    }
+
     /// The process that the request belongs to.
     pub(in crate::world) fn shared(&self) -> &'a Arc<SharedProcess> {
         &self.communicator().shared

@@ -196,10 +196,21 @@ impl<'a> Several<'a> {
             return self.conclude(outcomes, found);
         }
         let ((under_way, awaits), mut seen) = (self.under_way(&mut process), process.requests.finished());
+        let collectives: Vec<u32> = self.requests.iter().filter_map(RequestRef::collective).collect();
+        process.record_collective_waits(&collectives, !under_way.is_empty());
         drop(process);
         let found = self.shared.wait_for_several(&under_way, awaits, any, |process| {
             let finished = process.requests.finished();
-            if core::mem::replace(&mut seen, finished) == finished { None } else { look(process, &mut outcomes) }
+            if core::mem::replace(&mut seen, finished) == finished {
+                return None;
+            }
+            // Before a collective that has ended leaves its place to another one.
+            process.clear_collective_waits(&collectives);
+            let found = look(process, &mut outcomes);
+            if found.is_none() {
+                process.record_collective_waits(&collectives, !under_way.is_empty());
+            }
+            found
         });
         self.conclude(outcomes, found)
     }
