@@ -79,13 +79,16 @@ impl Process {
         for peer in self.shutdown.closed_receivers.clone() {
             self.abandon_sends(peer, Failure::PeerFinished(peer.into()));
         }
-        let own = PeerId::from(self.rank);
         let open = self.messenger.open_sends().map(|(to, _)| to);
         let granted = self.transport.placements.granted_peers();
-        let messages = self.messenger.receivers().chain(self.messenger.senders());
-        let mut wanted: Vec<PeerId> = messages.chain(granted).chain(open).filter(|peer| *peer != own).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let mut is_wanted = vec![false; self.size as usize];
+        for peer in self.messenger.receivers().chain(self.messenger.senders()).chain(granted).chain(open) {
+            if let Some(wanted) = is_wanted.get_mut(peer.0 as usize).filter(|_| peer != self.transport.own) {
+                *wanted = true;
+            }
+        }
+        let wanted = (0..).map(PeerId).zip(is_wanted).filter(|(_, is_wanted)| *is_wanted);
+        let mut wanted: Vec<PeerId> = wanted.map(|(peer, _)| peer).collect();
         for peer in &wanted {
             // It was waited for at the previous check, too.
             if self.detector.watched.binary_search(peer).is_ok() {

@@ -124,3 +124,53 @@ impl Placements {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerId = PeerId(2);
+
+    fn range(bytes: usize) -> RegionRange {
+        RegionRange { region: Region::new(4, 1), offset: 100, bytes }
+    }
+
+    #[test]
+    fn fragments_fill_the_memory_of_their_peer_in_order() {
+        let mut placements = Placements::new(usize::MAX);
+        let PlacementId(number) = placements.open(PEER, range(25), Token(6));
+        assert_eq!(placements.place_fragment(PeerId(1), number, 10), None, "another peer");
+        assert_eq!(placements.place_fragment(PEER, number, 0), None);
+        for (at, is_second) in [(100, false), (110, true)] {
+            let place = placements.place_fragment(PEER, number, 10).expect("room");
+            assert_eq!((place.to.offset, place.to.bytes, place.is_second, place.ended), (at, 10, is_second, None));
+        }
+        assert_eq!(placements.place_fragment(PEER, number, 6), None, "too long");
+        assert_eq!(placements.place_fragment(PEER, number, 5).and_then(|place| place.ended), Some(Token(6)));
+        assert_eq!(placements.place_fragment(PEER, number, 1), None, "it is complete");
+    }
+
+    #[test]
+    fn abandoned_memory_swallows_its_fragments_and_goes_with_its_peer() {
+        let mut placements = Placements::new(usize::MAX);
+        let first = placements.open(PEER, range(8), Token(1));
+        placements.abandon(first, false);
+        let place = placements.place_fragment(PEER, first.0, 4).expect("more fragments come");
+        assert_eq!((place.to.region, place.ended), (Region::default(), None));
+        assert_ne!(placements.open(PEER, range(8), Token(2)), first, "its number is in use");
+        placements.disconnect(PEER);
+        assert_eq!(placements.open(PEER, range(8), Token(3)), first);
+        placements.abandon(first, true);
+        assert_eq!(placements.close(PEER, first), None);
+    }
+
+    #[test]
+    fn grant_has_the_owner_of_its_own_placement_only() {
+        let mut placements = Placements::new(usize::MAX);
+        placements.record_granted(PlacementId(0x1_0003), PEER, Token(4));
+        assert_eq!(placements.granted_peers().collect::<Vec<_>>(), [PEER]);
+        assert_eq!(placements.take_granted(PlacementId(3)), None, "an earlier one of the same record");
+        assert_eq!(placements.take_granted(PlacementId(0x1_0003)), Some(Token(4)));
+        assert_eq!(placements.take_granted(PlacementId(0x1_0003)), None);
+    }
+}
