@@ -212,8 +212,8 @@ impl World {
         if !transport.device.is_built() {
             return Err(WorldError::Device(transport.device));
         }
-        let seat = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
-        let size = settings.position.map_or(1, |seat| seat.size);
+        let singleton = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
+        let size = settings.position.map_or(1, |position| position.size);
         let device = DatagramTransport::open(settings, local_address(settings))?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer =
@@ -224,7 +224,7 @@ impl World {
         if size > 1 && node.as_ref().is_none_or(|node| node.size() < size) {
             expect_loopback(&offer)?;
         }
-        let rank = settings.position.map_or(Rank(0), |seat| seat.rank);
+        let rank = settings.position.map_or(Rank(0), |position| position.rank);
         let mut config = Config::new(rank.into(), incarnation, &device.limits());
         if let Some(silence) = transport.silence {
             config.silence = units(silence.duration().as_nanos() as u64);
@@ -277,7 +277,7 @@ impl World {
         };
         let settings =
             Settings { stats: settings.stats, stats_file: settings.stats_file.clone(), ..Settings::default() };
-        Ok(Self { communicator, thread, udp_counters: tally, finished: false, settings, _singleton: seat })
+        Ok(Self { communicator, thread, udp_counters: tally, finished: false, settings, _singleton: singleton })
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.

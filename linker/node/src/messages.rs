@@ -313,8 +313,8 @@ impl<'a> Messages<'a> {
             let channel = self.rings.channels.get_mut(place)?;
             channel.ended.inspect(|_| channel.failure_is_unreported = false)
         } else {
-            let untold = self.rings.channels.iter_mut().find(|channel| channel.failure_is_unreported);
-            if let Some(channel) = untold {
+            let unreported = self.rings.channels.iter_mut().find(|channel| channel.failure_is_unreported);
+            if let Some(channel) = unreported {
                 channel.failure_is_unreported = false;
                 return channel.ended;
             }

@@ -85,8 +85,8 @@ fn two_loops(bytes: usize, (s, most): (usize, usize), (t, others): (usize, usize
         [i, i.saturating_add(1)].iter().all(|i| *i >= most || apart.abs_diff(i.saturating_mul(s)) >= bytes)
     };
     // More distant ones begin after the last block.
-    let near = (last.saturating_add(bytes) / t).saturating_add(1).min(others);
-    near <= COMPARED_BLOCKS && (1..near).all(is_clear)
+    let compared = (last.saturating_add(bytes) / t).saturating_add(1).min(others);
+    compared <= COMPARED_BLOCKS && (1..compared).all(is_clear)
 }
 
 /// The answer for parts of a sequence, where the structure shows it.

@@ -149,8 +149,8 @@ impl Communicator {
         let process = self.shared.lock();
         let mtu = process.datagrams.device.limits().mtu as usize;
         let remote = mtu.saturating_sub(unisono_core::wire::HEADER + MessageHeader::EAGER);
-        let near = process.transport.shm.as_ref().map(ShmTransport::eager_limit);
-        near.map_or(remote, |near| if process.is_single_node() { near } else { near.min(remote) })
+        let shm = process.transport.shm.as_ref().map(ShmTransport::eager_limit);
+        shm.map_or(remote, |shm| if process.is_single_node() { shm } else { shm.min(remote) })
     }
 
     /// Sends a message and waits until the buffer is free (`MPI_Send`). A short message is copied; one longer than

@@ -118,28 +118,28 @@ impl Process {
         node: Option<Arc<Node>>,
         (settings, pool): (&Settings, usize),
     ) -> Result<Self, RegisterError> {
-        let near = node.and_then(ShmTransport::new);
+        let shm = node.and_then(ShmTransport::new);
         let mut regions = device.regions();
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
-        let is_whole = near.as_ref().is_some_and(|near| near.node.size() == rank_slot.1);
+        let is_whole = shm.as_ref().is_some_and(|shm| shm.node.size() == rank_slot.1);
         let digests = settings.digests();
-        let choices = [false, true].map(|is_near| ScheduleCache::new(settings.tuning.clone(), is_near));
-        let rooms = CommunicatorSlots::new(near.as_ref().map(|near| near.node.clone()));
+        let choices = [false, true].map(|is_intra_node| ScheduleCache::new(settings.tuning.clone(), is_intra_node));
+        let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
         let limit = |peer: PeerId| {
-            let neighbour = near.as_ref().and_then(|near| near.peer(peer));
+            let neighbour = shm.as_ref().and_then(|shm| shm.peer(peer));
             let theirs = membership.table().get(peer.0 as usize).map_or(own, |entry| entry.mtu);
             collective_messages::eager_limit(neighbour, theirs.min(own).saturating_sub(trailer))
         };
         let messenger = messenger::messenger(rank_slot.1, pool, limit, &mut regions)?;
-        let mut collectives = CollectiveTable::new(choices, rooms);
+        let mut collectives = CollectiveTable::new(choices, slots);
         let node = |rank: u32| membership.table().get(rank as usize).map_or(0, |entry| entry.node);
         let nodes: Vec<u32> = (0..rank_slot.1).map(node).collect();
         let hierarchy = settings.tuning.hierarchy();
         let subgroups = Subgroups::new(hierarchy, &nodes).map(Arc::new);
         collectives.open((WORLD, 0), Group::all(rank_slot.1), is_whole, subgroups);
         let grant_limit = settings.transport.grant.map_or(GRANT_DEFAULT, |bytes| bytes.get() as usize);
-        let transport = ProcessTransport::new(rank_slot.0.into(), endpoint, near, regions, (rank_slot.1, grant_limit));
+        let transport = ProcessTransport::new(rank_slot.0.into(), endpoint, shm, regions, (rank_slot.1, grant_limit));
         let mut process = Self {
             rank: rank_slot.0,
             size: rank_slot.1,
@@ -160,7 +160,7 @@ impl Process {
         };
         let own = PeerId::from(process.rank);
         process.transport.set_eager_limit(own, EAGER_LIMIT as u32);
-        let neighbours = process.transport.shm.iter().flat_map(|near| near.peers.iter()).flatten();
+        let neighbours = process.transport.shm.iter().flat_map(|shm| shm.peers.iter()).flatten();
         let neighbours: Vec<(PeerId, u32)> = neighbours.map(|one| (one.peer, one.longest())).collect();
         for (peer, longest) in neighbours {
             let limit = longest.saturating_sub(MessageHeader::EAGER as u32).min(EAGER_LIMIT as u32);
@@ -195,8 +195,8 @@ impl Process {
         self.transport.endpoint.add_peer(now, rank.into(), entry.incarnation, mtu);
         self.remote_access.connect(rank.into(), mtu);
         self.messenger.reconnect(rank.into());
-        self.shutdown.finished_senders.retain(|left| *left != rank.into());
-        self.shutdown.closed_receivers.retain(|deaf| *deaf != rank.into());
+        self.shutdown.finished_senders.retain(|finished| *finished != rank.into());
+        self.shutdown.closed_receivers.retain(|closed| *closed != rank.into());
         self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget_revocations(rank);
         self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
@@ -303,18 +303,18 @@ impl Process {
     }
 
     /// A send of `bytes` bytes was queued: transmits at once, or when the batch is large enough.
-    pub(super) fn maybe_flush(&mut self, leaves: Flush, bytes: usize) {
-        let corked = &mut self.datagrams.batch;
-        if corked.sends == 0 {
+    pub(super) fn maybe_flush(&mut self, flush: Flush, bytes: usize) {
+        let batch = &mut self.datagrams.batch;
+        if batch.sends == 0 {
             let most = BATCH_BYTES.checked_div(bytes).unwrap_or(usize::MAX);
-            corked.max_sends =
+            batch.max_sends =
                 self.datagrams.device.batch_size(bytes.saturating_add(HEADER + MessageHeader::EAGER), most);
         }
-        corked.sends += 1;
-        corked.bytes = corked.bytes.saturating_add(bytes);
-        if leaves == Flush::Now || corked.sends >= corked.max_sends || corked.bytes >= BATCH_BYTES {
+        batch.sends += 1;
+        batch.bytes = batch.bytes.saturating_add(bytes);
+        if flush == Flush::Now || batch.sends >= batch.max_sends || batch.bytes >= BATCH_BYTES {
             // The caller may have computed since the clock was read.
-            let now = if leaves == Flush::Now { self.transport.now } else { self.now() };
+            let now = if flush == Flush::Now { self.transport.now } else { self.now() };
             self.transmit(now);
         }
     }

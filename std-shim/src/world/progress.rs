@@ -99,7 +99,7 @@ impl SharedProcess {
         oversubscribed: bool,
     ) -> Self {
         let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
-        let node = process.transport.shm.as_ref().filter(|near| near.peer_count > 0).map(|near| Arc::clone(&near.node));
+        let node = process.transport.shm.as_ref().filter(|shm| shm.peer_count > 0).map(|shm| Arc::clone(&shm.node));
         Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped, users }
     }
 

@@ -18,7 +18,7 @@ impl SingletonGuard {
     /// Returns `None` if this process is that rank already.
     pub(super) fn acquire(settings: &Settings) -> Option<Self> {
         let job = settings.bootstrap.clone().zip(settings.position);
-        let own = job.map(|(server, seat)| (std::process::id(), server, seat.rank));
+        let own = job.map(|(server, position)| (std::process::id(), server, position.rank));
         let mut taken = JOINED.lock();
         if own.as_ref().is_some_and(|own| taken.contains(own)) {
             return None;

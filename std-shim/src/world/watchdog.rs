@@ -79,9 +79,9 @@ impl WaitRegistry {
     }
 
     /// Handles a rank's answer.
-    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: CollectiveRef, standing: Participation) {
+    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, subject: CollectiveRef, participation: Participation) {
         let inquiry = self.inquiries.iter_mut().find(|inquiry| inquiry.is_about(subject));
-        inquiry.into_iter().for_each(|inquiry| inquiry.handle_answer(now, from, standing));
+        inquiry.into_iter().for_each(|inquiry| inquiry.handle_answer(now, from, participation));
     }
 
     /// Publishes that a thread waits in a collective through shared memory.

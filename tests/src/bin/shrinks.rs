@@ -95,7 +95,7 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
         let killed = now();
         kill_process(members[victim], Signal::KILL).map_err(|error| error.to_string())?;
         let named = victim.to_string();
-        let (mut untold, mut expected, until) = (living.clone(), living.clone(), Instant::now() + 5 * RECOVERED);
+        let (mut unreported, mut expected, until) = (living.clone(), living.clone(), Instant::now() + 5 * RECOVERED);
         let (mut first_named, mut first_revoked) = (u128::MAX, u128::MAX);
         let take = |from: &mut Vec<usize>, rank: &str| {
             from.iter().position(|one| one.to_string() == rank).map(|place| from.remove(place)).is_some()
@@ -105,18 +105,18 @@ fn carry_out(run: usize, random: &mut fastrand::Rng) -> Result<[Vec<f64>; 2], St
             let words: Vec<&str> = line.split(' ').collect();
             let at = words.last().and_then(|at| at.parse::<u128>().ok()).unwrap_or(u128::MAX);
             let kind = match words[..] {
-                ["reported", rank, of, _] if of == named && take(&mut untold, rank) => {
+                ["reported", rank, of, _] if of == named && take(&mut unreported, rank) => {
                     first_named = first_named.min(at);
                     0
                 }
-                ["reported", rank, "revoked", _] if take(&mut untold, rank) => {
+                ["reported", rank, "revoked", _] if take(&mut unreported, rank) => {
                     first_revoked = first_revoked.min(at);
                     0
                 }
                 ["on", rank, size, failed, _]
                     if size == living.len().to_string()
                         && failed == named
-                        && !untold.iter().any(|untold| untold.to_string() == rank)
+                        && !unreported.iter().any(|unreported| unreported.to_string() == rank)
                         && take(&mut expected, rank) =>
                 {
                     1

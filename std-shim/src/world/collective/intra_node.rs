@@ -108,22 +108,22 @@ impl IntraNodeGroup {
     pub(in crate::world) fn in_slot(
         node: Arc<Node>,
         areas: CollectiveAreas,
-        (context, room): (u32, CommunicatorSlot),
+        (context, slot): (u32, CommunicatorSlot),
         rank: Rank,
     ) -> Option<Self> {
-        Self::of(node, areas, (context, Some(room)), rank.0)
+        Self::of(node, areas, (context, Some(slot)), rank.0)
     }
 
     fn of(
         node: Arc<Node>,
         areas: CollectiveAreas,
-        (context, room): (u32, Option<CommunicatorSlot>),
+        (context, slot): (u32, Option<CommunicatorSlot>),
         own: u32,
     ) -> Option<Self> {
         let segment = node.segment();
         let barrier = FlatBarrier::new(segment, &areas, own)?;
         let mut flags = SlotCollectives::new(segment, areas, own, false, 0)?;
-        flags.set_generation(room.map_or(0, |room| room.generation));
+        flags.set_generation(slot.map_or(0, |slot| slot.generation));
         let state = GroupState {
             flags,
             sequence: 0,
@@ -135,17 +135,17 @@ impl IntraNodeGroup {
         let way = match node.waiting() {
             WaitMode::Oversubscribed => YIELDING,
             // With more than two ranks the last arrival determines the time, wherever the words are.
-            WaitMode::Dedicated if room.is_none() && areas.ranks == 2 && node.has_processes() => UNPLACED,
+            WaitMode::Dedicated if slot.is_none() && areas.ranks == 2 && node.has_processes() => UNPLACED,
             WaitMode::Dedicated => SPINNING,
         };
         // In a slot the words stay in their initial places.
-        let pair = barrier.pair().filter(|_| room.is_some()).map(|pair| (barrier, pair));
+        let pair = barrier.pair().filter(|_| slot.is_some()).map(|pair| (barrier, pair));
         Some(Self {
             node,
             areas,
             own,
             context,
-            slot: room,
+            slot,
             barrier,
             placed: pair.map_or_else(OnceLock::new, OnceLock::from),
             published_line: AtomicU32::new(0),
@@ -348,9 +348,9 @@ impl IntraNodeGroup {
 
     /// Whether a member takes no more part in this group's collectives.
     fn has_retired(&self, rank: u32) -> bool {
-        let Some(room) = self.slot else { return self.node.has_retired(self.local(rank)) };
+        let Some(slot) = self.slot else { return self.node.has_retired(self.local(rank)) };
         let word = self.node.segment().word(self.areas.retired(rank));
-        word.is_some_and(|word| [room.generation, ALL_GENERATIONS].contains(&word.acquire(Site::Plain)))
+        word.is_some_and(|word| [slot.generation, ALL_GENERATIONS].contains(&word.acquire(Site::Plain)))
     }
 
     const fn id(&self, sequence: u32) -> CollectiveId {
@@ -359,7 +359,7 @@ impl IntraNodeGroup {
 
     /// Identifies a collective in hang reports; the digest covers everything that ranks must agree on.
     fn subject(&self, means: Mechanism, sequence: u32, digest: u32) -> CollectiveRef {
-        let generation = self.slot.map_or(0, |room| room.generation);
+        let generation = self.slot.map_or(0, |slot| slot.generation);
         CollectiveRef { mechanism: means, context: self.context << 16 | (generation ^ digest) & 0xffff, sequence }
     }
 
@@ -754,18 +754,18 @@ impl Process {
     pub(in crate::world) fn open_slot(
         &mut self,
         context: u32,
-        room: CommunicatorSlot,
+        slot: CommunicatorSlot,
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
-        let (is_near, size, members) = (of.is_intra_node, of.members.size(), &of.members);
-        let areas = self.collectives.communicator_slots.areas(room, members).filter(|_| is_near && size > 1);
-        let group = areas.and_then(|(node, boards)| IntraNodeGroup::in_slot(node, boards, (context, room), rank));
+        let (is_intra_node, size, members) = (of.is_intra_node, of.members.size(), &of.members);
+        let areas = self.collectives.communicator_slots.areas(slot, members).filter(|_| is_intra_node && size > 1);
+        let group = areas.and_then(|(node, areas)| IntraNodeGroup::in_slot(node, areas, (context, slot), rank));
         match &group {
             Some(group) => {
-                (of.slot, of.barrier_mode, of.areas) = (Some(room), Some(group.barrier_mode()), Some(group.areas()))
+                (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
             }
-            None => self.collectives.communicator_slots.release(room),
+            None => self.collectives.communicator_slots.release(slot),
         }
         group
     }

@@ -37,10 +37,16 @@ impl Process {
     }
 
     /// Opens the context of a new communicator.
-    pub(in crate::world) fn open_context(&mut self, context: u32, generation: u32, members: Group, is_near: bool) {
+    pub(in crate::world) fn open_context(
+        &mut self,
+        context: u32,
+        generation: u32,
+        members: Group,
+        is_intra_node: bool,
+    ) {
         let nodes: Vec<u32> = members.iter().map(|rank| self.node_of(rank).unwrap_or(0)).collect();
         let subgroups = Subgroups::new(self.choices.hierarchy, &nodes).map(Arc::new);
-        self.collectives.open((context, generation), members, is_near, subgroups);
+        self.collectives.open((context, generation), members, is_intra_node, subgroups);
     }
 
     /// Revokes a new communicator if a member's revocation arrived before it was opened.
@@ -53,7 +59,7 @@ impl Process {
     /// All members agreed on a communicator: its context and slot are no longer free.
     pub(in crate::world) fn reserve(&mut self, agreed: &AgreedContext) {
         self.collectives.contexts.reserve(agreed.context, agreed.generation);
-        agreed.slot.into_iter().for_each(|room| self.collectives.communicator_slots.reserve(room));
+        agreed.slot.into_iter().for_each(|slot| self.collectives.communicator_slots.reserve(slot));
     }
 
     /// This rank is no member of the communicator; or it does not know, and some of the ranks in `among` may count it
@@ -63,8 +69,8 @@ impl Process {
             return;
         }
         match agreed.slot {
-            Some(room) if is_known => self.collectives.communicator_slots.release(room),
-            Some(room) => self.collectives.communicator_slots.free(room, among),
+            Some(slot) if is_known => self.collectives.communicator_slots.release(slot),
+            Some(slot) => self.collectives.communicator_slots.free(slot, among),
             None => {}
         }
     }
@@ -140,8 +146,8 @@ impl Process {
 
     /// Nothing will be called on the communicator any more.
     pub(in crate::world) fn free_context(&mut self, context: u32) {
-        if let Some((room, members)) = self.collectives.contexts.free(context) {
-            self.collectives.communicator_slots.free(room, &members);
+        if let Some((slot, members)) = self.collectives.contexts.free(context) {
+            self.collectives.communicator_slots.free(slot, &members);
         }
     }
 

@@ -48,8 +48,8 @@ impl Process {
     }
 
     /// An awaited rank reports its part in a collective.
-    fn handle_participation(&mut self, from: PeerId, subject: CollectiveRef, standing: Participation) {
-        if !subject.is_contradicted_by(standing) {
+    fn handle_participation(&mut self, from: PeerId, subject: CollectiveRef, participation: Participation) {
+        if !subject.is_contradicted_by(participation) {
             return;
         }
         if subject.mechanism == Mechanism::Slots {
@@ -71,8 +71,8 @@ impl Process {
         for (from, question) in core::mem::take(&mut self.collectives.wait_registry.received) {
             match question {
                 WatchMessage::Ask(subject) => {
-                    let standing = self.participation(subject);
-                    self.send_question(from, WatchMessage::Answer(subject, standing));
+                    let participation = self.participation(subject);
+                    self.send_question(from, WatchMessage::Answer(subject, participation));
                 }
                 WatchMessage::AskCall { context, number } => {
                     let log = self.collectives.contexts.get(context).map(|context| context.log.clone());
@@ -82,9 +82,9 @@ impl Process {
                 WatchMessage::Call { context, number, call } => {
                     self.collectives.wait_registry.answered_calls.push((context, number, call));
                 }
-                WatchMessage::Answer(subject, standing) => {
-                    self.handle_participation(from, subject, standing);
-                    self.collectives.wait_registry.handle_answer(now, from.into(), subject, standing);
+                WatchMessage::Answer(subject, participation) => {
+                    self.handle_participation(from, subject, participation);
+                    self.collectives.wait_registry.handle_answer(now, from.into(), subject, participation);
                 }
             }
         }

@@ -85,13 +85,13 @@ impl Inquiry {
     }
 
     /// Handles the answer of a rank that was asked, and ignores others.
-    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, standing: Participation) {
+    pub(super) fn handle_answer(&mut self, now: u64, from: Rank, participation: Participation) {
         let Some((_, known)) = self.asked.iter_mut().find(|(asked, _)| *asked == from) else { return };
         if !matches!(known, RankState::Asked(_) | RankState::Silent) {
             return;
         }
-        (*known, self.latest) = (RankState::Answered(standing), now);
-        if let Participation::Entered(awaited) = standing {
+        (*known, self.latest) = (RankState::Answered(participation), now);
+        if let Participation::Entered(awaited) = participation {
             awaited.into_iter().flatten().for_each(|rank| self.add_rank(rank));
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         let mut asked = Vec::new();
         while let Some(rank) = inquiry.poll(1) {
             asked.push(rank.0);
-            answers(rank.0).into_iter().for_each(|standing| inquiry.handle_answer(2, rank, standing));
+            answers(rank.0).into_iter().for_each(|participation| inquiry.handle_answer(2, rank, participation));
         }
         asked
     }

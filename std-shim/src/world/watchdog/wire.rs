@@ -85,8 +85,8 @@ impl CollectiveRef {
     }
 
     /// Whether a rank with this participation called something else there.
-    pub(in crate::world) fn is_contradicted_by(self, standing: Participation) -> bool {
-        let Participation::Absent(BlockedOn::Collective { communicator, sequence, .. }) = standing else {
+    pub(in crate::world) fn is_contradicted_by(self, participation: Participation) -> bool {
+        let Participation::Absent(BlockedOn::Collective { communicator, sequence, .. }) = participation else {
             return false;
         };
         self.mechanism != Mechanism::Barrier && (communicator, sequence) == (self.communicator(), self.sequence)
@@ -165,8 +165,8 @@ impl WatchMessage {
     pub(in crate::world) fn encode(self) -> [u8; MESSAGE_BYTES] {
         let (kind, subject, what, verb, words) = match self {
             Self::Ask(subject) => (QUESTION, subject, 0, None, [0; 4]),
-            Self::Answer(subject, standing) => {
-                let (what, verb, words) = answer(standing);
+            Self::Answer(subject, participation) => {
+                let (what, verb, words) = answer(participation);
                 (ANSWER, subject, what, verb, words)
             }
             Self::AskCall { context, number } => (ASK_CALL, of_call(context, number), 0, None, [0; 4]),
@@ -201,7 +201,7 @@ impl WatchMessage {
             }
             ANSWER => {
                 let words = [word(3)?, word(4)?, word(5)?, word(6)?];
-                Some(Self::Answer(subject, standing(what, verb, words)?))
+                Some(Self::Answer(subject, participation(what, verb, words)?))
             }
             _ => None,
         }
@@ -213,10 +213,10 @@ const fn of_call(context: u32, number: u32) -> CollectiveRef {
     CollectiveRef { mechanism: Mechanism::Messages, context, sequence: number }
 }
 
-fn answer(standing: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
+fn answer(participation: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
     let number = |rank: Option<Rank>| rank.map_or(NOBODY, |rank| rank.0);
     let pattern = |source, tag: Option<Tag>| [number(source), tag.map_or(0, |tag| tag.0), tag.is_some().into(), 0];
-    match standing {
+    match participation {
         Participation::Entered(awaited) => (ENTERED, None, awaited.map(number)),
         Participation::Done => (DONE, None, [0; 4]),
         Participation::Absent(BlockedOn::Nothing) => (NOTHING, None, [0; 4]),
@@ -232,7 +232,7 @@ fn answer(standing: Participation) -> (u8, Option<CollectiveKind>, [u32; 4]) {
     }
 }
 
-fn standing(what: u8, verb: u8, words: [u32; 4]) -> Option<Participation> {
+fn participation(what: u8, verb: u8, words: [u32; 4]) -> Option<Participation> {
     let source = |word: u32| (word != NOBODY).then_some(Rank(word));
     let [a, b, c, _] = words;
     Some(match what {
@@ -300,8 +300,9 @@ mod tests {
         for means in [Mechanism::Messages, Mechanism::Slots, Mechanism::Barrier] {
             let subject = CollectiveRef { mechanism: means, context: 0xfedc_ba98, sequence: 17 };
             let answers = standings.into_iter().chain(doings.map(Participation::Absent));
-            let all =
-                answers.map(|standing| WatchMessage::Answer(subject, standing)).chain([WatchMessage::Ask(subject)]);
+            let all = answers
+                .map(|participation| WatchMessage::Answer(subject, participation))
+                .chain([WatchMessage::Ask(subject)]);
             for question in all {
                 assert_eq!(WatchMessage::decode(&question.encode()), Some(question));
                 assert_eq!(WatchMessage::decode(&question.encode()[..11]), None);

@@ -236,16 +236,16 @@ impl Contexts {
         &mut self,
         (context, generation): (u32, u32),
         members: Group,
-        is_near: bool,
+        is_intra_node: bool,
         subgroups: Option<Arc<Subgroups>>,
     ) {
         let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier, call: 0 };
         let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
-        let (way, room, areas) = (None, None, None);
+        let (way, slot, areas) = (None, None, None);
         let begun = Context {
             members,
             generation,
-            is_intra_node: is_near,
+            is_intra_node: is_intra_node,
             subgroups,
             last,
             failed,
@@ -253,7 +253,7 @@ impl Contexts {
             retired_peers: gone,
             is_revoked,
             barrier_mode: way,
-            slot: room,
+            slot,
             areas,
             log: Arc::default(),
             is_freed,
@@ -293,7 +293,7 @@ impl Contexts {
     pub(in crate::world) fn offer(
         &mut self,
         (parent, first): (u32, u32),
-        rooms: &mut CommunicatorSlots,
+        slots: &mut CommunicatorSlots,
         is_busy: impl Fn(u32) -> bool,
     ) -> ContextOffer {
         if !self.creating.contains(&parent) {
@@ -302,8 +302,8 @@ impl Contexts {
         self.is_expecting = true;
         let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
         self.is_offered |= is_whole;
-        let (free, rooms) = if is_whole { (self.free_map(first, is_busy), rooms.offer()) } else { ([0; _], 0) };
-        ContextOffer { free, slots: rooms, is_exclusive: is_whole, generation: self.generation.wrapping_add(1) }
+        let (free, slots) = if is_whole { (self.free_map(first, is_busy), slots.offer()) } else { ([0; _], 0) };
+        ContextOffer { free, slots, is_exclusive: is_whole, generation: self.generation.wrapping_add(1) }
     }
 
     /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.

@@ -412,11 +412,11 @@ impl CollectiveTable {
     /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
     /// and no transfer is under way.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> ContextOffer {
-        let Self { active: running, transfers, contexts, communicator_slots: rooms, .. } = self;
+        let Self { active: running, transfers, contexts, communicator_slots, .. } = self;
         let running = running.iter().flatten().map(|running| running.executor.id().context);
         let mut busy: Vec<u32> = running.chain(transfers.contexts()).collect();
         busy.sort_unstable();
-        contexts.offer((parent, first), rooms, |context| busy.binary_search(&context).is_ok())
+        contexts.offer((parent, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
     }
 
     /// Withdraws an offer, as [`Contexts::take_back`] does. Where other members may have used it without this rank's

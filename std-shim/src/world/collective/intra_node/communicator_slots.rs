@@ -70,20 +70,20 @@ impl CommunicatorSlots {
     }
 
     /// Reserves a slot that all members agreed on.
-    pub(in crate::world) fn reserve(&mut self, room: CommunicatorSlot) {
-        if let Some(place) = self.states.get_mut(room.number as usize) {
+    pub(in crate::world) fn reserve(&mut self, slot: CommunicatorSlot) {
+        if let Some(place) = self.states.get_mut(slot.number as usize) {
             *place = SlotState::InUse;
         }
     }
 
     /// Releases a reserved slot in which nothing was started: this rank is no member, or its group does not share the
     /// node.
-    pub(in crate::world) fn release(&mut self, room: CommunicatorSlot) {
-        if let Some(place) = self.states.get_mut(room.number as usize) {
+    pub(in crate::world) fn release(&mut self, slot: CommunicatorSlot) {
+        if let Some(place) = self.states.get_mut(slot.number as usize) {
             *place = SlotState::Free;
         }
         // Others may not know that, and wait for this rank as for a member.
-        self.publish_freed(room);
+        self.publish_freed(slot);
     }
 
     /// An agreement to which these slots were offered has failed here: others may have made a communicator there, and
@@ -107,55 +107,55 @@ impl CommunicatorSlots {
     }
 
     /// This rank is done with the communicator of these members, or of some of them.
-    pub(in crate::world) fn free(&mut self, room: CommunicatorSlot, members: &Group) {
-        self.retire(room);
+    pub(in crate::world) fn free(&mut self, slot: CommunicatorSlot, members: &Group) {
+        self.retire(slot);
         let Some(node) = &self.node else { return };
         let members = members.iter().filter_map(|rank| node.local_of(rank)).filter(|local| *local != node.local());
-        let left = SlotState::Leaving { generation: room.generation, members: members.collect() };
-        if let Some(place) = self.states.get_mut(room.number as usize) {
+        let left = SlotState::Leaving { generation: slot.generation, members: members.collect() };
+        if let Some(place) = self.states.get_mut(slot.number as usize) {
             *place = left;
         }
-        self.publish_freed(room);
+        self.publish_freed(slot);
     }
 
-    fn publish_freed(&self, room: CommunicatorSlot) {
-        self.node.iter().for_each(|node| publish(node, room.number, CollectiveAreas::freed, room.generation));
+    fn publish_freed(&self, slot: CommunicatorSlot) {
+        self.node.iter().for_each(|node| publish(node, slot.number, CollectiveAreas::freed, slot.generation));
     }
 
     /// Publishes that this rank takes no more part in the collectives of a slot.
-    pub(in crate::world) fn retire(&self, room: CommunicatorSlot) {
-        self.node.iter().for_each(|node| publish(node, room.number, CollectiveAreas::retired, room.generation));
+    pub(in crate::world) fn retire(&self, slot: CommunicatorSlot) {
+        self.node.iter().for_each(|node| publish(node, slot.number, CollectiveAreas::retired, slot.generation));
     }
 
     /// The areas that members have in a slot, in their order. `None`: one of them is not on this node.
     pub(in crate::world) fn areas(
         &self,
-        room: CommunicatorSlot,
+        slot: CommunicatorSlot,
         members: &Group,
     ) -> Option<(Arc<Node>, CollectiveAreas)> {
         let node = self.node.as_ref()?;
         let locals: Vec<u32> = members.iter().map(|rank: Rank| node.local_of(rank)).collect::<Option<_>>()?;
-        Some((node.clone(), CollectiveAreas::in_communicator_slot(&node.layout(), room.number, &locals)?))
+        Some((node.clone(), CollectiveAreas::in_communicator_slot(&node.layout(), slot.number, &locals)?))
     }
 }
 
 /// This rank's area of a slot, as for a group of one.
-fn own_area(node: &Node, room: u32) -> Option<CollectiveAreas> {
-    CollectiveAreas::in_communicator_slot(&node.layout(), room, &[node.local()])
+fn own_area(node: &Node, slot: u32) -> Option<CollectiveAreas> {
+    CollectiveAreas::in_communicator_slot(&node.layout(), slot, &[node.local()])
 }
 
 /// Publishes a generation in a word of this rank's area, unless it already holds all generations.
-fn publish(node: &Node, room: u32, at: impl Fn(&CollectiveAreas, u32) -> usize, generation: u32) {
-    let word = own_area(node, room).and_then(|own| node.segment().word(at(&own, 0)));
+fn publish(node: &Node, slot: u32, at: impl Fn(&CollectiveAreas, u32) -> usize, generation: u32) {
+    let word = own_area(node, slot).and_then(|own| node.segment().word(at(&own, 0)));
     if let Some(word) = word.filter(|word| word.own() != ALL_GENERATIONS) {
         word.publish(generation, Site::Plain);
     }
 }
 
 /// Whether a rank of the node has released a generation of a slot, or is not alive.
-fn has_freed(node: &Node, room: u32, local: u32, generation: u32) -> bool {
-    let board = CollectiveAreas::in_communicator_slot(&node.layout(), room, &[local]);
-    let freed = board.and_then(|board| node.segment().word(board.freed(0))).map(|word| word.acquire(Site::Plain));
+fn has_freed(node: &Node, slot: u32, local: u32, generation: u32) -> bool {
+    let area = CollectiveAreas::in_communicator_slot(&node.layout(), slot, &[local]);
+    let freed = area.and_then(|area| node.segment().word(area.freed(0))).map(|word| word.acquire(Site::Plain));
     freed.is_some_and(|freed| freed == ALL_GENERATIONS || freed.wrapping_sub(generation).cast_signed() >= 0)
         || node.rank_state(local) != NodeRankState::Alive
 }
