@@ -23,7 +23,6 @@ use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::shm_transport::EAGER_SHARED;
 use crate::world::watchdog::BlockedOn;
-use Flush as When;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{Address, RegionRange};
 use unisono_memory::user_buffer::UserBuffer;
@@ -39,7 +38,7 @@ pub(in crate::world) struct SendArgs {
     pub(in crate::world) tag: Tag,
     pub(in crate::world) mode: Mode,
     /// `Flush::Now`: the caller waits for the send, and a copy may spare it the wait.
-    pub(in crate::world) flush: When,
+    pub(in crate::world) flush: Flush,
 }
 
 /// How a rank is reached.
@@ -52,7 +51,7 @@ enum Route {
 }
 
 impl Process {
-    /// Sends a buffer. `Ok(None)`: they were copied, and the buffer is free. Otherwise the buffer stays
+    /// Sends a buffer. `Ok(None)`: its bytes were copied, and the buffer is free. Otherwise the buffer stays
     /// in use until the returned request has ended, and is registered as the returned region. [`SendFailure::Full`]:
     /// make progress and retry.
     ///
@@ -68,7 +67,7 @@ impl Process {
             return Err(SendFailure::Failed(failure));
         }
         let UserBuffer { start, bytes, ref layout } = *buffer;
-        let SendArgs { to, context, tag, mode, flush: when } = *args;
+        let SendArgs { to, context, tag, mode, flush } = *args;
         let (route, peer) = (self.route(to)?, PeerId::from(to));
         if self.datagrams.batch.sends == 0 && route == Route::Remote {
             self.now();
@@ -94,7 +93,7 @@ impl Process {
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
         let fits = bytes <= eager || route == Route::ToSelf;
-        let copies = standard && fits && (when == When::Now || route == Route::Remote && bytes <= SHORT_BYTES);
+        let copies = standard && fits && (flush == Flush::Now || route == Route::Remote && bytes <= SHORT_BYTES);
         let copy = if copies { self.copy_buffer(bytes, route == Route::ToSelf) } else { None };
         if copies && route == Route::ToSelf && copy.is_none() {
             // This thread would wait for a receive that it cannot post.
@@ -119,7 +118,7 @@ impl Process {
         };
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
-            Some(_) => when == When::Now || !self.messenger.matching().can_send(peer),
+            Some(_) => flush == Flush::Now || !self.messenger.matching().can_send(peer),
             None => self.transport.bounce_buffers.are_scarce(bytes),
         };
         let message = Message {
@@ -149,7 +148,7 @@ impl Process {
         match route {
             Route::Remote => {
                 self.end_messages(None);
-                self.maybe_flush(when, bytes.min(eager));
+                self.maybe_flush(flush, bytes.min(eager));
             }
             Route::SharedMemory | Route::ToSelf => self.run_deferred_if_any(),
         }
@@ -293,11 +292,12 @@ impl Process {
                     let region = region.map_err(|_| SendFailure::Failed(Failure::ResourceExhausted))?;
                     let (request, payload) = (self.requests.start(), RegionRange { region, offset: 0, bytes });
                     registered = Some((request, region));
-                    let owner = match self.start_own_send(peer, payload, request) {
-                        Some(token) => OperationOwner::Send(token),
-                        None => return Err(SendFailure::Failed(Failure::ResourceExhausted)),
+                    let Some(token) = self.start_own_send(peer, payload, request) else {
+                        self.release_request(request, region);
+                        return Err(SendFailure::Failed(Failure::ResourceExhausted));
                     };
-                    self.transport.post(peer, head.as_ref(), Some(payload.span(0, bytes)), owner)
+                    let (span, owner) = (payload.span(0, bytes), OperationOwner::Send(token));
+                    self.transport.post(peer, head.as_ref(), Some(span), owner)
                 };
                 // There is room, as the route says: it failed if the peer is gone, which is about to be reported.
                 debug_assert!(posted != Err(TransportError::Full), "there is room");

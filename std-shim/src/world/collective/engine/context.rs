@@ -245,7 +245,7 @@ impl Contexts {
         let begun = Context {
             members,
             generation,
-            is_intra_node: is_intra_node,
+            is_intra_node,
             subgroups,
             last,
             failed,
