@@ -165,20 +165,25 @@ impl Datatype {
     /// Calls `copy` with the offsets and lengths of runs of bytes, for at most `most` bytes.
     fn runs(&self, count: i64, most: usize, copy: &mut dyn FnMut(isize, usize)) {
         let mut left = most;
+        self.visit_runs(count, &mut |at, bytes, _| {
+            let now = bytes.min(left);
+            if now > 0 {
+                copy(at, now);
+                left -= now;
+            }
+            left > 0
+        });
+    }
+
+    /// Calls `visit` with the offset, the bytes and the type of each run of values of `count` elements, in order, until
+    /// it returns false.
+    pub fn visit_runs(&self, count: i64, visit: &mut dyn FnMut(isize, usize, &'static Basic) -> bool) {
         for element in 0..count {
-            let goes_on = self.layout.visit(self.offset(element), &mut |runs| {
+            let is_continued = self.layout.visit(self.offset(element), &mut |runs| {
                 let bytes = runs.count * runs.basic.size as usize;
-                for run in 0..runs.runs {
-                    let now = bytes.min(left);
-                    if now == 0 {
-                        return left > 0;
-                    }
-                    copy(runs.at + runs.stride * run as isize, now);
-                    left -= now;
-                }
-                left > 0
+                (0..runs.runs).all(|run| visit(runs.at + runs.stride * run as isize, bytes, runs.basic))
             });
-            if !goes_on && left == 0 {
+            if !is_continued {
                 return;
             }
         }

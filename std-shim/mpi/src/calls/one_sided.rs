@@ -14,23 +14,24 @@ use crate::request::COMPLETED;
 use crate::window::access::{Packed, Target, Update, comparable_bytes, get_into};
 use crate::window::{Win, on};
 
-/// The rank that an operation concerns; none for `MPI_PROC_NULL`.
-fn opened(win: &Win, target: c_int) -> Outcome<Option<Rank>> {
+/// Checks that an operation may access a target in the open epoch. Returns its rank; none for `MPI_PROC_NULL`.
+fn target_of_operation(win: &Win, target: c_int) -> Outcome<Option<Rank>> {
     let target = win.target(target)?;
     win.epochs.lock().operate(target)?;
     Ok(target)
 }
 
-/// The elements of the caller and those of the target.
-type Origin<C> = (*mut u8, C, MPI_Datatype);
-type There<C> = (MPI_Aint, C, MPI_Datatype);
+/// The arguments that name the caller's elements: address, count, datatype.
+type OriginArgs<C> = (*mut u8, C, MPI_Datatype);
+/// The arguments that name the target's elements: displacement, count, datatype.
+type TargetArgs<C> = (MPI_Aint, C, MPI_Datatype);
 
-unsafe fn put_elements<C: Count>(win: &Win, origin: Origin<C>, target: c_int, there: There<C>) -> Outcome {
-    let Some(rank) = opened(win, target)? else { return Ok(()) };
+unsafe fn put_elements<C: Count>(win: &Win, origin: OriginArgs<C>, target: c_int, at: TargetArgs<C>) -> Outcome {
+    let Some(rank) = target_of_operation(win, target)? else { return Ok(()) };
     // SAFETY: the contract of this module.
     unsafe {
         let elements = Elements::new(origin.0, origin.1.get(), origin.2)?;
-        let target = Target::new(win, rank, there.0, there.1.get(), there.2)?;
+        let target = Target::new(win, rank, at.0, at.1.get(), at.2)?;
         if elements.bytes > target.bytes {
             return Err(MPI_ERR_TRUNCATE);
         }
@@ -38,28 +39,28 @@ unsafe fn put_elements<C: Count>(win: &Win, origin: Origin<C>, target: c_int, th
     }
 }
 
-unsafe fn get_elements<C: Count>(win: &Win, origin: Origin<C>, target: c_int, there: There<C>) -> Outcome {
-    let Some(rank) = opened(win, target)? else { return Ok(()) };
+unsafe fn get_elements<C: Count>(win: &Win, origin: OriginArgs<C>, target: c_int, at: TargetArgs<C>) -> Outcome {
+    let Some(rank) = target_of_operation(win, target)? else { return Ok(()) };
     // SAFETY: the contract of this module.
     unsafe {
         let elements = Elements::new(origin.0, origin.1.get(), origin.2)?;
-        get_into(&Target::new(win, rank, there.0, there.1.get(), there.2)?, &elements)
+        get_into(&Target::new(win, rank, at.0, at.1.get(), at.2)?, &elements)
     }
 }
 
 /// Combines; `result`: where the old elements go.
 unsafe fn accumulate_elements<C: Count>(
     win: &Win,
-    origin: Origin<C>,
-    result: Option<Origin<C>>,
+    origin: OriginArgs<C>,
+    result: Option<OriginArgs<C>>,
     target: c_int,
-    there: There<C>,
+    at: TargetArgs<C>,
     op: MPI_Op,
 ) -> Outcome {
-    let Some(rank) = opened(win, target)? else { return Ok(()) };
+    let Some(rank) = target_of_operation(win, target)? else { return Ok(()) };
     // SAFETY: the contract of this module.
     unsafe {
-        let target = Target::new(win, rank, there.0, there.1.get(), there.2)?;
+        let target = Target::new(win, rank, at.0, at.1.get(), at.2)?;
         let update = Update::new(op, &target, result.is_some())?;
         let nothing;
         let packed;
@@ -316,7 +317,7 @@ pub(crate) unsafe fn compare_and_swap(
     // SAFETY: the contract of this module.
     unsafe {
         on(win, |win| {
-            let Some(rank) = opened(win, target)? else { return Ok(()) };
+            let Some(rank) = target_of_operation(win, target)? else { return Ok(()) };
             if origin.is_null() || compare.is_null() || result.is_null() {
                 return Err(MPI_ERR_BUFFER);
             }

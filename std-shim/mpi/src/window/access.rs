@@ -81,18 +81,11 @@ impl<'w> Target<'w> {
             return visit(0, self.bytes, basic);
         }
         let mut outcome = Ok(());
-        for element in 0..self.count {
-            let first = (element * datatype.extent) as isize;
-            datatype.layout.visit(first, &mut |runs| {
-                let bytes = runs.count * usize::from(runs.basic.size);
-                for run in 0..runs.runs {
-                    outcome = outcome.and_then(|()| visit(runs.at + runs.stride * run as isize, bytes, runs.basic));
-                }
-                outcome.is_ok()
-            });
-            outcome?;
-        }
-        Ok(())
+        datatype.visit_runs(self.count, &mut |at, bytes, basic| {
+            outcome = visit(at, bytes, basic);
+            outcome.is_ok()
+        });
+        outcome
     }
 
     /// Whether every run is inside the window, before anything is changed.
@@ -156,10 +149,10 @@ impl<'w> Target<'w> {
     fn update_under_lock(&self, update: &Update, packed: &[u8], old: Option<&mut [u8]>) -> Outcome {
         let (rank, _) = self.place(0, 0)?;
         self.win.with(|window| window.raw_hold(rank))?;
-        let mut there = vec![0; self.bytes];
-        let done = self.get(&mut there).and_then(|()| {
+        let mut current = vec![0; self.bytes];
+        let done = self.get(&mut current).and_then(|()| {
             if let Some(old) = old {
-                old.iter_mut().zip(&there).for_each(|(into, byte)| *into = *byte);
+                old.iter_mut().zip(&current).for_each(|(into, byte)| *into = *byte);
             }
             match update {
                 Update::Read => Ok(()),
@@ -167,11 +160,11 @@ impl<'w> Target<'w> {
                 Update::Reduce(op) => {
                     let basic = self.basic()?;
                     let mut operator = Operator::new(op, &basic.hold())?;
-                    let bytes = there.len().min(packed.len());
-                    let left = NonNull::from(&mut there[..]).cast();
+                    let bytes = current.len().min(packed.len());
+                    let left = NonNull::from(&mut current[..]).cast();
                     // SAFETY: both have as many bytes; the result is the left operand.
                     unsafe { operator.combine(left, NonNull::from(packed).cast(), left, bytes) };
-                    self.put(&there)
+                    self.put(&current)
                 }
             }
         });

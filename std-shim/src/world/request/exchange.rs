@@ -165,23 +165,12 @@ impl<'scope> Exchange<'scope> {
         self.failure.set(self.failure.get().or(failure));
     }
 
-    /// Checks a result against the length that a receive expects.
-    fn record(&self, bytes: Option<usize>, ended: Result<Status, Failure>) {
-        match (ended, bytes) {
-            (Ok(status), Some(bytes)) if status != Status::EMPTY && status.bytes != bytes => {
-                self.record_failure(Some(Failure::Disagrees(status.source)));
-            }
-            (ended, _) => self.record_failure(ended.err()),
-        }
-    }
-
     fn finish(&self) -> Result<(), Failure> {
         if !self.is_under_way.get() {
             return Ok(());
         }
         for (message, bytes) in &self.messages {
-            let ended = message.request.finish();
-            self.record(*bytes, ended);
+            self.record_failure(failure_of(message.request.finish(), *bytes));
         }
         self.is_under_way.set(false);
         self.failure.get().map_or(Ok(()), Err)
@@ -216,14 +205,13 @@ impl<'scope> Exchange<'scope> {
         }
         let mut failure = self.failure.get();
         for (message, bytes) in &self.messages {
-            match (message.request.stage(process), bytes) {
-                (RequestStage::Pending(handle), _) => return RequestStage::Pending(handle),
-                (RequestStage::Ended(Err(RequestError::Message(ended))), _) => failure = failure.or(Some(ended)),
-                (RequestStage::Ended(Ok(status)), Some(bytes)) if status != Status::EMPTY && status.bytes != *bytes => {
-                    failure = failure.or(Some(Failure::Disagrees(status.source)));
-                }
-                _ => {}
-            }
+            let ended = match message.request.stage(process) {
+                RequestStage::Pending(handle) => return RequestStage::Pending(handle),
+                RequestStage::Ended(Err(RequestError::Message(ended))) => Err(ended),
+                RequestStage::Ended(Ok(status)) => Ok(status),
+                RequestStage::Ended(Err(_)) | RequestStage::Reported => continue,
+            };
+            failure = failure.or(failure_of(ended, *bytes));
         }
         let ended = failure.map_or(Ok(Status::EMPTY), Err);
         RequestStage::Ended(ended.map_err(|failure| CollectiveError::Ended(failure).into()))
@@ -239,6 +227,16 @@ impl<'scope> Exchange<'scope> {
             self.is_under_way.set(false);
         }
         stage
+    }
+}
+
+/// How a message has failed, if it has; a receive also if it got another number of bytes than it expects.
+fn failure_of(ended: Result<Status, Failure>, expected: Option<usize>) -> Option<Failure> {
+    match (ended, expected) {
+        (Ok(status), Some(bytes)) if status != Status::EMPTY && status.bytes != bytes => {
+            Some(Failure::Disagrees(status.source))
+        }
+        (ended, _) => ended.err(),
     }
 }
 

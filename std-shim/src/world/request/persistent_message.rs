@@ -81,8 +81,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<PersistentMessage<'scope, T>, Failure> {
-        let args = self.communicator().send_args(to, tag, Mode::Standard, Flush::Batched)?;
-        Ok(self.prepare(data.as_view_mut(), MessageCall::Send(args)))
+        self.prepare_send(data.as_view_mut(), to, tag, Mode::Standard)
     }
 
     /// Prepares a [synchronous send](Self::immediate_synchronous_send) (`MPI_Ssend_init`).
@@ -95,8 +94,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<PersistentMessage<'scope, T>, Failure> {
-        let args = self.communicator().send_args(to, tag, Mode::Synchronous, Flush::Batched)?;
-        Ok(self.prepare(data.as_view_mut(), MessageCall::Send(args)))
+        self.prepare_send(data.as_view_mut(), to, tag, Mode::Synchronous)
     }
 
     /// Prepares a [ready send](Self::immediate_ready_send) (`MPI_Rsend_init`).
@@ -109,8 +107,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         to: Rank,
         tag: Tag,
     ) -> Result<PersistentMessage<'scope, T>, Failure> {
-        let args = self.communicator().send_args(to, tag, Mode::Ready, Flush::Batched)?;
-        Ok(self.prepare(data.as_view_mut(), MessageCall::Send(args)))
+        self.prepare_send(data.as_view_mut(), to, tag, Mode::Ready)
     }
 
     /// Prepares a [receive](Self::immediate_receive_into) (`MPI_Recv_init`) from `source`, or from any rank; with `tag`,
@@ -145,6 +142,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (bytes, _) = data.bytes();
         let message = PreparedMessage::new(self.loans(), MessageCall::Send(args), data.user_buffer());
         Ok(PersistentMessage { message, data: bytes.into(), borrow: PhantomData })
+    }
+
+    fn prepare_send<T: IntoBytes + FromBytes>(
+        &'scope self,
+        view: ViewMut<'scope, T>,
+        to: Rank,
+        tag: Tag,
+        mode: Mode,
+    ) -> Result<PersistentMessage<'scope, T>, Failure> {
+        let args = self.communicator().send_args(to, tag, mode, Flush::Batched)?;
+        Ok(self.prepare(view, MessageCall::Send(args)))
     }
 
     fn prepare<T: IntoBytes + FromBytes>(
