@@ -29,6 +29,7 @@ mod progress;
 mod request;
 mod shm_transport;
 mod singleton_guard;
+mod started;
 mod stats;
 mod watchdog;
 mod window;
@@ -95,6 +96,7 @@ use unisono_bootstrap::{
 };
 use unisono_memory::endpoint_storage::EndpointSizes;
 use unisono_memory::memory_regions::RegisterError;
+use unisono_starter::{Starter, StarterError};
 use unisono_udp::{BindError, UdpCounters};
 use watchdog::{BlockedOn, report};
 
@@ -140,6 +142,9 @@ pub enum WorldError {
     /// The operating system refuses the thread that the progress mode needs.
     #[error("cannot start the progress thread: {0}: raise the limit (ulimit -u), or use the progress mode engine")]
     Thread(std::io::Error),
+    /// Another starter started this process, and it cannot join the starter's other tasks.
+    #[error(transparent)]
+    Starter(#[from] StarterError),
     /// The job could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -178,6 +183,8 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     udp_counters: Arc<UdpCounters>,
     finished: bool,
+    /// Another starter that waits for this process.
+    starter: Option<Starter>,
     /// Settings of the statistics, which are published at the end.
     settings: Settings,
     /// Released last, after everything else has shut down.
@@ -194,8 +201,9 @@ impl Deref for World {
 }
 
 impl World {
-    /// Joins the job that the environment (`UNISONO_*`) describes; without these variables, a job of this process
-    /// alone.
+    /// Joins the job that the environment (`UNISONO_*`) describes; without these variables, the job of another starter
+    /// that this process is a task of, by PMI-1 (`mpiexec.hydra`, `srun --mpi=pmi2`) or PMIx (`prterun`,
+    /// `srun --mpi=pmix`), or else a job of this process alone.
     ///
     /// # Errors
     /// [`WorldError`].
@@ -203,11 +211,13 @@ impl World {
         Self::join_as(&Settings::from_environment()?)
     }
 
-    /// Joins the job that the settings describe.
+    /// Joins the job that the settings describe; if they describe none, as [`join`](Self::join).
     ///
     /// # Errors
     /// [`WorldError`].
     pub fn join_as(settings: &Settings) -> Result<Self, WorldError> {
+        let (started, starter) = started::find(settings)?.unzip();
+        let settings = started.as_ref().unwrap_or(settings);
         let transport = &settings.transport;
         if !transport.device.is_built() {
             return Err(WorldError::Device(transport.device));
@@ -277,7 +287,15 @@ impl World {
         };
         let settings =
             Settings { stats: settings.stats, stats_file: settings.stats_file.clone(), ..Settings::default() };
-        Ok(Self { communicator, thread, udp_counters: tally, finished: false, settings, _singleton: singleton })
+        Ok(Self {
+            communicator,
+            thread,
+            udp_counters: tally,
+            finished: false,
+            starter,
+            settings,
+            _singleton: singleton,
+        })
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.
@@ -354,6 +372,12 @@ impl World {
             process.close();
             aborted
         });
+        // A process that leaves without it makes its starter end the job.
+        if aborted.is_none()
+            && let Some(starter) = self.starter.take()
+        {
+            starter.finalize();
+        }
         match (aborted, fenced) {
             (Some(failure), _) => Err(failure),
             (None, Err(error)) => {
@@ -366,6 +390,14 @@ impl World {
                     .or_else(|| rival.map(|(rank, ..)| Rank(rank.0)))
                     .map_or(Ok(()), |rank| Err(Failure::Disagrees(rank)))
             }
+        }
+    }
+
+    /// Asks another starter, if one started this process, to end the job with this exit code.
+    #[doc(hidden)]
+    pub fn abort_at_starter(&self, code: i32) {
+        if let Some(starter) = &self.starter {
+            starter.abort(code);
         }
     }
 

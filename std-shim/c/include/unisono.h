@@ -677,7 +677,8 @@ unisono_result unisono_persistent_reduce_scatter_varcount(unisono_communicator c
                                                           unisono_operation operation,
                                                           unisono_request *request);
 
-// Joins the job that the environment (`UNISONO_*`) describes, or a job of one process. `settings` is NULL or a list of
+// Joins the job that the environment (`UNISONO_*`) describes, else that of another starter (`mpiexec.hydra`, `srun`,
+// `prterun`), else a job of one process. `settings` is NULL or a list of
 // texts "NAME=VALUE" that ends with NULL and wins over the environment, such as "PROGRESS=thread". Stores the
 // communicator of all ranks.
 unisono_result unisono_join(const char *const *settings, unisono_communicator *world);

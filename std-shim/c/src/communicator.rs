@@ -118,7 +118,8 @@ pub(crate) fn member(handle: unisono_communicator) -> Result<Arc<Member>, Error>
     COMMUNICATORS.get(handle)
 }
 
-/// Joins the job that the environment (`UNISONO_*`) describes, or a job of one process. `settings` is NULL or a list of
+/// Joins the job that the environment (`UNISONO_*`) describes, else that of another starter (`mpiexec.hydra`, `srun`,
+/// `prterun`), else a job of one process. `settings` is NULL or a list of
 /// texts "NAME=VALUE" that ends with NULL and wins over the environment, such as "PROGRESS=thread". Stores the
 /// communicator of all ranks.
 ///

@@ -1,24 +1,20 @@
 //! The job of this process: joining it, as the environment says, and leaving it.
 
-mod pmi;
-
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
-use unisono::{Communicator, Settings, World};
+use unisono::{Communicator, World};
 
 use crate::abi::*;
 use crate::communicator::{Comm, publish, self_communicator, withdraw, world_communicator};
 use crate::error::Outcome;
-use pmi::Starter;
 
 /// A job that was joined.
 struct Job {
     world: Box<World>,
-    starter: Option<Starter>,
     main: ThreadId,
 }
 
@@ -60,15 +56,13 @@ fn join() -> Result<(), String> {
     if job.is_some() {
         return Ok(());
     }
-    let mut settings = Settings::from_environment().map_err(|error| error.to_string())?;
-    let starter = if settings.position.is_some() { None } else { pmi::find(&mut settings)? };
-    let world = Box::new(World::join_as(&settings).map_err(|error| error.to_string())?);
+    let world = Box::new(World::join().map_err(|error| error.to_string())?);
     let own = world.split_by_color(world.rank().0).map_err(|error| error.to_string())?;
     let own = own.ok_or_else(|| String::from("a communicator of one rank cannot be made"))?;
     let of_world = Comm::constant(NonNull::<Communicator>::from(&**world), MPI_COMM_WORLD, "MPI_COMM_WORLD");
     let of_self = Comm::constant(NonNull::from(Box::leak(Box::new(own))), MPI_COMM_SELF, "MPI_COMM_SELF");
     publish(of_world, of_self);
-    *job = Some(Job { world, starter, main: std::thread::current().id() });
+    *job = Some(Job { world, main: std::thread::current().id() });
     Ok(())
 }
 
@@ -115,9 +109,6 @@ fn leave() {
     if let Err(failure) = job.world.finish() {
         eprintln!("unisono-mpi: {failure}");
     }
-    if let Some(starter) = job.starter {
-        starter.finalize();
-    }
 }
 
 /// MPI_Session_init.
@@ -148,10 +139,8 @@ pub fn progress() {
 /// Ends the job.
 pub fn abort(code: c_int) -> ! {
     // Another thread may hold the lock for ever.
-    if let Some(mut job) = JOB.try_lock()
-        && let Some(starter) = job.as_mut().and_then(|job| job.starter.as_mut())
-    {
-        starter.abort(code);
+    if let Some(job) = JOB.try_lock().as_ref().and_then(|job| job.as_ref()) {
+        job.world.abort_at_starter(code);
     }
     // An exit code of 0 would not end the other ranks.
     let code = if code & 0xff == 0 { 1 } else { code & 0xff };
