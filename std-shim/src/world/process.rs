@@ -213,7 +213,7 @@ impl Process {
         let now = self.now();
         let (endpoint, device, regions, mut dispatcher) = self.dispatcher();
         receive(now, DeviceQueue::Polled, endpoint, device, &regions, &mut dispatcher, POLL_BUDGET);
-        let collects = self.collectives.has_work;
+        let collects = self.has_collective_work();
         let sends = self.transport.has_posted
             || self.messenger.has_queued(Class::PointToPoint)
             || self.transport.endpoint.has_to_transmit();

@@ -156,7 +156,7 @@ impl Process {
             self.collectives.outbox.pop_front();
             moved = true;
         }
-        self.collectives.has_work |= self.messenger.has_steps() || !self.collectives.outbox.is_empty();
+        self.collectives.has_work |= !self.collectives.outbox.is_empty();
         moved
     }
 

@@ -179,10 +179,16 @@ impl Process {
     /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
-        if !self.collectives.has_work && !self.collectives.trees.is_due(now) {
+        if !self.has_collective_work() && !self.collectives.trees.is_due(now) {
             return false;
         }
         self.advance_collectives(now)
+    }
+
+    /// Whether a collective, or a message of one, has something to do: also one that waits for room in the transport.
+    #[inline]
+    pub(super) fn has_collective_work(&self) -> bool {
+        self.collectives.has_work || self.messenger.has_steps()
     }
 
     fn advance_collectives(&mut self, now: u64) -> bool {
