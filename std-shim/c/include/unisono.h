@@ -73,6 +73,8 @@ typedef enum {
   UNISONO_ERROR_FORKED = 18,
   // A defect of the library.
   UNISONO_ERROR_INTERNAL = 19,
+  // An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
+  UNISONO_ERROR_WINDOW = 20,
 } unisono_result;
 
 // A communicator: a group of ranks, numbered from 0 on.
@@ -129,6 +131,9 @@ typedef uint64_t unisono_message;
 // `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
 // call the library, and must neither throw nor `longjmp`.
 typedef void (*unisono_function)(const void *left, const void *right, void *result, size_t count, void *context);
+
+// A window.
+typedef uint64_t unisono_window;
 
 // No communicator.
 #define UNISONO_COMMUNICATOR_NULL 0
@@ -207,6 +212,12 @@ typedef void (*unisono_function)(const void *left, const void *right, void *resu
 
 // left ^ right.
 #define UNISONO_BITWISE_XOR 10
+
+// The right operand: an update of a window stores it. Only for windows.
+#define UNISONO_REPLACE 11
+
+// The left operand: an update of a window reads it. Only for windows.
+#define UNISONO_NO_OP 12
 
 // No request: complete at once, and whenever it is waited for.
 #define UNISONO_REQUEST_NULL 0
@@ -1070,6 +1081,120 @@ int64_t unisono_error_rank(void);
 
 // The name of a result. Never NULL.
 const char *unisono_result_name(int32_t result);
+
+// Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window. Ranks of a node
+// access it directly. Collective.
+unisono_result unisono_allocate_window(unisono_communicator communicator, size_t bytes, unisono_window *window);
+
+// Makes a window of `bytes` bytes of the program's memory in each rank, which stays valid until the window is freed.
+// All other ranks access it by requests. Collective.
+unisono_result unisono_create_window(unisono_communicator communicator,
+                                     void *start,
+                                     size_t bytes,
+                                     unisono_window *window);
+
+// Makes a window to which each rank attaches memory later. Collective.
+unisono_result unisono_create_dynamic_window(unisono_communicator communicator, unisono_window *window);
+
+// Attaches memory to a dynamic window, which stays valid until it is detached or the window is freed. Other ranks
+// access it by its address.
+unisono_result unisono_attach(unisono_window window, void *start, size_t bytes);
+
+// Detaches memory that begins at this address from a dynamic window.
+unisono_result unisono_detach(unisono_window window, const void *start);
+
+// Frees a window: waits for all ranks of its communicator. Collective.
+unisono_result unisono_window_free(unisono_window window);
+
+// Stores the address of a rank's memory, and its bytes: of this rank, and of ranks of its node whose memory this
+// process maps; else NULL. Ranks that use the memory meanwhile are to be synchronised by epochs or a lock.
+unisono_result unisono_window_memory(unisono_window window, uint32_t rank, void **start, size_t *bytes);
+
+// Copies elements to the memory of a rank, from byte `offset` on. Their memory can be used again when this returns.
+unisono_result unisono_put(unisono_window window,
+                           const void *data,
+                           size_t count,
+                           unisono_datatype datatype,
+                           uint32_t rank,
+                           size_t offset);
+
+// Copies elements from the memory of a rank, from byte `offset` on, and waits for them.
+unisono_result unisono_get(unisono_window window,
+                           void *data,
+                           size_t count,
+                           unisono_datatype datatype,
+                           uint32_t rank,
+                           size_t offset);
+
+// Combines the elements in the memory of a rank, from byte `offset` on, with these, each atomically. The operation is a
+// predefined one, `UNISONO_REPLACE` among them.
+unisono_result unisono_accumulate(unisono_window window,
+                                  const void *data,
+                                  size_t count,
+                                  unisono_datatype datatype,
+                                  unisono_operation operation,
+                                  uint32_t rank,
+                                  size_t offset);
+
+// As `unisono_accumulate`; stores the old elements in `old`, which has as many, and waits for them. With one element it
+// is a fetch-and-op; with `UNISONO_NO_OP` an atomic read.
+unisono_result unisono_get_accumulate(unisono_window window,
+                                      const void *data,
+                                      void *old,
+                                      size_t count,
+                                      unisono_datatype datatype,
+                                      unisono_operation operation,
+                                      uint32_t rank,
+                                      size_t offset);
+
+// Stores `desired` in an element of the memory of a rank if that equals `expected`, atomically; stores its old value in
+// `old`. The datatype has 1, 2, 4 or 8 bytes, which are compared.
+unisono_result unisono_compare_and_swap(unisono_window window,
+                                        const void *expected,
+                                        const void *desired,
+                                        void *old,
+                                        unisono_datatype datatype,
+                                        uint32_t rank,
+                                        size_t offset);
+
+// Waits until all operations of this rank on the memory of a rank are done there.
+unisono_result unisono_flush(unisono_window window, uint32_t rank);
+
+// Waits until all operations of this rank on the window are done.
+unisono_result unisono_flush_all(unisono_window window);
+
+// Orders accesses of this rank to its memory of the window, and to that of ranks of its node.
+unisono_result unisono_sync(unisono_window window);
+
+// Ends all operations of all ranks on the window, and waits for all ranks. Collective.
+unisono_result unisono_fence(unisono_window window);
+
+// Takes the lock of a rank's memory, and waits for it: with others, or as its only holder.
+unisono_result unisono_lock(unisono_window window, uint32_t rank, bool is_exclusive);
+
+// Ends the operations of this rank there, and releases the lock, which was taken in this way.
+unisono_result unisono_unlock(unisono_window window, uint32_t rank, bool is_exclusive);
+
+// Takes the locks of all ranks, with others.
+unisono_result unisono_lock_all(unisono_window window);
+
+// Ends the operations of this rank, and releases the locks of `unisono_lock_all`.
+unisono_result unisono_unlock_all(unisono_window window);
+
+// Lets these ranks access this rank's memory, until each has called `unisono_complete`.
+unisono_result unisono_post(unisono_window window, size_t count, const uint32_t *ranks);
+
+// Waits until these ranks let this one access their memory.
+unisono_result unisono_start_epoch(unisono_window window, size_t count, const uint32_t *ranks);
+
+// Ends the operations of the epoch that `unisono_start_epoch` began.
+unisono_result unisono_complete(unisono_window window);
+
+// Waits until the ranks of `unisono_post` have completed.
+unisono_result unisono_wait_epoch(unisono_window window);
+
+// Whether the ranks of `unisono_post` have completed; then their epoch is over.
+unisono_result unisono_test_epoch(unisono_window window, bool *is_over);
 
 #ifdef __cplusplus
 }  // extern "C"

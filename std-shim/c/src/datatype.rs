@@ -1,5 +1,6 @@
 //! Datatypes.
 
+use alloc::borrow::Cow;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::slice;
@@ -9,7 +10,7 @@ use unisono::{ArrayOrder, Datatype, Field};
 use unisono_shmem::reduction_ops::Element;
 
 use crate::handle::{Kind, Table};
-use crate::result::unisono_result::{self, UNISONO_ERROR_DATATYPE, UNISONO_ERROR_HANDLE};
+use crate::result::unisono_result::{self, UNISONO_ERROR_DATATYPE, UNISONO_ERROR_HANDLE, UNISONO_ERROR_RESOURCES};
 use crate::result::{Error, call};
 
 /// A datatype: which bytes of a buffer are transferred. A predefined one, or made by a call; it can be used at once.
@@ -119,6 +120,15 @@ pub(crate) fn check<T>(to: *const T, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// As many zero bytes.
+fn zeros(bytes: usize) -> Result<Vec<u8>, Error> {
+    let mut zeros = Vec::new();
+    let no_memory = |_| Error::new(UNISONO_ERROR_RESOURCES, format!("there is no memory for a copy of {bytes} bytes"));
+    zeros.try_reserve_exact(bytes).map_err(no_memory)?;
+    zeros.resize(bytes, 0);
+    Ok(zeros)
+}
+
 /// The memory of blocks, up to the last one, and their lengths and places in bytes.
 pub(crate) struct BlockMemory {
     pub(crate) start: NonNull<u8>,
@@ -152,6 +162,43 @@ impl Buffer {
             return Err(Error::argument(format!("a buffer of {} elements is NULL", self.count)));
         };
         Ok((start, all.shifted(first.checked_neg().unwrap_or(0))?, element))
+    }
+
+    /// Its bytes, without those between them: a copy if there are any. And the type of its elements.
+    ///
+    /// # Safety
+    /// Its bytes are readable, and not written as long as the result is used.
+    pub(crate) unsafe fn packed<'a>(self) -> Result<(Cow<'a, [u8]>, Option<Element>), Error> {
+        let (start, datatype, element) = self.memory()?;
+        if datatype.is_contiguous() {
+            // SAFETY: the caller answers for the buffer.
+            let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), datatype.size()) };
+            return Ok((bytes.into(), element));
+        }
+        let mut bytes = zeros(datatype.size())?;
+        // SAFETY: the caller answers for the buffer; the copy is as long as it has bytes.
+        unsafe { datatype.gather(start, 0, NonNull::from(&mut *bytes).cast(), bytes.len()) };
+        Ok((bytes.into(), element))
+    }
+
+    /// Fills it: `fill` gets its bytes without those between them, and the type of its elements.
+    ///
+    /// # Safety
+    /// Its bytes are writable and used by nobody else.
+    pub(crate) unsafe fn fill(
+        self,
+        fill: impl FnOnce(&mut [u8], Option<Element>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (start, datatype, element) = self.memory()?;
+        if datatype.is_contiguous() {
+            // SAFETY: the caller answers for the buffer.
+            return fill(unsafe { slice::from_raw_parts_mut(start.as_ptr(), datatype.size()) }, element);
+        }
+        let mut bytes = zeros(datatype.size())?;
+        fill(&mut bytes, element)?;
+        // SAFETY: the caller answers for the buffer; the copy is as long as it has bytes.
+        unsafe { datatype.scatter(NonNull::from(&mut *bytes).cast(), start, 0, bytes.len()) };
+        Ok(())
     }
 
     /// The buffer to be read.

@@ -16,6 +16,7 @@ pub(crate) enum Kind {
     Datatype = 4,
     Operation = 5,
     Memory = 6,
+    Window = 7,
 }
 
 impl Kind {
@@ -27,6 +28,7 @@ impl Kind {
             Self::Datatype => "datatype",
             Self::Operation => "operation",
             Self::Memory => "memory",
+            Self::Window => "window",
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod message;
 pub mod operation;
 pub mod request;
 pub mod result;
+pub mod window;
 
 mod collective;
 mod fork;

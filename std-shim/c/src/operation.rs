@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use unisono::collective::Operation;
+use unisono::raw::RawUpdate;
 use unisono_core::collective::Order;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
 use unisono_shmem::slot_collectives::data_executor::{Builtin, ReductionOp};
@@ -38,6 +39,11 @@ pub const UNISONO_BITWISE_AND: unisono_operation = 8;
 pub const UNISONO_BITWISE_OR: unisono_operation = 9;
 /// left ^ right.
 pub const UNISONO_BITWISE_XOR: unisono_operation = 10;
+
+/// The right operand: an update of a window stores it. Only for windows.
+pub const UNISONO_REPLACE: unisono_operation = 11;
+/// The left operand: an update of a window reads it. Only for windows.
+pub const UNISONO_NO_OP: unisono_operation = 12;
 
 /// A function that combines `count` elements: `result[i] = left[i] · right[i]`. It must be associative. `result` is
 /// `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
@@ -92,6 +98,29 @@ fn described(handle: unisono_operation) -> Result<Described, Error> {
     Ok(Described { action: Action::Predefined(predefined), order: Order::Any })
 }
 
+/// The type of the elements, for which the operation is defined.
+fn defined(operation: ReduceOperation, element: Option<Element>) -> Result<Element, Error> {
+    let found = element.filter(|element| Builtin::new(operation, *element).is_some());
+    found.ok_or_else(|| Error::new(UNISONO_ERROR_OPERATION, "the operation is not defined for this datatype"))
+}
+
+/// The update of a window by an operation: a predefined one.
+pub(crate) fn update(handle: unisono_operation, element: Element) -> Result<RawUpdate, Error> {
+    match handle {
+        UNISONO_REPLACE => Ok(RawUpdate::new(None, element)),
+        UNISONO_NO_OP => Ok(RawUpdate::read(element)),
+        handle => match described(handle)?.action {
+            Action::Predefined(operation) => {
+                defined(operation, Some(element))?;
+                Ok(RawUpdate::new(Some(operation), element))
+            }
+            Action::Function { .. } => {
+                Err(Error::new(UNISONO_ERROR_OPERATION, "functions of the program do not update windows"))
+            }
+        },
+    }
+}
+
 /// An operation on elements of a type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnElements {
@@ -109,11 +138,7 @@ pub(crate) fn operation(
 ) -> Result<OnElements, Error> {
     let described = described(handle)?;
     let bytes = match (described.action, element) {
-        (Action::Predefined(operation), element) => {
-            let found = element.filter(|element| Builtin::new(operation, *element).is_some());
-            let undefined = || Error::new(UNISONO_ERROR_OPERATION, "the operation is not defined for this datatype");
-            found.ok_or_else(undefined)?.bytes()
-        }
+        (Action::Predefined(operation), element) => defined(operation, element)?.bytes(),
         (Action::Function { .. }, _) => bytes,
     };
     if bytes == 0 {

@@ -7,7 +7,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use unisono::collective::CollectiveError;
-use unisono::{AgreeError, AllocateError, CreateError, DatatypeError, Failure, WorldError};
+use unisono::{AgreeError, AllocateError, CreateError, DatatypeError, Failure, WindowError, WorldError};
 
 use crate::fork;
 
@@ -58,6 +58,8 @@ pub enum unisono_result {
     UNISONO_ERROR_FORKED = 18,
     /// A defect of the library.
     UNISONO_ERROR_INTERNAL = 19,
+    /// An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
+    UNISONO_ERROR_WINDOW = 20,
 }
 
 use unisono_result::*;
@@ -161,6 +163,22 @@ impl From<AllocateError> for Error {
     }
 }
 
+impl From<WindowError> for Error {
+    fn from(error: WindowError) -> Self {
+        let (code, rank) = match error {
+            WindowError::Failed(failure) => return failure.into(),
+            WindowError::Collective(error) => return error.into(),
+            WindowError::Create(error) => return error.into(),
+            WindowError::Memory(_) | WindowError::Register(_) => (UNISONO_ERROR_RESOURCES, None),
+            WindowError::Partial(rank) | WindowError::Unknown(rank) => (UNISONO_ERROR_PEER_FAILED, Some(rank.0)),
+            WindowError::OutOfBounds(rank) | WindowError::Misaligned(rank) => (UNISONO_ERROR_WINDOW, Some(rank.0)),
+            WindowError::Unsupported => (UNISONO_ERROR_OPERATION, None),
+            WindowError::Revoked(rank) => (UNISONO_ERROR_REVOKED, Some(rank.0)),
+        };
+        Self { code, text: error.to_string(), rank }
+    }
+}
+
 impl From<DatatypeError> for Error {
     fn from(error: DatatypeError) -> Self {
         Self::new(UNISONO_ERROR_DATATYPE, error.to_string())
@@ -238,6 +256,7 @@ pub extern "C" fn unisono_result_name(result: i32) -> *const c_char {
         c"join",
         c"forked",
         c"internal",
+        c"window",
     ];
     usize::try_from(result).ok().and_then(|at| names.get(at)).unwrap_or(&c"unknown").as_ptr()
 }

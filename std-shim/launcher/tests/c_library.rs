@@ -33,7 +33,7 @@ fn installed() -> &'static Installed {
         succeed(Command::new("sh").arg(library.join("install.sh")).arg(&folder).arg(profile));
         let pkg = std::fs::read_to_string(folder.join("lib/pkgconfig/unisono.pc")).expect("unisono.pc");
         assert!(pkg.contains(&format!("prefix={}", folder.display())) && pkg.contains("-lunisono"), "{pkg}");
-        for example in ["ring", "jacobi", "event_loop"] {
+        for example in ["ring", "jacobi", "event_loop", "windows"] {
             let source = library.join("examples").join(format!("{example}.c"));
             for (compiler, language, standard, suffix) in [("gcc", "c", "c11", ""), ("g++", "c++", "c++17", "++")] {
                 let mut compile = Command::new(compiler);
@@ -85,6 +85,14 @@ fn jacobi_comes_to_rest() {
 }
 
 #[test]
+fn windows_are_read_and_updated() {
+    for options in JOBS {
+        installed().is_right(options, &[], "windows", "windows of");
+    }
+    installed().is_right("-n 3 --progress thread", &[], "windows++", "windows of 3 ranks");
+}
+
+#[test]
 fn event_loop_serves_the_others() {
     for options in ["-n 4", "-n 4 --device udp", "-n 4 --nodes 2"] {
         installed().is_right(options, &[], "event_loop", "answered 150 questions");
@@ -98,5 +106,6 @@ fn memcheck_finds_nothing() {
     let memcheck = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"];
     for options in ["-n 2 --device udp", "-n 2"] {
         installed().is_right(options, &memcheck, "ring", "the token visited 2 ranks");
+        installed().is_right(options, &memcheck, "windows", "windows of 2 ranks");
     }
 }

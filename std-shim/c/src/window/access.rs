@@ -1,0 +1,184 @@
+//! The exported functions that read, write and update the memory of a rank.
+
+use core::ffi::c_void;
+
+use unisono::raw::Element;
+use unisono::{Rank, Window};
+
+use super::{WINDOWS, on, unisono_window};
+use crate::datatype::{Buffer, unisono_datatype};
+use crate::operation::{self, unisono_operation};
+use crate::result::unisono_result::{self, UNISONO_ERROR_OPERATION};
+use crate::result::{Error, call};
+
+/// The type of elements that are updated.
+fn expect_element(element: Option<Element>) -> Result<Element, Error> {
+    let reason = "elements of a window are updated as numbers: the datatype has none, or several kinds";
+    element.ok_or_else(|| Error::new(UNISONO_ERROR_OPERATION, reason))
+}
+
+/// Copies elements to the memory of a rank, from byte `offset` on. Their memory can be used again when this returns.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_put(
+    window: unisono_window,
+    data: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    rank: u32,
+    offset: usize,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (bytes, _) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
+        Ok(WINDOWS.get(window)?.put(&bytes, Rank(rank), offset)?)
+    })
+}
+
+/// Copies elements from the memory of a rank, from byte `offset` on, and waits for them.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_get(
+    window: unisono_window,
+    data: *mut c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    rank: u32,
+    offset: usize,
+) -> unisono_result {
+    call(|| {
+        let window = WINDOWS.get(window)?;
+        let buffer = Buffer { start: data, count, datatype };
+        // SAFETY: the caller answers for the buffer.
+        unsafe { buffer.fill(|bytes, _| Ok(window.get(bytes, Rank(rank), offset)?)) }
+    })
+}
+
+/// Combines the elements in the memory of a rank, from byte `offset` on, with these, each atomically. The operation is a
+/// predefined one, `UNISONO_REPLACE` among them.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_accumulate(
+    window: unisono_window,
+    data: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    operation: unisono_operation,
+    rank: u32,
+    offset: usize,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
+        let update = operation::update(operation, expect_element(element)?)?;
+        Ok(WINDOWS.get(window)?.raw_update(update, &bytes, None, Rank(rank), offset)?)
+    })
+}
+
+/// As `unisono_accumulate`; stores the old elements in `old`, which has as many, and waits for them. With one element it
+/// is a fetch-and-op; with `UNISONO_NO_OP` an atomic read.
+///
+/// # Safety
+/// As of all functions: both buffers have the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_get_accumulate(
+    window: unisono_window,
+    data: *const c_void,
+    old: *mut c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    operation: unisono_operation,
+    rank: u32,
+    offset: usize,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
+        let update = operation::update(operation, expect_element(element)?)?;
+        let window = WINDOWS.get(window)?;
+        let buffer = Buffer { start: old, count, datatype };
+        // SAFETY: the caller answers for the buffer.
+        unsafe { buffer.fill(|old, _| Ok(window.raw_update(update, &bytes, Some(old), Rank(rank), offset)?)) }
+    })
+}
+
+/// Stores `desired` in an element of the memory of a rank if that equals `expected`, atomically; stores its old value in
+/// `old`. The datatype has 1, 2, 4 or 8 bytes, which are compared.
+///
+/// # Safety
+/// As of all functions: each buffer has an element of the datatype.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_compare_and_swap(
+    window: unisono_window,
+    expected: *const c_void,
+    desired: *const c_void,
+    old: *mut c_void,
+    datatype: unisono_datatype,
+    rank: u32,
+    offset: usize,
+) -> unisono_result {
+    call(|| {
+        let one = |start: *const c_void| Buffer { start: start.cast_mut(), count: 1, datatype };
+        // SAFETY: the caller answers for the buffer.
+        let (expected, element) = unsafe { one(expected).packed() }?;
+        // SAFETY: the caller answers for the buffer.
+        let (desired, _) = unsafe { one(desired).packed() }?;
+        let element = expect_element(element)?;
+        let window = WINDOWS.get(window)?;
+        // SAFETY: the caller answers for the buffer.
+        unsafe {
+            one(old).fill(|old, _| compare_and_swap(&window, element, (&expected, &desired, old), Rank(rank), offset))
+        }
+    })
+}
+
+fn compare_and_swap(
+    window: &Window,
+    element: Element,
+    (expected, desired, old): (&[u8], &[u8], &mut [u8]),
+    rank: Rank,
+    offset: usize,
+) -> Result<(), Error> {
+    macro_rules! swap {
+        ($word:ty) => {{
+            let word = |bytes: &[u8]| bytes.try_into().map(<$word>::from_ne_bytes).unwrap_or_default();
+            let found = window.compare_and_swap(word(expected), word(desired), rank, offset)?;
+            old.iter_mut().zip(found.to_ne_bytes()).for_each(|(into, byte)| *into = byte);
+            Ok(())
+        }};
+    }
+    match (element.bytes(), expected.len()) {
+        (1, 1) => swap!(u8),
+        (2, 2) => swap!(u16),
+        (4, 4) => swap!(u32),
+        (8, 8) => swap!(u64),
+        _ => Err(Error::new(UNISONO_ERROR_OPERATION, "one element of 1, 2, 4 or 8 bytes can be compared and swapped")),
+    }
+}
+
+/// Waits until all operations of this rank on the memory of a rank are done there.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_flush(window: unisono_window, rank: u32) -> unisono_result {
+    on(window, |window| window.flush(Rank(rank)))
+}
+
+/// Waits until all operations of this rank on the window are done.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_flush_all(window: unisono_window) -> unisono_result {
+    on(window, Window::flush_all)
+}
+
+/// Orders accesses of this rank to its memory of the window, and to that of ranks of its node.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_sync(window: unisono_window) -> unisono_result {
+    on(window, |window| {
+        window.sync();
+        Ok(())
+    })
+}
