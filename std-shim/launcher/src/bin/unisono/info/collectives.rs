@@ -226,6 +226,9 @@ impl JobOptions {
             let units = Some(shape.units).filter(|units| *units > 0);
             return Ok(Row { algorithm, degree, units, decided_by: decided_by(reason), ..row });
         }
+        if let Some(reason) = tuning.multicast(plan, false, carrier) {
+            return Ok(Row { algorithm: "multicast", decided_by: decided_by(reason), ..row });
+        }
         // The ranks are distributed over the nodes in blocks.
         let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
         let nodes: Vec<u32> = (0..self.ranks).map(|rank| node(rank) as u32).collect();
@@ -398,6 +401,8 @@ mod tests {
         assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
         let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
         assert_eq!(intra_node.why(), "measured; not the override: blocking calls within a node use shared memory");
+        let multicast = find(rows("-n 6 --nodes 3 --bytes 8 --broadcast multicast"), "broadcast");
+        assert_eq!((multicast.shown().as_str(), multicast.why().as_str()), ("multicast", "override"));
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
         assert_eq!(tree.option_text(), "knomial:k=2,radix=5");
     }
