@@ -420,6 +420,19 @@ impl Tuning {
         if !over.may_compose(plan) || (over.is_auto() && (self.sharing() > 1 || is_measured())) {
             return None;
         }
+        self.compose_always(plan, varying, carrier, over, segments)
+    }
+
+    /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
+    /// by multicast.
+    pub fn compose_always(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        carrier: Carrier,
+        over: &Subgroups,
+        segments: u32,
+    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let decision = self.decide(&over.hierarchy().leaders(plan), false, carrier).ok()?;
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);

@@ -14,6 +14,7 @@ use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
     GroupStream, MEMBERS_MAX, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
 };
+use crate::world::group::Group;
 use unisono_bootstrap::{Membership, Rank};
 
 impl Process {
@@ -32,17 +33,26 @@ impl Process {
         self.collectives.multicast.counters()
     }
 
-    /// The index of a root's broadcasts, made if there are none. `None`: the context is not open.
-    pub(super) fn open_stream(&mut self, now: u64, context: u32, root: Member) -> Option<usize> {
-        if let Some(found) = self.collectives.multicast.find(context, root) {
+    /// The index of a root's broadcasts, by its rank in the communicator, made if there are none. `None`: the context is
+    /// not open, or this rank is not a member of the group.
+    pub(super) fn open_stream(&mut self, now: u64, context: u32, caller: Member) -> Option<usize> {
+        if let Some(found) = self.collectives.multicast.find(context, caller) {
             return Some(found);
         }
         let of = self.collectives.contexts.get(context)?;
-        let own = Member(of.members.number(self.rank)?.0);
-        let name = StreamName { context, generation: of.generation, members: of.members.clone(), root, own };
+        let members = match &of.subgroups {
+            None => of.members.clone(),
+            Some(over) => {
+                let world_rank = |leader: Member| of.members.world_rank(Rank(leader.0));
+                Group::of(over.leaders(caller).filter_map(world_rank).collect())
+            }
+        };
+        let number = |rank: Rank| members.number(rank).map(|number| Member(number.0));
+        let (root, own) = (number(of.members.world_rank(Rank(caller.0))?)?, number(self.rank)?);
+        let name = StreamName { context, generation: of.generation, caller, members, root, own };
         let stream = self.make_stream(&name);
         let is_usable = stream.is_some();
-        tracing::debug!(context, root = root.0, is_usable, "multicast group");
+        tracing::debug!(context, root = caller.0, is_usable, "multicast group");
         Some(self.collectives.multicast.add(now, name, stream))
     }
 
@@ -67,7 +77,7 @@ impl Process {
         let bytes = WINDOW.saturating_mul(segment_bytes(&limits) as usize);
         let CollectiveTable { multicast, scratch, .. } = &mut self.collectives;
         let ring = scratch.allocate(bytes, self.transport.regions.get_mut())?;
-        let key = multicast.names.as_ref()?.key(name.context, name.generation);
+        let key = multicast.names.as_ref()?.key(name.context, name.generation, name.caller);
         Some(GroupStream::new(name, key, members, &limits, ring))
     }
 
@@ -102,16 +112,14 @@ impl Process {
         Some(())
     }
 
-    /// A rank that a call with this root needs, and that takes no more part.
+    /// A rank of the communicator that a call with this root needs, and that takes no more part.
     pub(super) fn departed_partner(&self, i: usize, context: u32) -> Option<Member> {
         let of = self.collectives.multicast.streams.get(i)?;
-        let has_departed = |member: &Member| {
-            *member != of.name.own && of.peer(*member).is_some_and(|peer| self.collectives.has_departed(peer, context))
-        };
-        if of.name.own != of.name.root {
-            return Some(of.name.root).filter(has_departed);
-        }
-        (0..of.name.members.size()).map(Member).find(has_departed)
+        let needed =
+            if of.name.own == of.name.root { 0..of.name.members.size() } else { of.name.root.0..of.name.root.0 + 1 };
+        let mut peers = needed.filter(|member| *member != of.name.own.0).filter_map(|member| of.peer(Member(member)));
+        let departed = peers.find(|peer| self.collectives.has_departed(*peer, context))?;
+        Some(self.collectives.contexts.get(context)?.number(departed.into()))
     }
 
     /// Sends all members a message about this rank's broadcasts.
@@ -161,11 +169,16 @@ impl Process {
         let Some(root) = (if is_of_root { Some(member) } else { own }) else { return };
         let Some(i) = self.open_stream(now, context, root) else { return };
         let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
+        let number = of.member(from);
         match (&mut of.part, message.body) {
             (Part::Member { scheduled, .. }, GroupBody::Scheduled(sequence)) => *scheduled = Some(sequence),
             (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => *is_always_scheduled = true,
-            (Part::Root { test, .. }, GroupBody::Joined) => test.handle_joined(now, member),
-            (Part::Root { test, .. }, GroupBody::Refused) => test.handle_refused(member),
+            (Part::Root { test, .. }, GroupBody::Joined) => {
+                number.into_iter().for_each(|number| test.handle_joined(now, number));
+            }
+            (Part::Root { test, .. }, GroupBody::Refused) => {
+                number.into_iter().for_each(|number| test.handle_refused(number));
+            }
             _ => {}
         }
         self.notify_root(i);
@@ -177,6 +190,7 @@ impl Process {
         for of in &mut self.collectives.multicast.streams {
             let is_its = of.name.context == message.context && message.is_of(of.name.generation);
             if is_its
+                && of.name.own == of.name.root
                 && let Some(member) = of.member(from)
                 && let Some(stream) = &mut of.stream
             {

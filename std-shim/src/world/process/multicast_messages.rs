@@ -41,6 +41,11 @@ impl Process {
             return true;
         };
         let (root, is_root) = (call.root(), call.is_root());
+        if !call.uses_stream() {
+            // It gets the data from its leader in any case.
+            call.stage = MulticastStage::Scheduled;
+            return true;
+        }
         call.stage = MulticastStage::Undecided;
         let Some(i) = self.open_stream(now, context, root) else { return false };
         let CollectiveTable { multicast, active, .. } = &mut self.collectives;
@@ -70,7 +75,7 @@ impl Process {
         let departed = self.departed_partner(i, context);
         let call = self.collectives.get_mut(collective).and_then(|running| running.executor.multicast_mut());
         if let (Some(gone), Some(call)) = (departed, call)
-            && call.stage != MulticastStage::Scheduled
+            && !call.is_scheduled()
         {
             call.abort(gone, FailureCause::Missing);
         }
@@ -115,6 +120,8 @@ impl Process {
             while self.queue_segment(i) {}
             while self.deliver_segment(now, i) {}
             self.transmit_stream(now, i);
+            // Where no member is left, nothing has to be sent.
+            self.collectives.multicast.has_work |= self.queue_segment(i);
         }
         while let Some(of) = self.collectives.multicast.take_stale() {
             self.drop_stream(of);
@@ -164,7 +171,7 @@ impl Process {
             *next = 0;
             sends.pop_front();
             if let Some(call) = running.executor.multicast_mut() {
-                call.stage = MulticastStage::Complete;
+                call.end_stream();
             }
             collectives.enqueue(collective);
         }
@@ -209,7 +216,7 @@ impl Process {
         } else if ended {
             let running = self.collectives.get_mut(collective);
             if let Some(call) = running.and_then(|running| running.executor.multicast_mut()) {
-                call.stage = MulticastStage::Complete;
+                call.end_stream();
             }
             self.collectives.enqueue(collective);
         }

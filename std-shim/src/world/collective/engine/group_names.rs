@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use unisono_core::ids::GroupId;
+use unisono_core::ids::{GroupId, Rank as Member};
 use unisono_core::multicast::GroupKey;
 
 use crate::environment::{GroupBase, MulticastChoice, Secret, Settings};
@@ -61,10 +61,13 @@ impl GroupNames {
         GroupAddress { address: SocketAddr::new(ip, self.base.port()), hops: HOPS, interface: self.interface }
     }
 
-    /// The key of a communicator's group.
-    pub(in crate::world) fn key(&self, context: u32, generation: u32) -> GroupKey {
-        let proof =
-            self.secret.prove(&self.job, b"multicast epoch", &[&context.to_le_bytes(), &generation.to_le_bytes()]);
+    /// The key of the stream of a communicator's rank: several ranks of a node may have the same number in the group.
+    pub(in crate::world) fn key(&self, context: u32, generation: u32, caller: Member) -> GroupKey {
+        let proof = self.secret.prove(
+            &self.job,
+            b"multicast epoch",
+            &[&context.to_le_bytes(), &generation.to_le_bytes(), &caller.0.to_le_bytes()],
+        );
         let [a, b, c, d, e, f, g, h, ..] = proof;
         GroupKey { group: GroupId(context), epoch: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
     }
@@ -88,8 +91,9 @@ mod tests {
             let addresses = [0, 1, 2, 65_534].map(|context| names.address(context).address);
             assert!(addresses.iter().all(|address| address.ip().is_multicast() && address.port() != 0));
             assert_eq!(addresses.map(|address| address.is_ipv4()), [!local.contains(':'); 4]);
-            let mut keys =
-                [(0, 0), (0, 1), (1, 0), (256, 0)].map(|(context, of)| names.key(context, of).epoch).to_vec();
+            let mut keys = [(0, 0, 0), (0, 1, 0), (1, 0, 0), (0, 0, 1)]
+                .map(|(context, of, caller)| names.key(context, of, Member(caller)).epoch)
+                .to_vec();
             let mut distinct: Vec<IpAddr> = addresses.map(|address| address.ip()).to_vec();
             distinct.sort_unstable();
             distinct.dedup();

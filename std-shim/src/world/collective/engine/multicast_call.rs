@@ -1,5 +1,7 @@
 //! A broadcast by multicast: by the stream of its root where the communicator's group is usable, else by a schedule.
-//! Which of the two the root decides for each call; the other ranks follow what it sends.
+//! Which of the two the root decides for each call; the other ranks follow what it sends. Where a node has several
+//! ranks, one of them, its leader, takes part in the stream, and forwards the data by the steps of the same schedule
+//! within the node (Mamidala 2008, §6.3).
 
 use unisono_core::collective::{CollectiveMachine as _, Failure, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
@@ -28,7 +30,9 @@ pub(in crate::world) enum MulticastStage {
     Sending,
     /// Its segments arrive.
     Receiving,
-    /// Its last segment is queued, or has arrived.
+    /// Its last segment is queued, or has arrived, and the schedule forwards the data to other ranks.
+    Forwarding,
+    /// It is complete.
     Complete,
     /// It has failed.
     Failed(Failure),
@@ -55,14 +59,42 @@ impl MulticastCall {
         self.executor.plan().rank() == self.root()
     }
 
+    /// Whether this rank receives or sends by multicast: the others get the data by the schedule in any case.
+    pub(in crate::world) fn uses_stream(&self) -> bool {
+        let (plan, leaders) = (self.executor.plan(), self.executor.plan().leaders());
+        leaders.is_empty() || leaders.contains(&plan.rank())
+    }
+
+    /// Its last segment is queued, or has arrived.
+    pub(in crate::world) fn end_stream(&mut self) {
+        let has_more = !self.executor.plan().leaders().is_empty();
+        self.stage = if has_more { MulticastStage::Forwarding } else { MulticastStage::Complete };
+    }
+
+    /// Whether the schedule executes it, or the rest of it.
+    pub(in crate::world) const fn is_scheduled(&self) -> bool {
+        matches!(self.stage, MulticastStage::Scheduled | MulticastStage::Forwarding)
+    }
+
     /// The executor, if the schedule executes it.
     pub(super) fn scheduled(&self) -> Option<&Executor<CachedSchedule>> {
-        (self.stage == MulticastStage::Scheduled).then_some(&self.executor)
+        self.is_scheduled().then_some(&self.executor)
+    }
+
+    /// The next step that multicast has not replaced.
+    fn forward(&mut self) -> Poll<StepOperation> {
+        loop {
+            match self.executor.poll() {
+                Poll::Request(step, _) if self.executor.plan().is_of_leaders(step) => self.executor.handle_done(step),
+                turn => return turn,
+            }
+        }
     }
 
     pub(super) fn poll(&mut self) -> Poll<StepOperation> {
         match self.stage {
             MulticastStage::Scheduled => self.executor.poll(),
+            MulticastStage::Forwarding => self.forward(),
             MulticastStage::Complete => Poll::Complete,
             MulticastStage::Failed(failure) => Poll::Failed(failure),
             MulticastStage::Started
@@ -80,7 +112,7 @@ impl MulticastCall {
     /// was just started needs it depends on what has arrived.
     pub(super) fn handle_failed(&mut self, peer: Member) {
         self.executor.handle_failed(peer);
-        let is_open = !matches!(self.stage, MulticastStage::Scheduled | MulticastStage::Started);
+        let is_open = self.stage != MulticastStage::Started && !self.is_scheduled();
         if is_open && (self.is_root() || peer == self.root()) {
             self.abort(peer, FailureCause::Missing);
         }
@@ -88,7 +120,7 @@ impl MulticastCall {
 
     pub(in crate::world) fn abort(&mut self, peer: Member, cause: FailureCause) {
         match self.stage {
-            MulticastStage::Scheduled => self.executor.abort(peer, cause),
+            MulticastStage::Scheduled | MulticastStage::Forwarding => self.executor.abort(peer, cause),
             MulticastStage::Complete | MulticastStage::Failed(_) => {}
             _ => {
                 let (id, collective) = (self.executor.id(), self.executor.plan().kind());
@@ -99,7 +131,7 @@ impl MulticastCall {
 
     pub(super) fn completed(&self) -> u32 {
         match self.stage {
-            MulticastStage::Scheduled => self.executor.completed(),
+            MulticastStage::Scheduled | MulticastStage::Forwarding => self.executor.completed(),
             stage => u32::from(stage == MulticastStage::Complete),
         }
     }

@@ -46,9 +46,9 @@ impl MulticastStreams {
         self.has_work || self.deadline.is_some_and(|at| now >= at)
     }
 
-    /// The index of the broadcasts of a root.
-    pub(in crate::world) fn find(&self, context: u32, root: Member) -> Option<usize> {
-        self.streams.iter().position(|of| !of.is_stale && (of.name.context, of.name.root) == (context, root))
+    /// The index of the broadcasts of a root, by its rank in the communicator.
+    pub(in crate::world) fn find(&self, context: u32, caller: Member) -> Option<usize> {
+        self.streams.iter().position(|of| !of.is_stale && (of.name.context, of.name.caller) == (context, caller))
     }
 
     /// Whether there may be another stream.
@@ -180,15 +180,16 @@ impl MulticastStreams {
         })
     }
 
-    /// The members that a call waits for.
-    pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<Member> {
+    /// The peers that a call waits for.
+    pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<PeerId> {
         let of = self.streams.iter().find_map(|of| match &of.part {
             Part::Root { sends, .. } => {
                 let stream = of.stream.as_ref().filter(|_| sends.contains(&collective))?;
-                Some(stream.machine.lagging().collect())
+                Some(stream.machine.lagging().filter_map(|member| of.peer(member)).collect::<Vec<_>>())
             }
             Part::Member { undecided, receives, .. } => {
-                (undecided.contains(&collective) || *receives == Some(collective)).then(|| vec![of.name.root])
+                let is_its = undecided.contains(&collective) || *receives == Some(collective);
+                is_its.then(|| of.peer(of.name.root).into_iter().collect())
             }
         });
         of.unwrap_or_default()
@@ -276,7 +277,8 @@ mod tests {
         let (mut scratch, mut regions) = (ScratchPool::new(), unsafe { Regions::new() });
         let mut streams = MulticastStreams::default();
         for root in [0, 1].map(Member) {
-            let name = StreamName { context: 5, generation: 1, members: Group::all(3), root, own: Member(1) };
+            let (members, own) = (Group::all(3), Member(1));
+            let name = StreamName { context: 5, generation: 1, caller: root, members, root, own };
             let limits = StreamLimits { mtu: 1000, receive_slots: 64, granularity_ns: 1000 };
             let members = (0..3).map(|rank| GroupMember { peer: PeerId(rank), incarnation: Incarnation(rank + 10) });
             let ring = scratch.allocate(1 << 18, &mut regions).expect("memory");

@@ -396,8 +396,9 @@ impl CollectiveTable {
     /// The peers that a call on a tree or a stream waits for.
     pub(in crate::world) fn tree_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
         let Some(of) = self.contexts.get(context) else { return Vec::new() };
-        let awaited = self.trees.awaited(collective).into_iter().chain(self.multicast.awaited(collective));
-        awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into())).collect()
+        let awaited = self.trees.awaited(collective).into_iter();
+        let awaited = awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into()));
+        awaited.chain(self.multicast.awaited(collective)).collect()
     }
 
     /// Records that a rank has failed.

@@ -22,11 +22,13 @@ const ACK_EVERY: u32 = 8;
 /// Longest time between two probes, in nanoseconds.
 const PROBE_MAX: u64 = 20_000_000;
 
-/// The communicator and the root of a stream.
+/// The communicator, the members and the root of a stream. Members have numbers of their own.
 #[derive(Clone, Debug)]
 pub(in crate::world) struct StreamName {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
+    /// The root's rank in the communicator.
+    pub(in crate::world) caller: Member,
     pub(in crate::world) members: Group,
     pub(in crate::world) root: Member,
     pub(in crate::world) own: Member,
@@ -114,12 +116,12 @@ pub(in crate::world) struct RootedStream {
 }
 
 impl RootedStream {
-    /// The rank in the communicator of a peer.
+    /// The number of a peer among the members.
     pub(in crate::world) fn member(&self, peer: PeerId) -> Option<Member> {
         self.name.members.number(peer.into()).map(|rank| Member(rank.0))
     }
 
-    /// The peer of a rank in the communicator.
+    /// The peer of a member.
     pub(in crate::world) fn peer(&self, member: Member) -> Option<PeerId> {
         self.name.members.world_rank(Rank(member.0)).map(PeerId::from)
     }

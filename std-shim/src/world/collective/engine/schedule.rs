@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
-use unisono_core::ids::Rank;
+use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
@@ -90,8 +90,10 @@ struct ScheduleEntry {
     /// The subgroups of its communicator.
     subgroups: Option<Arc<Subgroups>>,
     schedule: AnyPlan,
-    /// Whether the root may broadcast by multicast instead.
+    /// Whether the root may broadcast by multicast instead, and the leaders that receive it; if there are none, all
+    /// ranks do.
     is_multicast: bool,
+    leaders: Box<[Rank]>,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
     /// A digest of everything that ranks must agree on.
@@ -121,6 +123,19 @@ impl CachedSchedule {
     /// Whether the root may broadcast by multicast instead.
     pub(in crate::world) fn is_multicast(&self) -> bool {
         self.0.is_multicast
+    }
+
+    /// The ranks that receive it by multicast, and forward it; if there are none, all ranks do.
+    pub(in crate::world) fn leaders(&self) -> &[Rank] {
+        &self.0.leaders
+    }
+
+    /// Whether multicast replaces a step.
+    pub(in crate::world) fn is_of_leaders(&self, step: StepId) -> bool {
+        match self.schedule() {
+            AnyPlan::Composed(plan) => plan.is_of_leaders(step.0),
+            AnyPlan::Flat(_) | AnyPlan::Tree(_) => false,
+        }
     }
 
     pub(in crate::world) fn root(&self) -> Rank {
@@ -207,7 +222,13 @@ impl ScheduleCache {
             return Ok(self.prepare_tree(plan, hash, shape, subgroups));
         }
         let is_multicast = self.tuning.multicast(plan, varying, self.carrier).is_some();
-        let composed = subgroups.and_then(|over| self.tuning.compose(plan, varying, self.carrier, over, least));
+        let composed = subgroups.and_then(|over| match is_multicast {
+            true => self.tuning.compose_always(plan, varying, self.carrier, over, least),
+            false => self.tuning.compose(plan, varying, self.carrier, over, least),
+        });
+        // Without leaders, every rank is a member of the group.
+        let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
+        let leaders = subgroups.filter(|_| is_multicast).map(|over| over.leaders(plan.root).collect());
         let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
         let schedule = match composed {
             Some((_, composed)) => AnyPlan::Composed(Box::new(composed)),
@@ -244,6 +265,7 @@ impl ScheduleCache {
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
             schedule,
             is_multicast,
+            leaders: leaders.unwrap_or_default(),
             digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
@@ -267,6 +289,7 @@ impl ScheduleCache {
             steps: Box::default(),
             schedule: AnyPlan::Tree(shape),
             is_multicast: false,
+            leaders: Box::default(),
             digest: mix(hash, way),
         }))
     }
