@@ -44,7 +44,7 @@ pub use send::GrantError;
 pub use transmit::TransmitBatch;
 
 use crate::counters::Metric;
-use crate::device::{DeviceQueue, Limits};
+use crate::device::{DeviceQueue, Limits, Received};
 use crate::endpoint::flow_control::credit_pool::CreditPool;
 use crate::endpoint::operation::OperationError;
 use crate::endpoint::peer::Peer;
@@ -81,6 +81,13 @@ pub trait Handler {
     /// Delivers an eager message, in order: its first bytes (at most 40, payload included), and its length in bytes. In
     /// a [`Verdict::Place`] for its payload, `start` counts from the message's first byte.
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict;
+    /// Handles a datagram of another family, such as [multicast](crate::multicast), that came on the same queue. In a
+    /// [`Verdict::Place`] for its payload, `start` counts from the datagram's first byte. `None`: it is of no family
+    /// that this layer knows, and is counted as malformed.
+    fn handle_foreign(&mut self, datagram: &impl Received) -> Option<Verdict> {
+        let _ = datagram;
+        None
+    }
     /// Counts an event. It may be reported later than it happened, after its consequences, but within the same round.
     fn record(&mut self, what: Metric) {
         let _ = what;

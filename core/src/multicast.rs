@@ -23,6 +23,7 @@
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
 
 mod datagram;
+mod group_test;
 mod members;
 mod receiver;
 mod root;
@@ -30,6 +31,7 @@ mod stream;
 mod topology;
 
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
+pub use self::group_test::{GroupTest, TestState};
 pub use self::members::Audience;
 pub use self::receiver::{Placement, Receiver};
 pub use self::root::{Request, Root, WindowFull};

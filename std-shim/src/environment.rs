@@ -6,6 +6,7 @@ mod duration;
 mod eager_pool;
 pub mod hierarchy;
 mod host_list;
+mod multicast;
 pub mod tuning;
 
 pub use choice::{
@@ -17,6 +18,7 @@ pub use duration::{
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use hierarchy::{HierarchyChoice, HierarchyError, Subgroups};
+pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 pub use host_list::{HostList, HostListError};
@@ -83,6 +85,8 @@ pub struct TransportSettings {
     pub stuck: Option<StuckTimeout>,
     /// Time without a datagram from a peer that makes progress after which it is considered failed. `None`: 30 s.
     pub unreachable: Option<UnreachableTimeout>,
+    /// Where multicast groups are.
+    pub multicast: MulticastChoice,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
@@ -244,6 +248,7 @@ impl Settings {
             transport.watchdog.and_then(|watchdog| text("WATCHDOG", &watchdog)),
             transport.stuck.and_then(|stuck| text("STUCK", &stuck)),
             transport.unreachable.and_then(|unreachable| text("UNREACHABLE", &unreachable)),
+            if transport.multicast == MulticastChoice::Auto { None } else { text("MULTICAST", &transport.multicast) },
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
@@ -289,10 +294,12 @@ impl Settings {
     /// Digests of the settings that must be equal on all ranks.
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let TransportSettings { device, progress, silence, grant, .. } = &self.transport;
+        let TransportSettings { device, progress, silence, grant, multicast, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
         let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
-        let transport = [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant];
+        let multicast = multicast.to_string();
+        let transport =
+            [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant, &multicast];
         Digests { tuning, transport: transport.into_iter().fold(FNV_OFFSET, fnv) }
     }
 
@@ -409,7 +416,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 54] = [
+    const NAMES: [&str; 55] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -437,6 +444,7 @@ impl SettingsReader {
         "WATCHDOG",
         "STUCK",
         "UNREACHABLE",
+        "MULTICAST",
         "PIN",
         "TAG_OUTPUT",
         "RSH",
@@ -537,6 +545,7 @@ impl SettingsReader {
             "WATCHDOG" => store(&mut transport.watchdog, value),
             "STUCK" => store(&mut transport.stuck, value),
             "UNREACHABLE" => store(&mut transport.unreachable, value),
+            "MULTICAST" => replace(&mut transport.multicast, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),

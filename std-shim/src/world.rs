@@ -406,9 +406,10 @@ impl World {
         let process = self.shared.lock();
         let (ended, failed, counters) =
             (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
+        let streams = process.stream_counters();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
-        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters }
+        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters, streams }
             .publish(&self.settings);
     }
 

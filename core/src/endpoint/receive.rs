@@ -45,8 +45,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ) {
         *verdict = Verdict::Release;
         if let Err(reason) = self.receive(now, datagram, handler, verdict) {
-            handler.record(Metric::Dropped(reason));
-            *verdict = Verdict::Release;
+            *verdict = refuse(reason, datagram, handler);
         }
     }
 
@@ -336,6 +335,17 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             _ => Ok(None),
         }
     }
+}
+
+/// Hands a datagram that the endpoint does not accept to the layer above if it may be of another family, else counts it
+/// as dropped.
+#[cold]
+fn refuse(reason: DropReason, datagram: &impl Received, handler: &mut impl Handler) -> Verdict {
+    let foreign = if reason == DropReason::Malformed { handler.handle_foreign(datagram) } else { None };
+    foreign.unwrap_or_else(|| {
+        handler.record(Metric::Dropped(reason));
+        Verdict::Release
+    })
 }
 
 /// Delivers an eager message of a datagram of `bytes` bytes; `message` are its first bytes after the header. Changes

@@ -238,7 +238,12 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
 
     /// Whether a child has not acknowledged everything before `end`, or has not reported since it joined.
     pub(super) fn is_lagging(&self, end: Psn<BITS>) -> bool {
-        self.children().any(|rank| self.lags(rank, end))
+        self.lagging(end).next().is_some()
+    }
+
+    /// The children that lag.
+    pub(super) fn lagging(&self, end: Psn<BITS>) -> impl Iterator<Item = Rank> + '_ {
+        self.children().filter(move |rank| self.lags(*rank, end))
     }
 
     fn lags(&self, rank: Rank, end: Psn<BITS>) -> bool {

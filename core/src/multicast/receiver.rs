@@ -157,6 +157,11 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         Some(segment)
     }
 
+    /// The segment that [`poll_delivery`](Self::poll_delivery) returns next.
+    pub fn peek_delivery(&self) -> Option<&Segment<BITS>> {
+        if self.arrived.contains(0) { self.segment(self.delivered) } else { None }
+    }
+
     /// Frees what was delivered here and below.
     fn advance(&mut self) {
         let edge = self.members.edge(self.extent(), self.delivered);

@@ -307,6 +307,16 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         self.advance(now);
     }
 
+    /// The first segment that was not sent.
+    pub const fn unsent(&self) -> Psn<BITS> {
+        self.unsent
+    }
+
+    /// The members that have not acknowledged all that was sent.
+    pub fn lagging(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.members.lagging(self.unsent)
+    }
+
     /// Whether every member has acknowledged every segment.
     pub fn is_idle(&self) -> bool {
         self.edge == self.next && !self.members.has_requests()

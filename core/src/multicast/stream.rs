@@ -1,7 +1,7 @@
 //! A stream on the wire: one root's stream at one process, between machine and device.
 
 use super::StreamConfig;
-use super::datagram::{Body, Datagram, GroupKey, SEGMENT_HEADER, Segment};
+use super::datagram::{Body, Datagram, GroupKey, Probe, SEGMENT_HEADER, Segment};
 use super::members::Audience;
 use super::receiver::{Placement, Receiver};
 use super::root::{Request, Root, WindowFull};
@@ -229,6 +229,43 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
         let segment = member.poll_delivery()?;
         let payload = self.span(&segment)?;
         Some(Delivery { index: segment.index, bytes: segment.bytes, is_last: segment.is_last, payload })
+    }
+
+    /// The segment that [`poll_delivery`](Self::poll_delivery) returns next.
+    pub fn peek_delivery(&self) -> Option<Delivery> {
+        let Role::Member(member) = &self.role else { return None };
+        let segment = member.peek_delivery()?;
+        let payload = self.span(segment)?;
+        Some(Delivery { index: segment.index, bytes: segment.bytes, is_last: segment.is_last, payload })
+    }
+
+    /// The members that have not acknowledged all that the root has sent, at the root.
+    pub fn lagging(&self) -> impl Iterator<Item = Rank> + '_ {
+        let root = match &self.role {
+            Role::Root(root) => Some(root),
+            Role::Member(_) => None,
+        };
+        root.into_iter().flat_map(Root::lagging)
+    }
+
+    /// The member whose valid report this datagram is: an answer to a [`group_probe`](Self::group_probe) as long as
+    /// nothing else was sent.
+    pub fn reporter(&self, datagram: &impl Received) -> Option<Rank> {
+        let parsed = self.parse(datagram)?;
+        matches!(parsed.body, Body::Report(_)).then_some(parsed.sender)
+    }
+
+    /// A probe to all members of the group, whose header is written to `head`: the members that it reaches report.
+    /// `None` at a process that is not the root.
+    pub fn group_probe(&self, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+        let Role::Root(root) = &self.role else { return None };
+        let probe = Probe { next: root.unsent(), start: root.unsent() };
+        let body = Body::Probe(probe);
+        let incarnation = self.member(self.own).map(|own| own.incarnation).unwrap_or_default();
+        let datagram = Datagram { key: self.key, root: self.own, sender: self.own, incarnation, body };
+        let (header_bytes, queue) = (datagram.emit(head), DeviceQueue::Polled);
+        let (to, reason) = (Destination::Group(self.key.group), TxReason::Probe);
+        Some(Transmit { to, queue, header_bytes, payload: None, solicited: false, reason })
     }
 
     /// The next datagram, whose header is written to `head`.

@@ -181,6 +181,12 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         CollectiveSpec { rank: Rank(0), root: Rank(0), size, bytes, ..*plan }
     }
 
+    /// The leaders of the subgroups of the last level, in the order of the subgroups: the root leads its own.
+    pub fn top_leaders(&self, root: Rank) -> impl Iterator<Item = Rank> + '_ {
+        let root = self.locate(root).map(|at| (root, at));
+        (0..self.members(Subgroup::Top)).map(move |number| self.member(Subgroup::Top, number, root))
+    }
+
     /// Whether the composed schedule is at least as fast as a flat one by the model, if messages within a group cost a
     /// tenth of those between groups, for 2 to 8 groups of up to 8 ranks: barriers, and the other collectives below at
     /// up to 1 KiB, if groups are contiguous. Longer vectors and allreduces keep more links busy without leaders.
@@ -269,6 +275,9 @@ mod tests {
         assert_eq!(members(&groups, Subgroup::Outer(0), 4), [4, 3], "the root leads");
         assert_eq!(members(&groups, Subgroup::Top, 0), [0, 1, 2]);
         assert_eq!(members(&groups, Subgroup::Top, 5), [0, 5, 2]);
+        assert!(
+            groups.top_leaders(Rank(5)).eq([0, 5, 2].map(Rank)) && groups.top_leaders(Rank(9)).eq([0, 1, 2].map(Rank))
+        );
     }
 
     #[test]

@@ -77,6 +77,19 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         self.scratch
     }
 
+    /// Whether the leaders of the last level execute step `i` among themselves: a broadcast among them by other means
+    /// replaces these steps.
+    pub fn is_of_leaders(&self, i: u32) -> bool {
+        let (number, mut before) = (remainder(i, self.steps), 0_u32);
+        let is_within = i < self.steps.wrapping_mul(self.spec.segments);
+        is_within
+            && self.parts.iter().flatten().any(|part| {
+                let first = before;
+                before = first.wrapping_add(part.len(&self.place));
+                part.is_of(super::hierarchy::Subgroup::Top) && (first..before).contains(&number)
+            })
+    }
+
     /// The operation of step `i` of a segment, its stage's first step, and its dependencies in the stage.
     fn locate(&self, i: u32, segment: u32) -> Option<(Step, u32)> {
         let mut before = 0_u32;

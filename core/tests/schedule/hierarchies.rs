@@ -206,6 +206,31 @@ fn levels_of_a_broadcast_are_joined_by_the_message_that_is_forwarded() {
     assert_eq!(steps[1..].iter().map(into).collect::<Vec<_>>(), [Some((12, 1)), Some((10, 2)), Some((9, 4))]);
 }
 
+/// A broadcast among the leaders by other means replaces exactly the messages between them.
+#[test]
+fn steps_of_the_leaders_are_those_between_leaders() {
+    for (algorithm, segments) in [(Algorithm::Knomial, 1), (Algorithm::Ring, 3), (Algorithm::Bruck, 2)] {
+        for (root, rank) in (0..12).flat_map(|root| (0..12).map(move |rank| (Rank(root), Rank(rank)))) {
+            let base = Spec::new(CollectiveKind::Broadcast, algorithm, 12, 1);
+            let levels = Levels { inner: (0..12).map(|rank| rank / 3).collect(), outer: Vec::new() };
+            let groups = Hierarchy::new(&levels.inner, &levels.outer, levels.table()).expect("a table of that length");
+            let leaders: Vec<Rank> = groups.top_leaders(root).collect();
+            assert!(leaders.len() == 4 && leaders.contains(&root));
+            let plan = HierarchicalPlan::new(Spec { rank, root, segments, ..base }, LOWER, groups).expect("a schedule");
+            for i in 0..plan.steps() {
+                let partner = match plan.step(i).expect("a step").operation {
+                    StepOperation::Send { to, .. } => Some(to),
+                    StepOperation::Receive { of, .. } => Some(of),
+                    _ => None,
+                };
+                let is_between = leaders.contains(&rank) && partner.is_none_or(|partner| leaders.contains(&partner));
+                assert_eq!(plan.is_of_leaders(i), is_between, "step {i} of rank {} with root {}", rank.0, root.0);
+            }
+            assert!(!plan.is_of_leaders(plan.steps()));
+        }
+    }
+}
+
 /// Only leaders exchange messages with other groups: as many as an allreduce of the leaders has.
 #[test]
 fn messages_between_groups_of_an_allreduce_are_those_of_the_leaders() {

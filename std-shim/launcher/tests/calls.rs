@@ -11,7 +11,14 @@ use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperat
 use unisono::{Communicator, Rank, World};
 
 /// Over shared memory, datagrams, and both; and with one rank.
-const MEANS: [&str; 5] = ["-n 1", "-n 3", "-n 4 --device udp", "-n 5 --nodes 2 --loss 5%", "-n 4 --nodes 2"];
+const MEANS: [&str; 6] = [
+    "-n 1",
+    "-n 3",
+    "-n 4 --device udp",
+    "-n 5 --nodes 2 --loss 5%",
+    "-n 4 --nodes 2",
+    "-n 3 --device udp --broadcast multicast",
+];
 
 /// The exit code of the rank that exits early.
 const HANGS_UP: i32 = 5;

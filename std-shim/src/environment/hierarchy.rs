@@ -5,6 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use unisono_core::collective::CollectiveSpec;
+use unisono_core::ids::Rank;
 use unisono_core::schedule::Hierarchy;
 
 use super::tuning::table::digest;
@@ -117,6 +118,11 @@ impl Subgroups {
     /// Whether they are used only where that pays.
     pub const fn is_auto(&self) -> bool {
         self.is_auto
+    }
+
+    /// The leaders of the last level, with this root.
+    pub fn leaders(&self, root: Rank) -> impl Iterator<Item = Rank> {
+        self.hierarchy.top_leaders(root)
     }
 
     /// Whether a collective may be composed over them.

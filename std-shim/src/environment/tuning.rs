@@ -1,6 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
+mod multicast;
 pub(super) mod table;
 pub(super) mod tree;
 
@@ -101,17 +102,21 @@ enum Wanted {
     Schedule(Constraints),
     /// By a tree whose root moves, or by one whose root does not.
     Tree(TreeOverride),
+    /// By multicast where the communicator's group is usable, else by a schedule.
+    Multicast,
 }
 
 /// The names of the algorithms of a collective.
 pub fn algorithm_names(kind: CollectiveKind) -> Vec<&'static str> {
-    algorithms(kind).iter().map(|algorithm| algorithm.name()).chain(tree::names(kind).iter().copied()).collect()
+    let others = tree::names(kind).iter().chain(multicast::names(kind)).copied();
+    algorithms(kind).iter().map(|algorithm| algorithm.name()).chain(others).collect()
 }
 
 impl Override {
     /// Parses `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree)
     /// and `segments`; of `token-tree` and `combining-tree`, which barrier and allreduce have besides, `degree` and
-    /// `units`. Options that are missing are selected automatically.
+    /// `units`. `multicast`, which broadcast has besides, takes none. Options that are missing are selected
+    /// automatically.
     ///
     /// # Errors
     /// [`OverrideError`], with the valid values.
@@ -119,6 +124,9 @@ impl Override {
         let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
         if tree::names(verb).contains(&name) {
             return Ok(Self { kind: verb, wanted: Wanted::Tree(TreeOverride::new(name, options)?) });
+        }
+        if multicast::names(verb).contains(&name) {
+            return multicast::parse_options(options).map(|()| Self { kind: verb, wanted: Wanted::Multicast });
         }
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
         let algorithm = *algorithm.ok_or_else(|| OverrideError::Algorithm { allowed: algorithm_names(verb) })?;
@@ -146,6 +154,7 @@ impl fmt::Display for Override {
         let Constraints { algorithm, ports, radix, segments } = match self.wanted {
             Wanted::Schedule(constraints) => constraints,
             Wanted::Tree(tree) => return tree.fmt(to),
+            Wanted::Multicast => return to.write_str(multicast::NAME),
         };
         to.write_str(algorithm.name())?;
         let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
@@ -173,6 +182,12 @@ pub enum OverrideError {
     /// There is no such option of a tree.
     #[error("the options are degree= and, of token-tree, units=, separated by commas, not {given:?}")]
     TreeOption {
+        /// The given text.
+        given: String,
+    },
+    /// Multicast has no options.
+    #[error("multicast has no options, not {given:?}")]
+    MulticastOption {
         /// The given text.
         given: String,
     },
@@ -330,6 +345,7 @@ impl Tuning {
         let given = |wanted: Override| match wanted.wanted {
             Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
             Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
+            Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
         };
         let wanted = self.get(plan.collective).map(given);
         let refused = wanted.and_then(Result::err);
@@ -352,20 +368,41 @@ impl Tuning {
     }
 
     /// The tree of a collective that the user's override, or else the user's table, executes by one. `None`, equal on
-    /// all ranks: a schedule executes it. No release is multicast yet, so a tree is never the fastest in depth, and
+    /// all ranks: a schedule executes it. No release is by multicast, so a tree is never the fastest in depth, and
     /// neither the built-in table nor the model selects one.
     pub fn tree(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(TreeShape, SelectedBy)> {
         let of = |wanted: Override| match wanted.wanted {
-            Wanted::Schedule(_) => None,
+            Wanted::Schedule(_) | Wanted::Multicast => None,
             Wanted::Tree(tree) => tree.shape(plan, varying).ok(),
         };
+        let (wanted, reason) = self.wanted(plan, carrier)?;
+        of(wanted).map(|shape| (shape, reason))
+    }
+
+    /// What the user's override, or else the user's table, wants for a collective.
+    fn wanted(&self, plan: &CollectiveSpec, carrier: Carrier) -> Option<(Override, SelectedBy)> {
         match self.get(plan.collective) {
-            Some(wanted) => of(wanted).map(|shape| (shape, SelectedBy::Override)),
+            Some(wanted) => Some((wanted, SelectedBy::Override)),
             None => {
                 let (table, _) = self.table.as_ref()?;
-                of(table.find(carrier, self.sharing(), plan)?).map(|shape| (shape, SelectedBy::Table))
+                table.find(carrier, self.sharing(), plan).map(|wanted| (wanted, SelectedBy::Table))
             }
         }
+    }
+
+    /// What selects multicast for a collective over datagrams: the user's override or table. `None`, equal on all ranks:
+    /// a schedule executes it. So does it, too, where the communicator's group is not usable.
+    pub fn multicast(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<SelectedBy> {
+        let (wanted, reason) = self.wanted(plan, carrier)?;
+        let is_multicast = wanted.wanted == Wanted::Multicast && carrier == Carrier::Udp;
+        (is_multicast && multicast::check(plan, varying).is_ok()).then_some(reason)
+    }
+
+    /// Whether any collective may ask for multicast.
+    pub fn uses_multicast(&self) -> bool {
+        let is_multicast = |wanted: &Override| wanted.wanted == Wanted::Multicast;
+        let by_table = || self.table.as_ref().is_some_and(|(table, _)| table.overrides().any(is_multicast));
+        self.overrides.iter().flatten().any(is_multicast) || by_table()
     }
 
     /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
@@ -383,6 +420,19 @@ impl Tuning {
         if !over.may_compose(plan) || (over.is_auto() && (self.sharing() > 1 || is_measured())) {
             return None;
         }
+        self.compose_always(plan, varying, carrier, over, segments)
+    }
+
+    /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
+    /// by multicast.
+    pub fn compose_always(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        carrier: Carrier,
+        over: &Subgroups,
+        segments: u32,
+    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let decision = self.decide(&over.hierarchy().leaders(plan), false, carrier).ok()?;
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);

@@ -6,16 +6,18 @@ use core::time::Duration;
 use std::os::fd::BorrowedFd;
 
 use unisono_core::device::{
-    Armed, Device, DeviceEvent, DeviceQueue, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket, Token, Transmit,
+    Armed, Device, DeviceEvent, DeviceQueue, GroupError, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket,
+    Token, Transmit,
 };
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{GroupId, PeerId};
 use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
 use unisono_verbs::ud;
 
+use super::collective::engine::multicast_streams::GROUPS_MAX;
 use crate::environment::{DeviceChoice, Settings};
 use unisono_memory::memory_regions::{Address, Regions};
-use unisono_udp::{BindError, Options, Path, Udp, UdpCounters};
+use unisono_udp::{BindError, GroupAddress, Options, Path, Udp, UdpCounters};
 
 /// Datagrams that are worth one doorbell.
 #[cfg(feature = "verbs")]
@@ -86,6 +88,9 @@ impl DatagramTransport {
             return adapter(settings, size);
         }
         let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
+        if settings.tuning.uses_multicast() && transport.multicast.is_on() {
+            options.groups = GROUPS_MAX;
+        }
         options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
         if let Some(gso) = transport.gso {
             options.gso = gso.is_on();
@@ -126,6 +131,21 @@ impl DatagramTransport {
             Self::Verbs(device) => {
                 let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
                 device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Makes the device a member of the group at this address.
+    pub(super) fn join_at(&mut self, group: GroupId, address: GroupAddress) -> Result<(), GroupError> {
+        match self {
+            Self::Udp(device) => {
+                device.set_group(group, address).map_err(|_| GroupError::Refused(group))?;
+                device.join(group)
+            }
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {
+                let _ = address;
+                Err(GroupError::Unsupported)
             }
         }
     }
@@ -361,6 +381,14 @@ impl Device for DatagramTransport {
     #[inline]
     fn poll_event(&mut self) -> Option<DeviceEvent> {
         each!(DatagramTransport, self, device => device.poll_event())
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        each!(DatagramTransport, self, device => Device::join(&mut **device, group))
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        each!(DatagramTransport, self, device => Device::leave(&mut **device, group))
     }
 }
 

@@ -13,8 +13,8 @@ use unisono_core::device::DeviceQueue;
 use super::World;
 use super::communicator::Communicator;
 
-/// How long an idle World sleeps, first and at most, while something may arrive through shared memory, which signals no
-/// file descriptor.
+/// How long an idle World sleeps, first and at most, while something may arrive through shared memory or a multicast
+/// group, which signal no file descriptor.
 const SHM_IDLE: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
 /// A file descriptor that an event loop polls for input. Before the loop sleeps it calls [`World::arm`]; when the
@@ -75,8 +75,8 @@ impl World {
 
     /// Makes progress once, and prepares the source for a sleep: it becomes readable when something arrives or a timer
     /// of the World expires. Returns false if there is more to do: make progress before sleeping. While ranks share
-    /// memory, which signals no descriptor, it becomes readable after 50 µs, and after up to 2 ms while the World is
-    /// idle.
+    /// memory, or broadcast by multicast, which signal no descriptor, it becomes readable after 50 µs, and after up to
+    /// 2 ms while the World is idle.
     ///
     /// # Errors
     /// The operating system refuses to set the timer.
@@ -91,9 +91,10 @@ impl World {
         }
         let check = process.next_check();
         let mut rest = Duration::from_nanos(process.next_timeout().map_or(check, |rest| rest.min(check)));
-        let shares_memory = process.transport.shm.as_ref().is_some_and(|shm| shm.peer_count > 0);
+        // The descriptor is that of the socket of messages alone.
+        let others = process.uses_groups() || process.transport.shm.as_ref().is_some_and(|shm| shm.peer_count > 0);
         drop(process);
-        if shares_memory {
+        if others {
             rest = rest.min(source.idle);
             source.idle = source.idle.saturating_mul(2).min(SHM_IDLE[1]);
         }

@@ -14,6 +14,8 @@ mod hang_reports;
 pub(super) mod message_table;
 pub(super) mod messages;
 pub(super) mod messenger;
+mod multicast_groups;
+mod multicast_messages;
 pub(super) mod random_keys;
 pub(super) mod remote_access;
 mod shm_messages;
@@ -34,6 +36,7 @@ use unisono_core::wire::HEADER;
 use unisono_shmem::am_header::EAGER_LIMIT;
 
 use super::collective::engine::context::WORLD;
+use super::collective::engine::group_names::GroupNames;
 use super::collective::engine::progress_table::CollectiveTable;
 use super::collective::engine::schedule::ScheduleCache;
 use super::collective::intra_node::communicator_slots::CommunicatorSlots;
@@ -124,6 +127,7 @@ impl Process {
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = shm.as_ref().is_some_and(|shm| shm.node.size() == rank_slot.1);
         let digests = settings.digests();
+        let groups = device.lanes().ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
         let choices = [false, true].map(|is_intra_node| ScheduleCache::new(settings.tuning.clone(), is_intra_node));
         let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
         let limit = |peer: PeerId| {
@@ -171,6 +175,7 @@ impl Process {
             process.add_peer(Rank(rank as u32), entry);
         }
         process.membership = Some(membership);
+        process.set_groups(groups);
         Ok(process)
     }
 
@@ -180,6 +185,11 @@ impl Process {
     }
 
     fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
+        if rank != self.rank && self.datagrams.device.limits().groups > 0 {
+            // Members of groups are reached by datagrams, wherever they are.
+            let path = self.datagrams.device.set_path(rank.into(), entry.addresses, entry.mtu);
+            tracing::trace!(%rank, ?path, "path of a group's member");
+        }
         // Ranks of this node are connected through the shared segment.
         if rank == self.rank || self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
@@ -242,6 +252,7 @@ impl Process {
     #[inline(always)]
     fn dispatcher(&mut self) -> (&mut ProcessEndpoint, &mut DatagramTransport, SharedRegions<'_>, Dispatcher<'_>) {
         let Self { transport, datagrams, requests, collectives, remote_access, messenger, .. } = self;
+        collectives.multicast.now = transport.now;
         let Datagrams { device, counters, .. } = datagrams;
         let ProcessTransport { endpoint, regions, early_payloads, violators, .. } = transport;
         let regions = &*regions;
@@ -370,10 +381,11 @@ impl Process {
             && self.transport.is_flushed()
     }
 
-    /// Nanoseconds until the endpoint or a tree must be polled again; `None`: no timer runs.
+    /// Nanoseconds until the endpoint, a tree or a stream must be polled again; `None`: no timer runs.
     pub(super) fn next_timeout(&mut self) -> Option<u64> {
         let now = self.now();
-        let timeouts = self.transport.endpoint.poll_timeout(now).into_iter().chain(self.collectives.trees.deadline);
+        let collectives = [self.collectives.trees.deadline, self.collectives.multicast.deadline];
+        let timeouts = self.transport.endpoint.poll_timeout(now).into_iter().chain(collectives.into_iter().flatten());
         timeouts.min().map(|at| at.saturating_sub(now))
     }
 

@@ -428,7 +428,8 @@ impl SharedProcess {
         let mut rounds = 0..ROUNDS;
         self.with_wakeup(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
         if !rounds.is_empty() && process.enable_notification(DeviceQueue::Interrupt) {
-            let longest = if self.node.is_some() { THREAD_INTERVAL } else { HYBRID_INTERVAL };
+            let is_silent = self.node.is_some() || process.uses_groups();
+            let longest = if is_silent { THREAD_INTERVAL } else { HYBRID_INTERVAL };
             process.next_timeout().map_or(longest, Duration::from_nanos).min(longest)
         } else {
             Duration::ZERO

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use unisono_core::counters::{Counters, DropReason};
 use unisono_core::device::TxReason;
+use unisono_core::multicast::StreamCounters;
 use unisono_core::wire::DatagramKind;
 use unisono_udp::UdpCounters;
 
@@ -26,6 +27,8 @@ pub(super) struct Stats<'a> {
     pub(super) collectives: u32,
     pub(super) counters: &'a Counters,
     pub(super) udp: &'a UdpCounters,
+    /// Of multicast.
+    pub(super) streams: StreamCounters,
 }
 
 impl Stats<'_> {
@@ -83,6 +86,13 @@ impl Stats<'_> {
             // Writing to a String does not fail.
             let _ = write!(line, ",\"{name}\":{{{}}}", fields.join(","));
         }
+        let StreamCounters { repaired, repaired_all, probes, reports_sent, placed, foreign, .. } = self.streams;
+        let _ = write!(
+            line,
+            ",\"multicast\":{{\"sent\":{},\"placed\":{placed},\"repaired\":{repaired},\
+             \"repaired_all\":{repaired_all},\"probes\":{probes},\"reports\":{reports_sent},\"foreign\":{foreign}}}",
+            self.streams.sent
+        );
         let _ = write!(
             line,
             ",\"duplicates\":{duplicates},\"spurious\":{spurious},\"bytes_sent\":{bytes_sent},\

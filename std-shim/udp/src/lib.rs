@@ -307,14 +307,19 @@ impl Udp {
         Arc::clone(&self.counters)
     }
 
-    /// Whether there may be something to [`receive`](Device::receive): at most one system call. With fault injection it
+    /// Whether there may be something to [`receive`](Device::receive): at most one system call, and one per group. With fault injection it
     /// always returns true, since the faulty link counts idle calls of `receive`.
     pub fn poll(&mut self, lane: DeviceQueue) -> bool {
         let queue = match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        self.faulty || self.pool.poll(&mut queue.batch, &queue.socket, &self.counters)
+        self.faulty
+            || self.pool.poll(&mut queue.batch, &queue.socket, &self.counters)
+            || lane == DeviceQueue::Polled && {
+                let mut groups = self.groups.joined.iter_mut();
+                groups.any(|joined| self.pool.poll(&mut joined.batch, &joined.socket, &self.counters))
+            }
     }
 
     fn queue(&mut self, lane: DeviceQueue) -> &mut SocketQueue {

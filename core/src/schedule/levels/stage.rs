@@ -72,6 +72,11 @@ impl Part {
         }
     }
 
+    /// Whether it is a collective in this subgroup.
+    pub(super) fn is_of(&self, subgroup: Subgroup) -> bool {
+        matches!(self, Self::Stage(stage) if stage.subgroup == subgroup)
+    }
+
     /// Step `i` for a segment.
     pub(super) fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
         let (from, into) = match *self {

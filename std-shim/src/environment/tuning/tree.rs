@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(refused("token-tree:degree=29"), "degree= must be a number from 1 to 28");
         assert_eq!(refused("token-tree:units=5"), "units= must be a number from 1 to 4");
         let broadcast = Override::new(CollectiveKind::Broadcast, "token-tree");
-        assert_eq!(broadcast.expect_err("no tree").to_string(), "expected one of knomial, bruck, ring");
+        assert_eq!(broadcast.expect_err("no tree").to_string(), "expected one of knomial, bruck, ring, multicast");
     }
 
     #[test]

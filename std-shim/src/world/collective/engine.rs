@@ -2,8 +2,13 @@
 
 pub(in crate::world) mod active_collective;
 pub(in crate::world) mod context;
+pub(in crate::world) mod group_message;
+pub(in crate::world) mod group_names;
 pub(in crate::world) mod machine;
+pub(in crate::world) mod multicast_call;
+pub(in crate::world) mod multicast_streams;
 pub(in crate::world) mod progress_table;
+pub(in crate::world) mod rooted_stream;
 pub(in crate::world) mod schedule;
 pub(in crate::world) mod scratch_pool;
 pub(in crate::world) mod status;

@@ -179,7 +179,8 @@ impl Process {
     /// Advances the collectives that have work. Returns whether anything moved.
     #[inline]
     pub(in crate::world) fn progress_collectives(&mut self, now: u64) -> bool {
-        if !self.has_collective_work() && !self.collectives.trees.is_due(now) {
+        let collectives = &self.collectives;
+        if !self.has_collective_work() && !collectives.trees.is_due(now) && !collectives.multicast.is_due(now) {
             return false;
         }
         self.advance_collectives(now)
@@ -220,6 +221,8 @@ impl Process {
             } else if self.collectives.trees.is_due(now) {
                 // Before what reports that a rank takes no more part: it was sent after these messages.
                 self.progress_trees(now);
+            } else if self.collectives.multicast.is_due(now) {
+                self.progress_multicast(now);
             } else if let Some(leaving) = self.collectives.status_events.pop_front() {
                 self.handle_status(now, leaving);
             } else {
@@ -238,7 +241,8 @@ impl Process {
             if running.ended.is_some() {
                 return;
             }
-            if running.executor.tree().is_some() && !self.enter_tree(collective) {
+            let (is_tree, is_multicast) = (running.executor.tree().is_some(), running.executor.multicast().is_some());
+            if is_tree && !self.enter_tree(collective) || is_multicast && !self.enter_multicast(now, collective) {
                 return;
             }
             let Some(running) = self.collectives.get_mut(collective) else { return };
@@ -271,6 +275,8 @@ impl Process {
         running.ended = Some(result);
         if running.executor.tree().is_some() {
             self.collectives.trees.forget(collective);
+        } else if running.executor.multicast().is_some() {
+            self.collectives.multicast.forget(collective);
         }
         let Some(running) = self.collectives.get_mut(collective) else { return };
         if running.is_persistent && result.is_ok() {
@@ -311,7 +317,7 @@ impl Process {
     fn handle_status(&mut self, now: u64, leaving: StatusEvent) {
         match leaving {
             StatusEvent::Failed(peer) => {
-                self.collectives.disconnect(peer);
+                self.collectives.disconnect(now, peer);
                 self.messenger.disconnect_steps(&mut self.transport, peer);
             }
             StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {

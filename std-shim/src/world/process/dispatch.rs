@@ -7,7 +7,7 @@
 use core::cell::RefCell;
 
 use unisono_core::counters::{Counters, Metric};
-use unisono_core::device::Memory;
+use unisono_core::device::{Memory, Received};
 use unisono_core::endpoint::{Handler, Verdict};
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{KINDS, MessageHeader};
@@ -63,6 +63,12 @@ impl Handler for Dispatcher<'_> {
             // No correct process sends an empty message.
             None => Verdict::Release,
         }
+    }
+
+    fn handle_foreign(&mut self, datagram: &impl Received) -> Option<Verdict> {
+        let verdict = self.collectives.multicast.handle_datagram(datagram)?;
+        self.collectives.has_work |= self.collectives.multicast.has_work;
+        Some(verdict)
     }
 
     #[inline(always)]

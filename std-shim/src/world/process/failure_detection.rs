@@ -99,7 +99,7 @@ impl Process {
         let waits_for_anyone = self.messenger.has_receives() || self.collectives.awaited().next().is_some();
         let is_watched = |peer: &PeerId| *peer != PeerId::from(self.rank) && !self.transport.is_shm_peer(*peer);
         let awaited = self.collectives.awaited().map(|awaited| awaited.peer).chain(self.remote_access.awaited());
-        wanted.extend(awaited.filter(is_watched));
+        wanted.extend(awaited.chain(self.collectives.multicast.lagging()).filter(is_watched));
         self.check_collectives(now);
         if waits_for_anyone || !wanted.is_empty() {
             wanted.extend(self.next_live_rank());

@@ -145,7 +145,11 @@ impl Process {
                 self.send_status_message(from, StatusMessage::ReceivesClosed, ALL_CONTEXTS, self.rank);
             }
             Some(cause) => self.send_status_message(from, StatusMessage::Retired, context, cause),
-            None if self.collectives.is_finished && context < ALL_CONTEXTS => {
+            None if self.collectives.is_finished
+                && context < ALL_CONTEXTS
+                // The answer is about all contexts, and overtakes what multicast repairs.
+                && self.collectives.multicast.is_idle() =>
+            {
                 self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }
             None if self.collectives.status_waiters.contains(&(from, context)) => {}

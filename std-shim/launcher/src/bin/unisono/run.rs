@@ -5,8 +5,8 @@ use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, OnDeath, Progress, QueuesChoice, Settings,
-    SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
+    DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, MulticastChoice, OnDeath, Progress, QueuesChoice,
+    Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -55,6 +55,10 @@ pub(crate) struct Options {
     /// Memory of each rank for unexpected eager messages, such as 64K [default: 1M]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     eager_pool: Option<EagerPool>,
+    /// Groups of broadcasts by multicast: off, auto, or the first group's address, ADDRESS[:PORT][%INTERFACE], such as
+    /// 239.255.7.0:4711%eth1 [default: auto]
+    #[arg(long, value_name = "GROUPS", help_heading = "Transport")]
+    multicast: Option<MulticastChoice>,
     /// Inject faults: probability that a datagram is lost, such as 5% or 0.05 [default: 0]
     #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     loss: Option<Probability>,
@@ -138,7 +142,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, stuck, unreachable, stats, stats_file, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, multicast, stats, stats_file, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -166,6 +170,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     override_setting(&mut transport.device, device);
     override_setting(&mut transport.progress, progress);
     override_setting(&mut transport.on_death, on_death);
+    override_setting(&mut transport.multicast, multicast);
     override_setting(&mut transport.faults.loss, loss);
     override_setting(&mut transport.faults.reorder, reorder);
     override_setting(&mut transport.faults.duplicate, dup);

@@ -13,7 +13,7 @@ pub(crate) struct Overrides {
     /// One of dissemination, knomial, doubling, standard-exchange, token-tree or combining-tree
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Barrier))]
     barrier: Option<Override>,
-    /// One of knomial, bruck or ring
+    /// One of knomial, bruck, ring or multicast
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Broadcast))]
     broadcast: Option<Override>,
     /// One of knomial, halving or ring

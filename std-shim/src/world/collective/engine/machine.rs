@@ -1,10 +1,12 @@
-//! The machine of an active collective: a schedule's executor, or a call on the communicator's tree.
+//! The machine of an active collective: a schedule's executor, a call on the communicator's tree, or a broadcast by
+//! multicast.
 
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine, CollectiveSpec, Failure, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
 use unisono_core::schedule::{Executor, Schedule as _, StepOperation};
 
+use super::multicast_call::MulticastCall;
 use super::schedule::{AnyPlan, CachedSchedule};
 
 /// A call on a tree, which executes several calls of its communicator at a time.
@@ -31,18 +33,20 @@ pub(in crate::world) enum TreeStage {
 
 /// The machine of an active collective.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "almost every collective has a schedule")]
 pub(in crate::world) enum Machine {
     /// A schedule.
     Schedule(Executor<CachedSchedule>),
     /// A call on a tree.
     Tree(TreeCall),
+    /// A broadcast by multicast.
+    Multicast(MulticastCall),
 }
 
 impl Machine {
     pub(in crate::world) fn new(id: CollectiveId, plan: CachedSchedule) -> Self {
         match *plan.schedule() {
             AnyPlan::Tree(shape) => Self::Tree(TreeCall { plan, id, shape, stage: TreeStage::Left }),
+            _ if plan.is_multicast() => Self::Multicast(MulticastCall::new(id, plan)),
             AnyPlan::Flat(_) | AnyPlan::Composed(_) => Self::Schedule(Executor::new(id, plan)),
         }
     }
@@ -52,6 +56,7 @@ impl Machine {
         match self {
             Self::Schedule(executor) => executor.restart(id),
             Self::Tree(call) => (call.id, call.stage) = (id, TreeStage::Started),
+            Self::Multicast(call) => call.restart(id),
         }
     }
 
@@ -59,6 +64,7 @@ impl Machine {
         match self {
             Self::Schedule(executor) => executor.plan(),
             Self::Tree(call) => &call.plan,
+            Self::Multicast(call) => call.executor.plan(),
         }
     }
 
@@ -66,6 +72,7 @@ impl Machine {
         match self {
             Self::Schedule(executor) => executor.id(),
             Self::Tree(call) => call.id,
+            Self::Multicast(call) => call.executor.id(),
         }
     }
 
@@ -73,34 +80,56 @@ impl Machine {
         self.plan().collective()
     }
 
+    /// The executor of a schedule in progress.
+    fn executor(&self) -> Option<&Executor<CachedSchedule>> {
+        match self {
+            Self::Schedule(executor) => Some(executor),
+            Self::Tree(_) => None,
+            Self::Multicast(call) => call.scheduled(),
+        }
+    }
+
     /// The peer of the first incomplete step of a schedule.
     pub(in crate::world) fn awaited(&self) -> Option<Member> {
-        match self {
-            Self::Schedule(executor) => executor.awaited(),
-            Self::Tree(_) => None,
-        }
+        self.executor()?.awaited()
     }
 
     /// The peers of a schedule's messages in progress.
     pub(in crate::world) fn partners(&self) -> impl Iterator<Item = Member> {
-        let executor = match self {
-            Self::Schedule(executor) => Some(executor),
-            Self::Tree(_) => None,
-        };
-        executor.into_iter().flat_map(Executor::partners)
+        self.executor().into_iter().flat_map(Executor::partners)
+    }
+
+    /// Whether the table of trees or streams knows the peers that it waits for.
+    pub(in crate::world) fn is_shared(&self) -> bool {
+        self.executor().is_none()
+    }
+
+    /// The call, if it is a broadcast by multicast.
+    pub(in crate::world) const fn multicast(&self) -> Option<&MulticastCall> {
+        match self {
+            Self::Schedule(_) | Self::Tree(_) => None,
+            Self::Multicast(call) => Some(call),
+        }
+    }
+
+    pub(in crate::world) const fn multicast_mut(&mut self) -> Option<&mut MulticastCall> {
+        match self {
+            Self::Schedule(_) | Self::Tree(_) => None,
+            Self::Multicast(call) => Some(call),
+        }
     }
 
     /// The call, if a tree executes it.
     pub(in crate::world) const fn tree(&self) -> Option<&TreeCall> {
         match self {
-            Self::Schedule(_) => None,
+            Self::Schedule(_) | Self::Multicast(_) => None,
             Self::Tree(call) => Some(call),
         }
     }
 
     pub(in crate::world) const fn tree_mut(&mut self) -> Option<&mut TreeCall> {
         match self {
-            Self::Schedule(_) => None,
+            Self::Schedule(_) | Self::Multicast(_) => None,
             Self::Tree(call) => Some(call),
         }
     }
@@ -112,7 +141,7 @@ impl CollectiveMachine for Machine {
     fn start(&mut self, id: CollectiveId, spec: &CollectiveSpec) {
         match self {
             Self::Schedule(executor) => executor.start(id, spec),
-            Self::Tree(_) => self.restart(id),
+            Self::Tree(_) | Self::Multicast(_) => self.restart(id),
         }
     }
 
@@ -122,19 +151,24 @@ impl CollectiveMachine for Machine {
             Self::Tree(TreeCall { stage: TreeStage::Left, .. }) => Poll::Complete,
             Self::Tree(TreeCall { stage: TreeStage::Failed(failure), .. }) => Poll::Failed(*failure),
             Self::Tree(_) => Poll::Pending,
+            Self::Multicast(call) => call.poll(),
         }
     }
 
     fn handle_done(&mut self, step: StepId) {
-        if let Self::Schedule(executor) = self {
-            executor.handle_done(step);
+        match self {
+            Self::Schedule(executor) => executor.handle_done(step),
+            Self::Tree(_) => {}
+            Self::Multicast(call) => call.handle_done(step),
         }
     }
 
     /// A call on a tree fails if it waits for that rank, which is examined when the tree is advanced.
     fn handle_failed(&mut self, peer: Member) {
-        if let Self::Schedule(executor) = self {
-            executor.handle_failed(peer);
+        match self {
+            Self::Schedule(executor) => executor.handle_failed(peer),
+            Self::Tree(_) => {}
+            Self::Multicast(call) => call.handle_failed(peer),
         }
     }
 
@@ -146,6 +180,7 @@ impl CollectiveMachine for Machine {
                 let (id, collective) = (call.id, call.plan.collective());
                 call.stage = TreeStage::Failed(Failure { rank: peer, cause, id, collective });
             }
+            Self::Multicast(call) => call.abort(peer, cause),
         }
     }
 
@@ -153,6 +188,7 @@ impl CollectiveMachine for Machine {
         match self {
             Self::Schedule(executor) => executor.completed(),
             Self::Tree(call) => u32::from(call.stage == TreeStage::Left),
+            Self::Multicast(call) => call.completed(),
         }
     }
 }

@@ -18,6 +18,8 @@ use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
+use super::group_message::{self, GroupMessage};
+use super::multicast_streams::MulticastStreams;
 use super::schedule::ScheduleCache;
 use super::scratch_pool::ScratchPool;
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
@@ -89,6 +91,8 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) transfers: Transfers,
     /// The trees of communicators.
     pub(in crate::world) trees: TokenTrees,
+    /// The multicast streams of communicators.
+    pub(in crate::world) multicast: MulticastStreams,
     pub(in crate::world) scratch: ScratchPool,
     pub(in crate::world) contexts: Contexts,
     pub(in crate::world) communicator_slots: CommunicatorSlots,
@@ -129,6 +133,7 @@ impl CollectiveTable {
             active: Vec::new(),
             transfers: Transfers::default(),
             trees: TokenTrees::default(),
+            multicast: MulticastStreams::default(),
             scratch: ScratchPool::new(),
             contexts: Contexts::new(),
             communicator_slots,
@@ -167,6 +172,9 @@ impl CollectiveTable {
         }
         if head.first() == Some(&token_tree::header::KIND) {
             return self.handle_tree_message(from, head, bytes, &mut regions.borrow_mut());
+        }
+        if head.first() == Some(&group_message::KIND) {
+            return self.handle_group_message(from, head);
         }
         if head.first().is_some_and(|kind| *kind >= ASK_STATUS) {
             self.handle_status_message(from, head);
@@ -231,6 +239,15 @@ impl CollectiveTable {
             Some(values) => Verdict::Place { to: values.part(bytes), start: TREE_HEADER as u16 },
             None => Verdict::Release,
         }
+    }
+
+    /// Handles a message about a communicator's multicast group: it waits for the next round.
+    fn handle_group_message(&mut self, from: PeerId, head: &[u8]) -> Verdict {
+        let queued = GroupMessage::decode(head).map(|message| self.multicast.queue(from, message));
+        if queued != Some(true) {
+            return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
+        }
+        Verdict::Release
     }
 
     /// Checks that a peer calls the same collective as this rank, by the key of its message.
@@ -367,24 +384,26 @@ impl CollectiveTable {
         self.transfers.waits_for(gone.peer, context, open) || self.tree_waits_for(gone.peer, context)
     }
 
-    /// Whether a call on a tree of this context waits for a peer.
+    /// Whether a call on a tree or a stream of this context waits for a peer.
     fn tree_waits_for(&self, peer: PeerId, context: u32) -> bool {
         let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
         let mut calls = active.filter(|(_, running)| {
-            running.ended.is_none() && running.executor.tree().is_some() && running.executor.id().context == context
+            running.ended.is_none() && running.executor.is_shared() && running.executor.id().context == context
         });
         calls.any(|(i, _)| self.tree_partners(i, context).contains(&peer))
     }
 
-    /// The peers that a call on a tree waits for.
+    /// The peers that a call on a tree or a stream waits for.
     pub(in crate::world) fn tree_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
         let Some(of) = self.contexts.get(context) else { return Vec::new() };
         let awaited = self.trees.awaited(collective).into_iter();
-        awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into())).collect()
+        let awaited = awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into()));
+        awaited.chain(self.multicast.awaited(collective)).collect()
     }
 
     /// Records that a rank has failed.
-    pub(in crate::world) fn disconnect(&mut self, peer: PeerId) {
+    pub(in crate::world) fn disconnect(&mut self, now: u64, peer: PeerId) {
+        self.multicast.handle_failed(now, peer);
         if self.failed.contains(&peer) {
             return;
         }
@@ -412,9 +431,9 @@ impl CollectiveTable {
     /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
     /// and no transfer is under way.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> ContextOffer {
-        let Self { active: running, transfers, contexts, communicator_slots, .. } = self;
+        let Self { active: running, transfers, contexts, communicator_slots, multicast, .. } = self;
         let running = running.iter().flatten().map(|running| running.executor.id().context);
-        let mut busy: Vec<u32> = running.chain(transfers.contexts()).collect();
+        let mut busy: Vec<u32> = running.chain(transfers.contexts()).chain(multicast.busy_contexts()).collect();
         busy.sort_unstable();
         contexts.offer((parent, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
     }
@@ -445,6 +464,8 @@ impl CollectiveTable {
         // The trees of an earlier communicator. Its last messages have been handled, and those of this one are kept.
         self.trees.trees.retain(|tree| tree.context != context);
         self.trees.has_work = true;
+        self.multicast.retire_context(context);
+        self.multicast.has_work = true;
         self.has_work = true;
         self.contexts.begin((context, generation), members, is_near, subgroups);
         self.status_asked.retain(|(_, about)| *about != context);
@@ -477,10 +498,10 @@ impl CollectiveTable {
         active.filter(|(_, running)| running.ended.is_none())
     }
 
-    /// The peer of a schedule's first step in progress, or all that a call on a tree waits for.
+    /// The peer of a schedule's first step in progress, or all that a call on a tree or a stream waits for.
     fn first_awaited(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = PeerId> {
         let context = running.executor.id().context;
-        let of_tree = running.executor.tree().map(|_| self.tree_partners(i, context));
+        let of_tree = running.executor.is_shared().then(|| self.tree_partners(i, context));
         let members = self.contexts.get(context).map(|context| &context.members);
         let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
         peer.map(PeerId::from).into_iter().chain(of_tree.into_iter().flatten())
@@ -506,7 +527,7 @@ impl CollectiveTable {
     /// The ranks of the job that a collective waits for.
     fn partners(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
         let context = running.executor.id().context;
-        let of_tree = running.executor.tree().map(|_| self.tree_partners(i, context));
+        let of_tree = running.executor.is_shared().then(|| self.tree_partners(i, context));
         let members = self.contexts.get(context).map(|context| context.members.clone());
         let of_schedule =
             running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)));
@@ -537,9 +558,9 @@ impl CollectiveTable {
         }
     }
 
-    /// Whether no message waits to be posted.
+    /// Whether no message waits to be posted, and all streams have arrived.
     pub(in crate::world) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty() && self.stalled.is_empty() && self.trees.outbox.is_empty()
+        self.outbox.is_empty() && self.stalled.is_empty() && self.trees.outbox.is_empty() && self.multicast.is_idle()
     }
 
     /// Detaches the transfers of a failed collective: those that the messenger has `cancelled` end; the others end later,

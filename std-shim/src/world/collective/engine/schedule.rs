@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
+use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
@@ -89,6 +90,10 @@ struct ScheduleEntry {
     /// The subgroups of its communicator.
     subgroups: Option<Arc<Subgroups>>,
     schedule: AnyPlan,
+    /// Whether the root may broadcast by multicast instead, and the leaders that receive it; if there are none, all
+    /// ranks do.
+    is_multicast: bool,
+    leaders: Box<[Rank]>,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
     /// A digest of everything that ranks must agree on.
@@ -113,6 +118,36 @@ impl CachedSchedule {
 
     pub(in crate::world) fn schedule(&self) -> &AnyPlan {
         &self.0.schedule
+    }
+
+    /// Whether the root may broadcast by multicast instead.
+    pub(in crate::world) fn is_multicast(&self) -> bool {
+        self.0.is_multicast
+    }
+
+    /// The ranks that receive it by multicast, and forward it; if there are none, all ranks do.
+    pub(in crate::world) fn leaders(&self) -> &[Rank] {
+        &self.0.leaders
+    }
+
+    /// Whether multicast replaces a step.
+    pub(in crate::world) fn is_of_leaders(&self, step: StepId) -> bool {
+        match self.schedule() {
+            AnyPlan::Composed(plan) => plan.is_of_leaders(step.0),
+            AnyPlan::Flat(_) | AnyPlan::Tree(_) => false,
+        }
+    }
+
+    pub(in crate::world) fn root(&self) -> Rank {
+        self.0.plan.root
+    }
+
+    pub(in crate::world) fn rank(&self) -> Rank {
+        self.0.plan.rank
+    }
+
+    pub(in crate::world) fn kind(&self) -> CollectiveKind {
+        self.0.plan.collective
     }
 }
 
@@ -186,7 +221,14 @@ impl ScheduleCache {
         if let Some((shape, _)) = self.tuning.tree(plan, varying, self.carrier) {
             return Ok(self.prepare_tree(plan, hash, shape, subgroups));
         }
-        let composed = subgroups.and_then(|over| self.tuning.compose(plan, varying, self.carrier, over, least));
+        let is_multicast = self.tuning.multicast(plan, varying, self.carrier).is_some();
+        let composed = subgroups.and_then(|over| match is_multicast {
+            true => self.tuning.compose_always(plan, varying, self.carrier, over, least),
+            false => self.tuning.compose(plan, varying, self.carrier, over, least),
+        });
+        // Without leaders, every rank is a member of the group.
+        let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
+        let leaders = subgroups.filter(|_| is_multicast).map(|over| over.leaders(plan.root).collect());
         let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
         let schedule = match composed {
             Some((_, composed)) => AnyPlan::Composed(Box::new(composed)),
@@ -206,10 +248,13 @@ impl ScheduleCache {
             segments = call.segments,
             bytes = plan.bytes,
             levels,
+            is_multicast,
             "schedule"
         );
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
+        // No schedule has as many ports.
+        let way = way | u32::from(is_multicast) << 30;
         let groups = subgroups.filter(|_| levels != 1).map_or(0, |over| over.digest());
         let most = if levels == 1 { FLAT_STORED_MAX } else { COMPOSED_STORED_MAX };
         let written = if schedule.steps() <= most { schedule.steps() } else { 0 };
@@ -219,6 +264,8 @@ impl ScheduleCache {
             subgroups: subgroups.cloned(),
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
             schedule,
+            is_multicast,
+            leaders: leaders.unwrap_or_default(),
             digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
@@ -241,6 +288,8 @@ impl ScheduleCache {
             subgroups: subgroups.cloned(),
             steps: Box::default(),
             schedule: AnyPlan::Tree(shape),
+            is_multicast: false,
+            leaders: Box::default(),
             digest: mix(hash, way),
         }))
     }

@@ -230,6 +230,10 @@ impl JobOptions {
         let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
         let nodes: Vec<u32> = (0..self.ranks).map(|rank| node(rank) as u32).collect();
         let subgroups = Subgroups::new(tuning.hierarchy(), &nodes);
+        if let Some(reason) = tuning.multicast(plan, false, carrier) {
+            let leaders = subgroups.as_ref().map(|over| over.leaders(plan.root).count() as u32);
+            return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
+        }
         let composed = subgroups.as_ref().and_then(|over| tuning.compose(plan, false, carrier, over, 1));
         let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
@@ -398,6 +402,8 @@ mod tests {
         assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
         let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
         assert_eq!(intra_node.why(), "measured; not the override: blocking calls within a node use shared memory");
+        let multicast = find(rows("-n 6 --nodes 3 --bytes 8 --broadcast multicast"), "broadcast");
+        assert_eq!((multicast.shown().as_str(), multicast.why().as_str()), ("multicast of 3 leaders", "override"));
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
         assert_eq!(tree.option_text(), "knomial:k=2,radix=5");
     }

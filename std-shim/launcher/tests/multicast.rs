@@ -1,0 +1,200 @@
+//! Broadcasts by multicast between the processes of a job. This program is their rank program, too.
+
+mod program;
+
+use core::time::Duration;
+use std::env;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Instant;
+
+use program::{expect, run};
+use rustix::process::{Signal, getpid, kill_process};
+use unisono::collective::CollectiveError;
+use unisono::{Communicator, Rank, World};
+
+/// Broadcasts of the small sizes.
+const ROUNDS: u32 = 40;
+/// Bytes of messages: none, less than a segment, several segments, and more than the window.
+const LENGTHS: [usize; 5] = [0, 1, 5_000, 50_000, 3_000_000];
+/// Longest time until a survivor detects a failure.
+const BOUND: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    if env::var_os("UNISONO_RANK").is_some() {
+        let world = World::join().expect("a world");
+        match env::args().nth(1).as_deref() {
+            Some("equal") => equal(&world),
+            Some("overlap") => overlap(&world),
+            Some("differ") => differ(&world),
+            Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
+            _ => panic!("a part"),
+        }
+        world.finish().expect("a good end");
+        return ExitCode::SUCCESS;
+    }
+    program::run_tests(&[
+        ("every_rank_gets_what_the_root_has", every_rank_gets_what_the_root_has),
+        ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
+        ("broadcasts_overlap", broadcasts_overlap),
+        ("a_rank_that_calls_something_else_is_named", a_rank_that_calls_something_else_is_named),
+        ("survivors_name_the_dead_rank", survivors_name_the_dead_rank),
+    ])
+}
+
+/// The segments that the ranks sent to groups in all.
+fn sent(options: &str, part: &str, code: i32, lines: &[&str]) -> u64 {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let options = format!("{options} --broadcast multicast --stats-file {}", file.path().display());
+    expect(&run(&options, part), code, lines);
+    let text = std::fs::read_to_string(file.path()).expect("the statistics");
+    let of = |line: &str| -> u64 {
+        let line: serde_json::Value = serde_json::from_str(line).expect("an object");
+        line["multicast"]["sent"].as_u64().expect("a number")
+    };
+    text.lines().map(of).sum()
+}
+
+fn every_rank_gets_what_the_root_has() {
+    for means in [
+        "-n 2 --device udp",
+        "-n 5 --device udp --loss 3% --reorder 3% --dup 3%",
+        "-n 6 --nodes 2 --mtu 1400 --loss 1%",
+        "-n 4 --device udp --progress thread --multicast 239.255.77.0:21477%lo",
+    ] {
+        assert!(sent(means, "equal", 0, &[]) > 100, "{means}: by multicast");
+    }
+}
+
+fn a_group_that_cannot_be_used_changes_no_result() {
+    // No member can join at an address of the other family, and a root that leads all ranks sends to nobody.
+    for means in [
+        "-n 4 --device udp --multicast off",
+        "-n 5 --nodes 2 --multicast ff15::7",
+        "-n 4 --device udp --hierarchy 4",
+        "-n 3",
+    ] {
+        assert_eq!(sent(means, "equal", 0, &[]), 0, "{means}");
+    }
+}
+
+fn broadcasts_overlap() {
+    assert!(sent("-n 4 --device udp --loss 3%", "overlap", 0, &[]) > 10);
+    sent("-n 4 --nodes 2", "overlap", 0, &[]);
+}
+
+fn a_rank_that_calls_something_else_is_named() {
+    sent("-n 4 --device udp", "differ", 0, &[]);
+}
+
+fn survivors_name_the_dead_rank() {
+    // Roots, leaders of nodes, and others.
+    for seed in 0..10 {
+        let means = ["--device udp --loss 1%", "--nodes 2"][seed % 2];
+        let options = format!("-n 5 {means} --on-death tell");
+        sent(&options, &format!("die {seed}"), 137, &["named"; 4]);
+    }
+}
+
+fn content(root: u32, round: u32, length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(u64::from(root) << 32 | u64::from(round));
+    core::iter::repeat_with(|| random.u8(..)).take(length).collect()
+}
+
+fn broadcast(on: &Communicator, root: u32, round: u32, length: usize) {
+    let expected = content(root, round, length);
+    let mut data = if on.rank().0 == root { expected.clone() } else { vec![0; length] };
+    on.broadcast_into(&mut data, Rank(root)).expect("a broadcast");
+    assert!(data == expected, "rank {} of root {root}, round {round}, {length} bytes", on.rank());
+}
+
+/// Two roots alternate, one rank is late, on the World and on parts of it.
+fn equal(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    let part = world.split_by_color(u32::from(rank == size - 1)).expect("a part").expect("a member");
+    for round in 0..ROUNDS {
+        if round % 8 == rank % 8 {
+            thread::sleep(Duration::from_millis(3));
+        }
+        broadcast(world, round % 2, round, LENGTHS[round as usize % 4]);
+        broadcast(&part, 0, round, 100);
+    }
+    broadcast(world, 1, ROUNDS, LENGTHS[4]);
+    // A communicator that takes the context's number of an earlier one.
+    drop(part);
+    let next = world.split_by_color(rank % 2).expect("a part").expect("a member");
+    for round in 0..ROUNDS {
+        broadcast(&next, next.size() - 1, round, 3_000);
+    }
+    // The root leaves before the others have what it sent.
+    thread::sleep(Duration::from_millis(if rank == 0 { 0 } else { 20 }));
+    broadcast(world, 0, 0, 5_000);
+}
+
+/// Immediate and persistent broadcasts of several roots are under way, and are waited for in any order.
+fn overlap(world: &World) {
+    let (rank, size) = (world.rank().0, world.size());
+    for round in 0..12 {
+        let content = |call: u32| content(call % size, call, 40 * (call as usize + 1));
+        let mut all: Vec<Vec<u8>> = (0..9).map(content).collect();
+        for (call, data) in (0..).zip(&mut all) {
+            if call % size != rank {
+                data.fill(0);
+            }
+        }
+        world
+            .scope(|scope| {
+                let mut started = Vec::new();
+                for (call, data) in (0..).zip(&mut all) {
+                    started.push(scope.immediate_broadcast_into(data, Rank(call % size))?);
+                }
+                if (rank + round).is_multiple_of(2) {
+                    started.reverse();
+                }
+                started.into_iter().try_for_each(|request| request.wait())
+            })
+            .expect("all of them");
+        assert!((0..).zip(&all).all(|(call, data)| *data == content(call)), "round {round}");
+    }
+}
+
+/// One rank broadcasts another length: an error for every rank.
+fn differ(world: &World) {
+    let duplicate = world.duplicate().expect("a duplicate");
+    // Until the group is in use.
+    for round in 0..20 {
+        broadcast(&duplicate, 0, round, 64);
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut data = [1_u8; 64];
+    let length = if world.rank() == Rank(2) { 32 } else { 64 };
+    let ended = duplicate.broadcast_into(&mut data[..length], Rank(0));
+    let is_error = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    // A rank whose part was complete may have left.
+    assert!(is_error || duplicate.barrier().is_err(), "{ended:?}");
+    world.barrier().expect("the World goes on");
+}
+
+/// A rank, of any role, dies amid broadcasts of two roots.
+fn die(world: &World, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (victim, after) = (Rank(seed as u32 / 2), Duration::from_micros(random.u64(200..9000)));
+    if world.rank() == victim {
+        thread::spawn(move || {
+            thread::sleep(after);
+            kill_process(getpid(), Signal::KILL).expect("own process");
+        });
+    }
+    let (mut call, mut started) = (0_u32, Instant::now());
+    let mut data = vec![7_u8; 20_000];
+    let error = loop {
+        started = started.max(Instant::now());
+        call += 1;
+        if let Err(error) = world.broadcast_into(&mut data, Rank(call % 2)) {
+            break error;
+        }
+    };
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
+    println!("named");
+}

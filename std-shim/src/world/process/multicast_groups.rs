@@ -1,0 +1,235 @@
+//! The multicast groups of communicators: how they are joined, tested, and reported to the other members.
+//!
+//! A root and a member make their ends of a stream when they first call a broadcast with that root, and a member then
+//! reports to the root whether it takes part.
+
+use unisono_core::device::{Device as _, DeviceQueue, GroupError, Token as _};
+use unisono_core::ids::{GroupId, PeerId, Rank as Member};
+use unisono_core::multicast::{GroupMember, StreamCounters, TestState};
+
+use super::Process;
+use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
+use crate::world::collective::engine::group_names::GroupNames;
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::engine::rooted_stream::{
+    GroupStream, MEMBERS_MAX, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
+};
+use crate::world::group::Group;
+use unisono_bootstrap::{Membership, Rank};
+
+impl Process {
+    /// The groups of the job have these names.
+    pub(in crate::world) fn set_groups(&mut self, names: Option<GroupNames>) {
+        self.collectives.multicast.names = names.filter(|_| self.datagrams.device.limits().groups > 0);
+    }
+
+    /// Whether the device is a member of groups, whose arrivals wake a thread in a call alone.
+    pub(in crate::world) const fn uses_groups(&self) -> bool {
+        !self.collectives.multicast.joined.is_empty()
+    }
+
+    /// The counters of all streams.
+    pub(in crate::world) fn stream_counters(&self) -> StreamCounters {
+        self.collectives.multicast.counters()
+    }
+
+    /// The index of a root's broadcasts, by its rank in the communicator, made if there are none. `None`: the context is
+    /// not open, or this rank is not a member of the group.
+    pub(super) fn open_stream(&mut self, now: u64, context: u32, caller: Member) -> Option<usize> {
+        if let Some(found) = self.collectives.multicast.find(context, caller) {
+            return Some(found);
+        }
+        let of = self.collectives.contexts.get(context)?;
+        let members = match &of.subgroups {
+            None => of.members.clone(),
+            Some(over) => {
+                let world_rank = |leader: Member| of.members.world_rank(Rank(leader.0));
+                Group::of(over.leaders(caller).filter_map(world_rank).collect())
+            }
+        };
+        let number = |rank: Rank| members.number(rank).map(|number| Member(number.0));
+        let (root, own) = (number(of.members.world_rank(Rank(caller.0))?)?, number(self.rank)?);
+        let name = StreamName { context, generation: of.generation, caller, members, root, own };
+        let stream = self.make_stream(&name);
+        let is_usable = stream.is_some();
+        tracing::debug!(context, root = caller.0, is_usable, "multicast group");
+        Some(self.collectives.multicast.add(now, name, stream))
+    }
+
+    /// Joins the group of a communicator and makes a stream over it. `None`: it cannot be used here.
+    fn make_stream(&mut self, name: &StreamName) -> Option<GroupStream> {
+        if name.members.size() as usize > MEMBERS_MAX || !self.collectives.multicast.has_room() {
+            return None;
+        }
+        self.join_group(name.context)?;
+        let table = self.membership.as_ref().map_or(&[][..], Membership::table);
+        let member = |rank: Rank| {
+            let incarnation = table.get(rank.0 as usize)?.incarnation;
+            Some(GroupMember { peer: rank.into(), incarnation })
+        };
+        let members: Vec<GroupMember> = name.members.iter().map(member).collect::<Option<_>>()?;
+        let limits = self.datagrams.device.limits();
+        let limits = StreamLimits {
+            mtu: self.shortest_mtu(name),
+            receive_slots: limits.receive_slots,
+            granularity_ns: limits.granularity_ns,
+        };
+        let bytes = WINDOW.saturating_mul(segment_bytes(&limits) as usize);
+        let CollectiveTable { multicast, scratch, .. } = &mut self.collectives;
+        let ring = scratch.allocate(bytes, self.transport.regions.get_mut())?;
+        let key = multicast.names.as_ref()?.key(name.context, name.generation, name.caller);
+        Some(GroupStream::new(name, key, members, &limits, ring))
+    }
+
+    /// The shortest MTU of all members, which all of them know.
+    fn shortest_mtu(&self, name: &StreamName) -> u32 {
+        let (own, limits) = (self.datagrams.device.mtu(), self.datagrams.device.limits());
+        let table = self.membership.as_ref().map_or(&[][..], Membership::table);
+        let mtus = name.members.iter().filter_map(|rank| table.get(rank.0 as usize)).map(|entry| entry.mtu);
+        mtus.chain([own]).min().unwrap_or(own).saturating_sub(own.saturating_sub(limits.mtu))
+    }
+
+    /// Makes the device a member of a communicator's group.
+    fn join_group(&mut self, context: u32) -> Option<()> {
+        let Self { collectives, datagrams, .. } = self;
+        let multicast = &mut collectives.multicast;
+        let address = multicast.names.as_ref()?.address(context);
+        if multicast.joined.contains(&context) {
+            return Some(());
+        }
+        let group = GroupId(context);
+        let mut joined = datagrams.device.join_at(group, address);
+        if joined == Err(GroupError::Full)
+            && let Some(unused) = multicast.unused_group()
+        {
+            let left = datagrams.device.leave(GroupId(unused));
+            tracing::debug!(context = unused, ?left, "left its group");
+            multicast.joined.retain(|other| *other != unused);
+            joined = datagrams.device.join_at(group, address);
+        }
+        joined.inspect_err(|error| tracing::debug!(%error, "multicast is not used")).ok()?;
+        multicast.joined.push(context);
+        Some(())
+    }
+
+    /// A rank of the communicator that a call with this root needs, and that takes no more part.
+    pub(super) fn departed_partner(&self, i: usize, context: u32) -> Option<Member> {
+        let of = self.collectives.multicast.streams.get(i)?;
+        let needed =
+            if of.name.own == of.name.root { 0..of.name.members.size() } else { of.name.root.0..of.name.root.0 + 1 };
+        let mut peers = needed.filter(|member| *member != of.name.own.0).filter_map(|member| of.peer(Member(member)));
+        let departed = peers.find(|peer| self.collectives.has_departed(*peer, context))?;
+        Some(self.collectives.contexts.get(context)?.number(departed.into()))
+    }
+
+    /// Sends all members a message about this rank's broadcasts.
+    pub(super) fn notify_members(&mut self, i: usize, body: GroupBody) {
+        let Some(of) = self.collectives.multicast.streams.get(i) else { return };
+        let message = GroupMessage { context: of.name.context, generation: of.name.generation, body };
+        let own = of.name.own;
+        let all = (0..of.name.members.size()).map(Member).filter(|member| *member != own);
+        let peers: Vec<PeerId> = all.filter_map(|member| of.peer(member)).collect();
+        for peer in peers {
+            self.send_control(peer, &message.encode());
+        }
+    }
+
+    /// Reports to the root, once, whether this rank takes part in its stream.
+    pub(super) fn notify_root(&mut self, i: usize) {
+        let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
+        let Part::Member { has_reported, .. } = &mut of.part else { return };
+        if core::mem::replace(has_reported, true) {
+            return;
+        }
+        let body = if of.stream.is_some() { GroupBody::Joined } else { GroupBody::Refused };
+        let message = GroupMessage { context: of.name.context, generation: of.name.generation, body };
+        if let Some(root) = of.peer(of.name.root) {
+            self.send_control(root, &message.encode());
+        }
+    }
+
+    pub(super) fn handle_group_message(&mut self, now: u64, from: PeerId, message: GroupMessage) {
+        let context = message.context;
+        let Some(of) = self.collectives.contexts.get(context) else {
+            if self.collectives.contexts.is_expecting(context) {
+                // Until the communicator is opened here.
+                self.collectives.multicast.arrivals.push_back((from, message));
+            }
+            return;
+        };
+        if message.body == GroupBody::Left {
+            return self.handle_left(now, from, message);
+        }
+        if !message.is_of(of.generation) {
+            return;
+        }
+        let Some(member) = of.members.number(from.into()).map(|rank| Member(rank.0)) else { return };
+        let own = of.members.number(self.rank).map(|rank| Member(rank.0));
+        let is_of_root = matches!(message.body, GroupBody::Scheduled(_) | GroupBody::AlwaysScheduled);
+        let Some(root) = (if is_of_root { Some(member) } else { own }) else { return };
+        let Some(i) = self.open_stream(now, context, root) else { return };
+        let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
+        let number = of.member(from);
+        match (&mut of.part, message.body) {
+            (Part::Member { scheduled, .. }, GroupBody::Scheduled(sequence)) => *scheduled = Some(sequence),
+            (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => *is_always_scheduled = true,
+            (Part::Root { test, .. }, GroupBody::Joined) => {
+                number.into_iter().for_each(|number| test.handle_joined(now, number));
+            }
+            (Part::Root { test, .. }, GroupBody::Refused) => {
+                number.into_iter().for_each(|number| test.handle_refused(number));
+            }
+            _ => {}
+        }
+        self.notify_root(i);
+        self.decide(i);
+    }
+
+    /// A member of an earlier communicator, or of this one, takes no more part in this rank's stream.
+    fn handle_left(&mut self, now: u64, from: PeerId, message: GroupMessage) {
+        for of in &mut self.collectives.multicast.streams {
+            let is_its = of.name.context == message.context && message.is_of(of.name.generation);
+            if is_its
+                && of.name.own == of.name.root
+                && let Some(member) = of.member(from)
+                && let Some(stream) = &mut of.stream
+            {
+                stream.machine.handle_failed(now, member);
+            }
+        }
+    }
+
+    /// Advances the test of a group. Notifies the members if it has failed.
+    pub(super) fn advance_test(&mut self, now: u64, i: usize) {
+        let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
+        let Part::Root { test, has_reported, .. } = &mut of.part else { return };
+        test.handle_timeout(now);
+        if test.state() == TestState::Failed && !core::mem::replace(has_reported, true) {
+            tracing::debug!(context = of.name.context, "the multicast group is not usable");
+            return self.notify_members(i, GroupBody::AlwaysScheduled);
+        }
+        if !test.poll_transmit() {
+            return;
+        }
+        let device = &mut self.datagrams.device;
+        if let (Some(stream), Some(mut token)) = (&of.stream, device.token(DeviceQueue::Polled))
+            && let Some(transmit) = stream.machine.group_probe(token.header_room())
+        {
+            token.post(&transmit, None);
+            device.flush(DeviceQueue::Polled);
+        }
+    }
+
+    /// Drops a stream that is over here, and reports that to its root.
+    pub(super) fn drop_stream(&mut self, of: RootedStream) {
+        let Some(stream) = of.stream.as_ref() else { return };
+        self.collectives.scratch.release(stream.ring, self.transport.regions.get_mut());
+        if of.name.own == of.name.root {
+            return;
+        }
+        let message = GroupMessage { context: of.name.context, generation: of.name.generation, body: GroupBody::Left };
+        if let Some(root) = of.peer(of.name.root).filter(|root| !self.collectives.failed.contains(root)) {
+            self.send_control(root, &message.encode());
+        }
+    }
+}
