@@ -30,6 +30,7 @@ pub mod peer;
 mod peer_state;
 pub mod placement;
 mod pool_usage;
+mod rails;
 mod receive;
 mod send;
 mod shutdown;
@@ -57,6 +58,7 @@ use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
 use crate::window::receive_window::ReceiveWindow;
+use crate::window::rails::MAX_RAILS;
 use crate::window::send_window::SendWindow;
 use crate::wire::{DatagramKind, Flags};
 
@@ -213,6 +215,7 @@ pub struct ControlMessage {
     flags: Flags,
     expected: Incarnation,
     psn: u32,
+    /// An incarnation, or the rail of the probe that an acknowledgement answers.
     acknowledged: u32,
 }
 
@@ -235,6 +238,8 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub peers: S::Peers,
     /// [`Sender::FREE`].
     pub senders: S::Senders,
+    /// [`RailState::FREE`](crate::window::rails::RailState::FREE): none, or as many for each sender as there are rails.
+    pub rails: S::Rails,
     /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
     /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
@@ -271,6 +276,13 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
     peers: S::Peers,
     senders: S::Senders,
+    /// The records of sender i follow those of sender i − 1.
+    rails: S::Rails,
+    /// Rails to each peer.
+    rail_count: u8,
+    /// Rails whose link is down, and those over which some peer did not answer of late.
+    down: u8,
+    suspects: u8,
     receivers: S::Receivers,
     operations: S::Operations,
     placements: S::Placements,
@@ -325,7 +337,7 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, control_messages } = pools;
+        let Pools { peers, mut senders, rails, mut receivers, mut operations, mut placements, control_messages } = pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
@@ -334,8 +346,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
             free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
             free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
+            rail_count: rails::count(rails.as_ref().len(), senders.as_ref().len()),
+            down: 0,
+            suspects: 0,
             peers,
             senders,
+            rails,
             receivers,
             operations,
             placements,
@@ -389,8 +405,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn queue_control(&mut self, notice: ControlMessage) {
         let used = self.control_count as usize;
         let notices = self.control_messages.as_mut();
-        let same =
-            |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+        // Answers to probes differ by rail and number.
+        let same_probe = |other: &ControlMessage| (other.acknowledged, other.flags) == (notice.acknowledged, notice.flags);
+        let same = |other: &&ControlMessage| {
+            other.to == notice.to
+                && other.kind == notice.kind
+                && other.psn == notice.psn
+                && (MAX_RAILS == 1 || same_probe(other))
+        };
         if notices.iter().take(used).any(|other| same(&other)) {
             return;
         }

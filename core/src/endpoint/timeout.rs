@@ -6,6 +6,7 @@ use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
+use crate::window::rails::MAX_RAILS;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
@@ -58,7 +59,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.retire(now, sender);
             return;
         }
-        if record.window.handle_timeout(now, &record.path) {
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let expired = record.window.handle_timeout(now, &mut rails);
+        if MAX_RAILS > 1 && self.rail_count > 1 {
+            self.suspects |= rails.dead();
+        }
+        if expired {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
@@ -83,6 +89,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let queued = self.queued(to).is_some();
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
         if record.flags & ORPHANED != 0 {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
@@ -90,13 +97,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if queued {
-            record.window.handle_queued(now, &record.path);
+            record.window.handle_queued(now, &rails);
         } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
-            || record.window.wants_probe()
-            || queued && record.window.has_room(&record.path);
+            || record.window.wants_probe(&rails)
+            || queued && record.window.has_room(&rails);
         if ready {
             self.make_ready(sender);
         }
@@ -116,8 +123,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
-        let Some(record) = senders.get(sender as usize) else { return };
-        let Some(deadline) = record.window.deadline() else { return };
+        let Some(record) = senders.get_mut(sender as usize) else { return };
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let Some(deadline) = record.window.next_deadline(&rails) else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {
