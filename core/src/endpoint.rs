@@ -57,8 +57,8 @@ use crate::span::Span;
 use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
-use crate::window::receive_window::ReceiveWindow;
 use crate::window::rails::MAX_RAILS;
+use crate::window::receive_window::ReceiveWindow;
 use crate::window::send_window::SendWindow;
 use crate::wire::{DatagramKind, Flags};
 
@@ -278,11 +278,7 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     senders: S::Senders,
     /// The records of sender i follow those of sender i − 1.
     rails: S::Rails,
-    /// Rails to each peer.
-    rail_count: u8,
-    /// Rails whose link is down, and those over which some peer did not answer of late.
-    down: u8,
-    suspects: u8,
+    links: rails::Links,
     receivers: S::Receivers,
     operations: S::Operations,
     placements: S::Placements,
@@ -337,7 +333,8 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, mut senders, rails, mut receivers, mut operations, mut placements, control_messages } = pools;
+        let Pools { peers, mut senders, rails, mut receivers, mut operations, mut placements, control_messages } =
+            pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
@@ -346,9 +343,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
             free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
             free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
-            rail_count: rails::count(rails.as_ref().len(), senders.as_ref().len()),
-            down: 0,
-            suspects: 0,
+            links: rails::Links::new(rails.as_ref().len(), senders.as_ref().len()),
             peers,
             senders,
             rails,
@@ -406,7 +401,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let used = self.control_count as usize;
         let notices = self.control_messages.as_mut();
         // Answers to probes differ by rail and number.
-        let same_probe = |other: &ControlMessage| (other.acknowledged, other.flags) == (notice.acknowledged, notice.flags);
+        let same_probe =
+            |other: &ControlMessage| (other.acknowledged, other.flags) == (notice.acknowledged, notice.flags);
         let same = |other: &&ControlMessage| {
             other.to == notice.to
                 && other.kind == notice.kind

@@ -173,7 +173,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abort(&mut super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender));
+            record.window.abort(&mut super::rails::of(
+                &mut record.path,
+                self.rails.as_mut(),
+                self.links.count(),
+                sender,
+            ));
             record.flags |= ORPHANED;
             self.release(now, sender);
         }

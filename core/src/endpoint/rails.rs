@@ -10,15 +10,6 @@ use crate::time::Time;
 use crate::window::rails::{MAX_RAILS, RailState, Rails};
 use crate::wire::{Acknowledgement, DatagramKind, Echo, Flags, Header};
 
-/// Rails to each peer, given the number of records and of send windows.
-pub(super) fn count(records: usize, senders: usize) -> u8 {
-    if MAX_RAILS == 1 {
-        return 1;
-    }
-    let count = records.checked_div(senders).unwrap_or(0);
-    count.clamp(1, usize::from(MAX_RAILS)) as u8
-}
-
 /// The rails of a send window: `path`, or several records of the pool.
 #[inline]
 pub(super) fn of<'a, T: Time>(
@@ -34,11 +25,78 @@ pub(super) fn of<'a, T: Time>(
     Rails::new(path, pool.get_mut(first..first.wrapping_add(count)).unwrap_or_default())
 }
 
+/// The state of the links, which all peers share: nothing with the feature `optimize_for_size`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Links {
+    /// Rails to each peer.
+    #[cfg(not(feature = "optimize_for_size"))]
+    count: u8,
+    /// Rails whose link is down.
+    #[cfg(not(feature = "optimize_for_size"))]
+    down: u8,
+    /// Rails over which some peer did not answer of late.
+    #[cfg(not(feature = "optimize_for_size"))]
+    suspects: u8,
+}
+
+#[cfg(not(feature = "optimize_for_size"))]
+impl Links {
+    /// For pools of so many records of rails, and of send windows.
+    pub(super) fn new(records: usize, senders: usize) -> Self {
+        let count = records.checked_div(senders).unwrap_or(0).clamp(1, usize::from(MAX_RAILS)) as u8;
+        Self { count, down: 0, suspects: 0 }
+    }
+
+    /// Rails to each peer.
+    #[inline]
+    pub(super) const fn count(&self) -> u8 {
+        self.count
+    }
+
+    /// Rails that have to answer a probe before they are used.
+    pub(super) const fn doubtful(&self) -> u8 {
+        self.down | self.suspects
+    }
+
+    /// The dead rails to a peer; `answered` may have been among them.
+    #[inline]
+    pub(super) fn note(&mut self, dead: impl FnOnce() -> u8, answered: Option<Rail>) {
+        if self.count > 1 {
+            let cleared = answered.map_or(0, |rail| 1 << (rail.0 & 7));
+            self.suspects = self.suspects & !cleared | dead();
+        }
+    }
+
+    fn set_down(&mut self, rail: Rail, is_down: bool) {
+        let mask = 1 << (rail.0 & 7);
+        self.down = if is_down { self.down | mask } else { self.down & !mask };
+    }
+}
+
+#[cfg(feature = "optimize_for_size")]
+impl Links {
+    pub(super) const fn new(_: usize, _: usize) -> Self {
+        Self {}
+    }
+
+    pub(super) const fn count(&self) -> u8 {
+        1
+    }
+
+    pub(super) const fn doubtful(&self) -> u8 {
+        0
+    }
+
+    pub(super) fn note(&mut self, _: impl FnOnce() -> u8, _: Option<Rail>) {}
+
+    fn set_down(&mut self, _: Rail, _: bool) {}
+}
+
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Rails to each peer.
     #[inline]
     pub const fn rails(&self) -> u8 {
-        if MAX_RAILS == 1 { 1 } else { self.rail_count }
+        self.links.count()
     }
 
     /// Whether there are several rails.
@@ -67,7 +125,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let records = self.rails.as_ref().get(first..first.saturating_add(count)).unwrap_or_default();
         let lives = |rail: &Rail| match records.get(usize::from(rail.0)) {
             Some(state) => !state.is_dead(),
-            None => (self.down | self.suspects) & 1 << (rail.0 & 7) == 0,
+            None => self.links.doubtful() & 1 << (rail.0 & 7) == 0,
         };
         let mut others = (0..self.rails()).map(Rail);
         if lives(&preferred) { preferred } else { others.find(lives).unwrap_or(preferred) }
@@ -88,14 +146,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if rail.0 >= self.rails() {
             return;
         }
-        let mask = 1 << (rail.0 & 7);
-        self.down = if is_up { self.down & !mask } else { self.down | mask };
+        self.links.set_down(rail, !is_up);
         for sender in 0..self.senders.as_ref().len() as u32 {
             let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { break };
             if record.peer == NONE || record.flags & super::ORPHANED != 0 {
                 continue;
             }
-            let mut rails = of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+            let mut rails = of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
             if is_up {
                 rails.request_probe(Some(rail));
             } else {

@@ -85,7 +85,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let bytes = datagram.bytes();
         let rail = if MAX_RAILS == 1 { Rail(0) } else { datagram.rail() };
         if header.kind.is_data() {
-            if self.rail_count > 1 && MAX_RAILS > 1 && rail.0 < self.rail_count {
+            if self.links.count() > 1 && rail.0 < self.links.count() {
                 peer.set_rail(rail);
             }
             if peer.sender() != NO_WINDOW {
@@ -173,7 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         refused.error = Some(OperationError::Refused);
         let unsent = refused.sent < refused.parts;
         refused.parts = refused.sent;
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         record.window.request_resend(header.psn(), &mut rails);
         if unsent {
             self.dequeue(header.rank);

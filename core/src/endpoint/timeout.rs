@@ -6,7 +6,6 @@ use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::window::rails::MAX_RAILS;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
@@ -59,11 +58,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.retire(now, sender);
             return;
         }
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         let expired = record.window.handle_timeout(now, &mut rails);
-        if MAX_RAILS > 1 && self.rail_count > 1 {
-            self.suspects |= rails.dead();
-        }
+        self.links.note(|| rails.dead(), None);
         if expired {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
@@ -89,7 +86,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let queued = self.queued(to).is_some();
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         if record.flags & ORPHANED != 0 {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
@@ -124,7 +121,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
         let Some(record) = senders.get_mut(sender as usize) else { return };
-        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         let Some(deadline) = record.window.next_deadline(&rails) else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;

@@ -176,7 +176,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         let segment = match record.window.resend(now, posting, &mut rails) {
             Some(segment) => segment,
             None if record.window.wants_probe(&rails) => return self.transmit_probe(now, sender, head),
@@ -207,7 +207,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
-        let is_armed = !was_armed && record.window.is_armed() || MAX_RAILS > 1 && self.rail_count > 1;
+        let is_armed = !was_armed && record.window.is_armed() || self.links.count() > 1;
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;
@@ -223,7 +223,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !posting {
             self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
-        Some(data(PeerId(to), segment.rail, length, payload, segment.reason))
+        let rail = if MAX_RAILS == 1 { Rail(0) } else { segment.rail };
+        Some(data(PeerId(to), rail, length, payload, segment.reason))
     }
 
     #[inline(never)]
@@ -231,7 +232,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let at = self.config.probe_queue;
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         let probe = record.window.probe(now, &mut rails)?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);

@@ -39,8 +39,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
             if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
-                let mut rails =
-                    super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, taken);
+                let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), taken);
                 record.window.probe_now(now, &rails);
                 rails.request_probe(None);
                 let epoch = self.watch_epoch;
@@ -69,8 +68,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let record = self.senders.as_mut().get_mut(i as usize)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
-        super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, i)
-            .start(parameters, self.down | self.suspects);
+        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), i)
+            .start(parameters, self.links.doubtful());
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;
@@ -125,7 +124,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.flags |= ORPHANED;
             return;
         }
-        super::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender).free();
+        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender).free();
         *record = Sender::FREE;
         self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
         self.serve_window_waiters(now);

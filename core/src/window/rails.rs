@@ -17,6 +17,9 @@ use crate::window::probe_timer::{ProbeTimer, timeout};
 /// Most rails of an endpoint; 1 with the feature `optimize_for_size`.
 pub const MAX_RAILS: u8 = if cfg!(feature = "optimize_for_size") { 1 } else { 4 };
 
+/// Timeouts without a probe's answer after which a rail is dead of which no round trip was measured.
+const UNMEASURED_BACKOFF: u8 = 6;
+
 /// The rails of a set, one bit for each.
 pub(super) type RailMask = u8;
 
@@ -75,6 +78,12 @@ impl<T: Time> RailState<T> {
     /// Whether its timer has to run: segments or a probe are unanswered, or it may come to life again.
     const fn is_awaited(&self) -> bool {
         self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead
+    }
+
+    /// Whether its probe should have been answered: before a round trip was measured, only after several timeouts.
+    fn is_silent(&self) -> bool {
+        let is_known = self.path.rtt.smoothed() > 0;
+        self.timer.unanswered() > 0 && (is_known || self.timer.backoff >= UNMEASURED_BACKOFF.min(T::MAX_BACKOFF))
     }
 
     /// Runs the timer; the timeout doubles from the second probe on.
@@ -335,7 +344,7 @@ impl<'a, T: Time> Rails<'a, T> {
                 continue;
             }
             is_due = true;
-            let is_silent = state.timer.unanswered() > 0 && !mutant!("rail_death_ignored");
+            let is_silent = state.is_silent() && !mutant!("rail_death_ignored");
             state.arm(now);
             if is_silent && others && (!state.is_dead || state.in_flight > 0) {
                 self.handle_death(rail);
@@ -370,8 +379,12 @@ impl<'a, T: Time> Rails<'a, T> {
     /// Takes the next probe that is to be sent: its rail, its number, and the rails whose segments it asks for.
     pub(super) fn take_probe(&mut self, now: T::Instant) -> Option<(Rail, u8, RailMask)> {
         let dead = self.dead();
-        let (rail, state) =
-            self.states.iter_mut().enumerate().map(|(i, state)| (Rail(i as u8), state)).find(|(_, state)| state.timer.wants_probe())?;
+        let (rail, state) = self
+            .states
+            .iter_mut()
+            .enumerate()
+            .map(|(i, state)| (Rail(i as u8), state))
+            .find(|(_, state)| state.timer.wants_probe())?;
         let (number, _) = state.timer.take_probe()?;
         state.covered = if state.is_dead { bit(rail) } else { bit(rail) | dead };
         if !state.timer.is_armed() {

@@ -209,9 +209,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
         entry.stamp = stamp;
         entry.ticket = posting.ticket;
         entry.reorder_count = 0;
-        if MAX_RAILS > 1 {
-            entry.rail = rail;
-        }
+        entry.rail = rail;
         entry.state = posted_on(posting.queue);
         let (reference, count) = (entry.reference, entry.count);
         self.append(i, posting.queue);
@@ -307,6 +305,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
         entry.state = entry.state & POSTING | ACKED | FRESH;
         // An acknowledged entry keeps no repair state, so that equal states compare equal.
         entry.reorder_count = 0;
+        entry.rail = if MAX_RAILS == 1 { Rail(0) } else { entry.rail };
         entry.count = 0;
         1
     }

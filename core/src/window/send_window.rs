@@ -251,12 +251,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Takes the oldest lost segment whose posting is completed, to be resent.
-    pub fn resend(
-        &mut self,
-        now: T::Instant,
-        posting: Posting,
-        rails: &mut Rails<'_, T>,
-    ) -> Option<Segment<BITS>> {
+    pub fn resend(&mut self, now: T::Instant, posting: Posting, rails: &mut Rails<'_, T>) -> Option<Segment<BITS>> {
         let rail = if rails.is_single() { Rail(0) } else { rails.choose_for_resend() };
         let Resend { offset, reference, count, by_probe } = self.ring.resend(T::stamp(now), posting, rail)?;
         if !rails.is_single() {

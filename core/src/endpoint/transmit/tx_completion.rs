@@ -6,7 +6,6 @@ use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
 use crate::ids::{Psn, Rail};
 use crate::time::Time;
-use crate::window::rails::MAX_RAILS;
 use crate::window::segment_ring::SegmentRef;
 use crate::wire::{Acknowledgement, Header};
 
@@ -57,11 +56,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_queued = self.queued(from).is_some();
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_sign_of_life();
-        let mut rails = crate::endpoint::rails::of(&mut record.path, self.rails.as_mut(), self.rail_count, sender);
+        let mut rails = crate::endpoint::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         let outcome = record.window.handle_ack(now, ack, is_queued, rail, &mut rails);
-        if MAX_RAILS > 1 && self.suspects != 0 {
-            self.suspects &= rails.dead() | !(1 << (rail.0 & 7));
-        }
+        self.links.note(|| rails.dead(), Some(rail));
         if record.window.is_contradicted() {
             self.abort_peer(now, from);
             return Err(DropReason::Ended);

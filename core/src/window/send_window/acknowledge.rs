@@ -4,7 +4,7 @@ use super::{Acknowledged, SendWindow};
 use crate::ids::{Psn, Rail};
 use crate::path::Path;
 use crate::time::Time;
-use crate::window::rails::{RailMask, Rails, bit};
+use crate::window::rails::{MAX_RAILS, RailMask, Rails, bit};
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -109,7 +109,9 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             return;
         }
         let path = rails.path_mut(entry.rail);
-        outcome.echoed = entry.rail;
+        if MAX_RAILS > 1 {
+            outcome.echoed = entry.rail;
+        }
         if entry.count != echo.count {
             outcome.spurious = true;
             path.reordering.handle_spurious_repair::<W>();

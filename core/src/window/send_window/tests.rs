@@ -71,7 +71,13 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     push(&mut window, 0);
     assert_eq!(window.is_prompt(64, Psn::new(1), &path), None, "no round trip measured");
     let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
-    window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, false, Rail(0), &mut Rails::one(&mut path));
+    window.handle_ack(
+        50 * 64,
+        &Acknowledgement { echo, ..acknowledgement(1, 4) },
+        false,
+        Rail(0),
+        &mut Rails::one(&mut path),
+    );
     while window.release().is_some() {}
     push(&mut window, 10_000 * 64);
     // The measured round trip is 50 units; the margin, which is at least 100, is four times the deviation.

@@ -4,7 +4,6 @@ use super::{Probe, SendWindow};
 use crate::ids::Rail;
 use crate::path::Path;
 use crate::time::Time;
-use crate::window::probe_timer::timeout;
 use crate::window::rails::Rails;
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -108,10 +107,21 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Units of 64 ns until the next probe.
+    /// Units of 64 ns until the next probe. The timeout counts from the latest posting, as a probe timeout does (RFC
+    /// 9002, §6.2.1): until that posting is a round trip old its acknowledgement may still arrive; after that, at least
+    /// the margin passes before the next probe.
     fn timeout(&self, now: T::Instant, path: &Path<T>, doublings: u8) -> u32 {
+        let timeout = path.timeout();
         let patience = if self.is_acknowledged() { Self::ZERO_CREDIT_BACKOFF } else { doublings };
-        let age = || self.ring.latest().and_then(|entry| T::since(now, entry.stamp)).unwrap_or(0);
-        timeout::<T>(path, self.timer.backoff.saturating_add(patience), age)
+        let exponent = u32::from(self.timer.backoff.saturating_add(patience).min(T::MAX_BACKOFF));
+        let units = if exponent == 0 {
+            let margin = timeout.saturating_sub(path.rtt.smoothed());
+            let age = self.ring.latest().and_then(|entry| T::since(now, entry.stamp)).unwrap_or(0);
+            timeout.saturating_sub(age).max(margin)
+        } else {
+            let shifted = timeout.checked_shl(exponent).unwrap_or(0);
+            if shifted >> exponent == timeout { shifted } else { u32::MAX }
+        };
+        if mutant!("longest_ignored") { units } else { units.min(path.parameters.max_probe_interval) }
     }
 }
