@@ -75,6 +75,18 @@ impl<T: Time> RailState<T> {
         &self.path
     }
 
+    /// Shifts the deadline, for models that decide which timer expires.
+    #[must_use]
+    pub fn with_times(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
+        self.timer = self.timer.with_deadline(shift);
+        self
+    }
+
+    /// When its timer expires.
+    pub const fn deadline(&self) -> Option<T::Instant> {
+        self.timer.deadline()
+    }
+
     /// Whether its timer has to run: segments or a probe are unanswered, or it may come to life again.
     const fn is_awaited(&self) -> bool {
         self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead
@@ -125,7 +137,7 @@ impl<'a, T: Time> Rails<'a, T> {
     }
 
     /// Takes unused records into use; rails of `suspects` count as dead until they answer.
-    pub(crate) fn start(&mut self, parameters: PathParameters, suspects: u8) {
+    pub fn start(&mut self, parameters: PathParameters, suspects: u8) {
         for (i, state) in self.states.iter_mut().enumerate() {
             *state = RailState { path: Path::new(parameters), ..RailState::FREE };
             if suspects & bit(Rail(i as u8)) != 0 {
@@ -353,14 +365,17 @@ impl<'a, T: Time> Rails<'a, T> {
         is_due
     }
 
-    /// A rail is dead: a probe on another asks which of its segments have arrived.
+    /// A rail is dead: a probe on another asks which of its segments have arrived, unless one does already.
     pub(crate) fn handle_death(&mut self, rail: Rail) {
         if let Some(state) = self.get_mut(rail) {
             state.is_dead = true;
         }
         let asked = self.choose_for_control(rail);
         if let Some(state) = self.get_mut(asked) {
-            state.timer.request_probe();
+            let is_asked = state.timer.unanswered() > 0 && state.covered & bit(rail) != 0;
+            if !is_asked {
+                state.timer.request_probe();
+            }
         }
     }
 
