@@ -41,7 +41,7 @@ pub(super) struct Links {
 
 #[cfg(not(feature = "optimize_for_size"))]
 impl Links {
-    /// For pools of so many records of rails, and of send windows.
+    /// For pools with this number of records of rails, and of send windows.
     pub(super) fn new(records: usize, senders: usize) -> Self {
         let count = records.checked_div(senders).unwrap_or(0).clamp(1, usize::from(MAX_RAILS)) as u8;
         Self { count, down: 0, suspects: 0 }

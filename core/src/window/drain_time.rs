@@ -25,7 +25,7 @@ impl<T: Time> DrainTime<T> {
         self.since = T::stamp(now);
     }
 
-    /// So many segments were acknowledged, on a rail with this smoothed round trip. A measurement lasts a round trip,
+    /// Segments were acknowledged, on a rail with this smoothed round trip. A measurement lasts a round trip,
     /// so that acknowledgements which arrive together do not distort it.
     pub(super) fn handle_acknowledged(&mut self, now: T::Instant, segments: u16, round_trip: u32) {
         let Some(units) = T::since(now, self.since) else { return };

@@ -261,7 +261,7 @@ impl<'a, T: Time> Rails<'a, T> {
         }
     }
 
-    /// So many segments in flight count as lost.
+    /// A number of segments in flight counts as lost.
     #[inline]
     pub(super) fn handle_lost(&mut self, rail: Rail, segments: u32) {
         if self.is_single() || segments == 0 {

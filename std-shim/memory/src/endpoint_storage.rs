@@ -64,7 +64,7 @@ impl EndpointSizes {
         Self { windows: FIRST_WINDOWS, ..Self::of_job(peers) }
     }
 
-    /// The same for a device of so many rails; those beyond [`MAX_RAILS`] stay unused.
+    /// The same for a device with this number of rails; those beyond [`MAX_RAILS`] stay unused.
     #[must_use]
     pub fn with_rails(self, rails: u8) -> Self {
         Self { rails: usize::from(rails.clamp(1, MAX_RAILS)), ..self }
@@ -84,7 +84,7 @@ impl EndpointSizes {
     }
 }
 
-/// Records of the rails of so many windows; one rail needs none.
+/// Records of the rails of these windows; one rail needs none.
 const fn rail_records(windows: usize, rails: usize) -> usize {
     if rails > 1 { windows * rails } else { 0 }
 }

@@ -95,7 +95,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Runs the timer for a timeout of the path, doubled so many times and as often as it has expired.
+    /// Runs the timer for a timeout of the path, doubled that number of times and once per expiry.
     fn arm_on(&mut self, now: T::Instant, path: &Path<T>, doublings: u8) {
         let units = self.timeout(now, path, doublings);
         self.timer.arm(now, units);
