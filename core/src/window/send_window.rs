@@ -277,10 +277,10 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     /// Marks the segment `psn` for resending: the receiver asked for it.
     pub fn request_resend(&mut self, psn: Psn<BITS>, rails: &mut Rails<'_, T>) {
-        if self.unacknowledged_at(psn).is_some() {
-            if let Some(rail) = self.ring.request_resend(psn.since(self.ring.base)) {
-                rails.handle_lost(rail, 1);
-            }
+        if self.unacknowledged_at(psn).is_some()
+            && let Some(rail) = self.ring.request_resend(psn.since(self.ring.base))
+        {
+            rails.handle_lost(rail, 1);
         }
     }
 
