@@ -15,6 +15,7 @@ use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
 use super::peer_lifecycle::{self, PeerLifecycle};
+#[cfg(not(feature = "optimize_for_size"))]
 use super::rails::TwoRails;
 use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
@@ -84,6 +85,7 @@ macro_rules! window {
 }
 
 /// Makes the entry of a model of two rails.
+#[cfg(not(feature = "optimize_for_size"))]
 macro_rules! rails {
     ($name:literal, $w:literal, $n:literal, $messages:literal, $model:expr, $notes:literal) => {
         CatalogueEntry {
@@ -381,6 +383,8 @@ pub const MODELS: &[CatalogueEntry] = &[
         peer_lifecycle::LifecycleOptions { restart: [true, false], ..STAY },
         "one restarts, nobody leaves"
     ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
     rails!(
         "rails-loss",
         3,
@@ -389,6 +393,8 @@ pub const MODELS: &[CatalogueEntry] = &[
         TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true },
         "one loss; timers are longer than a round trip"
     ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
     rails!(
         "rails-cut",
         3,
@@ -397,6 +403,8 @@ pub const MODELS: &[CatalogueEntry] = &[
         TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true },
         "one cut; timers are longer than a round trip"
     ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
     rails!(
         "rails-cut-loss",
         3,
@@ -405,6 +413,8 @@ pub const MODELS: &[CatalogueEntry] = &[
         TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true },
         "one loss and one cut; timers are longer than a round trip"
     ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
     rails!(
         "rails-early",
         2,

@@ -11,7 +11,6 @@ fn rails_of_different_rates_are_all_busy() {
         let mut stream = RailStream::new(7, &rates, 256 << 10);
         stream.run_until(40 * MS);
         let share = stream.utilization(10 * MS, 40 * MS, [0, 1]);
-        println!("{rates:?}: {share} {:?}", stream.resent());
         assert!(share >= 0.95, "{rates:?}: {share}");
         assert_eq!(stream.finish(120 * MS), (0, 0));
         assert_eq!(stream.resent(), (0, 0));
@@ -28,7 +27,6 @@ fn cut_rail_pauses_for_three_timeouts_and_leaves_the_other_busy() {
         stream.run_until(60 * MS);
         let (pause, share) =
             (stream.longest_pause(20 * MS), stream.utilization(30 * MS, 60 * MS, [1 - usize::from(rail)]));
-        println!("{rail}: {pause} {} {timeout} {share} {:?}", stream.longest_gap(20 * MS), stream.resent());
         assert!(pause <= 3 * timeout, "{pause} ns, timeout {timeout} ns");
         assert!(share >= 0.95, "{share}");
         stream.restore(Rail(rail));
@@ -47,7 +45,6 @@ fn link_that_goes_down_is_left_at_once() {
     stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), false);
     stream.run_until(40 * MS);
     let share = stream.utilization(22 * MS, 40 * MS, [0]);
-    println!("{share} {}", stream.longest_pause(20 * MS));
     assert!(share >= 0.95, "{share}");
     stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), true);
     stream.run_until(80 * MS);
