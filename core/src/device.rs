@@ -286,6 +286,11 @@ pub trait Received {
     fn prefix(&self) -> &[u8];
     /// Whether its source address or queue pair is that of the peer's path, on any rail.
     fn is_from(&self, peer: PeerId) -> bool;
+    /// The rail that it arrived over.
+    #[inline(always)]
+    fn rail(&self) -> Rail {
+        Rail(0)
+    }
     /// Nanoseconds since the link or the kernel received it, if known.
     fn age_ns(&self) -> Option<u32>;
 }

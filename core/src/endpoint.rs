@@ -30,6 +30,7 @@ pub mod peer;
 mod peer_state;
 pub mod placement;
 mod pool_usage;
+mod rails;
 mod receive;
 mod send;
 mod shutdown;
@@ -56,6 +57,7 @@ use crate::span::Span;
 use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
+use crate::window::rails::MAX_RAILS;
 use crate::window::receive_window::ReceiveWindow;
 use crate::window::send_window::SendWindow;
 use crate::wire::{DatagramKind, Flags};
@@ -220,6 +222,7 @@ pub struct ControlMessage {
     flags: Flags,
     expected: Incarnation,
     psn: u32,
+    /// An incarnation, or the rail of the probe that an acknowledgement answers.
     acknowledged: u32,
 }
 
@@ -242,6 +245,8 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub peers: S::Peers,
     /// [`Sender::FREE`].
     pub senders: S::Senders,
+    /// [`RailState::FREE`](crate::window::rails::RailState::FREE): none, or as many for each sender as there are rails.
+    pub rails: S::Rails,
     /// [`ReceiveWindow::EMPTY`].
     pub receivers: S::Receivers,
     /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
@@ -278,6 +283,9 @@ pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
     peers: S::Peers,
     senders: S::Senders,
+    /// The records of sender i follow those of sender i − 1.
+    rails: S::Rails,
+    links: rails::Links,
     receivers: S::Receivers,
     operations: S::Operations,
     placements: S::Placements,
@@ -332,7 +340,8 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, mut senders, mut receivers, mut operations, mut placements, control_messages } = pools;
+        let Pools { peers, mut senders, rails, mut receivers, mut operations, mut placements, control_messages } =
+            pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
@@ -341,8 +350,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
             free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
             free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
+            links: rails::Links::new(rails.as_ref().len(), senders.as_ref().len()),
             peers,
             senders,
+            rails,
             receivers,
             operations,
             placements,
@@ -396,8 +407,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn queue_control(&mut self, notice: ControlMessage) {
         let used = self.control_count as usize;
         let notices = self.control_messages.as_mut();
-        let same =
-            |other: &&ControlMessage| other.to == notice.to && other.kind == notice.kind && other.psn == notice.psn;
+        // Answers to probes differ by rail and number.
+        let same_probe =
+            |other: &ControlMessage| (other.acknowledged, other.flags) == (notice.acknowledged, notice.flags);
+        let same = |other: &&ControlMessage| {
+            other.to == notice.to
+                && other.kind == notice.kind
+                && other.psn == notice.psn
+                && (MAX_RAILS == 1 || same_probe(other))
+        };
         if notices.iter().take(used).any(|other| same(&other)) {
             return;
         }

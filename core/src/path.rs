@@ -41,7 +41,7 @@ impl<T: Time> Path<T> {
     }
 
     /// The retransmission timeout, in units of 64 ns.
-    pub(crate) const fn timeout(&self) -> u32 {
+    pub const fn timeout(&self) -> u32 {
         self.rtt.timeout(self.parameters.granularity)
     }
 

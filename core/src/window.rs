@@ -3,8 +3,10 @@
 pub mod congestion;
 mod contradictions;
 mod credit_edge;
+mod drain_time;
 pub mod loss;
 mod probe_timer;
+pub mod rails;
 pub mod receive_state;
 pub mod receive_window;
 pub mod rtt;

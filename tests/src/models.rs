@@ -14,6 +14,7 @@ pub mod multicast;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
+pub mod rails;
 pub mod rma;
 pub mod token_tree;
 pub mod window;

@@ -226,6 +226,13 @@ impl Network {
         fabric.injectors.insert(towards.0, injector);
     }
 
+    /// Has frames towards a node over one rail suffer other faults than those of the node.
+    pub fn set_rail_faults(&self, towards: NodeId, rail: Rail, faults: Faults) {
+        let fabric = &mut *self.fabric.borrow_mut();
+        let injector = Fabric::injector(faults, &mut fabric.random);
+        fabric.rail_injectors.insert((towards.0, rail), injector);
+    }
+
     /// Has all frames suffer other faults than before, except towards nodes with faults of their own.
     pub fn set_all_faults(&self, faults: Faults) {
         let fabric = &mut *self.fabric.borrow_mut();
@@ -242,6 +249,16 @@ impl Network {
         self.fabric.borrow_mut().cuts.remove(&(from.0, to.0));
     }
 
+    /// As [`cut`](Self::cut), of one rail.
+    pub fn cut_rail(&self, from: NodeId, to: NodeId, rail: Rail) {
+        self.fabric.borrow_mut().rail_cuts.insert((from.0, to.0, rail));
+    }
+
+    /// Undoes a [`cut_rail`](Self::cut_rail).
+    pub fn restore_rail(&self, from: NodeId, to: NodeId, rail: Rail) {
+        self.fabric.borrow_mut().rail_cuts.remove(&(from.0, to.0, rail));
+    }
+
     /// Cuts all ways between the two sides.
     pub fn partition(&self, one: &[NodeId], other: &[NodeId]) {
         for &left in one {
@@ -254,7 +271,9 @@ impl Network {
 
     /// Undoes all cuts.
     pub fn restore_all(&self) {
-        self.fabric.borrow_mut().cuts.clear();
+        let fabric = &mut *self.fabric.borrow_mut();
+        fabric.cuts.clear();
+        fabric.rail_cuts.clear();
     }
 
     /// Takes a node's links down or up; its device reports the facts. Datagrams that reach it meanwhile are lost.

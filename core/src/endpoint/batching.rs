@@ -108,6 +108,7 @@ impl<const W: usize> Side<W> {
         let pools = Pools {
             peers: [Peer::UNKNOWN; RANKS],
             senders: [Sender::FREE; RANKS],
+            rails: [],
             receivers: [ReceiveWindow::EMPTY; RANKS],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; 4],

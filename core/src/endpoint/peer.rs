@@ -1,7 +1,7 @@
 //! The record of a peer: all that an idle peer costs, kept while both incarnations last, so that windows come and go
 //! without a handshake.
 
-use crate::ids::{Incarnation, Psn};
+use crate::ids::{Incarnation, Psn, Rail};
 use crate::list::NONE;
 use crate::time::Time;
 use crate::window::receive_state::ReceiveState;
@@ -45,6 +45,8 @@ pub(crate) const WATCH_EPOCH: u16 = 1 << 11;
 
 /// Its `outgoing` is the index of a send window.
 const WINDOWED: u16 = 1 << 9;
+/// Shift of the rail that its latest data came over.
+const RAIL_SHIFT: u32 = 12;
 /// Shift of the peer's state.
 const STATE_SHIFT: u32 = 14;
 
@@ -69,7 +71,7 @@ pub struct Peer<T: Time, const BITS: u32> {
     pub(crate) granted: u16,
     /// Largest datagram in both directions, checksum excluded.
     pub(crate) mtu: u16,
-    /// The peer's state is in the upper two bits.
+    /// The peer's state is in the upper two bits, the rail in the two before.
     flags: u16,
 }
 
@@ -122,6 +124,15 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
         self.flags = self.flags & !(0b11 << STATE_SHIFT) | (state as u16) << STATE_SHIFT;
     }
 
+    /// The rail that its latest data came over: acknowledgements return over it.
+    pub(crate) const fn rail(&self) -> Rail {
+        Rail((self.flags >> RAIL_SHIFT & 0b11) as u8)
+    }
+
+    pub(crate) const fn set_rail(&mut self, rail: Rail) {
+        self.flags = self.flags & !(0b11 << RAIL_SHIFT) | (rail.0 as u16 & 0b11) << RAIL_SHIFT;
+    }
+
     /// The send window, or [`NO_WINDOW`].
     #[inline]
     pub(crate) const fn sender(&self) -> u16 {
@@ -162,3 +173,4 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
 }
 
 const _: () = assert!(size_of::<Peer<crate::time::Nanos, 32>>() <= 40, "an idle peer costs at most 40 bytes in core");
+const _: () = assert!(crate::window::rails::MAX_RAILS <= 4, "a peer's rail has two bits");

@@ -59,11 +59,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// Handles a device event. Without a path a peer counts as failed; a link that is down may come up again: losses
-    /// are repaired, and the silence limit still applies.
+    /// are repaired, and the silence limit still applies. Where there are several rails, one that is down, or that has no
+    /// path to a peer, is replaced by the others.
     pub fn handle_device_event(&mut self, now: Now<S, W, BITS>, fact: DeviceEvent) {
         match fact {
-            DeviceEvent::NoPath { peer, .. } => self.fail(now, peer),
-            DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
+            DeviceEvent::NoPath { peer, .. } if !self.has_rails() => self.fail(now, peer),
+            DeviceEvent::Down(rail) if self.has_rails() => self.handle_link(now, rail, false),
+            DeviceEvent::Up(rail) if self.has_rails() => self.handle_link(now, rail, true),
+            DeviceEvent::NoPath { .. } | DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
         }
     }
 
@@ -170,7 +173,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abort(&mut record.path);
+            record.window.abort(&mut super::rails::of(
+                &mut record.path,
+                self.rails.as_mut(),
+                self.links.count(),
+                sender,
+            ));
             record.flags |= ORPHANED;
             self.release(now, sender);
         }

@@ -15,9 +15,10 @@ use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
 use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
 use crate::endpoint::storage::Storage;
-use crate::ids::{PeerId, Psn};
+use crate::ids::{PeerId, Psn, Rail};
 use crate::span::Span;
 use crate::time::{Time, units};
+use crate::window::rails::MAX_RAILS;
 use crate::window::receive_state::ArrivalOrder;
 use crate::window::receive_window::Early;
 use crate::window::segment_ring::SegmentRef;
@@ -81,9 +82,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         peer.set(CONTACTED);
         let bytes = datagram.bytes();
+        let rail = if MAX_RAILS == 1 { Rail(0) } else { datagram.rail() };
         if header.kind.is_data() {
+            if self.links.count() > 1 && rail.0 < self.links.count() {
+                peer.set_rail(rail);
+            }
             if peer.sender() != NO_WINDOW {
-                self.take_piggybacked(now, from, &header, handler)?;
+                self.take_piggybacked(now, from, &header, rail, handler)?;
             }
             return self.receive_data(now, &header, datagram, handler, verdict);
         }
@@ -106,7 +111,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if !late {
                 self.handle_drained(from, header.flags);
             }
-            self.take_ack(now, from, &ack, handler)?;
+            self.take_ack(now, from, &ack, rail, handler)?;
             handler.record(Metric::Accepted { kind: header.kind, bytes });
             return Ok(());
         }
@@ -114,20 +119,22 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(DropReason::Malformed);
         }
         if header.kind != DatagramKind::PeerDown {
-            self.take_piggybacked(now, from, &header, handler)?;
+            self.take_piggybacked(now, from, &header, rail, handler)?;
         }
-        self.receive_control(now, &header)?;
+        self.receive_control(now, &header, rail)?;
         handler.record(Metric::Accepted { kind: header.kind, bytes });
         Ok(())
     }
 
     #[inline(never)]
-    fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>) -> Result<(), DropReason> {
+    fn receive_control(&mut self, now: Now<S, W, BITS>, header: &Header<BITS>, rail: Rail) -> Result<(), DropReason> {
         let from = header.rank;
         match header.kind {
             DatagramKind::Probe => {
                 let arrived = self.round_ended;
-                if let Some(peer) = self.peer_mut(from) {
+                if self.has_rails() {
+                    self.queue_answer(header, rail);
+                } else if let Some(peer) = self.peer_mut(from) {
                     peer.receive_state.handle_probe(arrived, header.psn(), header.flags.count());
                 }
                 if !header.flags.contains(Flags::DRAINED) {
@@ -165,7 +172,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         refused.error = Some(OperationError::Refused);
         let unsent = refused.sent < refused.parts;
         refused.parts = refused.sent;
-        record.window.request_resend(header.psn());
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        record.window.request_resend(header.psn(), &mut rails);
         if unsent {
             self.dequeue(header.rank);
         }
@@ -257,7 +265,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Some(window) => window.insert(distance, early),
             None => Ok(false),
         };
+        // Between rails a gap is no sign of a loss.
         if shown == Ok(true)
+            && !self.has_rails()
             && let Some(peer) = self.peer_mut(from)
         {
             peer.receive_state.handle_gap();
@@ -271,6 +281,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn record_arrival(&mut self, from: u32, arrived: <S::Time as Time>::Stamp, header: &Header<BITS>, filled: bool) {
         let quarter = self.ack_threshold();
+        let filled = filled && !self.has_rails();
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from as usize) else { return };
         peer.receive_state.record(arrived, header.psn(), header.flags.count());

@@ -68,6 +68,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             rank = rank.wrapping_add(1);
             let Some(peer) = self.peers.as_ref().get(to as usize) else { break };
             if peer.is_alive() && peer.has(CONTACTED) && !peer.has(BYE_SENT) {
+                let rail = self.bye_rail(peer, round);
                 let mut header = self.header_to(peer);
                 header.kind = kind;
                 let sender = self.senders.as_ref().get(usize::from(peer.sender()));
@@ -78,7 +79,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 self.shutdown = Shutdown::SendingBye { kind, rank, round };
                 return Some(Transmit {
-                    to: Destination::first_rail(PeerId(to)),
+                    to: Destination::Peer { peer: PeerId(to), rail },
                     queue: DeviceQueue::Polled,
                     header_bytes: HEADER as u8,
                     payload: None,

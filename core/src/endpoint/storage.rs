@@ -8,6 +8,7 @@ use crate::endpoint::placement::Placement;
 use crate::endpoint::{ControlMessage, Sender};
 use crate::pool::Pool;
 use crate::time::Time;
+use crate::window::rails::RailState;
 use crate::window::receive_window::ReceiveWindow;
 
 /// The records of an endpoint. Each pool's length is its capacity: at most 2³² − 1, of windows and placements at most
@@ -19,6 +20,8 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     type Peers: Pool<Peer<Self::Time, BITS>>;
     /// Send windows, for peers with unacknowledged segments.
     type Senders: Pool<Sender<Self::Time, W, BITS>>;
+    /// For each send window as many as there are rails to a peer; none if there is one rail.
+    type Rails: Pool<RailState<Self::Time>>;
     /// Receive windows, for peers with a gap.
     type Receivers: Pool<ReceiveWindow<W>>;
     /// Operations that are not completed.
@@ -29,7 +32,7 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     type ControlMessages: Pool<ControlMessage>;
 }
 
-/// Records in arrays: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations, `PLACEMENTS` grants,
+/// Records in arrays, for one rail: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations, `PLACEMENTS` grants,
 /// `NOTICES` control messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Arrays<
@@ -55,6 +58,7 @@ impl<
     type Time = T;
     type Peers = [Peer<T, BITS>; PEERS];
     type Senders = [Sender<T, W, BITS>; WINDOWS];
+    type Rails = [RailState<T>; 0];
     type Receivers = [ReceiveWindow<W>; WINDOWS];
     type Operations = [Operation; OPERATIONS];
     type Placements = [Placement; PLACEMENTS];

@@ -58,7 +58,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.retire(now, sender);
             return;
         }
-        if record.window.handle_timeout(now, &record.path) {
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let expired = record.window.handle_timeout(now, &mut rails);
+        self.links.note(|| rails.dead(), None);
+        if expired {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
             if silent {
@@ -83,6 +86,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let queued = self.queued(to).is_some();
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
         if record.flags & ORPHANED != 0 {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
@@ -90,13 +94,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         if queued {
-            record.window.handle_queued(now, &record.path);
+            record.window.handle_queued(now, &rails);
         } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
-            || record.window.wants_probe()
-            || queued && record.window.has_room(&record.path);
+            || record.window.wants_probe(&rails)
+            || queued && record.window.has_room(&rails);
         if ready {
             self.make_ready(sender);
         }
@@ -116,8 +120,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
         let senders = self.senders.as_mut();
-        let Some(record) = senders.get(sender as usize) else { return };
-        let Some(deadline) = record.window.deadline() else { return };
+        let Some(record) = senders.get_mut(sender as usize) else { return };
+        let rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let Some(deadline) = record.window.next_deadline(&rails) else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;
         if !timer.is_set() || timer.tick().wrapping_sub(tick).wrapping_sub(1) < 1 << 30 {

@@ -14,10 +14,11 @@ use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Posting, Transmit, Tx
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
 use crate::endpoint::storage::Storage;
-use crate::ids::PeerId;
+use crate::ids::{PeerId, Rail};
 use crate::list::List;
 use crate::span::Span;
 use crate::time::Time;
+use crate::window::rails::MAX_RAILS;
 use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// Datagrams that one window may send in a row while others wait.
@@ -45,7 +46,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline]
     fn build_next(&mut self, now: Now<S, W, BITS>, posting: Posting, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         if self.control_count > 0
-            && let Some(transmit) = self.transmit_control(head)
+            && let Some(transmit) = self.transmit_control(now, head)
         {
             return Some(transmit);
         }
@@ -103,7 +104,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     #[inline(never)]
-    fn transmit_control(&mut self, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
+    fn transmit_control(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let notices = self.control_messages.as_mut();
         let notice = *notices.first()?;
         let mut behind = super::ControlMessage::FREE;
@@ -111,7 +112,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             behind = core::mem::replace(place, behind);
         }
         self.control_count = self.control_count.wrapping_sub(1);
+        if self.has_rails() && notice.kind == DatagramKind::Acknowledge && notice.flags.contains(Flags::ANSWER) {
+            let (answer, header) = self.answer_probe(now, &notice)?;
+            let rail = Rail(notice.acknowledged as u8);
+            return Some(control(PeerId(notice.to), rail, answer.emit(&header, head), TxReason::Acknowledge));
+        }
         let peer = self.peers.as_ref().get(notice.to as usize)?;
+        let rail = self.control_rail(peer);
         let mut header = self.header_to(peer);
         header.kind = notice.kind;
         header.flags = notice.flags;
@@ -128,7 +135,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             header.emit(head);
         }
-        Some(control(PeerId(notice.to), length, TxReason::Control))
+        Some(control(PeerId(notice.to), rail, length, TxReason::Control))
     }
 
     /// Builds the next due acknowledgement that was not piggybacked.
@@ -145,7 +152,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
             let peer = self.peers.as_ref().get(to as usize)?;
             let length = acknowledgement.emit(&self.header_to(peer), head);
-            return Some(control(PeerId(to), length, TxReason::Acknowledge));
+            return Some(control(PeerId(to), self.control_rail(peer), length, TxReason::Acknowledge));
         }
         None
     }
@@ -169,14 +176,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let operations = self.operations.as_mut();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
-        let segment = match record.window.resend(now, posting) {
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let segment = match record.window.resend(now, posting, &mut rails) {
             Some(segment) => segment,
-            None if record.window.wants_probe() => return self.transmit_probe(now, sender, head),
+            None if record.window.wants_probe(&rails) => return self.transmit_probe(now, sender, head),
             None => {
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
                 let piece = crate::window::segment_ring::SegmentRef { operation: first, part: operation.sent };
-                let segment = record.window.push(now, piece, posting, &record.path)?;
+                let segment = record.window.push(now, piece, posting, &mut rails)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {
@@ -189,7 +197,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 // A blocked queue waits for room, and the sender of a placement for its memory: both need the
                 // acknowledgement at once.
-                if if empty { placed } else { !record.window.has_room(&record.path) } {
+                if if empty { placed } else { !record.window.has_room(&rails) } {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
@@ -199,7 +207,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
-        let is_armed = !was_armed && record.window.is_armed();
+        let is_armed = !was_armed && record.window.is_armed() || self.links.count() > 1;
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;
@@ -215,7 +223,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if !posting {
             self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
         }
-        Some(data(PeerId(to), length, payload, segment.reason))
+        let rail = if MAX_RAILS == 1 { Rail(0) } else { segment.rail };
+        Some(data(PeerId(to), rail, length, payload, segment.reason))
     }
 
     #[inline(never)]
@@ -223,11 +232,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let at = self.config.probe_queue;
         let record = self.senders.as_mut().get_mut(sender as usize)?;
         let to = record.peer;
-        let probe = record.window.probe()?;
+        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let probe = record.window.probe(now, &mut rails)?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);
         }
         let idle = record.window.is_acknowledged() && self.queued(to).is_none();
+        if self.has_rails() {
+            self.schedule(now, sender);
+        }
         let peer = self.peers.as_ref().get(to as usize)?;
         let mut header = self.header_to(peer);
         header.kind = DatagramKind::Probe;
@@ -240,7 +253,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         Some(Transmit {
             queue: at,
             solicited: at == DeviceQueue::Interrupt,
-            ..control(PeerId(to), HEADER as u8, TxReason::Probe)
+            ..control(PeerId(to), probe.rail, HEADER as u8, TxReason::Probe)
         })
     }
 
@@ -357,11 +370,11 @@ pub(super) fn emit<const BITS: u32>(
     (length as u8, payload)
 }
 
-pub(super) const fn data(to: PeerId, head: u8, payload: Option<Span>, cause: TxReason) -> Transmit {
-    let to = Destination::first_rail(to);
+pub(super) const fn data(peer: PeerId, rail: Rail, head: u8, payload: Option<Span>, cause: TxReason) -> Transmit {
+    let to = Destination::Peer { peer, rail };
     Transmit { to, queue: DeviceQueue::Polled, header_bytes: head, payload, solicited: false, reason: cause }
 }
 
-const fn control(to: PeerId, head: u8, cause: TxReason) -> Transmit {
-    data(to, head, None, cause)
+const fn control(to: PeerId, rail: Rail, head: u8, cause: TxReason) -> Transmit {
+    data(to, rail, head, None, cause)
 }

@@ -39,7 +39,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
             if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
-                record.window.probe_now(now, &record.path);
+                let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), taken);
+                record.window.probe_now(now, &rails);
+                rails.request_probe(None);
                 let epoch = self.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
                     peer.unset(WATCH_EPOCH);
@@ -66,6 +68,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let record = self.senders.as_mut().get_mut(i as usize)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
+        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), i)
+            .start(parameters, self.links.doubtful());
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;
@@ -120,6 +124,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.flags |= ORPHANED;
             return;
         }
+        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender).free();
         *record = Sender::FREE;
         self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
         self.serve_window_waiters(now);
@@ -130,11 +135,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.free_senders.is_empty() || self.free_receivers.is_empty()
     }
 
-    /// Adds windows: the closure appends unused records to the two pools, whose records stay in place. Queues that wait
-    /// for a window get one.
-    pub fn add_windows(&mut self, now: Now<S, W, BITS>, add: impl FnOnce(&mut S::Senders, &mut S::Receivers)) {
+    /// Adds windows: the closure appends unused records to the pools, whose records stay in place, with those of the
+    /// senders' rails. Queues that wait for a window get one.
+    pub fn add_windows(
+        &mut self,
+        now: Now<S, W, BITS>,
+        add: impl FnOnce(&mut S::Senders, &mut S::Rails, &mut S::Receivers),
+    ) {
         let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
-        add(&mut self.senders, &mut self.receivers);
+        add(&mut self.senders, &mut self.rails, &mut self.receivers);
         let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
         for i in before[0]..senders.len() {
             self.free_senders.push(senders, i as u32, |sender| &mut sender.link);

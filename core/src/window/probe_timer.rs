@@ -1,5 +1,6 @@
 //! A send window's only timer: it asks for a probe when no acknowledgement arrives.
 
+use crate::path::Path;
 use crate::time::Time;
 
 /// What the timer waits for.
@@ -10,6 +11,23 @@ enum Deadline<I> {
     Probe(I),
     /// For any datagram of a peer that owes nothing.
     Watch(I),
+}
+
+/// Units of 64 ns until the next probe, after `exponent` doublings. The timeout counts from the latest posting, which was
+/// `age` ago, as a probe timeout does (RFC 9002, §6.2.1): until that posting is a round trip old its acknowledgement may
+/// still arrive; after that, at least the margin passes before the next probe.
+#[inline]
+pub(super) fn timeout<T: Time>(path: &Path<T>, exponent: u8, age: impl FnOnce() -> u32) -> u32 {
+    let timeout = path.timeout();
+    let exponent = u32::from(exponent.min(T::MAX_BACKOFF));
+    let units = if exponent == 0 {
+        let margin = timeout.saturating_sub(path.rtt.smoothed());
+        timeout.saturating_sub(age()).max(margin)
+    } else {
+        let shifted = timeout.checked_shl(exponent).unwrap_or(0);
+        if shifted >> exponent == timeout { shifted } else { u32::MAX }
+    };
+    if mutant!("longest_ignored") { units } else { units.min(path.parameters.max_probe_interval) }
 }
 
 /// The timer, and the probes that it asked for.

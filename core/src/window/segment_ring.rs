@@ -9,9 +9,10 @@ mod model;
 pub(crate) use burst::Burst;
 
 use crate::device::{DeviceQueue, PerQueue, Posting, Ticket};
-use crate::ids::Psn;
+use crate::ids::{Psn, Rail};
 use crate::time::Time;
 use crate::window::loss::Reordering;
+use crate::window::rails::{MAX_RAILS, RailMask, Rails, bit};
 
 /// The part of an operation that a segment carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -73,8 +74,10 @@ pub(super) struct Entry<T: Time> {
     /// Links of the list by order of posting.
     before: u16,
     after: u16,
-    /// Segments sent later and acknowledged earlier, saturating above the allowance.
-    reorder_count: u16,
+    /// Segments sent later over the same rail and acknowledged earlier, saturating above the allowance.
+    reorder_count: u8,
+    /// The rail that it was last sent over.
+    pub(super) rail: Rail,
     state: u8,
     /// Number of transmissions before the latest, modulo 4.
     pub(super) count: u8,
@@ -88,6 +91,7 @@ impl<T: Time> Entry<T> {
         before: NONE,
         after: NONE,
         reorder_count: 0,
+        rail: Rail(0),
         state: 0,
         count: 0,
     };
@@ -164,10 +168,16 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
 
     /// Adds a new segment, for which the caller has found room.
     #[inline]
-    pub(super) fn push(&mut self, stamp: T::Stamp, reference: SegmentRef, posting: Posting) -> Option<Psn<BITS>> {
+    pub(super) fn push(
+        &mut self,
+        stamp: T::Stamp,
+        reference: SegmentRef,
+        posting: Posting,
+        rail: Rail,
+    ) -> Option<Psn<BITS>> {
         let i = self.entry_at(self.len());
         let (state, ticket) = (posted_on(posting.queue), posting.ticket);
-        *self.entries.get_mut(usize::from(i))? = Entry { reference, stamp, ticket, state, ..Entry::FREE };
+        *self.entries.get_mut(usize::from(i))? = Entry { reference, stamp, ticket, state, rail, ..Entry::FREE };
         self.append(i, posting.queue);
         self.in_flight = self.in_flight.wrapping_add(1);
         let psn = self.next;
@@ -176,7 +186,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
     }
 
     /// Takes the lost segment that was posted first and whose posting is completed, to be posted again.
-    pub(super) fn resend(&mut self, stamp: T::Stamp, posting: Posting) -> Option<Resend> {
+    pub(super) fn resend(&mut self, stamp: T::Stamp, posting: Posting, rail: Rail) -> Option<Resend> {
         if self.lost == 0 {
             return None;
         }
@@ -199,6 +209,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
         entry.stamp = stamp;
         entry.ticket = posting.ticket;
         entry.reorder_count = 0;
+        entry.rail = rail;
         entry.state = posted_on(posting.queue);
         let (reference, count) = (entry.reference, entry.count);
         self.append(i, posting.queue);
@@ -221,11 +232,12 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
     }
 
     /// Marks the unacknowledged segment at `offset` to be resent.
-    pub(super) fn request_resend(&mut self, offset: u32) {
+    /// Returns its rail if it did not count as lost before.
+    pub(super) fn request_resend(&mut self, offset: u32) -> Option<Rail> {
         let i = self.entry_at(offset);
-        if self.entries.get(usize::from(i)).is_some_and(|entry| entry.state & LOST == 0) {
-            self.mark_lost(i, 0);
-        }
+        let rail = self.entries.get(usize::from(i)).filter(|entry| entry.state & LOST == 0)?.rail;
+        self.mark_lost(i, 0);
+        Some(rail)
     }
 
     /// The device has completed every posting on the queue up to `upto`.
@@ -277,7 +289,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
 
     /// Acknowledges the segment at `offset`. Returns 1 if it was not acknowledged before;
     /// [`detect_overtaken`](Self::detect_overtaken) follows.
-    pub(super) fn acknowledge(&mut self, offset: u32, reordering: &mut Reordering) -> u32 {
+    pub(super) fn acknowledge(&mut self, offset: u32, rails: &mut Rails<'_, T>) -> u32 {
         let i = self.entry_at(offset);
         let Some(entry) = self.entries.get_mut(usize::from(i)) else { return 0 };
         if entry.state & ACKED != 0 {
@@ -287,60 +299,76 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
             self.lost = self.lost.wrapping_sub(1);
         } else {
             self.in_flight = self.in_flight.wrapping_sub(1);
-            reordering.handle_late_arrival(entry.reorder_count);
+            rails.path_mut(entry.rail).reordering.handle_late_arrival(u16::from(entry.reorder_count));
         }
+        rails.handle_acknowledged(entry.rail, entry.state & LOST == 0);
         entry.state = entry.state & POSTING | ACKED | FRESH;
         // An acknowledged entry keeps no repair state, so that equal states compare equal.
         entry.reorder_count = 0;
+        entry.rail = if MAX_RAILS == 1 { Rail(0) } else { entry.rail };
         entry.count = 0;
         1
     }
 
-    /// Walks the list up to the last of `fresh` newly acknowledged segments and unlinks them; a segment that they
-    /// overtook more often than is allowed is lost.
-    pub(super) fn detect_overtaken(&mut self, fresh: u32, reordering: &Reordering) {
+    /// Walks the list up to the last of `fresh` newly acknowledged segments of a rail, or of all, and unlinks them; a
+    /// segment of that rail that they overtook more often than is allowed is lost. Returns the number of lost ones.
+    pub(super) fn detect_overtaken(&mut self, fresh: u32, rail: Option<Rail>, reordering: &Reordering) -> u32 {
+        let before = self.lost;
         let mut left = fresh;
         let mut i = self.first;
         while left > 0 {
             let Some(entry) = self.entries.get_mut(usize::from(i)) else { break };
             let after = entry.after;
-            if entry.state & FRESH != 0 {
+            if MAX_RAILS > 1 && rail.is_some_and(|rail| rail != entry.rail) {
+                // Another rail's segments neither overtake nor are overtaken.
+                let counts = entry.state & FRESH != 0 && mutant!("cross_rail_loss");
+                left = left.wrapping_sub(u32::from(counts));
+            } else if entry.state & FRESH != 0 {
                 left = left.wrapping_sub(1);
                 entry.state &= !FRESH;
+                if MAX_RAILS > 1 {
+                    entry.rail = Rail(0);
+                }
                 if entry.state & POSTED == 0 {
                     self.unlink(i);
                 }
             } else if entry.is_in_flight() {
-                entry.reorder_count = Reordering::count::<W>(entry.reorder_count, left);
-                if reordering.shows_loss(entry.reorder_count) {
+                let count = Reordering::count::<W>(u16::from(entry.reorder_count), left);
+                entry.reorder_count = count as u8;
+                if reordering.shows_loss(count) {
                     self.mark_lost(i, 0);
                 }
             }
             i = after;
         }
+        u32::from(self.lost.wrapping_sub(before))
     }
 
-    /// A probe is sent now.
-    pub(super) fn mark_probed(&mut self) {
+    /// A probe is sent now, which asks for the segments of these rails, or of all.
+    pub(super) fn mark_probed(&mut self, covered: Option<RailMask>) {
         let mut i = self.first;
         while let Some(entry) = self.entries.get_mut(usize::from(i)) {
-            if entry.is_in_flight() {
+            if entry.is_in_flight() && (MAX_RAILS == 1 || covered.is_none_or(|rails| rails & bit(entry.rail) != 0)) {
                 entry.state |= PROBED;
             }
             i = entry.after;
         }
     }
 
-    /// The latest probe was answered: segments sent before it and not acknowledged are lost.
-    pub(super) fn detect_probe_losses(&mut self) {
+    /// The latest probe was answered: segments of a rail, or of all, sent before it and not acknowledged are lost.
+    /// Returns the number of lost ones.
+    pub(super) fn detect_probe_losses(&mut self, rail: Option<Rail>) -> u32 {
+        let before = self.lost;
         let mut i = self.first;
         while let Some(entry) = self.entries.get(usize::from(i)) {
             let after = entry.after;
-            if entry.state & (PROBED | ACKED | LOST) == PROBED {
+            let is_covered = MAX_RAILS == 1 || rail.is_none_or(|rail| rail == entry.rail);
+            if entry.state & (PROBED | ACKED | LOST) == PROBED && is_covered {
                 self.mark_lost(i, BY_PROBE);
             }
             i = after;
         }
+        u32::from(self.lost.wrapping_sub(before))
     }
 
     fn mark_lost(&mut self, i: u16, by: u8) {

@@ -2,7 +2,7 @@
 //!
 //! Segments are sent in PSN order and kept in a ring until they are acknowledged and completed. A hole is repaired after
 //! segments that were sent later have been acknowledged; when no acknowledgement arrives, a header-only probe is sent.
-//! The window knows no peer, and takes the [`Path`] that it is sent over as a parameter.
+//! The window knows no peer, and takes the [`Rails`] that it is sent over as a parameter.
 
 mod acknowledge;
 mod model;
@@ -11,12 +11,13 @@ mod tests;
 mod timer;
 
 use crate::device::{DeviceQueue, Posting, Ticket, TxReason};
-use crate::ids::Psn;
+use crate::ids::{Psn, Rail};
 use crate::path::Path;
 use crate::time::Time;
 use crate::window::contradictions::Contradictions;
 use crate::window::credit_edge::CreditEdge;
 use crate::window::probe_timer::ProbeTimer;
+use crate::window::rails::Rails;
 use crate::window::segment_ring::{Burst, Resend, SegmentRef, SegmentRing};
 
 /// A segment to be posted.
@@ -30,6 +31,8 @@ pub struct Segment<const BITS: u32> {
     pub count: u8,
     /// Why it is sent; for counters.
     pub reason: TxReason,
+    /// The rail that it is sent over.
+    pub rail: Rail,
 }
 
 /// A header-only probe to be posted.
@@ -39,8 +42,10 @@ pub struct Probe<const BITS: u32> {
     pub psn: Psn<BITS>,
     /// Its number, modulo 4.
     pub number: u8,
-    /// Unanswered probes before this one, at most [`Time::MAX_UNANSWERED`].
+    /// Unanswered probes of the peer before this one, at most [`Time::MAX_UNANSWERED`].
     pub unanswered: u8,
+    /// The rail that it is sent over, and answered over.
+    pub rail: Rail,
 }
 
 /// What an acknowledgement changed.
@@ -52,6 +57,8 @@ pub struct Acknowledged {
     pub spurious: bool,
     /// Round trip in units of 64 ns, hold time excluded.
     pub round_trip: Option<u32>,
+    /// The rail of that round trip.
+    pub echoed: Rail,
     /// The acknowledgement is older than an earlier one, or covers a PSN that was never sent.
     pub stale: bool,
 }
@@ -133,14 +140,29 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.ring.is_posted()
     }
 
-    /// Whether a new segment may be sent: window, credit and the path's congestion window all have room.
-    pub fn has_room(&self, path: &Path<T>) -> bool {
+    /// Whether a new segment may be sent: window, credit and some rail's congestion window have room.
+    #[inline]
+    pub fn has_room(&self, rails: &Rails<'_, T>) -> bool {
+        match rails.single() {
+            Some(path) => self.has_room_on(path),
+            None => self.is_admissible() && rails.choose::<W>().is_some(),
+        }
+    }
+
+    /// As [`has_room`](Self::has_room), with one rail.
+    fn has_room_on(&self, path: &Path<T>) -> bool {
+        self.is_admissible() && path.congestion.admits(self.ring.in_flight, W as u16)
+    }
+
+    /// Whether window and credit have room.
+    #[inline]
+    fn is_admissible(&self) -> bool {
         let size = if mutant!("window_overfull") { W.saturating_add(1) } else { W };
         let is_granted = match self.credit {
             CreditEdge::At(_) => self.credit.left::<W>(self.ring.next) > 0,
             CreditEdge::NoCredit | CreditEdge::Returned(_) => self.is_acknowledged(),
         };
-        (self.ring.len() as usize) < size && is_granted && path.congestion.admits(self.ring.in_flight, W as u16)
+        (self.ring.len() as usize) < size && is_granted
     }
 
     /// Whether the sender holds credit that it has not returned.
@@ -164,14 +186,18 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         now: T::Instant,
         reference: SegmentRef,
         posting: Posting,
-        path: &Path<T>,
+        rails: &mut Rails<'_, T>,
     ) -> Option<Segment<BITS>> {
-        if !self.has_room(path) {
+        if !self.has_room(rails) {
             return None;
         }
-        let psn = self.ring.push(T::stamp(now), reference, posting)?;
-        self.arm_if_idle(now, path);
-        Some(Segment { psn, reference, count: 0, reason: TxReason::First })
+        let rail = if rails.is_single() { Rail(0) } else { rails.choose::<W>()? };
+        let psn = self.ring.push(T::stamp(now), reference, posting, rail)?;
+        if !rails.is_single() {
+            rails.handle_posted(now, rail);
+        }
+        self.arm_if_idle(now, rails);
+        Some(Segment { psn, reference, count: 0, reason: TxReason::First, rail })
     }
 
     /// As [`push`](Self::push), where [`burst_room`](Self::burst_room) is known to suffice.
@@ -182,11 +208,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         reference: SegmentRef,
         posting: Posting,
     ) -> Option<Psn<BITS>> {
-        self.ring.push(stamp, reference, posting)
+        self.ring.push(stamp, reference, posting, Rail(0))
     }
 
-    /// A lower bound of the new segments that may be pushed in a burst: 0 if a resend or a probe comes first, or if the
-    /// timer does not run.
+    /// A lower bound of the new segments that may be pushed in a burst over the only rail: 0 if a resend or a probe comes
+    /// first, or if the timer does not run.
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(crate) fn burst_room(&self, path: &Path<T>) -> u32 {
         if self.ring.lost > 0 || self.timer.wants_probe() || !self.timer.is_armed() {
@@ -225,13 +251,17 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Takes the oldest lost segment whose posting is completed, to be resent.
-    pub fn resend(&mut self, now: T::Instant, posting: Posting) -> Option<Segment<BITS>> {
-        let Resend { offset, reference, count, by_probe } = self.ring.resend(T::stamp(now), posting)?;
+    pub fn resend(&mut self, now: T::Instant, posting: Posting, rails: &mut Rails<'_, T>) -> Option<Segment<BITS>> {
+        let rail = if rails.is_single() { Rail(0) } else { rails.choose_for_resend() };
+        let Resend { offset, reference, count, by_probe } = self.ring.resend(T::stamp(now), posting, rail)?;
+        if !rails.is_single() {
+            rails.handle_posted(now, rail);
+        }
         if offset == 0 {
             self.contradictions.handle_base_resend();
         }
         let reason = if by_probe { TxReason::ResentProbe } else { TxReason::ResentNack };
-        Some(Segment { psn: self.ring.base.add(offset), reference, count, reason })
+        Some(Segment { psn: self.ring.base.add(offset), reference, count, reason, rail })
     }
 
     /// The parts carried by the oldest unacknowledged segment and all after it: the receiver has not delivered those
@@ -246,9 +276,11 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Marks the segment `psn` for resending: the receiver asked for it.
-    pub fn request_resend(&mut self, psn: Psn<BITS>) {
-        if self.unacknowledged_at(psn).is_some() {
-            self.ring.request_resend(psn.since(self.ring.base));
+    pub fn request_resend(&mut self, psn: Psn<BITS>, rails: &mut Rails<'_, T>) {
+        if self.unacknowledged_at(psn).is_some()
+            && let Some(rail) = self.ring.request_resend(psn.since(self.ring.base))
+        {
+            rails.handle_lost(rail, 1);
         }
     }
 
@@ -272,12 +304,15 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
     }
 
     /// Aborts the peer: every segment counts as acknowledged, and is released when its posting is completed.
-    pub fn abort(&mut self, path: &mut Path<T>) {
+    pub fn abort(&mut self, rails: &mut Rails<'_, T>) {
         let mut fresh = 0_u32;
         for offset in 0..self.ring.len() {
-            fresh = fresh.wrapping_add(self.ring.acknowledge(offset, &mut path.reordering));
+            fresh = fresh.wrapping_add(self.ring.acknowledge(offset, rails));
         }
-        self.ring.detect_overtaken(fresh, &path.reordering);
+        self.ring.detect_overtaken(fresh, None, &rails.path(Rail(0)).reordering);
         self.timer.disarm();
+        if !rails.is_single() {
+            rails.handle_abort();
+        }
     }
 }

@@ -9,6 +9,7 @@ use unisono_core::endpoint::placement::Placement;
 use unisono_core::endpoint::storage::Storage;
 use unisono_core::endpoint::{ControlMessage, Pools, Sender};
 use unisono_core::time::Nanos;
+use unisono_core::window::rails::RailState;
 use unisono_core::window::receive_window::ReceiveWindow;
 
 use crate::device::{Datagram, NO_DATAGRAM};
@@ -33,6 +34,7 @@ impl Storage<WINDOW, 32> for Lent {
     type Time = Nanos;
     type Peers = &'static mut [Peer<Nanos, 32>];
     type Senders = &'static mut [Sender<Nanos, WINDOW, 32>];
+    type Rails = [RailState<Nanos>; 0];
     type Receivers = &'static mut [ReceiveWindow<WINDOW>];
     type Operations = &'static mut [Operation];
     type Placements = &'static mut [Placement];
@@ -88,6 +90,7 @@ impl Arena {
         Some(Pools {
             peers: self.many(ranks, &Peer::UNKNOWN)?,
             senders: self.many(windows, &Sender::FREE)?,
+            rails: [],
             receivers: self.many(windows, &ReceiveWindow::EMPTY)?,
             operations: self.many(OPERATIONS, &Operation::FREE)?,
             placements: self.many(PLACEMENTS, &Placement::FREE)?,

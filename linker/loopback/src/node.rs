@@ -158,6 +158,7 @@ impl<'d, 'm> Node<'d, 'm> {
         let pools = Pools {
             peers: [Peer::UNKNOWN; PEERS],
             senders: [Sender::FREE; WINDOWS],
+            rails: [],
             receivers: [ReceiveWindow::EMPTY; WINDOWS],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; PLACEMENTS],

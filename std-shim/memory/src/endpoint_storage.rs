@@ -10,6 +10,7 @@ use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpecte
 use unisono_core::message::point_to_point::{self, PointToPoint};
 use unisono_core::messenger::{Messenger, MessengerStorage, QueuedMessage, ReceiveOp, SendOp};
 use unisono_core::time::Nanos;
+use unisono_core::window::rails::{MAX_RAILS, RailState};
 use unisono_core::window::receive_window::ReceiveWindow;
 
 /// Segments of a send or receive window.
@@ -26,6 +27,7 @@ impl<const W: usize> Storage<W, 32> for BoxedStorage {
     type Time = Nanos;
     type Peers = Box<[Peer<Nanos, 32>]>;
     type Senders = Box<[Sender<Nanos, W, 32>]>;
+    type Rails = Box<[RailState<Nanos>]>;
     type Receivers = Box<[ReceiveWindow<W>]>;
     type Operations = Box<[Operation]>;
     type Placements = Box<[Placement]>;
@@ -46,12 +48,14 @@ pub struct EndpointSizes {
     pub placements: usize,
     /// Control datagrams queued at a time.
     pub control_messages: usize,
+    /// Rails to each peer, at most [`MAX_RAILS`].
+    pub rails: usize,
 }
 
 impl EndpointSizes {
     /// Sizes for a job of `peers` ranks: windows for up to 256 of them at a time.
     pub fn of_job(peers: usize) -> Self {
-        Self { peers, windows: peers.clamp(1, 256), operations: 4096, placements: 1024, control_messages: 64 }
+        Self { peers, windows: peers.clamp(1, 256), operations: 4096, placements: 1024, control_messages: 64, rails: 1 }
     }
 
     /// As [`of_job`](Self::of_job), with windows for the first few active peers only; [`grow_windows`] adds windows as
@@ -60,17 +64,29 @@ impl EndpointSizes {
         Self { windows: FIRST_WINDOWS, ..Self::of_job(peers) }
     }
 
+    /// The same for a device with this number of rails; those beyond [`MAX_RAILS`] stay unused.
+    #[must_use]
+    pub fn with_rails(self, rails: u8) -> Self {
+        Self { rails: usize::from(rails.clamp(1, MAX_RAILS)), ..self }
+    }
+
     /// The records, all unused.
     pub fn pools<const W: usize>(&self) -> Pools<BoxedStorage, W, 32> {
         Pools {
             peers: vec![Peer::UNKNOWN; self.peers].into(),
             senders: vec![Sender::FREE; self.windows].into(),
+            rails: vec![RailState::FREE; rail_records(self.windows, self.rails)].into(),
             receivers: vec![ReceiveWindow::EMPTY; self.windows].into(),
             operations: vec![Operation::FREE; self.operations].into(),
             placements: vec![Placement::FREE; self.placements].into(),
             control_messages: vec![ControlMessage::FREE; self.control_messages].into(),
         }
     }
+}
+
+/// Records of the rails of these windows; one rail needs none.
+const fn rail_records(windows: usize, rails: usize) -> usize {
+    if rails > 1 { windows * rails } else { 0 }
 }
 
 /// Windows of a growing pool: initial and maximum number.
@@ -88,14 +104,20 @@ pub fn grow_windows<const W: usize>(endpoint: &mut Endpoint<BoxedStorage, W, 32>
 
 #[cold]
 fn double_windows<const W: usize>(endpoint: &mut Endpoint<BoxedStorage, W, 32>, now: u64) {
-    endpoint.add_windows(now, |senders, receivers| {
+    let count = usize::from(endpoint.rails());
+    endpoint.add_windows(now, |senders, rails, receivers| {
         double(senders, Sender::FREE);
+        grow(rails, rail_records(senders.len(), count), RailState::FREE);
         double(receivers, ReceiveWindow::EMPTY);
     });
 }
 
 fn double<R: Clone>(records: &mut Box<[R]>, unused: R) {
     let larger = (records.len() * 2).min(WINDOWS_MAX);
+    grow(records, larger, unused);
+}
+
+fn grow<R: Clone>(records: &mut Box<[R]>, larger: usize, unused: R) {
     if records.len() < larger {
         let mut more = core::mem::take(records).into_vec();
         more.reserve_exact(larger - more.len());

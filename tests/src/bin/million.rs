@@ -109,6 +109,7 @@ fn endpoint(network: &Network, id: NodeId) -> Small {
         Pools {
             peers: [Peer::UNKNOWN; RANKS as usize],
             senders: [Sender::FREE; 2],
+            rails: [],
             receivers: [ReceiveWindow::EMPTY; 2],
             operations: [Operation::FREE; 4],
             placements: [Placement::FREE; 1],

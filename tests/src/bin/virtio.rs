@@ -134,8 +134,14 @@ fn exchange(options: &Options, seed: u64, report: &mut Report) -> Result<(), Str
     let [sources, sinks] =
         [(); 2].map(|()| [(); PIECES].map(|()| regions.allocate(PIECE as usize).unwrap_or_default()));
     let config = Config::new(PeerId(0), incarnation, &device.limits());
-    let sizes =
-        EndpointSizes { peers: 2, windows: 1, operations: 2 * PIECES, placements: PIECES, control_messages: 16 };
+    let sizes = EndpointSizes {
+        peers: 2,
+        windows: 1,
+        operations: 2 * PIECES,
+        placements: PIECES,
+        control_messages: 16,
+        rails: 1,
+    };
     let began = Instant::now();
     let now = || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut endpoint = Endpoint::<BoxedStorage, WINDOW, 32>::new(now(), config, sizes.pools());

@@ -15,6 +15,8 @@ use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
 use super::peer_lifecycle::{self, PeerLifecycle};
+#[cfg(not(feature = "optimize_for_size"))]
+use super::rails::TwoRails;
 use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
 use super::window::{self, Window};
@@ -76,6 +78,29 @@ macro_rules! window {
                     credits: $credits,
                     options: $options,
                     clock: PhantomData,
+                })
+            },
+        }
+    };
+}
+
+/// Makes the entry of a model of two rails.
+#[cfg(not(feature = "optimize_for_size"))]
+macro_rules! rails {
+    ($name:literal, $w:literal, $n:literal, $messages:literal, $model:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: ($w, 6),
+            time: ("chosen", 2),
+            messages: $messages,
+            in_flight: 4 * $n,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                explorer.explore(&{
+                    const MODEL: TwoRails<$w, $n> = $model;
+                    MODEL
                 })
             },
         }
@@ -357,6 +382,46 @@ pub const MODELS: &[CatalogueEntry] = &[
         "1+1",
         peer_lifecycle::LifecycleOptions { restart: [true, false], ..STAY },
         "one restarts, nobody leaves"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-loss",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true },
+        "one loss; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-cut",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true },
+        "one cut; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-cut-loss",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true },
+        "one loss and one cut; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-early",
+        2,
+        1,
+        "2",
+        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false },
+        "one cut that ends; timers expire at any time"
     ),
     lifecycle!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
     lifecycle!(
@@ -697,6 +762,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("longest_ignored", "relative-2-one"),
     ("any_life", "life-stay"),
     ("reset_unchecked", "life-stay"),
+    ("rail_death_ignored", "rails-cut"),
+    ("cross_rail_loss", "rails-loss"),
+    ("arrived_sent_again", "rails-cut"),
     ("reset_ignored", "life-suspect"),
     ("bye_early", "life-leave"),
     ("gap_forgiven", "life-suspect"),

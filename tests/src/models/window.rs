@@ -14,7 +14,9 @@ mod datagram;
 use core::marker::PhantomData;
 
 use unisono_core::device::{DeviceQueue, Posting, Slot, Ticket};
+use unisono_core::ids::Rail;
 use unisono_core::path::Path;
+use unisono_core::window::rails::Rails;
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
 use unisono_core::window::segment_ring::SegmentRef;
@@ -141,12 +143,13 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<Action>) {
+        let mut path = state.path;
         if !state.queued {
             actions.push(Action::Queue);
         }
         for on in self.queues() {
             let has_token = state.postings(on)[W - 1].is_none();
-            if state.queued && state.sender.has_room(&state.path) && has_token {
+            if state.queued && state.sender.has_room(&Rails::one(&mut path)) && has_token {
                 actions.extend([false, true].map(|last| Action::Send { last, on }));
             }
             if state.sender.has_lost() && has_token {
@@ -156,7 +159,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 actions.push(Action::Finish(on));
             }
         }
-        if state.sender.wants_probe() {
+        if state.sender.wants_probe(&Rails::one(&mut path)) {
             actions.push(Action::Probe);
         }
         if let Some(deadline) = state.sender.deadline() {
@@ -188,7 +191,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             Action::Queue => next.queued = true,
             Action::Send { last, on } => {
                 let piece = segment_ref(next.sent);
-                let segment = next.sender.push(T::NOW, piece, next.posting(on), &next.path)?;
+                let segment = next.sender.push(T::NOW, piece, next.posting(on), &mut Rails::one(&mut next.path))?;
                 next.queued = !last;
                 if last && next.sender.is_credit_low() {
                     next.sender.return_credit(segment.psn);
@@ -197,12 +200,12 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
                 self.post(&mut next, segment, on);
             }
             Action::Resend(on) => {
-                let segment = next.sender.resend(T::NOW, next.posting(on))?;
+                let segment = next.sender.resend(T::NOW, next.posting(on), &mut Rails::one(&mut next.path))?;
                 self.post(&mut next, segment, on);
             }
             Action::Probe => next.probe(),
             Action::Timeout => {
-                next.sender.handle_timeout(T::NOW, &next.path);
+                next.sender.handle_timeout(T::NOW, &mut Rails::one(&mut next.path));
                 if !self.options.probe_late {
                     next.probe();
                 }
@@ -283,7 +286,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             released += 1;
         }
         if self.queued {
-            self.sender.handle_queued(T::NOW, &self.path);
+            self.sender.handle_queued(T::NOW, &Rails::one(&mut self.path));
         }
         if released > 0 {
             self.renumber(released);
@@ -324,7 +327,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
     }
 
     fn probe(&mut self) {
-        if let Some(probe) = self.sender.probe() {
+        if let Some(probe) = self.sender.probe(T::NOW, &mut Rails::one(&mut self.path)) {
             self.network.send(Datagram::Probe { next: self.sent, number: probe.number });
         }
     }
@@ -383,7 +386,8 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             Datagram::Acknowledge { .. } => {
                 self.sender.handle_sign_of_life();
                 if let Some(acknowledgement) = datagram.acknowledgement() {
-                    self.sender.handle_ack(T::NOW, &acknowledgement, self.queued, &mut self.path);
+                    let rails = &mut Rails::one(&mut self.path);
+                    self.sender.handle_ack(T::NOW, &acknowledgement, self.queued, Rail(0), rails);
                 }
             }
         }

@@ -7,7 +7,7 @@ use unisono_core::device::{
     Armed, Destination, Device, DeviceEvent, DeviceQueue, GroupError, HEADER_ROOM, Limits, PathRequest, Received, Slot,
     Ticket, Token, Transmit,
 };
-use unisono_core::ids::{GroupId, PeerId};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use super::{
     NodeId,
@@ -53,6 +53,7 @@ pub struct SimReceived {
     bytes: u32,
     head: [u8; HEADER_ROOM],
     from: u32,
+    rail: Rail,
     /// The node that is peer 0.
     first: u32,
     age_ns: u64,
@@ -97,6 +98,7 @@ impl SimDevice {
             bytes: frame.bytes.len() as u32,
             head,
             from: frame.from,
+            rail: frame.rail,
             first: self.first,
             age_ns: fabric.now.saturating_sub(frame.arrived),
         }
@@ -145,6 +147,10 @@ impl Received for SimReceived {
 
     fn is_from(&self, peer: PeerId) -> bool {
         self.from == self.first.wrapping_add(peer.0)
+    }
+
+    fn rail(&self) -> Rail {
+        self.rail
     }
 
     fn age_ns(&self) -> Option<u32> {

@@ -71,7 +71,7 @@ impl<const W: usize> SimProcess<W> {
     ) -> Self {
         let limits = network.device(id).limits();
         let mut config = Config::new(id.into(), Incarnation(incarnation), &limits);
-        let mut sizes = EndpointSizes::of_job(network.nodes());
+        let mut sizes = EndpointSizes::of_job(network.nodes()).with_rails(limits.rails);
         tune(&mut config, &mut sizes);
         let memory = network.memory(id);
         Self {

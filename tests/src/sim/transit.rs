@@ -169,7 +169,8 @@ impl Fabric {
     /// Applies injected faults to a frame that leaves at `leave`.
     fn traverse(&mut self, id: FrameId, leave: u64) {
         let to = self.frames[id].to;
-        let fate = self.injected_fault(to, self.frames[id].bytes.len());
+        let rail = self.frames[id].rail;
+        let fate = self.injected_fault(to, rail, self.frames[id].bytes.len());
         let FaultOutcome { first: Some(first), second } = fate else {
             return self.drop_frame(id, Dropped::Lost);
         };
@@ -196,7 +197,7 @@ impl Fabric {
         if self.exists(from) && !self.is_linked(from, rail) {
             return Some(Dropped::Down);
         }
-        if self.cuts.contains(&(from, to)) {
+        if self.cuts.contains(&(from, to)) || self.rail_cuts.contains(&(from, to, rail)) {
             return Some(Dropped::Cut);
         }
         let tamper = self.tamper.as_mut()?;
@@ -205,8 +206,9 @@ impl Fabric {
         (tamper(&mut passing) == TamperVerdict::Take).then_some(Dropped::Tampered)
     }
 
-    fn injected_fault(&mut self, to: u32, bytes: usize) -> FaultOutcome {
-        let injector = self.injectors.get_mut(&to).unwrap_or(&mut self.injector);
+    fn injected_fault(&mut self, to: u32, rail: Rail, bytes: usize) -> FaultOutcome {
+        let injector = self.rail_injectors.get_mut(&(to, rail)).or_else(|| self.injectors.get_mut(&to));
+        let injector = injector.unwrap_or(&mut self.injector);
         let untouched = FaultOutcome { first: Some(Default::default()), second: None };
         injector.as_mut().map_or(untouched, |injector| injector.next_outcome(bytes + CHECKSUM as usize))
     }

@@ -3,4 +3,5 @@
 mod congestion;
 mod incast;
 mod multicast;
+mod rails;
 mod repair;

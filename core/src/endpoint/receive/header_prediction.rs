@@ -256,7 +256,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation
                 || mutant!("prediction_any_incarnation");
         let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
-        if !is_plain || !is_present || !is_known || peer.receiver != NO_WINDOW && !mutant!("prediction_after_gap") {
+        if self.has_rails()
+            || !is_plain
+            || !is_present
+            || !is_known
+            || peer.receiver != NO_WINDOW && !mutant!("prediction_after_gap")
+        {
             return false;
         }
         if peer.sender() == NO_WINDOW {

@@ -7,7 +7,7 @@ use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{BACKLOGGED, EVENT_PENDING};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, POSTING};
-use crate::ids::{PeerId, PlacementId};
+use crate::ids::{PeerId, PlacementId, Rail};
 use crate::list::NONE;
 use crate::span::{Region, Span};
 use crate::time::Time;
@@ -130,6 +130,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
         let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
         if self.control_count > 0
+            || self.has_rails()
             || self.urgent
             || self.is_aborting()
             || record.flags & (ORPHANED | POSTING) != POSTING
@@ -184,7 +185,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
             run.begin_parts(operation, run.left.min(turn));
         }
-        Some(data(PeerId(to), length, payload, TxReason::First))
+        Some(data(PeerId(to), Rail(0), length, payload, TxReason::First))
     }
 
     /// Builds the next segment of a placement.
@@ -206,7 +207,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run.payload.offset = payload.offset.wrapping_add(payload.bytes as usize);
         run.segment.index = run.segment.index.wrapping_add(1);
         run.parts = run.parts.wrapping_sub(1);
-        Some(data(run.to, SEGMENT_HEADER as u8, Some(payload), TxReason::First))
+        Some(data(run.to, Rail(0), SEGMENT_HEADER as u8, Some(payload), TxReason::First))
     }
 
     /// Commits the segments that were sent to the records.

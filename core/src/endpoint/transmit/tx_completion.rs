@@ -4,7 +4,7 @@ use crate::counters::{DropReason, Metric};
 use crate::device::{DeviceQueue, Ticket};
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
-use crate::ids::Psn;
+use crate::ids::{Psn, Rail};
 use crate::time::Time;
 use crate::window::segment_ring::SegmentRef;
 use crate::wire::{Acknowledgement, Header};
@@ -41,12 +41,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
-    /// Handles an acknowledgement. Returns an error if it ended the peer.
+    /// Handles an acknowledgement that came over a rail. Returns an error if it ended the peer.
     pub(in crate::endpoint) fn take_ack(
         &mut self,
         now: Now<S, W, BITS>,
         from: u32,
         ack: &Acknowledgement<BITS>,
+        rail: Rail,
         handler: &mut impl Handler,
     ) -> Result<(), DropReason> {
         let Some(sender) = self.peers.as_ref().get(from as usize).map(|peer| u32::from(peer.sender())) else {
@@ -55,7 +56,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_queued = self.queued(from).is_some();
         let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
         record.window.handle_sign_of_life();
-        let outcome = record.window.handle_ack(now, ack, is_queued, &mut record.path);
+        let mut rails = crate::endpoint::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let outcome = record.window.handle_ack(now, ack, is_queued, rail, &mut rails);
+        self.links.note(|| rails.dead(), Some(rail));
         if record.window.is_contradicted() {
             self.abort_peer(now, from);
             return Err(DropReason::Ended);
@@ -81,10 +84,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         from: u32,
         header: &Header<BITS>,
+        rail: Rail,
         handler: &mut impl Handler,
     ) -> Result<(), DropReason> {
         if cfg!(feature = "optimize_for_size") {
-            return self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler);
+            return self.take_ack(now, from, &Acknowledgement::piggybacked(header), rail, handler);
         }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_interval(peer);
@@ -97,7 +101,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             record.record_ack_timeliness(record.window.is_prompt(now, cumulative, &record.path));
         }
-        self.take_ack(now, from, &Acknowledgement::piggybacked(header), handler)
+        self.take_ack(now, from, &Acknowledgement::piggybacked(header), rail, handler)
     }
 
     /// Releases completed segments of a window, and unblocks its queue.

@@ -1,25 +1,27 @@
 //! How a send window handles an acknowledgement: releases segments, finds lost ones, moves the credit edge.
 
 use super::{Acknowledged, SendWindow};
-use crate::ids::Psn;
+use crate::ids::{Psn, Rail};
 use crate::path::Path;
 use crate::time::Time;
+use crate::window::rails::{MAX_RAILS, RailMask, Rails, bit};
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Handles an acknowledgement from the receiver. `is_queued`: operations are queued for this window, so that the
-    /// timer runs even when every segment is acknowledged.
+    /// Handles an acknowledgement from the receiver, which came over the rail `from`. `is_queued`: operations are queued
+    /// for this window, so that the timer runs even when every segment is acknowledged.
     pub fn handle_ack(
         &mut self,
         now: T::Instant,
         ack: &Acknowledgement<BITS>,
         is_queued: bool,
-        path: &mut Path<T>,
+        from: Rail,
+        rails: &mut Rails<'_, T>,
     ) -> Acknowledged {
         let sent = self.ring.len();
         let passed = ack.cumulative.since(self.ring.base);
         if passed > sent && !mutant!("stale_ack") {
-            self.contradictions.handle_invalid_ack(now, path.timeout());
+            self.contradictions.handle_invalid_ack(now, rails.path(Rail(0)).timeout());
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
         let passed = if mutant!("stale_ack") { passed.min(sent) } else { passed };
@@ -27,54 +29,88 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         let mut outcome = Acknowledged::default();
         // The answer to a probe echoes the probe, whose PSN may have been used meanwhile.
         if let Some(echo) = ack.echo.as_ref().filter(|_| !ack.answers_probe) {
-            self.sample_rtt(now, echo, &mut outcome, path);
+            self.sample_rtt(now, echo, &mut outcome, rails);
         }
-        let in_order = self.ring.acknowledge_first(passed);
+        // Each rail counts its own.
+        let in_order = if rails.is_single() { self.ring.acknowledge_first(passed) } else { 0 };
         let mut fresh = 0_u32;
         for offset in in_order..passed {
-            fresh = fresh.wrapping_add(self.ring.acknowledge(offset, &mut path.reordering));
+            fresh = fresh.wrapping_add(self.ring.acknowledge(offset, rails));
         }
         for bit in ack.selective.iter() {
             let first = if mutant!("bitmap_shifted") { passed } else { passed.wrapping_add(1) };
             let offset = first.wrapping_add(bit);
             if offset < sent {
-                fresh = fresh.wrapping_add(self.ring.acknowledge(offset, &mut path.reordering));
+                fresh = fresh.wrapping_add(self.ring.acknowledge(offset, rails));
             }
         }
         let lost = self.ring.lost;
-        if fresh > 0 {
-            self.ring.detect_overtaken(fresh, &path.reordering);
+        if fresh > 0 && rails.is_single() {
+            self.ring.detect_overtaken(fresh, None, &rails.path(Rail(0)).reordering);
+        } else if fresh > 0 {
+            for rail in rails.all() {
+                let overtaking = if mutant!("cross_rail_loss") { fresh } else { rails.fresh(rail) };
+                let lost = self.ring.detect_overtaken(overtaking, Some(rail), &rails.path(rail).reordering);
+                rails.handle_lost(rail, lost);
+            }
         }
         outcome.segments = fresh.wrapping_add(in_order);
-        let answered = ack.answers_probe && ack.echo.is_some_and(|echo| echo.count == self.timer.number());
+        let answered = ack.answers_probe && ack.echo.is_some_and(|echo| self.is_latest_probe(from, echo.count, rails));
         if answered && !mutant!("answer_ignored") {
-            self.ring.detect_probe_losses();
+            if rails.is_single() {
+                self.ring.detect_probe_losses(None);
+            } else {
+                let covered = rails.handle_answer(now, from);
+                self.handle_covered(covered, rails);
+            }
         }
-        if self.ring.lost > lost {
-            path.handle_loss::<W>(now, outcome.round_trip);
-        }
-        if let Some(round_trip) = outcome.round_trip {
-            path.handle_round_trip::<W>(now, round_trip);
+        if rails.is_single() {
+            let path: &mut Path<T> = rails.path_mut(Rail(0));
+            if self.ring.lost > lost {
+                path.handle_loss::<W>(now, outcome.round_trip);
+            }
+            if let Some(round_trip) = outcome.round_trip {
+                path.handle_round_trip::<W>(now, round_trip);
+            }
+        } else {
+            rails.settle::<W>(now, outcome.round_trip.map(|round_trip| (outcome.echoed, round_trip)));
         }
         self.credit.advance::<W>(ack.cumulative, ack.credit);
         // An answer that grants no credit, while nothing else is missing, is no progress: the waiting sender probes
         // ever more rarely (RFC 1122, §4.2.2.17), or the probes of waiting senders would crowd out the granted
         // segments.
         let progress = outcome.segments > 0 || answered && !self.is_acknowledged();
-        if self.is_acknowledged() && (!is_queued || self.has_room(path)) {
+        if self.is_acknowledged() && (!is_queued || self.has_room(rails)) {
             self.timer.disarm();
         } else if progress {
             self.timer.backoff = 0;
-            self.arm(now, path);
+            self.arm(now, rails);
         }
         outcome
     }
 
+    /// The answer to a probe judges the segments that these rails carried before it.
+    pub(super) fn handle_covered(&mut self, covered: RailMask, rails: &mut Rails<'_, T>) {
+        for rail in rails.all().filter(|rail| covered & bit(*rail) != 0) {
+            let lost = self.ring.detect_probe_losses(Some(rail));
+            rails.handle_lost(rail, lost);
+        }
+    }
+
+    /// Whether a probe of this number is the latest that was sent over the rail.
+    fn is_latest_probe(&self, rail: Rail, number: u8, rails: &Rails<'_, T>) -> bool {
+        if rails.is_single() { number == self.timer.number() } else { rails.is_latest_probe(rail, number) }
+    }
+
     /// Updates the path's reordering and round-trip estimate from the datagram that the acknowledgement echoes.
-    fn sample_rtt(&self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, path: &mut Path<T>) {
+    fn sample_rtt(&self, now: T::Instant, echo: &Echo<BITS>, outcome: &mut Acknowledged, rails: &mut Rails<'_, T>) {
         let Some(entry) = self.ring.get(echo.psn.since(self.ring.base)) else { return };
         if entry.is_acknowledged() {
             return;
+        }
+        let path = rails.path_mut(entry.rail);
+        if MAX_RAILS > 1 {
+            outcome.echoed = entry.rail;
         }
         if entry.count != echo.count {
             outcome.spurious = true;

@@ -24,7 +24,7 @@ fn acknowledgement(cumulative: u32, credit: u16) -> Acknowledgement<16> {
 
 fn handle_piggybacked(window: &mut Window, path: &mut Path<Nanos>, now: u64, cumulative: u32, credit: u16) {
     window.handle_sign_of_life();
-    window.handle_ack(now, &acknowledgement(cumulative, credit), false, path);
+    window.handle_ack(now, &acknowledgement(cumulative, credit), false, Rail(0), &mut Rails::one(path));
     while window.release().is_some() {}
     if window.is_acknowledged() {
         window.watch(now, UNITS);
@@ -39,7 +39,7 @@ fn redundant_ack_has_the_effect_of_its_acknowledgement() {
         handle_piggybacked(&mut window, &mut path, 0, 0, 6);
         for i in 0..sent {
             let piece = SegmentRef { operation: i, part: 0 };
-            let segment = window.push(0, piece, posting(i + 1), &path).expect("six are granted");
+            let segment = window.push(0, piece, posting(i + 1), &mut Rails::one(&mut path)).expect("six are granted");
             if drains && i + 1 == sent {
                 window.return_credit(segment.psn);
             }
@@ -64,14 +64,20 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
     let push = |window: &mut Window, now| {
         let posting = posting(window.next().get() + 1);
-        window.push(now, SegmentRef::default(), posting, &PATH).expect("four are granted");
+        window.push(now, SegmentRef::default(), posting, &mut Rails::one(&mut { PATH })).expect("four are granted");
         window.handle_completed(posting.queue, posting.ticket);
     };
     handle_piggybacked(&mut window, &mut path, 0, 0, 4);
     push(&mut window, 0);
     assert_eq!(window.is_prompt(64, Psn::new(1), &path), None, "no round trip measured");
     let echo = Some(Echo { psn: Psn::new(0), count: 0, hold: 0 });
-    window.handle_ack(50 * 64, &Acknowledgement { echo, ..acknowledgement(1, 4) }, false, &mut path);
+    window.handle_ack(
+        50 * 64,
+        &Acknowledgement { echo, ..acknowledgement(1, 4) },
+        false,
+        Rail(0),
+        &mut Rails::one(&mut path),
+    );
     while window.release().is_some() {}
     push(&mut window, 10_000 * 64);
     // The measured round trip is 50 units; the margin, which is at least 100, is four times the deviation.
@@ -85,8 +91,8 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     path.congestion.handle_loss(1 << 30, 1 << 20, &rtt, &CongestionControl::Delay { target: 1 }, 4);
     assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &path), Some(false), "a small window needs measurements");
     path.congestion = whole;
-    window.request_resend(Psn::new(1));
+    window.request_resend(Psn::new(1), &mut Rails::one(&mut path));
     assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &path), None, "lost");
-    assert!(window.resend(20_000 * 64, posting(3)).is_some());
+    assert!(window.resend(20_000 * 64, posting(3), &mut Rails::one(&mut path)).is_some());
     assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &path), None, "sent twice: ambiguous which copy arrived");
 }

@@ -19,6 +19,7 @@ use unisono_core::ids::{Incarnation, PeerId};
 use unisono_core::progress::make_progress;
 use unisono_core::span::Span;
 use unisono_core::time::Micros;
+use unisono_core::window::rails::RailState;
 use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_mps2::{clock::Clock, semihosting, shared, stack};
 use unisono_node::group::Group;
@@ -54,6 +55,7 @@ impl Storage<WINDOW, 32> for Records {
     type Time = Micros;
     type Peers = &'static mut [Peer<Micros, 32>];
     type Senders = &'static mut [Sender<Micros, WINDOW, 32>];
+    type Rails = [RailState<Micros>; 0];
     type Receivers = &'static mut [ReceiveWindow<WINDOW>];
     type Operations = &'static mut [Operation];
     type Placements = &'static mut [Placement];
@@ -200,6 +202,7 @@ impl Node {
         let pools = Pools {
             peers: fill(&mut statics.peers, || Peer::UNKNOWN),
             senders: fill(&mut statics.senders, || Sender::FREE),
+            rails: [],
             receivers: fill(&mut statics.receivers, || ReceiveWindow::EMPTY),
             operations: fill(&mut statics.operations, || Operation::FREE),
             placements: fill(&mut statics.placements, || Placement::FREE),

@@ -81,6 +81,7 @@ fn run(arguments: CommandLine) -> Result<(), &'static str> {
     let pools = Pools {
         peers: [Peer::UNKNOWN; RANKS],
         senders: [Sender::FREE; 1],
+        rails: [],
         receivers: [ReceiveWindow::EMPTY; 1],
         operations: [Operation::FREE; OPERATIONS],
         placements: [Placement::FREE; PIECES],

@@ -220,6 +220,7 @@ impl Side {
         let pools = endpoint::Pools {
             peers: [Peer::UNKNOWN; 2],
             senders: [Sender::FREE; 2],
+            rails: [],
             receivers: [ReceiveWindow::EMPTY; 2],
             operations: [Operation::FREE; OPERATIONS],
             placements: [Placement::FREE; PLACEMENTS],

@@ -121,6 +121,7 @@ impl<const W: usize, const BITS: u32, const M: usize> RankState<W, BITS, M> {
         let pools = Pools {
             peers: [Peer::UNKNOWN; 2],
             senders: [Sender::FREE; 2],
+            rails: [],
             receivers: [ReceiveWindow::EMPTY; 2],
             operations: [Operation::FREE; M],
             placements: [],

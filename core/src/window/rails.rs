@@ -1,0 +1,418 @@
+//! The rails to one peer: which one a segment is sent over, what is in flight on each, and which of them answer.
+//!
+//! All rails share one sequence of PSNs and one window. Each has a [`Path`] of its own, and a probe timer that runs
+//! while segments or a probe are unanswered on it. A segment goes over the rail whose queue would empty first: segments
+//! in flight times the measured time that the rail takes for one. In balance every rail has work for the same time, so
+//! rails of different rates are all busy. A rail is dead while its link is down, or when its probe stays unanswered for a
+//! timeout while another rail lives. It gets no segments, and is probed until it answers.
+//!
+//! With one rail there are no states, and the only path is used for everything.
+
+use crate::ids::Rail;
+use crate::path::{Path, PathParameters};
+use crate::time::Time;
+use crate::window::drain_time::DrainTime;
+use crate::window::probe_timer::{ProbeTimer, timeout};
+
+/// Most rails of an endpoint; 1 with the feature `optimize_for_size`.
+pub const MAX_RAILS: u8 = if cfg!(feature = "optimize_for_size") { 1 } else { 4 };
+
+/// Timeouts without a probe's answer after which a rail is dead of which no round trip was measured.
+const UNMEASURED_BACKOFF: u8 = 6;
+
+/// The rails of a set, one bit for each.
+pub(super) type RailMask = u8;
+
+pub(super) const fn bit(rail: Rail) -> RailMask {
+    1 << (rail.0 & 7)
+}
+
+/// What a send window knows of one of several rails.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RailState<T: Time> {
+    path: Path<T>,
+    timer: ProbeTimer<T>,
+    drain: DrainTime<T>,
+    /// When a segment was last posted.
+    posted: T::Stamp,
+    /// Segments that are neither acknowledged nor lost.
+    in_flight: u16,
+    /// Segments that the present acknowledgement acknowledges first.
+    fresh: u16,
+    /// The present acknowledgement shows losses.
+    has_lost: bool,
+    is_dead: bool,
+    /// Rails whose earlier segments the answer to the latest probe judges.
+    covered: RailMask,
+}
+
+impl<T: Time> RailState<T> {
+    /// An unused record.
+    pub const FREE: Self = Self {
+        path: Path::new(PathParameters::NONE),
+        timer: ProbeTimer::IDLE,
+        drain: DrainTime::UNKNOWN,
+        posted: T::ZERO,
+        in_flight: 0,
+        fresh: 0,
+        has_lost: false,
+        is_dead: false,
+        covered: 0,
+    };
+
+    /// Segments that are neither acknowledged nor lost.
+    pub const fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    /// Whether it is dead: it gets no segments, and is probed.
+    pub const fn is_dead(&self) -> bool {
+        self.is_dead
+    }
+
+    /// The path over this rail.
+    pub const fn path(&self) -> &Path<T> {
+        &self.path
+    }
+
+    /// Shifts the deadline, for models that decide which timer expires.
+    #[must_use]
+    pub fn with_times(mut self, shift: impl Fn(T::Instant) -> T::Instant) -> Self {
+        self.timer = self.timer.with_deadline(shift);
+        self
+    }
+
+    /// When its timer expires.
+    pub const fn deadline(&self) -> Option<T::Instant> {
+        self.timer.deadline()
+    }
+
+    /// Whether its timer has to run: segments or a probe are unanswered, or it may come to life again.
+    const fn is_awaited(&self) -> bool {
+        self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead
+    }
+
+    /// Whether its probe should have been answered: before a round trip was measured, only after several timeouts.
+    fn is_silent(&self) -> bool {
+        let is_known = self.path.rtt.smoothed() > 0;
+        self.timer.unanswered() > 0 && (is_known || self.timer.backoff >= UNMEASURED_BACKOFF.min(T::MAX_BACKOFF))
+    }
+
+    /// Runs the timer; the timeout doubles from the second probe on.
+    fn arm(&mut self, now: T::Instant) {
+        let age = || T::since(now, self.posted).filter(|_| self.in_flight > 0).unwrap_or(0);
+        let units = timeout::<T>(&self.path, self.timer.backoff.saturating_sub(1), age);
+        self.timer.arm(now, units);
+    }
+}
+
+/// The states of several rails, or none.
+#[cfg(not(feature = "optimize_for_size"))]
+type States<'a, T> = &'a mut [RailState<T>];
+#[cfg(feature = "optimize_for_size")]
+type States<'a, T> = [RailState<T>; 0];
+
+/// The rails to one peer: the only one, or the states of several.
+#[derive(Debug)]
+pub struct Rails<'a, T: Time> {
+    only: &'a mut Path<T>,
+    states: States<'a, T>,
+}
+
+impl<'a, T: Time> Rails<'a, T> {
+    /// One rail.
+    pub fn one(path: &'a mut Path<T>) -> Self {
+        Self::new(path, &mut [])
+    }
+
+    /// Several rails, of which nothing is known but their path's constants; or one, with `path`, if `states` is empty.
+    #[inline]
+    pub const fn new(path: &'a mut Path<T>, states: &'a mut [RailState<T>]) -> Self {
+        #[cfg(feature = "optimize_for_size")]
+        let states = {
+            let _ = states;
+            []
+        };
+        Self { only: path, states }
+    }
+
+    /// Takes unused records into use; rails of `suspects` count as dead until they answer.
+    pub fn start(&mut self, parameters: PathParameters, suspects: u8) {
+        for (i, state) in self.states.iter_mut().enumerate() {
+            *state = RailState { path: Path::new(parameters), ..RailState::FREE };
+            if suspects & bit(Rail(i as u8)) != 0 {
+                state.is_dead = true;
+                state.timer.request_probe();
+            }
+        }
+    }
+
+    /// Returns the records.
+    pub(crate) fn free(&mut self) {
+        self.states.fill(RailState::FREE);
+    }
+
+    /// Whether there is one rail.
+    #[inline]
+    pub(super) const fn is_single(&self) -> bool {
+        MAX_RAILS == 1 || self.states.is_empty()
+    }
+
+    /// The path of the only rail.
+    #[inline]
+    pub(super) fn single(&self) -> Option<&Path<T>> {
+        self.is_single().then_some(&*self.only)
+    }
+
+    /// The path over the rail.
+    #[inline]
+    pub(super) fn path(&self, rail: Rail) -> &Path<T> {
+        if self.is_single() {
+            return self.only;
+        }
+        self.states.get(usize::from(rail.0)).map_or(self.only, |state| &state.path)
+    }
+
+    /// As [`path`](Self::path).
+    #[inline]
+    pub(super) fn path_mut(&mut self, rail: Rail) -> &mut Path<T> {
+        if self.is_single() {
+            return self.only;
+        }
+        self.states.get_mut(usize::from(rail.0)).map_or(self.only, |state| &mut state.path)
+    }
+
+    /// The path with the longest timeout among the rails in use.
+    pub(super) fn slowest(&self) -> &Path<T> {
+        let used = self.states.iter().filter(|state| !state.is_dead).map(|state| &state.path);
+        if self.is_single() { self.only } else { used.max_by_key(|path| path.timeout()).unwrap_or(self.only) }
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (Rail, &RailState<T>)> {
+        self.states.iter().enumerate().map(|(i, state)| (Rail(i as u8), state))
+    }
+
+    fn get_mut(&mut self, rail: Rail) -> Option<&mut RailState<T>> {
+        self.states.get_mut(usize::from(rail.0))
+    }
+
+    /// The dead rails.
+    pub(crate) fn dead(&self) -> u8 {
+        self.numbered().filter(|(_, state)| state.is_dead).fold(0, |mask, (rail, _)| mask | bit(rail))
+    }
+
+    /// The rails that may be used: those that live, or all if none does.
+    fn usable(&self) -> impl Iterator<Item = (Rail, &RailState<T>)> {
+        let none_lives = self.states.iter().all(RailState::is_dead);
+        self.numbered().filter(move |(_, state)| none_lives || !state.is_dead)
+    }
+
+    /// Of these rails the one whose queue empties first; where some rate is unknown, the one with the fewest segments.
+    fn emptiest<'r>(&'r self, rails: impl Iterator<Item = (Rail, &'r RailState<T>)>) -> Option<Rail> {
+        let is_measured = self.usable().all(|(_, state)| state.drain.is_measured());
+        let backlog = |state: &RailState<T>| {
+            if is_measured { state.drain.of(state.in_flight) } else { u32::from(state.in_flight) }
+        };
+        rails.min_by_key(|(_, state)| backlog(state)).map(|(rail, _)| rail)
+    }
+
+    /// The rail for the next new segment of a window of `W`: of those whose congestion window has room, the one whose
+    /// queue empties first. `None` if none has room.
+    pub(super) fn choose<const W: usize>(&self) -> Option<Rail> {
+        self.emptiest(self.usable().filter(|(_, state)| state.path.congestion.admits(state.in_flight, W as u16)))
+    }
+
+    /// The rail for a segment that is sent again, whose room was granted before.
+    pub(super) fn choose_for_resend(&self) -> Rail {
+        self.emptiest(self.usable()).unwrap_or_default()
+    }
+
+    /// The rail for a datagram without segment: `preferred` if it lives, else the first that does.
+    pub(crate) fn choose_for_control(&self, preferred: Rail) -> Rail {
+        let lives = |rail: Rail| self.states.get(usize::from(rail.0)).is_some_and(|state| !state.is_dead);
+        if lives(preferred) {
+            return preferred;
+        }
+        self.numbered().find(|(_, state)| !state.is_dead).map_or(preferred, |(rail, _)| rail)
+    }
+
+    /// A segment is posted.
+    pub(super) fn handle_posted(&mut self, now: T::Instant, rail: Rail) {
+        let Some(state) = self.get_mut(rail) else { return };
+        if state.in_flight == 0 {
+            state.drain.handle_busy(now);
+        }
+        state.in_flight = state.in_flight.wrapping_add(1);
+        state.posted = T::stamp(now);
+        if !state.timer.is_armed() {
+            state.arm(now);
+        }
+    }
+
+    /// A segment that was last sent over this rail is acknowledged.
+    #[inline]
+    pub(super) fn handle_acknowledged(&mut self, rail: Rail, was_in_flight: bool) {
+        if self.is_single() {
+            return;
+        }
+        if let Some(state) = self.get_mut(rail) {
+            state.fresh = state.fresh.wrapping_add(1);
+            state.in_flight = state.in_flight.wrapping_sub(u16::from(was_in_flight));
+        }
+    }
+
+    /// A number of segments in flight counts as lost.
+    #[inline]
+    pub(super) fn handle_lost(&mut self, rail: Rail, segments: u32) {
+        if self.is_single() || segments == 0 {
+            return;
+        }
+        if let Some(state) = self.get_mut(rail) {
+            state.in_flight = state.in_flight.wrapping_sub(segments as u16);
+            state.has_lost = true;
+        }
+    }
+
+    /// The rail's segments that the present acknowledgement acknowledges first.
+    pub(super) fn fresh(&self, rail: Rail) -> u32 {
+        self.states.get(usize::from(rail.0)).map_or(0, |state| u32::from(state.fresh))
+    }
+
+    /// All rails.
+    pub(super) fn all(&self) -> impl Iterator<Item = Rail> + use<T> {
+        (0..self.states.len()).map(|i| Rail(i as u8))
+    }
+
+    /// Whether a probe of this number is the rail's latest.
+    pub(super) fn is_latest_probe(&self, rail: Rail, number: u8) -> bool {
+        self.states.get(usize::from(rail.0)).is_some_and(|state| state.timer.number() == number)
+    }
+
+    /// The rail's latest probe is answered: it lives. Returns the rails whose segments the answer judges.
+    pub(super) fn handle_answer(&mut self, now: T::Instant, rail: Rail) -> RailMask {
+        let Some(state) = self.get_mut(rail) else { return 0 };
+        let covered = state.covered;
+        state.timer.handle_sign_of_life();
+        state.timer.backoff = 0;
+        let revived = core::mem::take(&mut state.is_dead);
+        if state.is_awaited() {
+            state.arm(now);
+        } else {
+            state.timer.disarm();
+        }
+        if revived {
+            // Probes on other rails no longer judge what it carries; it asks for what dead ones carried.
+            for (i, state) in self.states.iter_mut().enumerate() {
+                state.covered &= if i == usize::from(rail.0) { u8::MAX } else { !bit(rail) };
+            }
+            if self.dead() != 0 {
+                self.request_probe(Some(rail));
+            }
+        }
+        covered
+    }
+
+    /// An acknowledgement was handled that echoes a datagram of `echoed` with that round trip. Rails with fresh
+    /// segments make progress.
+    pub(super) fn settle<const W: usize>(&mut self, now: T::Instant, echoed: Option<(Rail, u32)>) {
+        for (i, state) in self.states.iter_mut().enumerate() {
+            let round_trip = echoed.filter(|(rail, _)| usize::from(rail.0) == i).map(|(_, units)| units);
+            if core::mem::take(&mut state.has_lost) {
+                state.path.handle_loss::<W>(now, round_trip);
+            }
+            if let Some(units) = round_trip {
+                state.path.handle_round_trip::<W>(now, units);
+            }
+            let fresh = core::mem::take(&mut state.fresh);
+            if fresh > 0 {
+                state.drain.handle_acknowledged(now, fresh, state.path.rtt.smoothed());
+            }
+            if fresh > 0 && !state.is_dead {
+                state.timer.handle_sign_of_life();
+                state.timer.backoff = 0;
+                state.arm(now);
+            }
+            if !state.is_awaited() && state.timer.is_armed() {
+                state.timer.disarm();
+            }
+        }
+    }
+
+    /// Every segment is released.
+    pub(super) fn handle_abort(&mut self) {
+        for state in self.states.iter_mut() {
+            state.fresh = 0;
+            state.timer.disarm();
+        }
+    }
+
+    /// Handles the timers that are due. Returns whether any was.
+    pub(super) fn handle_timeout(&mut self, now: T::Instant) -> bool {
+        let mut is_due = false;
+        for rail in self.all() {
+            let others = self.dead() | bit(rail) != bit(Rail(self.states.len() as u8)).wrapping_sub(1);
+            let Some(state) = self.get_mut(rail) else { break };
+            if !state.timer.expire(now) {
+                continue;
+            }
+            is_due = true;
+            let is_silent = state.is_silent() && !mutant!("rail_death_ignored");
+            state.arm(now);
+            if is_silent && others && (!state.is_dead || state.in_flight > 0) {
+                self.handle_death(rail);
+            }
+        }
+        is_due
+    }
+
+    /// A rail is dead: a probe on another asks which of its segments have arrived, unless one does already.
+    pub(crate) fn handle_death(&mut self, rail: Rail) {
+        if let Some(state) = self.get_mut(rail) {
+            state.is_dead = true;
+        }
+        let asked = self.choose_for_control(rail);
+        if let Some(state) = self.get_mut(asked) {
+            let is_asked = state.timer.unanswered() > 0 && state.covered & bit(rail) != 0;
+            if !is_asked {
+                state.timer.request_probe();
+            }
+        }
+    }
+
+    /// Sends a probe over every rail, or over one.
+    pub(crate) fn request_probe(&mut self, rail: Option<Rail>) {
+        let (first, count) = rail.map_or((0, usize::MAX), |rail| (usize::from(rail.0), 1));
+        self.states.iter_mut().skip(first).take(count).for_each(|state| state.timer.request_probe());
+    }
+
+    /// Whether a probe is to be sent over some rail.
+    #[inline]
+    pub(super) fn wants_probe(&self) -> bool {
+        self.states.iter().any(|state| state.timer.wants_probe())
+    }
+
+    /// Takes the next probe that is to be sent: its rail, its number, and the rails whose segments it asks for.
+    pub(super) fn take_probe(&mut self, now: T::Instant) -> Option<(Rail, u8, RailMask)> {
+        let dead = self.dead();
+        let (rail, state) = self
+            .states
+            .iter_mut()
+            .enumerate()
+            .map(|(i, state)| (Rail(i as u8), state))
+            .find(|(_, state)| state.timer.wants_probe())?;
+        let (number, _) = state.timer.take_probe()?;
+        state.covered = if state.is_dead { bit(rail) } else { bit(rail) | dead };
+        if !state.timer.is_armed() {
+            state.arm(now);
+        }
+        Some((rail, number, state.covered))
+    }
+
+    /// The next of these moments: `other`, and when a rail's timer is due.
+    pub(super) fn next_deadline(&self, other: Option<T::Instant>) -> Option<T::Instant> {
+        self.states.iter().filter_map(|state| state.timer.deadline()).fold(other, |first, next| match first {
+            Some(first) if T::is_due(next, first) => Some(first),
+            _ => Some(next),
+        })
+    }
+}

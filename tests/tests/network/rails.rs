@@ -1,0 +1,77 @@
+//! Two rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
+
+use unisono_core::ids::Rail;
+use unisono_tests::scenarios::rails::RailStream;
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn rails_of_different_rates_are_all_busy() {
+    for rates in [[900_000_000, 300_000_000], [300_000_000, 900_000_000], [500_000_000, 500_000_000]] {
+        let mut stream = RailStream::new(7, &rates, 256 << 10);
+        stream.run_until(40 * MS);
+        let share = stream.utilization(10 * MS, 40 * MS, [0, 1]);
+        assert!(share >= 0.95, "{rates:?}: {share}");
+        assert_eq!(stream.finish(120 * MS), (0, 0));
+        assert_eq!(stream.resent(), (0, 0));
+    }
+}
+
+#[test]
+fn cut_rail_pauses_for_three_timeouts_and_leaves_the_other_busy() {
+    for rail in [0, 1] {
+        let mut stream = RailStream::new(8, &[500_000_000; 2], 64 << 10);
+        stream.run_until(20 * MS);
+        let timeout = stream.timeout_ns();
+        stream.cut(Rail(rail));
+        stream.run_until(60 * MS);
+        let (pause, share) =
+            (stream.longest_pause(20 * MS), stream.utilization(30 * MS, 60 * MS, [1 - usize::from(rail)]));
+        assert!(pause <= 3 * timeout, "{pause} ns, timeout {timeout} ns");
+        assert!(share >= 0.95, "{share}");
+        stream.restore(Rail(rail));
+        stream.run_until(160 * MS);
+        let share = stream.utilization(140 * MS, 160 * MS, [0, 1]);
+        assert!(share >= 0.95, "{share} after the cut");
+        assert_eq!(stream.finish(3_000 * MS), (0, 0));
+        assert_eq!(stream.resent().1, 0);
+    }
+}
+
+#[test]
+fn link_that_goes_down_is_left_at_once() {
+    let mut stream = RailStream::new(9, &[500_000_000; 2], 64 << 10);
+    stream.run_until(20 * MS);
+    stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), false);
+    stream.run_until(40 * MS);
+    let share = stream.utilization(22 * MS, 40 * MS, [0]);
+    assert!(share >= 0.95, "{share}");
+    stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), true);
+    stream.run_until(80 * MS);
+    let share = stream.utilization(60 * MS, 80 * MS, [0, 1]);
+    assert!(share >= 0.95, "{share} after the link is up");
+    assert_eq!(stream.finish(2_000 * MS), (0, 0));
+    assert_eq!(stream.resent().1, 0);
+}
+
+#[test]
+fn random_cuts_lose_and_double_nothing() {
+    // 200 with `--release`.
+    for seed in 0..if cfg!(debug_assertions) { 20 } else { 200 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rates = [random.u64(100..400) * 1_000_000, random.u64(100..400) * 1_000_000];
+        let mut stream = RailStream::new(seed, &rates, 32 << 10);
+        let mut at = 0;
+        for _ in 0..random.u32(1..4) {
+            at += random.u64(0..3 * MS);
+            stream.run_until(at);
+            let rail = Rail(random.u8(0..2));
+            stream.cut(rail);
+            at += random.u64(0..3 * MS);
+            stream.run_until(at);
+            stream.restore(rail);
+        }
+        assert_eq!(stream.finish(at + 3_000 * MS), (0, 0), "seed {seed}");
+        assert_eq!(stream.resent().1, 0, "seed {seed}");
+    }
+}
