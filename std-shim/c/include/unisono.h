@@ -371,6 +371,136 @@ unisono_result unisono_reduce_scatter_varcount(unisono_communicator communicator
                                                unisono_datatype datatype,
                                                unisono_operation operation);
 
+// Sends elements to every neighbour, and receives those of the n-th source as block n. `receive_count` is that of all
+// blocks; blocks past the edge of a grid are unchanged. The datatypes are contiguous.
+unisono_result unisono_neighbour_all_gather(unisono_communicator communicator,
+                                            const void *send,
+                                            size_t send_count,
+                                            unisono_datatype send_datatype,
+                                            void *receive,
+                                            size_t receive_count,
+                                            unisono_datatype receive_datatype);
+
+// Sends block n to the n-th neighbour that this rank sends to, and receives from the n-th source as block n. Both counts
+// are those of all blocks; blocks past the edge of a grid are unchanged. The datatypes are contiguous.
+unisono_result unisono_neighbour_all_to_all(unisono_communicator communicator,
+                                            const void *send,
+                                            size_t send_count,
+                                            unisono_datatype send_datatype,
+                                            void *receive,
+                                            size_t receive_count,
+                                            unisono_datatype receive_datatype);
+
+// As `unisono_neighbour_all_to_all`; each block has a count, an offset in bytes and a datatype of its own.
+unisono_result unisono_neighbour_all_to_all_w(unisono_communicator communicator,
+                                              const void *send,
+                                              const size_t *send_counts,
+                                              const ptrdiff_t *send_offsets,
+                                              const unisono_datatype *send_datatypes,
+                                              void *receive,
+                                              const size_t *receive_counts,
+                                              const ptrdiff_t *receive_offsets,
+                                              const unisono_datatype *receive_datatypes);
+
+// As `unisono_all_to_all`; each block has a count, an offset in bytes and a datatype of its own.
+unisono_result unisono_all_to_all_w(unisono_communicator communicator,
+                                    const void *send,
+                                    const size_t *send_counts,
+                                    const ptrdiff_t *send_offsets,
+                                    const unisono_datatype *send_datatypes,
+                                    void *receive,
+                                    const size_t *receive_counts,
+                                    const ptrdiff_t *receive_offsets,
+                                    const unisono_datatype *receive_datatypes);
+
+// Starts `unisono_neighbour_all_gather`.
+unisono_result unisono_immediate_neighbour_all_gather(unisono_communicator communicator,
+                                                      const void *send,
+                                                      size_t send_count,
+                                                      unisono_datatype send_datatype,
+                                                      void *receive,
+                                                      size_t receive_count,
+                                                      unisono_datatype receive_datatype,
+                                                      unisono_request *request);
+
+// Starts `unisono_neighbour_all_to_all`.
+unisono_result unisono_immediate_neighbour_all_to_all(unisono_communicator communicator,
+                                                      const void *send,
+                                                      size_t send_count,
+                                                      unisono_datatype send_datatype,
+                                                      void *receive,
+                                                      size_t receive_count,
+                                                      unisono_datatype receive_datatype,
+                                                      unisono_request *request);
+
+// Starts `unisono_neighbour_all_to_all_w`.
+unisono_result unisono_immediate_neighbour_all_to_all_w(unisono_communicator communicator,
+                                                        const void *send,
+                                                        const size_t *send_counts,
+                                                        const ptrdiff_t *send_offsets,
+                                                        const unisono_datatype *send_datatypes,
+                                                        void *receive,
+                                                        const size_t *receive_counts,
+                                                        const ptrdiff_t *receive_offsets,
+                                                        const unisono_datatype *receive_datatypes,
+                                                        unisono_request *request);
+
+// Starts `unisono_all_to_all_w`.
+unisono_result unisono_immediate_all_to_all_w(unisono_communicator communicator,
+                                              const void *send,
+                                              const size_t *send_counts,
+                                              const ptrdiff_t *send_offsets,
+                                              const unisono_datatype *send_datatypes,
+                                              void *receive,
+                                              const size_t *receive_counts,
+                                              const ptrdiff_t *receive_offsets,
+                                              const unisono_datatype *receive_datatypes,
+                                              unisono_request *request);
+
+// Prepares `unisono_neighbour_all_gather`, which `unisono_start` starts.
+unisono_result unisono_persistent_neighbour_all_gather(unisono_communicator communicator,
+                                                       const void *send,
+                                                       size_t send_count,
+                                                       unisono_datatype send_datatype,
+                                                       void *receive,
+                                                       size_t receive_count,
+                                                       unisono_datatype receive_datatype,
+                                                       unisono_request *request);
+
+// Prepares `unisono_neighbour_all_to_all`, which `unisono_start` starts.
+unisono_result unisono_persistent_neighbour_all_to_all(unisono_communicator communicator,
+                                                       const void *send,
+                                                       size_t send_count,
+                                                       unisono_datatype send_datatype,
+                                                       void *receive,
+                                                       size_t receive_count,
+                                                       unisono_datatype receive_datatype,
+                                                       unisono_request *request);
+
+// Prepares `unisono_neighbour_all_to_all_w`, which `unisono_start` starts.
+unisono_result unisono_persistent_neighbour_all_to_all_w(unisono_communicator communicator,
+                                                         const void *send,
+                                                         const size_t *send_counts,
+                                                         const ptrdiff_t *send_offsets,
+                                                         const unisono_datatype *send_datatypes,
+                                                         void *receive,
+                                                         const size_t *receive_counts,
+                                                         const ptrdiff_t *receive_offsets,
+                                                         const unisono_datatype *receive_datatypes,
+                                                         unisono_request *request);
+
+// Prepares `unisono_all_to_all_w`, which `unisono_start` starts.
+unisono_result unisono_persistent_all_to_all_w(unisono_communicator communicator,
+                                               const void *send,
+                                               const size_t *send_counts,
+                                               const ptrdiff_t *send_offsets,
+                                               const unisono_datatype *send_datatypes,
+                                               void *receive,
+                                               const size_t *receive_counts,
+                                               const ptrdiff_t *receive_offsets,
+                                               const unisono_datatype *receive_datatypes,
+                                               unisono_request *request);
+
 // Starts `unisono_barrier`.
 unisono_result unisono_immediate_barrier(unisono_communicator communicator, unisono_request *request);
 
@@ -1081,6 +1211,54 @@ int64_t unisono_error_rank(void);
 
 // The name of a result. Never NULL.
 const char *unisono_result_name(int32_t result);
+
+// Divides a number of ranks among the dimensions of a grid, as evenly as possible, and stores their lengths, the longest
+// first.
+unisono_result unisono_balanced_grid(uint32_t ranks,
+                                     size_t dimensions,
+                                     uint32_t *lengths);
+
+// Makes a communicator whose ranks are the points of a grid, in row-major order; the last point of a periodic dimension
+// is a neighbour of its first. Ranks beyond the last point get `UNISONO_COMMUNICATOR_NULL`. Collective.
+unisono_result unisono_cartesian(unisono_communicator communicator,
+                                 size_t dimensions,
+                                 const uint32_t *lengths,
+                                 const bool *periodic,
+                                 unisono_communicator *made);
+
+// Stores the coordinates of a rank in its grid.
+unisono_result unisono_coordinates(unisono_communicator communicator, uint32_t rank, uint32_t *coordinates);
+
+// Stores the rank at these coordinates of its grid, which are taken modulo the length of periodic dimensions; -1 outside
+// of the grid. `coordinates` has a value for each of `dimensions`.
+unisono_result unisono_rank_at(unisono_communicator communicator,
+                               size_t dimensions,
+                               const int64_t *coordinates,
+                               int64_t *rank);
+
+// Stores the ranks that this one receives from and sends to when all data move by `steps` points along a dimension of
+// the grid; -1 outside of it.
+unisono_result unisono_shift(unisono_communicator communicator,
+                             size_t dimension,
+                             int64_t steps,
+                             int64_t *source,
+                             int64_t *destination);
+
+// Makes a communicator of the same ranks in which this rank receives from `sources` and sends to `destinations`, in
+// these orders; both ends name an edge, once for each time it exists. Collective.
+unisono_result unisono_graph(unisono_communicator communicator,
+                             size_t source_count,
+                             const uint32_t *sources,
+                             size_t destination_count,
+                             const uint32_t *destinations,
+                             unisono_communicator *made);
+
+// Stores how many neighbours this rank has in a grid or graph: those that it receives from, and those that it sends to.
+// In a grid these are the one before and the one behind in each dimension.
+unisono_result unisono_neighbour_counts(unisono_communicator communicator, size_t *sources, size_t *destinations);
+
+// Stores the ranks of the neighbours, in their order; -1 past the edge of a grid.
+unisono_result unisono_neighbours(unisono_communicator communicator, int64_t *sources, int64_t *destinations);
 
 // Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window. Ranks of a node
 // access it directly. Collective.

@@ -81,7 +81,7 @@ unsafe fn during_call_mut<'a, T>(view: &mut T) -> &'a mut T {
 
 impl Form {
     /// Checks where the request is to be stored.
-    fn check(self) -> Result<(), Error> {
+    pub(crate) fn check(self) -> Result<(), Error> {
         match self {
             Self::Blocking => Ok(()),
             Self::Immediate(request) | Self::Persistent(request) => check(request, "request"),
@@ -92,7 +92,7 @@ impl Form {
     ///
     /// # Safety
     /// The caller of the exported function answers for the pointer.
-    unsafe fn finish(self, started: Started, member: Arc<Member>) -> Result<(), Error> {
+    pub(crate) unsafe fn finish(self, started: Started, member: Arc<Member>) -> Result<(), Error> {
         match self {
             Self::Blocking => Ok(()),
             // SAFETY: the caller answers for the pointer.

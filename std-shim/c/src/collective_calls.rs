@@ -4,6 +4,7 @@
 //! buffer `UNISONO_IN_PLACE`, at all ranks, the receive buffer holds the input, too.
 
 pub mod blocking;
+pub mod exchanges;
 pub mod immediate;
 pub mod persistent;
 

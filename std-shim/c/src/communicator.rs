@@ -9,7 +9,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use parking_lot::Mutex;
 use unisono::collective::View;
-use unisono::{Buffer, Communicator, EventSource, OpenScope, Rank, Scope, SendBuffer, Settings, Tag, World};
+use unisono::{
+    Buffer, Cartesian, Communicator, EventSource, Graph, Neighbourhood, OpenScope, Rank, Scope, SendBuffer, Settings,
+    Tag, World,
+};
 use unisono_core::device::TxReason;
 
 use crate::datatype::{check, list, store};
@@ -35,9 +38,11 @@ pub(crate) struct Member {
     events: Mutex<Option<EventSource>>,
 }
 
-enum Owner {
+pub(crate) enum Owner {
     World(Box<World>),
     Communicator(Box<Communicator>),
+    Cartesian(Box<Cartesian>),
+    Graph(Box<Graph>),
 }
 
 impl Owner {
@@ -45,6 +50,8 @@ impl Owner {
         match self {
             Self::World(world) => world,
             Self::Communicator(communicator) => communicator,
+            Self::Cartesian(grid) => grid.communicator(),
+            Self::Graph(graph) => graph.communicator(),
         }
     }
 }
@@ -52,7 +59,7 @@ impl Owner {
 static COMMUNICATORS: Table<Arc<Member>> = Table::new(Kind::Communicator);
 
 impl Member {
-    fn insert(owner: Owner) -> u64 {
+    pub(crate) fn insert(owner: Owner) -> u64 {
         let communicator: *const Communicator = owner.communicator();
         // SAFETY: a lifetime only: the communicator is in a box, which the member drops after the scope.
         let scope = unsafe { &*communicator }.open_scope();
@@ -62,6 +69,30 @@ impl Member {
     /// The communicator.
     pub(crate) fn communicator(&self) -> &Communicator {
         self.owner.communicator()
+    }
+
+    /// The grid whose points the ranks are.
+    pub(crate) fn cartesian(&self) -> Result<&Cartesian, Error> {
+        match &self.owner {
+            Owner::Cartesian(grid) => Ok(grid),
+            _ => Err(Error::argument("the ranks of the communicator are not the points of a grid")),
+        }
+    }
+
+    /// The neighbours of this rank.
+    ///
+    /// # Safety
+    /// As of [`scope`](Self::scope).
+    pub(crate) unsafe fn neighbourhood(&self) -> Result<&'static Neighbourhood, Error> {
+        let found: &Neighbourhood = match &self.owner {
+            Owner::Cartesian(grid) => grid,
+            Owner::Graph(graph) => graph,
+            _ => {
+                return Err(Error::argument("the communicator is no grid or graph: its ranks have no neighbours"));
+            }
+        };
+        // SAFETY: a lifetime only: it is in a box, which the member drops after what was started.
+        Ok(unsafe { &*core::ptr::from_ref(found) })
     }
 
     /// The scope in which requests are started.
@@ -108,7 +139,7 @@ impl Member {
     fn world(&self) -> Result<&World, Error> {
         match &self.owner {
             Owner::World(world) => Ok(world),
-            Owner::Communicator(_) => Err(Error::argument("this is not the communicator that was joined")),
+            _ => Err(Error::argument("this is not the communicator that was joined")),
         }
     }
 }
@@ -175,7 +206,7 @@ pub extern "C" fn unisono_finish(world: unisono_communicator) -> unisono_result 
         drop((buffer, scope, events));
         match owner {
             Owner::World(world) => Ok(world.finish()?),
-            Owner::Communicator(_) => Ok(()),
+            _ => Ok(()),
         }
     })
 }

@@ -13,8 +13,10 @@ pub mod message;
 pub mod operation;
 pub mod request;
 pub mod result;
+pub mod topology;
 pub mod window;
 
 mod collective;
+mod exchange;
 mod fork;
 mod handle;

@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use unisono::collective::{CollectiveRequest, PersistentRequest};
-use unisono::{PersistentMessage, Request, Status};
+use unisono::{ExchangeRequest, PersistentExchange, PersistentMessage, Request, Status};
 
 use crate::communicator::Member;
 use crate::datatype::{check, list, store};
@@ -27,6 +27,8 @@ pub(crate) enum Started {
     Collective(CollectiveRequest<'static>),
     PersistentMessage(PersistentMessage<'static, u8>),
     Persistent(PersistentRequest<'static, u8>),
+    Exchange(ExchangeRequest<'static>),
+    PersistentExchange(PersistentExchange<'static, u8>),
 }
 
 /// A request, while no thread waits for it.
@@ -51,7 +53,7 @@ type Ended = Result<Status, Error>;
 
 impl Entry {
     const fn is_persistent(&self) -> bool {
-        matches!(self.started, Started::Persistent(_) | Started::PersistentMessage(_))
+        matches!(self.started, Started::Persistent(_) | Started::PersistentMessage(_) | Started::PersistentExchange(_))
     }
 
     /// Makes progress once; whether `wait` would return at once.
@@ -61,6 +63,8 @@ impl Entry {
             Started::Collective(request) => request.is_done(),
             Started::PersistentMessage(request) => request.is_done(),
             Started::Persistent(request) => request.is_done(),
+            Started::Exchange(request) => request.is_done(),
+            Started::PersistentExchange(request) => request.is_done(),
         }
     }
 
@@ -77,6 +81,11 @@ impl Entry {
             Started::Persistent(mut request) => {
                 let ended = request.wait().map(|()| Status::EMPTY).map_err(Error::from);
                 (ended, Some(Self { started: Started::Persistent(request), member }))
+            }
+            Started::Exchange(request) => (request.wait().map(|()| Status::EMPTY).map_err(Error::from), None),
+            Started::PersistentExchange(mut request) => {
+                let ended = request.wait().map(|()| Status::EMPTY).map_err(Error::from);
+                (ended, Some(Self { started: Started::PersistentExchange(request), member }))
             }
         }
     }
@@ -213,6 +222,7 @@ fn start(handle: unisono_request) -> Result<(), Error> {
     let place = REQUESTS.get(handle)?;
     match place.lock().as_mut() {
         Some(Entry { started: Started::Persistent(request), .. }) => Ok(request.start()?),
+        Some(Entry { started: Started::PersistentExchange(request), .. }) => Ok(request.start()?),
         Some(Entry { started: Started::PersistentMessage(request), member }) => {
             request.start()?;
             // SAFETY: the scope is not used after this call, and the entry holds the member.

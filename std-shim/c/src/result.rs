@@ -7,7 +7,9 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use unisono::collective::CollectiveError;
-use unisono::{AgreeError, AllocateError, CreateError, DatatypeError, Failure, WindowError, WorldError};
+use unisono::{
+    AgreeError, AllocateError, CartesianError, CreateError, DatatypeError, Failure, WindowError, WorldError,
+};
 
 use crate::fork;
 
@@ -136,6 +138,15 @@ impl From<CreateError> for Error {
             CreateError::NoContext => (UNISONO_ERROR_RESOURCES, None),
         };
         Self { code, text: error.to_string(), rank }
+    }
+}
+
+impl From<CartesianError> for Error {
+    fn from(error: CartesianError) -> Self {
+        match error {
+            CartesianError::Points { .. } => Self::argument(error.to_string()),
+            CartesianError::Create(error) => error.into(),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ fn installed() -> &'static Installed {
         succeed(Command::new("sh").arg(library.join("install.sh")).arg(&folder).arg(profile));
         let pkg = std::fs::read_to_string(folder.join("lib/pkgconfig/unisono.pc")).expect("unisono.pc");
         assert!(pkg.contains(&format!("prefix={}", folder.display())) && pkg.contains("-lunisono"), "{pkg}");
-        for example in ["ring", "jacobi", "event_loop", "windows"] {
+        for example in ["ring", "jacobi", "event_loop", "windows", "neighbours"] {
             let source = library.join("examples").join(format!("{example}.c"));
             for (compiler, language, standard, suffix) in [("gcc", "c", "c11", ""), ("g++", "c++", "c++17", "++")] {
                 let mut compile = Command::new(compiler);
@@ -93,6 +93,14 @@ fn windows_are_read_and_updated() {
 }
 
 #[test]
+fn neighbours_exchange_blocks() {
+    for options in JOBS {
+        installed().is_right(options, &[], "neighbours", "neighbours of");
+    }
+    installed().is_right("-n 6 --progress thread", &[], "neighbours++", "neighbours of 6 ranks");
+}
+
+#[test]
 fn event_loop_serves_the_others() {
     for options in ["-n 4", "-n 4 --device udp", "-n 4 --nodes 2"] {
         installed().is_right(options, &[], "event_loop", "answered 150 questions");
@@ -107,5 +115,6 @@ fn memcheck_finds_nothing() {
     for options in ["-n 2 --device udp", "-n 2"] {
         installed().is_right(options, &memcheck, "ring", "the token visited 2 ranks");
         installed().is_right(options, &memcheck, "windows", "windows of 2 ranks");
+        installed().is_right(options, &memcheck, "neighbours", "neighbours of 2 ranks");
     }
 }
