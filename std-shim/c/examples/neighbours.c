@@ -1,8 +1,56 @@
-/* Neighbours in a grid and in a graph, and blocks with a datatype each: every kind of call is made once. */
+/* Neighbours in a grid and in a graph, blocks with a datatype each, and attributes: every kind of call is made once. */
 
 #include <string.h>
 
 #include "check.h"
+
+/* A value of a duplicate is one more; the context counts the values that exist. */
+static bool copy_value(void *value, void *context, void **copied) {
+    int *made = (int *)malloc(sizeof *made);
+    *made = *(int *)value + 1;
+    *copied = made;
+    *(int *)context += 1;
+    return true;
+}
+
+static void delete_value(void *value, void *context) {
+    free(value);
+    *(int *)context -= 1;
+}
+
+static void attributes(unisono_communicator world) {
+    static int count = 0;
+    unisono_attribute_key key, plain;
+    CHECK(unisono_attribute_key_create(copy_value, delete_value, &count, &key));
+    CHECK(unisono_attribute_key_create(NULL, NULL, NULL, &plain));
+    for (int i = 0; i < 2; i++) {
+        int *value = (int *)malloc(sizeof *value);
+        *value = 7;
+        count += 1;
+        CHECK(unisono_set_attribute(world, key, value));
+    }
+    CHECK(unisono_set_attribute(world, plain, &count));
+    EXPECT(count == 1);
+    unisono_communicator copy;
+    CHECK(unisono_duplicate(world, &copy));
+    EXPECT(count == 2);
+    void *value;
+    bool found;
+    CHECK(unisono_get_attribute(copy, key, &value, &found));
+    EXPECT(found && *(int *)value == 8);
+    CHECK(unisono_get_attribute(copy, plain, &value, &found));
+    EXPECT(!found && value == NULL);
+    CHECK(unisono_get_attribute(world, plain, &value, &found));
+    EXPECT(found && value == &count);
+    CHECK(unisono_communicator_free(copy));
+    EXPECT(count == 1);
+    CHECK(unisono_remove_attribute(world, key));
+    CHECK(unisono_remove_attribute(world, key));
+    EXPECT(count == 0);
+    CHECK(unisono_attribute_key_free(key));
+    EXPECT(unisono_set_attribute(world, key, NULL) == UNISONO_ERROR_HANDLE);
+    CHECK(unisono_attribute_key_free(plain));
+}
 
 int main(void) {
     unisono_communicator world, grid, ring, none;
@@ -151,6 +199,8 @@ int main(void) {
     uint32_t large[2] = {size, 2};
     EXPECT(unisono_cartesian(world, 2, large, periodic, &none) == UNISONO_ERROR_ARGUMENT);
     EXPECT(unisono_graph(world, 1, &size, 0, NULL, &none) == UNISONO_ERROR_RANK);
+
+    attributes(world);
 
     CHECK(unisono_datatype_free(column));
     CHECK(unisono_communicator_free(ring));

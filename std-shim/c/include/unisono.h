@@ -77,6 +77,16 @@ typedef enum {
   UNISONO_ERROR_WINDOW = 20,
 } unisono_result;
 
+// Makes the value of a duplicate, in `unisono_duplicate`: stores it and returns true; false: the duplicate gets none.
+// It neither throws nor calls `longjmp`.
+typedef bool (*unisono_attribute_copy)(void *value, void *context, void **copied);
+
+// Frees a value that is replaced or removed, or whose communicator is freed. It neither throws nor calls `longjmp`.
+typedef void (*unisono_attribute_delete)(void *value, void *context);
+
+// Names an attribute. Each key names another one.
+typedef uint64_t unisono_attribute_key;
+
 // A communicator: a group of ranks, numbered from 0 on.
 typedef uint64_t unisono_communicator;
 
@@ -225,6 +235,27 @@ typedef uint64_t unisono_window;
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Makes a key. `copy` may be NULL: duplicates of a communicator get no value; `delete` may be NULL: values are not freed.
+unisono_result unisono_attribute_key_create(unisono_attribute_copy copy,
+                                            unisono_attribute_delete delete_,
+                                            void *context,
+                                            unisono_attribute_key *key);
+
+// Frees a key. Communicators keep its values.
+unisono_result unisono_attribute_key_free(unisono_attribute_key key);
+
+// Attaches a value to a communicator, instead of the one of that key, if there is one, which is freed.
+unisono_result unisono_set_attribute(unisono_communicator communicator, unisono_attribute_key key, void *value);
+
+// Stores the value of a key; without one `*found` is false, and the value NULL.
+unisono_result unisono_get_attribute(unisono_communicator communicator,
+                                     unisono_attribute_key key,
+                                     void **value,
+                                     bool *found);
+
+// Detaches and frees the value of a key, if there is one.
+unisono_result unisono_remove_attribute(unisono_communicator communicator, unisono_attribute_key key);
 
 // Waits until every rank has called this.
 unisono_result unisono_barrier(unisono_communicator communicator);

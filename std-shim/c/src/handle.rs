@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     Operation = 5,
     Memory = 6,
     Window = 7,
+    AttributeKey = 8,
 }
 
 impl Kind {
@@ -29,6 +30,7 @@ impl Kind {
             Self::Operation => "operation",
             Self::Memory => "memory",
             Self::Window => "window",
+            Self::AttributeKey => "key of attributes",
         }
     }
 }

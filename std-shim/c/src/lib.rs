@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod attribute;
 pub mod collective_calls;
 pub mod communicator;
 pub mod datatype;
