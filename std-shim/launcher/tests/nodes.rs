@@ -130,7 +130,7 @@ fn ranks_without_a_launcher_share_memory() {
 /// The documented lines for `srun`, which a shell function simulates.
 fn documented_srun_lines_start_a_job() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-    let lines = include_str!("../../../docs/using.md").lines().map(str::trim);
+    let lines = include_str!("../../../docs/starters.md").lines().map(str::trim);
     let lines: Vec<&str> =
         lines.filter(|line| line.starts_with("export UNISONO_") || line.starts_with("srun ")).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
