@@ -134,7 +134,7 @@ impl Error {
     /// What the program or its user can do.
     pub const fn remedy(&self) -> &'static str {
         match self.class() {
-            ErrorClass::Environment => "start all ranks alike, with `unisono run` or the variables of docs/using.md",
+            ErrorClass::Environment => "start all ranks alike, with `unisono run` or the variables of docs/starters.md",
             ErrorClass::Argument => "correct the arguments of the call",
             ErrorClass::Disagreement => "call the same collectives, with the same arguments, on all ranks",
             ErrorClass::Rank => "end the job, or revoke and shrink the communicator (run with --on-death tell)",
