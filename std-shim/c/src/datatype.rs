@@ -120,6 +120,14 @@ pub(crate) fn check<T>(to: *const T, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Where the bytes of a datatype begin that is applied at `start`. `None` if `start` is NULL, or they exceed the address
+/// space.
+pub(crate) fn first_byte(start: *mut c_void, datatype: &Datatype) -> Option<NonNull<u8>> {
+    let (first, end) = datatype.true_bounds();
+    let fits = (start.addr() as isize).checked_add(end).is_some();
+    NonNull::new(start.cast::<u8>().wrapping_offset(first)).filter(|_| !start.is_null() && fits)
+}
+
 /// As many zero bytes.
 fn zeros(bytes: usize) -> Result<Vec<u8>, Error> {
     let mut zeros = Vec::new();
@@ -155,13 +163,24 @@ impl Buffer {
         if all.size() == 0 {
             return Ok((NonNull::dangling(), Datatype::EMPTY, element));
         }
-        let (first, end) = all.true_bounds();
-        let begin = self.start.cast::<u8>().wrapping_offset(first);
-        let fits = (self.start.addr() as isize).checked_add(end).is_some();
-        let Some(start) = NonNull::new(begin).filter(|_| !self.start.is_null() && fits) else {
-            return Err(Error::argument(format!("a buffer of {} elements is NULL", self.count)));
-        };
+        let start = first_byte(self.start, &all);
+        let start = start.ok_or_else(|| Error::argument(format!("a buffer of {} elements is NULL", self.count)))?;
+        let (first, _) = all.true_bounds();
         Ok((start, all.shifted(first.checked_neg().unwrap_or(0))?, element))
+    }
+
+    /// Its bytes; equal blocks lie one after the other.
+    ///
+    /// # Safety
+    /// They are writable and nobody else's as long as what is made of them is used.
+    pub(crate) unsafe fn equal_blocks(self) -> Result<&'static mut [u8], Error> {
+        if !datatype(self.datatype)?.datatype.is_contiguous() {
+            let reason = "equal blocks of neighbours have a contiguous datatype: use unisono_neighbour_all_to_all_w";
+            return Err(Error::new(UNISONO_ERROR_DATATYPE, reason));
+        }
+        let (start, datatype, _) = self.memory()?;
+        // SAFETY: the caller answers for the buffer.
+        Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), datatype.size()) })
     }
 
     /// Its bytes, without those between them: a copy if there are any. And the type of its elements.

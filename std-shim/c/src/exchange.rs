@@ -9,9 +9,9 @@ use unisono::{Datatype, Field};
 
 use crate::collective::Form;
 use crate::communicator::{Member, member, unisono_communicator};
-use crate::datatype::{Buffer, datatype, list, unisono_datatype};
+use crate::datatype::{Buffer, datatype, first_byte, list, unisono_datatype};
 use crate::request::Started;
-use crate::result::unisono_result::{self, UNISONO_ERROR_DATATYPE};
+use crate::result::unisono_result;
 use crate::result::{Error, call};
 
 /// A buffer with blocks of a datatype each.
@@ -72,14 +72,12 @@ impl TypedBuffer {
         let parts: Vec<_> = counts.iter().zip(offsets).zip(datatypes).map(part).collect::<Result<_, Error>>()?;
         let mut all = Blocks { start: NonNull::dangling(), bytes: 0, parts };
         let whole = Datatype::structure(&all.fields())?;
-        let (first, end) = whole.true_bounds();
+        let (first, _) = whole.true_bounds();
         if whole.size() == 0 {
             all.parts.iter_mut().for_each(|(_, offset, _)| *offset = 0);
             return Ok(all);
         }
-        let begin = self.start.cast::<u8>().wrapping_offset(first);
-        let fits = (self.start.addr() as isize).checked_add(end).is_some();
-        let start = NonNull::new(begin).filter(|_| !self.start.is_null() && fits);
+        let start = first_byte(self.start, &whole);
         all.start = start.ok_or_else(|| Error::argument("a buffer with blocks is NULL"))?;
         all.bytes = whole.true_extent();
         all.parts.iter_mut().for_each(|(_, offset, _)| *offset = offset.wrapping_sub(first));
@@ -183,9 +181,9 @@ pub(crate) unsafe fn equal(
         // SAFETY: as above.
         let scope = unsafe { member.scope() };
         // SAFETY: the caller answers for the buffer.
-        let into = unsafe { contiguous(receive) }?;
+        let into = unsafe { receive.equal_blocks() }?;
         // SAFETY: the caller answers for the buffer, which is only read.
-        let data = unsafe { contiguous(send) }?;
+        let data = unsafe { send.equal_blocks() }?;
         let started = match (form, pattern) {
             (Form::Blocking, Pattern::AllGather) => return Ok(neighbours.neighbour_all_gather_into(data, into)?),
             (Form::Blocking, Pattern::AllToAll) => return Ok(neighbours.neighbour_all_to_all_into(data, into)?),
@@ -205,23 +203,4 @@ pub(crate) unsafe fn equal(
         // SAFETY: the caller answers for the pointer.
         unsafe { form.finish(started, member) }
     })
-}
-
-/// The bytes of a buffer.
-///
-/// # Safety
-/// They are writable and nobody else's as long as what is made of them is used.
-unsafe fn contiguous(buffer: Buffer) -> Result<&'static mut [u8], Error> {
-    let datatype = datatype(buffer.datatype)?.datatype;
-    if !datatype.is_contiguous() {
-        let reason = "equal blocks of neighbours have a contiguous datatype: use unisono_neighbour_all_to_all_w";
-        return Err(Error::new(UNISONO_ERROR_DATATYPE, reason));
-    }
-    let bytes = datatype.contiguous(buffer.count)?.size();
-    if bytes == 0 {
-        return Ok(&mut []);
-    }
-    let start = NonNull::new(buffer.start.cast::<u8>()).ok_or_else(|| Error::argument("a buffer is NULL"))?;
-    // SAFETY: the caller answers for the buffer.
-    Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), bytes) })
 }

@@ -47,7 +47,7 @@ unsafe fn made(
     })
 }
 
-/// Memory of the program, which is not empty.
+/// Memory of the program; any place if it is empty.
 fn memory(start: *mut c_void, bytes: usize) -> Result<NonNull<u8>, Error> {
     let start = NonNull::new(start.cast());
     match start {
