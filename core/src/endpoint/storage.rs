@@ -32,8 +32,8 @@ pub trait Storage<const W: usize, const BITS: u32>: Debug {
     type ControlMessages: Pool<ControlMessage>;
 }
 
-/// Records in arrays, for one rail: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations, `PLACEMENTS` grants,
-/// `NOTICES` control messages.
+/// Records in arrays, for one rail: `PEERS` peers, `WINDOWS` windows in each direction, `OPERATIONS` operations,
+/// `PLACEMENTS` grants, `NOTICES` control messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Arrays<
     T: Time,

@@ -10,6 +10,8 @@ use unisono_starter::{Starter, StarterError, Task};
 use super::{WorldError, source_address};
 use crate::environment::Settings;
 
+const _: () = assert!(unisono_starter::SIZE_MAX == unisono_bootstrap::SIZE_MAX, "a starter's job is one of unisono");
+
 /// An address of the documentation, which a default route leads to.
 const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 9);
 
