@@ -30,6 +30,7 @@ pub mod peer;
 mod peer_state;
 pub mod placement;
 mod pool_usage;
+mod pools;
 mod rails;
 mod receive;
 mod send;
@@ -49,7 +50,10 @@ use crate::device::{DeviceQueue, Limits, Received};
 use crate::endpoint::flow_control::credit_pool::CreditPool;
 use crate::endpoint::operation::OperationError;
 use crate::endpoint::peer::Peer;
+use crate::endpoint::pools::{ControlQueue, OperationPool, PlacementPool, ReceiverPool, SenderPool};
+use crate::endpoint::rails::Links;
 use crate::endpoint::storage::Storage;
+use crate::endpoint::transmit::{AckScheduler, ReadyQueue};
 use crate::ids::{Incarnation, OperationId, PeerId, PlacementId};
 use crate::list::{List, NONE};
 use crate::path::{Path, PathParameters};
@@ -57,8 +61,6 @@ use crate::span::Span;
 use crate::time::wheel::{Timer, Wheel};
 use crate::time::{Time, units};
 use crate::window::congestion::CongestionControl;
-use crate::window::rails::MAX_RAILS;
-use crate::window::receive_window::ReceiveWindow;
 use crate::window::send_window::SendWindow;
 use crate::wire::{DatagramKind, Flags};
 
@@ -282,57 +284,21 @@ enum Shutdown<I> {
 pub struct Endpoint<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     config: Config,
     peers: S::Peers,
-    senders: S::Senders,
-    /// The records of sender i follow those of sender i − 1.
-    rails: S::Rails,
-    links: rails::Links,
-    receivers: S::Receivers,
-    operations: S::Operations,
-    placements: S::Placements,
-    control_messages: S::ControlMessages,
-    /// Control messages in use: the first ones of the pool, in order.
-    control_count: u32,
-    free_senders: List,
-    free_receivers: List,
-    free_operations: List,
-    free_placements: List,
-    /// Senders that can send; the first of them has sent `burst` datagrams in a row.
-    ready: List,
-    burst: u8,
-    /// Senders with uncompleted postings.
-    posted: List,
-    /// First operations of the queues that wait for a send window.
-    window_waiters: List,
-    /// Peers that are owed an acknowledgement: delayed ones, and those that are due.
-    delayed_acks: List,
-    acks_due: List,
-    /// Until when delayed acknowledgements wait for data to carry them.
-    delayed_until: Option<<S::Time as Time>::Instant>,
-    /// When the first of them was delayed, and whether one of those peers has no credit left.
-    delayed_since: <S::Time as Time>::Stamp,
-    lacks_credit: bool,
-    /// Some acknowledgement must be sent at once.
-    urgent: bool,
-    /// Receive windows whose front has arrived, and those of ended peers, which have to be emptied.
-    deferred: List,
-    held: u32,
-    completed: List,
-    delivered: List,
+    senders: SenderPool<S::Senders, S::Rails, S::Time, W, BITS>,
+    receivers: ReceiverPool<S::Receivers, W>,
+    operations: OperationPool<S::Operations>,
+    placements: PlacementPool<S::Placements>,
+    control: ControlQueue<S::ControlMessages, S::Time>,
+    ready: ReadyQueue,
+    acks: AckScheduler<S::Time>,
+    /// Peers whose end has to be reported.
     peer_events: List,
-    silent: List,
-    credit: CreditPool,
+    credit: CreditPool<S::Time>,
     wheel: Wheel,
+    links: Links,
     shutdown: Shutdown<<S::Time as Time>::Instant>,
     /// When the previous round ended.
     round_ended: <S::Time as Time>::Stamp,
-    /// When unused credit was last reclaimed, and when a Reset was last sent.
-    reclaimed: <S::Time as Time>::Stamp,
-    reset_sent: <S::Time as Time>::Stamp,
-    /// The clock hand of the search for an idle window.
-    clock_hand: u32,
-    /// The epoch, modulo 2, in which watched peers share scarce windows, as in their flags; and when it began.
-    watch_epoch: u16,
-    watch_epoch_since: <S::Time as Time>::Stamp,
 }
 
 type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as Time>::Instant;
@@ -340,49 +306,24 @@ type Now<S, const W: usize, const BITS: u32> = <<S as Storage<W, BITS>>::Time as
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// An endpoint that knows no peer yet.
     pub fn new(now: Now<S, W, BITS>, config: Config, pools: Pools<S, W, BITS>) -> Self {
-        let Pools { peers, mut senders, rails, mut receivers, mut operations, mut placements, control_messages } =
-            pools;
+        let Pools { peers, senders, rails, receivers, operations, placements, control_messages } = pools;
         let stamp = S::Time::stamp(now);
         Self {
             config,
-            control_count: 0,
-            free_senders: List::of_all(senders.as_mut(), |sender| &mut sender.link),
-            free_receivers: List::of_all(receivers.as_mut(), |receiver| &mut receiver.link),
-            free_operations: List::of_all(operations.as_mut(), |operation| &mut operation.link),
-            free_placements: List::of_all(placements.as_mut(), |placement| &mut placement.link),
-            links: rails::Links::new(rails.as_ref().len(), senders.as_ref().len()),
             peers,
-            senders,
-            rails,
-            receivers,
-            operations,
-            placements,
-            control_messages,
-            ready: List::EMPTY,
-            burst: 0,
-            posted: List::EMPTY,
-            window_waiters: List::EMPTY,
-            delayed_acks: List::EMPTY,
-            acks_due: List::EMPTY,
-            delayed_until: None,
-            delayed_since: S::Time::ZERO,
-            lacks_credit: false,
-            urgent: false,
-            deferred: List::EMPTY,
-            held: 0,
-            completed: List::EMPTY,
-            delivered: List::EMPTY,
+            senders: SenderPool::new(senders, rails, stamp),
+            receivers: ReceiverPool::new(receivers),
+            operations: OperationPool::new(operations),
+            placements: PlacementPool::new(placements),
+            control: ControlQueue::new(control_messages, stamp),
+            ready: ReadyQueue::EMPTY,
+            acks: AckScheduler::IDLE,
             peer_events: List::EMPTY,
-            silent: List::EMPTY,
-            credit: CreditPool::new(config.receive_slots),
+            credit: CreditPool::new(config.receive_slots, stamp),
             wheel: Wheel::new(S::Time::tick(now)),
+            links: Links::UP,
             shutdown: Shutdown::Running,
             round_ended: stamp,
-            reclaimed: stamp,
-            reset_sent: stamp,
-            clock_hand: 0,
-            watch_epoch: 0,
-            watch_epoch_since: stamp,
         }
     }
 
@@ -401,34 +342,5 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     fn peer_mut(&mut self, peer: u32) -> Option<&mut Peer<S::Time, BITS>> {
         self.peers.as_mut().get_mut(peer as usize)
-    }
-
-    /// Queues a control message; drops it if there is no room, or if an equal one is queued.
-    fn queue_control(&mut self, notice: ControlMessage) {
-        let used = self.control_count as usize;
-        let notices = self.control_messages.as_mut();
-        // Answers to probes differ by rail and number.
-        let same_probe =
-            |other: &ControlMessage| (other.acknowledged, other.flags) == (notice.acknowledged, notice.flags);
-        let same = |other: &&ControlMessage| {
-            other.to == notice.to
-                && other.kind == notice.kind
-                && other.psn == notice.psn
-                && (MAX_RAILS == 1 || same_probe(other))
-        };
-        if notices.iter().take(used).any(|other| same(&other)) {
-            return;
-        }
-        if let Some(free) = notices.get_mut(used) {
-            *free = notice;
-            self.control_count = self.control_count.wrapping_add(1);
-        }
-    }
-
-    fn free_receiver(&mut self, i: u32) {
-        if let Some(receiver) = self.receivers.as_mut().get_mut(i as usize) {
-            *receiver = ReceiveWindow::EMPTY;
-            self.free_receivers.push_front(self.receivers.as_mut(), i, |receiver| &mut receiver.link);
-        }
     }
 }

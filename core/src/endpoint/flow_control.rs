@@ -91,10 +91,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Reclaims credit that stayed unused for a while: the datagram that returned it may have been lost.
     fn reclaim(&mut self, now: Now<S, W, BITS>) {
-        if S::Time::since(now, self.reclaimed).is_none_or(|since| since < UNUSED) {
+        if S::Time::since(now, self.credit.reclaimed).is_none_or(|since| since < UNUSED) {
             return;
         }
-        self.reclaimed = S::Time::stamp(now);
+        self.credit.reclaimed = S::Time::stamp(now);
         let size = self.peers.as_ref().len() as u32;
         for _ in 0..STRIDE.min(size) {
             let rank = self.credit.hand;

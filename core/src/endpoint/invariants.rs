@@ -12,7 +12,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// # Errors
     /// The invariant that is violated.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
-        let (peers, senders, operations) = (self.peers.as_ref(), self.senders.as_ref(), self.operations.as_ref());
+        let (peers, senders, operations) = (self.peers.as_ref(), self.senders.as_slice(), self.operations.as_slice());
         let holds = |condition: bool, what: &'static str| if condition { Ok(()) } else { Err(what) };
         let granted = peers.iter().fold(0_u32, |sum, peer| sum.wrapping_add(u32::from(peer.granted)));
         let sharing = peers.iter().filter(|peer| peer.has(BACKLOGGED)).count() as u32;
@@ -25,7 +25,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let sender = senders.get(usize::from(peer.sender()));
             let owned = sender.is_some_and(|sender| sender.peer as usize == rank && sender.flags & ORPHANED == 0);
             holds(owned || peer.sender() == NO_WINDOW, "a peer's send window is its own")?;
-            let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
+            let receiver = self.receivers.get(peer.receiver);
             let owned = receiver.is_some_and(|receiver| receiver.owner as usize == rank && !receiver.is_empty());
             holds(owned || peer.receiver == NO_WINDOW, "a receive window belongs to its peer, which has a gap")?;
             holds(
@@ -39,11 +39,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let is_timed = sender.window.deadline().is_none() || sender.timer.is_set();
             holds(is_timed || sender.flags & ORPHANED != 0, "a deadline has a timer")?;
         }
-        for sender in self.free_senders.iter(senders, |sender| sender.link) {
+        for sender in self.senders.free().iter(senders, |sender| sender.link) {
             let free = senders.get(sender as usize).is_some_and(|sender| sender.peer == NONE && !sender.timer.is_set());
             holds(free, "a free window has neither peer nor timer")?;
         }
-        let waiting = self.window_waiters.iter(operations, |operation| operation.waiting);
+        let waiting = self.operations.window_waiters().iter(operations, |operation| operation.waiting);
         let heads = waiting.filter(|i| {
             let peer = operations.get(*i as usize).map_or(NONE, |operation| operation.peer.0);
             self.queued(peer) == Some(*i) && peers.get(peer as usize).is_some_and(|peer| peer.has(WINDOW_WAIT))
@@ -53,11 +53,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let ended = |operation: &crate::endpoint::operation::Operation| operation.released > operation.parts;
         holds(!operations.iter().any(ended), "no part is released twice")?;
         let filled = |i: &u32| {
-            let placement = self.placements.as_ref().get(*i as usize);
+            let placement = self.placements.as_slice().get(*i as usize);
             placement.is_some_and(|placement| matches!(placement.state, PlacementState::Filled { .. }))
         };
-        let delivered = self.delivered.iter(self.placements.as_ref(), |placement| placement.link);
-        let stages = self.placements.as_ref().iter();
+        let delivered = self.placements.delivered().iter(self.placements.as_slice(), |placement| placement.link);
+        let stages = self.placements.as_slice().iter();
         let filled_in_all = stages.filter(|placement| matches!(placement.state, PlacementState::Filled { .. })).count();
         holds(delivered.filter(filled).count() == filled_in_all, "every filled placement is in the list of deliveries")
     }

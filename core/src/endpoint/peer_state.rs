@@ -9,9 +9,8 @@ use crate::endpoint::peer::{
 };
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
-use crate::list::NONE;
 use crate::time::Time;
-use crate::window::receive_window::Early;
+use crate::window::rails::Rails;
 use crate::wire::{DatagramKind, Flags, HEADER, Header};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
@@ -55,7 +54,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn abort_peer(&mut self, now: Now<S, W, BITS>, peer: u32) {
         let Some(expected) = self.peers.as_ref().get(peer as usize).map(|peer| peer.incarnation) else { return };
         self.close_peer(now, peer, PeerState::Failed);
-        self.queue_control(ControlMessage { to: peer, kind: DatagramKind::Abort, expected, ..ControlMessage::FREE });
+        self.control.push(ControlMessage { to: peer, kind: DatagramKind::Abort, expected, ..ControlMessage::FREE });
     }
 
     /// Handles a device event. Without a path a peer counts as failed; a link that is down may come up again: losses
@@ -107,11 +106,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if header.kind == DatagramKind::Reset || header.kind == DatagramKind::Abort {
             return;
         }
-        if S::Time::since(now, self.reset_sent).is_some_and(|since| since < self.config.granularity) {
+        if S::Time::since(now, self.control.reset_sent).is_some_and(|since| since < self.config.granularity) {
             return;
         }
-        self.reset_sent = S::Time::stamp(now);
-        self.queue_control(ControlMessage {
+        self.control.reset_sent = S::Time::stamp(now);
+        self.control.push(ControlMessage {
             to: header.rank,
             kind: DatagramKind::Reset,
             expected: header.incarnation,
@@ -152,37 +151,30 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         peer.unset(WINDOW_WAIT);
         self.revoke_credit(rank);
         if windowless {
-            self.cancel_window_wait(rank);
+            self.operations.cancel_window_wait(rank);
         }
         while let Some(first) = self.queued(rank) {
             self.dequeue(rank);
-            let operations = self.operations.as_mut();
-            let Some(operation) = operations.get_mut(first as usize) else { break };
+            let Some(operation) = self.operations.get_mut(first) else { break };
             operation.error = Some(error);
             operation.parts = operation.sent;
             if operation.released == operation.parts {
-                self.completed.push(operations, first, |operation| &mut operation.link);
+                self.operations.complete(first);
             }
         }
-        if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
-            let operations = self.operations.as_mut();
+        if let Some((record, states)) = self.senders.with_rails(sender) {
             for piece in record.window.undelivered() {
-                if let Some(operation) = operations.get_mut(piece.operation as usize)
+                if let Some(operation) = self.operations.get_mut(piece.operation)
                     && !mutant!("end_forgiven")
                 {
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abort(&mut super::rails::of(
-                &mut record.path,
-                self.rails.as_mut(),
-                self.links.count(),
-                sender,
-            ));
+            record.window.abort(&mut Rails::new(&mut record.path, states));
             record.flags |= ORPHANED;
             self.release(now, sender);
         }
-        self.orphan_receiver(receiver);
+        self.receivers.orphan(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
         if !peer.has(EVENT_PENDING) {
             peer.set(if state == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
@@ -190,17 +182,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         } else if state == PeerState::Failed {
             // One event for two incarnations: the worse one.
             peer.unset(EVENT_IS_FINISHED);
-        }
-    }
-
-    /// Marks a receive window of an ended peer: [`poll_deferred`](Self::poll_deferred) returns its held datagrams.
-    fn orphan_receiver(&mut self, receiver: u32) {
-        let receivers = self.receivers.as_mut();
-        let Some(window) = receivers.get_mut(receiver as usize) else { return };
-        window.owner = NONE;
-        let deferred = matches!(window.front(), Early::Held(_));
-        if !deferred {
-            self.deferred.push(receivers, receiver, |receiver| &mut receiver.link);
         }
     }
 
@@ -214,7 +195,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let to = if sum >= u64::from(size) { sum.wrapping_sub(u64::from(size)) } else { sum } as u32;
             let alive = self.peers.as_ref().get(to as usize).filter(|peer| peer.is_alive());
             if let Some(peer) = alive {
-                self.queue_control(ControlMessage {
+                self.control.push(ControlMessage {
                     to,
                     kind: DatagramKind::PeerDown,
                     flags: Flags::empty(),

@@ -27,11 +27,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (records.len() as u32).wrapping_sub(free)
         }
         PoolUsage {
-            senders: taken(self.free_senders, self.senders.as_ref(), |sender| sender.link),
-            receivers: taken(self.free_receivers, self.receivers.as_ref(), |receiver| receiver.link),
-            operations: taken(self.free_operations, self.operations.as_ref(), |operation| operation.link),
-            placements: taken(self.free_placements, self.placements.as_ref(), |placement| placement.link),
-            control_messages: self.control_count,
+            senders: taken(self.senders.free(), self.senders.as_slice(), |sender| sender.link),
+            receivers: taken(self.receivers.free(), self.receivers.as_slice(), |receiver| receiver.link),
+            operations: taken(self.operations.free(), self.operations.as_slice(), |operation| operation.link),
+            placements: taken(self.placements.free(), self.placements.as_slice(), |placement| placement.link),
+            control_messages: self.control.len(),
         }
     }
 }

@@ -1,102 +1,47 @@
 //! The rails of an endpoint: the records of each send window, and links that go down and come up.
 
 use super::{Endpoint, Now};
-use crate::endpoint::peer::Peer;
+use crate::endpoint::peer::{NO_WINDOW, Peer};
 use crate::endpoint::storage::Storage;
 use crate::ids::Rail;
 use crate::list::NONE;
-use crate::path::Path;
-use crate::time::Time;
-use crate::window::rails::{MAX_RAILS, RailState, Rails};
+use crate::window::rails::{RailState, Rails};
 use crate::wire::{Acknowledgement, DatagramKind, Echo, Flags, Header};
 
-/// The rails of a send window: `path`, or several records of the pool.
-#[inline]
-pub(super) fn of<'a, T: Time>(
-    path: &'a mut Path<T>,
-    pool: &'a mut [RailState<T>],
-    count: u8,
-    sender: u32,
-) -> Rails<'a, T> {
-    if MAX_RAILS == 1 || count <= 1 {
-        return Rails::one(path);
-    }
-    let (first, count) = ((sender as usize).wrapping_mul(usize::from(count)), usize::from(count));
-    Rails::new(path, pool.get_mut(first..first.wrapping_add(count)).unwrap_or_default())
-}
-
-/// The state of the links, which all peers share: nothing with the feature `optimize_for_size`.
+/// The state of the links, which all peers share.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Links {
-    /// Rails to each peer.
-    #[cfg(not(feature = "optimize_for_size"))]
-    count: u8,
     /// Rails whose link is down.
-    #[cfg(not(feature = "optimize_for_size"))]
     down: u8,
     /// Rails over which some peer did not answer of late.
-    #[cfg(not(feature = "optimize_for_size"))]
     suspects: u8,
 }
 
-#[cfg(not(feature = "optimize_for_size"))]
 impl Links {
-    /// For pools with this number of records of rails, and of send windows.
-    pub(super) fn new(records: usize, senders: usize) -> Self {
-        let count = records.checked_div(senders).unwrap_or(0).clamp(1, usize::from(MAX_RAILS)) as u8;
-        Self { count, down: 0, suspects: 0 }
-    }
-
-    /// Rails to each peer.
-    #[inline]
-    pub(super) const fn count(&self) -> u8 {
-        self.count
-    }
+    pub(super) const UP: Self = Self { down: 0, suspects: 0 };
 
     /// Rails that have to answer a probe before they are used.
     pub(super) const fn doubtful(&self) -> u8 {
         self.down | self.suspects
     }
 
-    /// The dead rails to a peer; `answered` may have been among them.
-    #[inline]
-    pub(super) fn note(&mut self, dead: impl FnOnce() -> u8, answered: Option<Rail>) {
-        if self.count > 1 {
-            let cleared = answered.map_or(0, |rail| 1 << (rail.0 & 7));
-            self.suspects = self.suspects & !cleared | dead();
-        }
+    /// Notes the dead rails to a peer; `answered` may have been among them.
+    pub(super) fn note(&mut self, dead: u8, answered: Option<Rail>) {
+        let cleared = answered.map_or(0, |rail| 1 << (rail.0 & 7));
+        self.suspects = self.suspects & !cleared | dead;
     }
 
-    fn set_down(&mut self, rail: Rail, is_down: bool) {
+    const fn set_down(&mut self, rail: Rail, is_down: bool) {
         let mask = 1 << (rail.0 & 7);
         self.down = if is_down { self.down | mask } else { self.down & !mask };
     }
-}
-
-#[cfg(feature = "optimize_for_size")]
-impl Links {
-    pub(super) const fn new(_: usize, _: usize) -> Self {
-        Self {}
-    }
-
-    pub(super) const fn count(&self) -> u8 {
-        1
-    }
-
-    pub(super) const fn doubtful(&self) -> u8 {
-        0
-    }
-
-    pub(super) fn note(&mut self, _: impl FnOnce() -> u8, _: Option<Rail>) {}
-
-    fn set_down(&mut self, _: Rail, _: bool) {}
 }
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// Rails to each peer.
     #[inline]
     pub const fn rails(&self) -> u8 {
-        self.links.count()
+        self.senders.rail_count()
     }
 
     /// Whether there are several rails.
@@ -107,11 +52,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// What is known of the rails to a peer that has a send window: none if there is one rail.
     pub fn rail_states(&self, peer: crate::ids::PeerId) -> &[RailState<S::Time>] {
-        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(usize::MAX, |peer| usize::from(peer.sender()));
-        let count = usize::from(self.rails());
-        let first = sender.saturating_mul(count);
-        let records = self.rails.as_ref().get(first..first.saturating_add(count));
-        if self.has_rails() { records.unwrap_or_default() } else { &[] }
+        let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender);
+        self.senders.rails_of(u32::from(sender))
     }
 
     /// The rail for an acknowledgement or a control message: that of the peer's latest data if it lives, else another.
@@ -120,9 +62,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Rail(0);
         }
         let preferred = peer.rail();
-        let count = usize::from(self.rails());
-        let first = usize::from(peer.sender()).saturating_mul(count);
-        let records = self.rails.as_ref().get(first..first.saturating_add(count)).unwrap_or_default();
+        let records = self.senders.rails_of(u32::from(peer.sender()));
         let lives = |rail: &Rail| match records.get(usize::from(rail.0)) {
             Some(state) => !state.is_dead(),
             None => self.links.doubtful() & 1 << (rail.0 & 7) == 0,
@@ -147,12 +87,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         self.links.set_down(rail, !is_up);
-        for sender in 0..self.senders.as_ref().len() as u32 {
-            let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { break };
+        for sender in 0..self.senders.len() {
+            let Some((record, states)) = self.senders.with_rails(sender) else { break };
             if record.peer == NONE || record.flags & super::ORPHANED != 0 {
                 continue;
             }
-            let mut rails = of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+            let mut rails = Rails::new(&mut record.path, states);
             if is_up {
                 rails.request_probe(Some(rail));
             } else {
@@ -171,7 +111,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ) -> Option<(Acknowledgement<BITS>, Header<BITS>)> {
         self.grant_credit(message.to);
         let peer = self.peers.as_mut().get_mut(message.to as usize)?;
-        let window = self.receivers.as_ref().get(usize::from(peer.receiver));
+        let window = self.receivers.get(peer.receiver);
         let psn = crate::ids::Psn::new(message.psn);
         let echo = Some(Echo { psn, count: message.flags.count(), hold: u32::MAX });
         let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
@@ -184,7 +124,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(feature = "optimize_for_size", allow(dead_code, reason = "several rails"))]
     pub(super) fn queue_answer(&mut self, header: &Header<BITS>, rail: Rail) {
         let Some(expected) = self.peers.as_ref().get(header.rank as usize).map(|peer| peer.incarnation) else { return };
-        self.queue_control(super::ControlMessage {
+        self.control.push(super::ControlMessage {
             to: header.rank,
             kind: DatagramKind::Acknowledge,
             flags: Flags::ANSWER.with_count(header.flags.count()),

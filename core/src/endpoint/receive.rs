@@ -13,12 +13,12 @@ use super::{Endpoint, Handler, Now, Verdict};
 use crate::counters::{DropReason, Metric};
 use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
-use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
+use crate::endpoint::peer::{BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn, Rail};
 use crate::span::Span;
 use crate::time::{Time, units};
-use crate::window::rails::MAX_RAILS;
+use crate::window::rails::{MAX_RAILS, Rails};
 use crate::window::receive_state::ArrivalOrder;
 use crate::window::receive_window::Early;
 use crate::window::segment_ring::SegmentRef;
@@ -84,7 +84,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let bytes = datagram.bytes();
         let rail = if MAX_RAILS == 1 { Rail(0) } else { datagram.rail() };
         if header.kind.is_data() {
-            if self.links.count() > 1 && rail.0 < self.links.count() {
+            let rails = self.senders.rail_count();
+            if rails > 1 && rail.0 < rails {
                 peer.set_rail(rail);
             }
             if peer.sender() != NO_WINDOW {
@@ -163,17 +164,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
+        let Some((record, states)) = self.senders.with_rails(sender) else { return };
         let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
-        let Some(refused) = self.operations.as_mut().get_mut(operation as usize) else { return };
+        let Some(refused) = self.operations.get_mut(operation) else { return };
         if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
             return;
         }
         refused.error = Some(OperationError::Refused);
         let unsent = refused.sent < refused.parts;
         refused.parts = refused.sent;
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
-        record.window.request_resend(header.psn(), &mut rails);
+        record.window.request_resend(header.psn(), &mut Rails::new(&mut record.path, states));
         if unsent {
             self.dequeue(header.rank);
         }
@@ -196,7 +196,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             None => self.round_ended,
         };
         let peer = self.peers.as_mut().get_mut(from as usize).ok_or(DropReason::UnknownPeer)?;
-        let receiver = self.receivers.as_ref().get(usize::from(peer.receiver));
+        let receiver = self.receivers.get(peer.receiver);
         match peer.receive_state.classify(psn, receiver) {
             ArrivalOrder::Next => {
                 let gap = receiver.is_some();
@@ -247,8 +247,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let landed = landed.inspect_err(|_| self.drop_empty_receiver(from))?;
         let early = match landed {
             Some(placement) => Early::Placed(placement),
-            None if self.held < self.config.holdable => {
-                self.held = self.held.wrapping_add(1);
+            None if self.receivers.held < self.config.holdable => {
+                self.receivers.held = self.receivers.held.wrapping_add(1);
                 *verdict = Verdict::Hold;
                 Early::Held(datagram.slot())
             }
@@ -261,7 +261,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 return Err(DropReason::NoRoom);
             }
         };
-        let shown = match self.receivers.as_mut().get_mut(receiver as usize) {
+        let shown = match self.receivers.get_mut(receiver) {
             Some(window) => window.insert(distance, early),
             None => Ok(false),
         };
@@ -298,25 +298,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             peer.set(BACKLOGGED);
             self.credit.enter();
         }
-        self.urgent |= peer.receive_state.is_urgent();
-        self.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
-        if !peer.has(ACK_LISTED) {
-            peer.set(ACK_LISTED);
-            self.delayed_acks.push(peers, from, |peer| &mut peer.ack_link);
-        }
+        self.acks.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);
+        self.acks.list(peers, from);
         self.handle_drained(from, header.flags);
     }
 
     /// Lists the peer as owed an acknowledgement.
     #[inline]
     pub(super) fn list_ack(&mut self, to: u32) {
-        let peers = self.peers.as_mut();
-        let Some(peer) = peers.get_mut(to as usize) else { return };
-        self.urgent |= peer.receive_state.is_urgent();
-        if !peer.has(ACK_LISTED) {
-            peer.set(ACK_LISTED);
-            self.delayed_acks.push(peers, to, |peer| &mut peer.ack_link);
-        }
+        self.acks.list(self.peers.as_mut(), to);
     }
 
     /// Dispatches a datagram that is in order.

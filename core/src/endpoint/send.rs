@@ -1,6 +1,6 @@
 //! Commands: send, place, grant, withdraw.
 
-use super::{Endpoint, Now, READY};
+use super::{Endpoint, Now};
 use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
 use crate::endpoint::peer::{CONTACTED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WINDOW_WAIT};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
@@ -88,36 +88,25 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn grant(&mut self, from: PeerId, to: Span, key: RemoteKey) -> Result<PlacementId, GrantError> {
         let peer = self.peers.as_ref().get(from.0 as usize).filter(|peer| peer.is_alive());
         let incarnation = peer.ok_or(GrantError::UnknownPeer)?.incarnation;
-        let placements = self.placements.as_mut();
-        let i = self.free_placements.pop(placements, |placement| &mut placement.link).ok_or(GrantError::Full)?;
-        let placement = placements.get_mut(i as usize).ok_or(GrantError::Full)?;
-        let (stage, generation) = (PlacementState::Granted(key), placement.generation);
-        *placement = Placement { state: stage, peer: from.0, incarnation, to, link: NONE, generation };
-        Ok(PlacementId::new(i, generation))
+        let state = PlacementState::Granted(key);
+        let grant = |generation| Placement { state, peer: from.0, incarnation, to, link: NONE, generation };
+        self.placements.take(grant).ok_or(GrantError::Full)
     }
 
     /// Whether a placement record is free for a [`grant`](Self::grant).
     pub const fn can_grant(&self) -> bool {
-        !self.free_placements.is_empty()
+        self.placements.has_free()
     }
 
     /// Withdraws a grant: nothing is placed under it any more. Returns false if it is not outstanding: its bytes have
     /// arrived (the event follows), or it never was granted.
     pub fn withdraw(&mut self, placement: PlacementId) -> bool {
-        let placements = self.placements.as_mut();
-        match placement.among_mut(placements) {
-            Some(record) if matches!(record.state, PlacementState::Granted(_) | PlacementState::Open { .. }) => {
-                record.free(true);
-                self.free_placements.push_front(placements, placement.record() as u32, |record| &mut record.link);
-                true
-            }
-            _ => false,
-        }
+        self.placements.withdraw(placement)
     }
 
     /// Whether an operation record is free, so that live peers can be sent to.
     pub const fn has_room(&self) -> bool {
-        !self.free_operations.is_empty()
+        self.operations.has_free()
     }
 
     /// Most bytes of a message to this peer, its header included; 0 if it takes no part.
@@ -127,7 +116,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether no operation is in progress.
     pub fn is_idle(&self) -> bool {
-        self.posted.is_empty() && self.ready.is_empty() && self.window_waiters.is_empty() && self.control_count == 0
+        !self.senders.has_posted()
+            && self.ready.is_empty()
+            && !self.operations.has_window_waiters()
+            && self.control.is_empty()
     }
 
     fn reachable(&self, to: PeerId) -> Result<&Peer<S::Time, BITS>, EnqueueError> {
@@ -151,8 +143,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         fill: impl FnOnce(&mut Operation),
     ) -> Result<OperationId, EnqueueError> {
         let PeerId(to) = to;
-        let operations = self.operations.as_mut();
-        let i = self.free_operations.pop(operations, |operation| &mut operation.link).ok_or(EnqueueError::Full)?;
+        let i = self.operations.take().ok_or(EnqueueError::Full)?;
+        let operations = self.operations.as_mut_slice();
         let peer = self.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
         peer.set(CONTACTED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
@@ -169,7 +161,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             match self.take_sender(now, to, true) {
                 Some(sender) => self.make_ready(sender),
                 None => {
-                    self.window_waiters.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
+                    self.operations.push_window_waiter(i);
                     if let Some(peer) = self.peer_mut(to) {
                         peer.set(WINDOW_WAIT);
                     }
@@ -181,23 +173,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// The first operation of the peer's queue.
     pub(super) fn queued(&self, peer: u32) -> Option<u32> {
-        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.as_ref())
+        first_of(self.peers.as_ref().get(peer as usize)?, self.operations.as_slice())
     }
 
     /// Takes the first operation out of the peer's queue.
     pub(super) fn dequeue(&mut self, peer: u32) {
         if let Some(peer) = self.peers.as_mut().get_mut(peer as usize) {
-            take_first(peer, self.operations.as_mut());
+            take_first(peer, self.operations.as_mut_slice());
         }
     }
 
     pub(super) fn make_ready(&mut self, sender: u32) {
-        let senders = self.senders.as_mut();
-        let Some(record) = senders.get_mut(sender as usize) else { return };
-        if record.flags & READY == 0 {
-            record.flags |= READY;
-            self.ready.push(senders, sender, |sender| &mut sender.link);
-        }
+        self.ready.push(self.senders.as_mut_slice(), sender);
     }
 }
 

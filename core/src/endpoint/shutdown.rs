@@ -71,7 +71,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 let rail = self.bye_rail(peer, round);
                 let mut header = self.header_to(peer);
                 header.kind = kind;
-                let sender = self.senders.as_ref().get(usize::from(peer.sender()));
+                let sender = self.senders.get(u32::from(peer.sender()));
                 header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
@@ -118,8 +118,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether everything that was to be sent is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         let idle = |sender: &super::Sender<S::Time, W, BITS>| sender.window.is_acknowledged();
-        self.window_waiters.is_empty()
-            && self.senders.as_ref().iter().all(|sender| {
+        !self.operations.has_window_waiters()
+            && self.senders.as_slice().iter().all(|sender| {
                 sender.peer == NONE
                     || sender.flags & ORPHANED != 0
                     || idle(sender) && self.queued(sender.peer).is_none()

@@ -1,28 +1,29 @@
 //! Transmission: control messages, urgent acknowledgements, repairs, probes and new data of ready windows, then delayed
 //! acknowledgements.
 
+mod ack_scheduler;
 mod batch;
+mod ready_queue;
 #[cfg_attr(feature = "optimize_for_size", allow(dead_code, reason = "a refinement"))]
 mod tx_burst;
 mod tx_completion;
 
+pub(super) use ack_scheduler::AckScheduler;
 pub use batch::TransmitBatch;
+pub(super) use ready_queue::ReadyQueue;
 
-use super::{Config, Endpoint, Handler, Now, POSTING, READY, Sender, Shutdown, TIMELY_ACK};
+use super::{Config, Endpoint, Handler, Now, POSTING, Sender, Shutdown, TIMELY_ACK};
 use crate::counters::Metric;
 use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
 use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Rail};
-use crate::list::List;
 use crate::span::Span;
 use crate::time::Time;
-use crate::window::rails::MAX_RAILS;
+use crate::window::rails::{MAX_RAILS, Rails};
 use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
-/// Datagrams that one window may send in a row while others wait.
-pub(super) const BURST: u8 = 16;
 /// By how much fewer acknowledgements are requested while piggybacked ones show that the round trip is no longer than
 /// measured.
 const RTT_SAMPLE_BACKOFF: u32 = 16;
@@ -45,33 +46,26 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     #[inline]
     fn build_next(&mut self, now: Now<S, W, BITS>, posting: Posting, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        if self.control_count > 0
+        if !self.control.is_empty()
             && let Some(transmit) = self.transmit_control(now, head)
         {
             return Some(transmit);
         }
-        if self.urgent {
-            self.expire_delayed_acks();
+        if self.acks.urgent {
+            self.acks.expire(self.peers.as_mut());
             if let Some(transmit) = self.transmit_ack(now, head) {
                 return Some(transmit);
             }
-            self.urgent = false;
+            self.acks.urgent = false;
         }
         while !self.is_aborting()
             && let Some(sender) = self.ready.first()
         {
             if let Some(transmit) = self.transmit_from(now, sender, (posting, head)) {
-                self.burst = self.burst.wrapping_add(1);
-                if self.burst >= BURST {
-                    self.rotate();
-                }
+                self.ready.count(self.senders.as_mut_slice(), 1);
                 return Some(transmit);
             }
-            self.burst = 0;
-            self.ready.pop(self.senders.as_mut(), |sender| &mut sender.link);
-            if let Some(record) = self.senders.as_mut().get_mut(sender as usize) {
-                record.flags &= !READY;
-            }
+            self.ready.pop(self.senders.as_mut_slice());
             self.update_sender(now, sender);
         }
         if let Some(transmit) = self.transmit_ack(now, head) {
@@ -83,19 +77,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Whether something may be sent now; as time passes, more may become due.
     #[inline]
     pub fn has_to_transmit(&self) -> bool {
-        self.control_count > 0
-            || self.urgent
+        !self.control.is_empty()
+            || self.acks.urgent
             || !self.ready.is_empty()
-            || !self.acks_due.is_empty()
+            || self.acks.has_due()
             || self.shutdown != Shutdown::Running
-    }
-
-    pub(super) fn rotate(&mut self) {
-        self.burst = 0;
-        let senders = self.senders.as_mut();
-        if let Some(first) = self.ready.pop(senders, |sender| &mut sender.link) {
-            self.ready.push(senders, first, |sender| &mut sender.link);
-        }
     }
 
     /// The header of a datagram to a live peer, without PSN and kind.
@@ -105,13 +91,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     #[inline(never)]
     fn transmit_control(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        let notices = self.control_messages.as_mut();
-        let notice = *notices.first()?;
-        let mut behind = super::ControlMessage::FREE;
-        for place in notices.iter_mut().take(self.control_count as usize).rev() {
-            behind = core::mem::replace(place, behind);
-        }
-        self.control_count = self.control_count.wrapping_sub(1);
+        let notice = self.control.pop()?;
         if self.has_rails() && notice.kind == DatagramKind::Acknowledge && notice.flags.contains(Flags::ANSWER) {
             let (answer, header) = self.answer_probe(now, &notice)?;
             let rail = Rail(notice.acknowledged as u8);
@@ -140,7 +120,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Builds the next due acknowledgement that was not piggybacked.
     fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
-        while let Some(to) = self.acks_due.pop(self.peers.as_mut(), |peer| &mut peer.ack_link) {
+        while let Some(to) = self.acks.pop_due(self.peers.as_mut()) {
             let Some(peer) = self.peer_mut(to) else { continue };
             peer.unset(ACK_LISTED);
             if !peer.receive_state.is_pending() || peer.state() != PeerState::Alive {
@@ -148,7 +128,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             self.grant_credit(to);
             let peer = self.peers.as_mut().get_mut(to as usize)?;
-            let window = self.receivers.as_ref().get(usize::from(peer.receiver));
+            let window = self.receivers.get(peer.receiver);
             let acknowledgement = peer.receive_state.acknowledge(now, peer.granted, window);
             let peer = self.peers.as_ref().get(to as usize)?;
             let length = acknowledgement.emit(&self.header_to(peer), head);
@@ -165,18 +145,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         sender: u32,
         (posting, head): (Posting, &mut [u8; HEADER_ROOM]),
     ) -> Option<Transmit> {
-        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let record = self.senders.get(sender)?;
         let to = record.peer;
         if record.flags & super::ORPHANED != 0 {
             return None;
         }
         self.top_up_credit(to);
-        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let has_rails = self.has_rails();
+        let (record, states) = self.senders.with_rails(sender)?;
         let peer = self.peers.as_mut().get_mut(to as usize)?;
-        let operations = self.operations.as_mut();
+        let operations = self.operations.as_mut_slice();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let mut rails = Rails::new(&mut record.path, states);
         let segment = match record.window.resend(now, posting, &mut rails) {
             Some(segment) => segment,
             None if record.window.wants_probe(&rails) => return self.transmit_probe(now, sender, head),
@@ -207,7 +188,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
         }
-        let is_armed = !was_armed && record.window.is_armed() || self.links.count() > 1;
+        let is_armed = !was_armed && record.window.is_armed() || has_rails;
         let posting = record.flags & POSTING != 0;
         record.flags |= POSTING;
         let operation = operations.get(segment.reference.operation as usize)?;
@@ -221,7 +202,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.schedule(now, sender);
         }
         if !posting {
-            self.posted.push(self.senders.as_mut(), sender, |sender| &mut sender.posted_link);
+            self.senders.push_posted(sender);
         }
         let rail = if MAX_RAILS == 1 { Rail(0) } else { segment.rail };
         Some(data(PeerId(to), rail, length, payload, segment.reason))
@@ -230,9 +211,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let at = self.config.probe_queue;
-        let record = self.senders.as_mut().get_mut(sender as usize)?;
+        let (record, states) = self.senders.with_rails(sender)?;
         let to = record.peer;
-        let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let mut rails = Rails::new(&mut record.path, states);
         let probe = record.window.probe(now, &mut rails)?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);
@@ -260,39 +241,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Ends a round of receiving and sending: acknowledgements that were delayed for long enough are due in the next
     /// one.
     pub fn handle_round(&mut self, now: Now<S, W, BITS>) {
-        self.delay_acks(now);
+        self.acks.handle_round(now, self.config.granularity, self.peers.as_mut());
         self.serve_credit_waiters(now);
         self.round_ended = S::Time::stamp(now);
-    }
-
-    /// Delays acknowledgements for a quarter of their peers' timeout margin, so that data may carry them; if a peer has
-    /// no credit left, only while no other datagram arrives for a shorter time.
-    fn delay_acks(&mut self, now: Now<S, W, BITS>) {
-        let ungranted = core::mem::take(&mut self.lacks_credit);
-        if self.delayed_acks.is_empty() {
-            return;
-        }
-        if self.delayed_until.is_none() {
-            self.delayed_since = S::Time::stamp(now);
-        }
-        let waited = S::Time::since(now, self.delayed_since).unwrap_or(0);
-        let left = (self.config.granularity >> 2).saturating_sub(waited);
-        if ungranted && left > 0 {
-            self.delayed_until = Some(S::Time::after(now, left.min(self.config.granularity >> 4)));
-        } else {
-            match self.delayed_until {
-                None => self.delayed_until = Some(S::Time::after(now, left)),
-                Some(until) if S::Time::is_due(now, until) => self.expire_delayed_acks(),
-                Some(_) => {}
-            }
-        }
-    }
-
-    fn expire_delayed_acks(&mut self) {
-        self.delayed_until = None;
-        self.delayed_since = S::Time::ZERO;
-        let mut fresh = core::mem::replace(&mut self.delayed_acks, List::EMPTY);
-        self.acks_due.append(&mut fresh, self.peers.as_mut(), |peer| &mut peer.ack_link);
     }
 }
 

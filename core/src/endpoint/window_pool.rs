@@ -1,11 +1,12 @@
 //! The pool of send windows: which peer gets one, and which returns one.
 
-use super::{ControlMessage, Endpoint, Now, ORPHANED, READY, Sender};
+use super::{ControlMessage, Endpoint, Now, ORPHANED, READY};
 use crate::endpoint::peer::{CONTACTED, NO_WINDOW, WATCH_EPOCH, WATCHED, WINDOW_WAIT};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
+use crate::window::rails::Rails;
 use crate::wire::{DatagramKind, Flags};
 
 /// Windows examined in one search for an idle one.
@@ -24,25 +25,25 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             record.unset(WATCHED);
             return true;
         }
-        if S::Time::since(now, self.watch_epoch_since).is_some_and(|since| since >= self.config.silence >> 2) {
-            self.watch_epoch_since = S::Time::stamp(now);
-            self.watch_epoch ^= WATCH_EPOCH;
+        if S::Time::since(now, self.senders.watch_epoch_since).is_some_and(|since| since >= self.config.silence >> 2) {
+            self.senders.watch_epoch_since = S::Time::stamp(now);
+            self.senders.watch_epoch ^= WATCH_EPOCH;
         }
-        let asked = record.has(WATCHED) && record.has(WATCH_EPOCH) == (self.watch_epoch == WATCH_EPOCH);
+        let asked = record.has(WATCHED) && record.has(WATCH_EPOCH) == (self.senders.watch_epoch == WATCH_EPOCH);
         record.set(WATCHED | CONTACTED);
         let mut sender = u32::from(record.sender());
         if sender == u32::from(NO_WINDOW) {
-            let scarce = self.free_senders.is_empty();
+            let scarce = !self.senders.has_free();
             if scarce && asked {
                 return true;
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
-            if scarce && let Some(record) = self.senders.as_mut().get_mut(taken as usize) {
-                let mut rails = super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), taken);
+            if scarce && let Some((record, states)) = self.senders.with_rails(taken) {
+                let mut rails = Rails::new(&mut record.path, states);
                 record.window.probe_now(now, &rails);
                 rails.request_probe(None);
-                let epoch = self.watch_epoch;
+                let epoch = self.senders.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
                     peer.unset(WATCH_EPOCH);
                     peer.set(epoch);
@@ -56,20 +57,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Takes a send window for the peer: a free one, an idle one, or, if `watching`, one that watches a peer that
     /// answers.
     pub(super) fn take_sender(&mut self, now: Now<S, W, BITS>, to: u32, watching: bool) -> Option<u32> {
-        let i = match self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link) {
+        let i = match self.senders.take() {
             Some(i) => i,
             None => {
                 self.retire_some(now, watching);
-                self.free_senders.pop(self.senders.as_mut(), |sender| &mut sender.link)?
+                self.senders.take()?
             }
         };
         let parameters = self.path_parameters();
         let peer = self.peers.as_mut().get_mut(to as usize)?;
-        let record = self.senders.as_mut().get_mut(i as usize)?;
+        let (record, states) = self.senders.with_rails(i)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
-        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), i)
-            .start(parameters, self.links.doubtful());
+        Rails::new(&mut record.path, states).start(parameters, self.links.doubtful());
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;
@@ -79,11 +79,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Examines a few windows and retires one that is idle.
     pub(super) fn retire_some(&mut self, now: Now<S, W, BITS>, watching: bool) {
-        let count = self.senders.as_ref().len() as u32;
-        for _ in 0..STRIDE.min(count) {
-            self.clock_hand = if self.clock_hand.wrapping_add(1) < count { self.clock_hand.wrapping_add(1) } else { 0 };
-            if self.is_quiet(self.clock_hand, watching) {
-                self.retire(now, self.clock_hand);
+        for _ in 0..STRIDE.min(self.senders.len()) {
+            let sender = self.senders.advance_clock_hand();
+            if self.is_quiet(sender, watching) {
+                self.retire(now, sender);
                 return;
             }
         }
@@ -91,7 +90,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Whether the window has no work and its peer is not watched, or, if `watching`, answers.
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
-        let Some(record) = self.senders.as_ref().get(sender as usize) else { return false };
+        let Some(record) = self.senders.get(sender) else { return false };
         record.peer != NONE
             && record.flags & (READY | ORPHANED) == 0
             && record.window.is_empty()
@@ -103,36 +102,27 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Returns an idle window to the pool, and the rest of its credit to the peer.
     pub(super) fn retire(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
+        let Some(record) = self.senders.get(sender) else { return };
         let (to, admitted, next) = (record.peer, record.window.is_admitted(), record.window.next());
         let Some(peer) = self.peer_mut(to) else { return };
         peer.release_sender(next);
         let expected = peer.incarnation;
         if admitted {
             let (kind, flags) = (DatagramKind::Acknowledge, Flags::DRAINED);
-            self.queue_control(ControlMessage { to, kind, flags, expected, psn: next.get(), ..ControlMessage::FREE });
+            self.control.push(ControlMessage { to, kind, flags, expected, psn: next.get(), ..ControlMessage::FREE });
         }
         self.free_sender(now, sender);
     }
 
     pub(super) fn free_sender(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let senders = self.senders.as_mut();
-        self.wheel.clear(senders, sender, Sender::timer);
-        let Some(record) = senders.get_mut(sender as usize) else { return };
-        if record.flags & (READY | super::POSTING | super::SILENT) != 0 {
-            // It is freed when it leaves the list that it is in.
-            record.flags |= ORPHANED;
-            return;
+        if self.senders.free_one(sender, &mut self.wheel) {
+            self.serve_window_waiters(now);
         }
-        super::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender).free();
-        *record = Sender::FREE;
-        self.free_senders.push_front(senders, sender, |sender| &mut sender.link);
-        self.serve_window_waiters(now);
     }
 
     /// Whether a pool of windows is empty, so that another peer would have to wait. A host that can adds windows.
     pub const fn lacks_windows(&self) -> bool {
-        self.free_senders.is_empty() || self.free_receivers.is_empty()
+        !self.senders.has_free() || !self.receivers.has_free()
     }
 
     /// Adds windows: the closure appends unused records to the pools, whose records stay in place, with those of the
@@ -142,24 +132,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         now: Now<S, W, BITS>,
         add: impl FnOnce(&mut S::Senders, &mut S::Rails, &mut S::Receivers),
     ) {
-        let before = [self.senders.as_ref().len(), self.receivers.as_ref().len()];
-        add(&mut self.senders, &mut self.rails, &mut self.receivers);
-        let (senders, receivers) = (self.senders.as_mut(), self.receivers.as_mut());
-        for i in before[0]..senders.len() {
-            self.free_senders.push(senders, i as u32, |sender| &mut sender.link);
-        }
-        for i in before[1]..receivers.len() {
-            self.free_receivers.push(receivers, i as u32, |receiver| &mut receiver.link);
-        }
-        while !self.window_waiters.is_empty() && !self.free_senders.is_empty() {
+        self.senders.grow(|senders, rails| self.receivers.grow(|receivers| add(senders, rails, receivers)));
+        while self.operations.has_window_waiters() && self.senders.has_free() {
             self.serve_window_waiters(now);
         }
     }
 
     /// Gives a free window to the first queue that waits for one.
     fn serve_window_waiters(&mut self, now: Now<S, W, BITS>) {
-        if let Some(first) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
-            let to = self.operations.as_ref().get(first as usize).map_or(NONE, |operation| operation.peer.0);
+        if let Some(first) = self.operations.pop_window_waiter() {
+            let to = self.operations.get(first).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {
                 peer.unset(WINDOW_WAIT);
             }
@@ -167,16 +149,5 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.make_ready(sender);
             }
         }
-    }
-
-    /// Removes the peer's queue from the list of those that wait for a window.
-    pub(super) fn cancel_window_wait(&mut self, rank: u32) {
-        let mut others = crate::list::List::EMPTY;
-        while let Some(i) = self.window_waiters.pop(self.operations.as_mut(), |operation| &mut operation.waiting) {
-            if self.operations.as_ref().get(i as usize).is_some_and(|operation| operation.peer.0 != rank) {
-                others.push(self.operations.as_mut(), i, |operation| &mut operation.waiting);
-            }
-        }
-        self.window_waiters = others;
     }
 }

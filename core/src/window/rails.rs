@@ -147,11 +147,6 @@ impl<'a, T: Time> Rails<'a, T> {
         }
     }
 
-    /// Returns the records.
-    pub(crate) fn free(&mut self) {
-        self.states.fill(RailState::FREE);
-    }
-
     /// Whether there is one rail.
     #[inline]
     pub(super) const fn is_single(&self) -> bool {

@@ -5,10 +5,11 @@
 //! while others wait, queues for the next grant.
 
 use crate::list::List;
+use crate::time::Time;
 
 /// The receive slots that peers share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CreditPool {
+pub(crate) struct CreditPool<T: Time> {
     /// Datagrams that may be granted in total.
     capacity: u32,
     /// Datagrams granted and not yet arrived.
@@ -21,12 +22,14 @@ pub(crate) struct CreditPool {
     pub(crate) waiting: List,
     /// The clock hand of the search for unused credit.
     pub(crate) hand: u32,
+    /// When unused credit was last reclaimed.
+    pub(crate) reclaimed: T::Stamp,
 }
 
-impl CreditPool {
-    pub(crate) const fn new(slots: u32) -> Self {
+impl<T: Time> CreditPool<T> {
+    pub(crate) const fn new(slots: u32, now: T::Stamp) -> Self {
         let capacity = slots.wrapping_sub(slots >> 3);
-        Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0 }
+        Self { capacity, out: 0, sharing: 0, share: capacity, waiting: List::EMPTY, hand: 0, reclaimed: now }
     }
 
     /// Datagrams that can still be granted.

@@ -171,10 +171,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let used = taken.min(u32::from(peer.granted));
         peer.granted = peer.granted.wrapping_sub(used as u16);
         self.credit.give_back(used);
-        self.urgent |= peer.receive_state.is_urgent();
-        self.lacks_credit |= peer.granted == 0;
+        self.acks.urgent |= peer.receive_state.is_urgent();
+        self.acks.lacks_credit |= peer.granted == 0;
         if let Some(part) = batch.part {
-            self.count_delivered(part.placement, taken);
+            self.placements.count_delivered(part.placement, taken);
         }
     }
 
@@ -227,7 +227,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             else {
                 return None;
             };
-            let record = placement.among(self.placements.as_ref())?;
+            let record = placement.among(self.placements.as_slice())?;
             let PlacementState::Open { bytes, left: parts, .. } = record.state else { return None };
             let (index, size) = (SegmentHeader::parse(head).ok()?.index, peer.segment());
             // A shorter last segment is not predicted. A datagram sent instead of a segment may leave more parts than
@@ -269,7 +269,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
-        let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender())) else { return false };
+        let Some(record) = self.senders.get_mut(u32::from(peer.sender())) else { return false };
         record.flags & ORPHANED == 0
             && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }

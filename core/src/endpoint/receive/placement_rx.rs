@@ -23,7 +23,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let opening = Opening::parse(datagram.prefix(), datagram.bytes())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
-        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut())
+        if let Some(placement) = opening.placement.among_mut(self.placements.as_mut_slice())
             && placement.state == PlacementState::Granted(opening.key)
             && placement.peer == header.rank
             && placement.incarnation == incarnation
@@ -33,7 +33,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             placement.state = PlacementState::Open { bytes: opening.bytes, left, psn: header.psn };
             return Ok(opening.placement);
         }
-        self.queue_control(crate::endpoint::ControlMessage {
+        self.control.push(crate::endpoint::ControlMessage {
             to: header.rank,
             kind: DatagramKind::Refuse,
             expected: incarnation,
@@ -73,7 +73,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             Ok(segment) => segment,
             Err(error) => return Some(Err(error.into())),
         };
-        let placement = segment.placement.among(self.placements.as_ref());
+        let placement = segment.placement.among(self.placements.as_slice());
         let own = placement.filter(|own| (own.peer, own.incarnation) == (from, peer.incarnation))?;
         let PlacementState::Open { bytes, psn: opened, .. } = own.state else { return None };
         // The segments of a placement are sent in order, so that their PSNs follow the opening's.
@@ -104,19 +104,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             _ => false,
         };
-        if self.placements.as_ref().iter().any(lacks) { Err(DropReason::Refused) } else { Ok(None) }
-    }
-
-    /// Counts datagrams of a placement as delivered.
-    #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
-    pub(in crate::endpoint) fn count_delivered(&mut self, placement: PlacementId, datagrams: u32) {
-        let placements = self.placements.as_mut();
-        let Some(record) = placement.among_mut(placements) else { return };
-        let PlacementState::Open { bytes, left, .. } = &mut record.state else { return };
-        *left = left.saturating_sub(datagrams);
-        if *left == 0 {
-            record.state = PlacementState::Filled { bytes: *bytes };
-            self.delivered.push(placements, placement.record() as u32, |placement| &mut placement.link);
-        }
+        if self.placements.as_slice().iter().any(lacks) { Err(DropReason::Refused) } else { Ok(None) }
     }
 }

@@ -5,8 +5,7 @@ use crate::endpoint::peer::NO_WINDOW;
 use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Verdict};
 use crate::ids::PlacementId;
-use crate::list::NONE;
-use crate::window::receive_window::Early;
+use crate::window::receive_window::{Early, ReceiveWindow};
 use crate::wire::Header;
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
@@ -14,37 +13,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// [`handle_held`](Self::handle_held).
     #[inline]
     pub(super) fn poll_deferred(&mut self) -> Option<Slot> {
-        if self.deferred.is_empty() { None } else { self.next_deferred() }
-    }
-
-    #[inline(never)]
-    pub(in crate::endpoint) fn next_deferred(&mut self) -> Option<Slot> {
-        loop {
-            let i = self.deferred.first()?;
-            let window = self.receivers.as_ref().get(i as usize)?;
-            let waiting = if window.owner == NONE { window.first() } else { window.front() };
-            if let Early::Held(slot) = waiting {
-                return Some(slot);
-            }
-            self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
-            if self.receivers.as_ref().get(i as usize).is_some_and(|window| window.owner == NONE) {
-                self.free_receiver(i);
-            }
-        }
+        if self.receivers.has_deferred() { self.receivers.next_deferred() } else { None }
     }
 
     /// Delivers the held datagram that [`poll_deferred`](Self::poll_deferred) returned.
     pub(super) fn handle_held(&mut self, datagram: &impl Received, handler: &mut impl Handler, verdict: &mut Verdict) {
         *verdict = Verdict::Release;
-        self.held = self.held.saturating_sub(1);
-        let Some(i) = self.deferred.first() else { return };
-        let Some(window) = self.receivers.as_mut().get_mut(i as usize) else { return };
-        if window.owner == NONE {
-            window.take_first();
-            return;
-        }
-        let owner = window.owner;
-        self.deferred.pop(self.receivers.as_mut(), |receiver| &mut receiver.link);
+        let Some(owner) = self.receivers.take_deferred() else { return };
         let landed = match Header::parse(datagram.prefix()) {
             Ok(header) => self.dispatch(owner, &header, datagram, handler, verdict).unwrap_or(None),
             Err(_) => None,
@@ -56,7 +31,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     pub(in crate::endpoint) fn advance_in_order(&mut self, from: u32, landed: Option<PlacementId>) {
         if let Some(placement) = landed {
-            self.count_delivered(placement, 1);
+            self.placements.count_delivered(placement, 1);
         }
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
         if peer.receiver == NO_WINDOW {
@@ -71,11 +46,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         loop {
             let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
             let receiver = u32::from(peer.receiver);
-            let window = self.receivers.as_mut().get_mut(receiver as usize);
+            let window = self.receivers.get_mut(receiver);
             match peer.receive_state.advance(window) {
-                Early::Placed(placement) => self.count_delivered(placement, 1),
+                Early::Placed(placement) => self.placements.count_delivered(placement, 1),
                 Early::Held(_) => {
-                    self.deferred.push(self.receivers.as_mut(), receiver, |receiver| &mut receiver.link);
+                    self.receivers.defer(receiver);
                     return;
                 }
                 Early::Missing => break,
@@ -89,9 +64,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if peer.receiver != NO_WINDOW {
             return Some(u32::from(peer.receiver));
         }
-        let receivers = self.receivers.as_mut();
-        let i = self.free_receivers.pop(receivers, |receiver| &mut receiver.link)?;
-        receivers.get_mut(i as usize)?.owner = from;
+        let i = self.receivers.take(from)?;
         peer.receiver = i as u16;
         Some(i)
     }
@@ -99,14 +72,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(in crate::endpoint) fn drop_empty_receiver(&mut self, from: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
         let i = peer.receiver;
-        if self
-            .receivers
-            .as_ref()
-            .get(usize::from(i))
-            .is_some_and(crate::window::receive_window::ReceiveWindow::is_empty)
-        {
+        if self.receivers.get(i).is_some_and(ReceiveWindow::is_empty) {
             peer.receiver = NO_WINDOW;
-            self.free_receiver(u32::from(i));
+            self.receivers.free_one(u32::from(i));
         }
     }
 }

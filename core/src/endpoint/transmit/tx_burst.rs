@@ -1,6 +1,6 @@
 //! Transmission bursts: consecutive datagrams of one window, for which the checks are made once.
 
-use super::{BURST, data, emit, header_of, needs_rtt_sample, record_sent};
+use super::{data, emit, header_of, needs_rtt_sample, record_sent};
 use crate::counters::Metric;
 use crate::device::{HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
@@ -127,11 +127,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn begin_burst(&mut self, now: Now<S, W, BITS>, tx_burst: &mut TxBurst<BITS>) {
         let half = self.credit.share(W as u32) >> 1;
         let Some(sender) = self.ready.first() else { return };
-        let Some(record) = self.senders.as_ref().get(sender as usize) else { return };
+        let Some(record) = self.senders.get(sender) else { return };
         let Some(peer) = self.peers.as_ref().get(record.peer as usize) else { return };
-        if self.control_count > 0
+        if !self.control.is_empty()
             || self.has_rails()
-            || self.urgent
+            || self.acks.urgent
             || self.is_aborting()
             || record.flags & (ORPHANED | POSTING) != POSTING
             || peer.has(EVENT_PENDING)
@@ -155,10 +155,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
         run.parts = 0;
-        let record = self.senders.as_mut().get_mut(run.sender as usize)?;
+        let record = self.senders.get_mut(run.sender)?;
         let to = record.peer;
         let last = self.peers.as_ref().get(to as usize)?.queue;
-        let operations = self.operations.as_mut();
+        let operations = self.operations.as_mut_slice();
         let first = operations.get(last as usize)?.link;
         let operation = operations.get_mut(first as usize)?;
         let part = operation.sent;
@@ -180,10 +180,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             (run.to, run.operation, run.segments) = (PeerId(to), first, record.window.burst(posting.queue));
         }
         self.count_sent(run, 1);
-        if !is_whole && let Some(operation) = self.operations.as_ref().get(first as usize) {
+        if !is_whole && let Some(operation) = self.operations.get(first) {
             // After this turn another window may be first.
-            let turn = if self.ready.only().is_some() { u32::MAX } else { u32::from(BURST.wrapping_sub(self.burst)) };
-            run.begin_parts(operation, run.left.min(turn));
+            run.begin_parts(operation, run.left.min(self.ready.turn()));
         }
         Some(data(PeerId(to), Rail(0), length, payload, TxReason::First))
     }
@@ -197,7 +196,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         head: &mut [u8; HEADER_ROOM],
         run: &mut TxBurst<BITS>,
     ) -> Option<Transmit> {
-        let window = &mut self.senders.as_mut().get_mut(run.sender as usize)?.window;
+        let window = &mut self.senders.get_mut(run.sender)?.window;
         let piece = SegmentRef { operation: run.operation, part: run.segment.index.wrapping_add(1) };
         let psn = window.push_burst(&mut run.segments, S::Time::stamp(now), piece, posting.ticket)?;
         *head.first_chunk_mut()? = run.head;
@@ -224,11 +223,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn commit_parts(&mut self, tx_burst: &mut TxBurst<BITS>) {
         let left = tx_burst.segments.count();
         tx_burst.parts = 0;
-        match self.senders.as_mut().get_mut(tx_burst.sender as usize) {
+        match self.senders.get_mut(tx_burst.sender) {
             Some(record) => record.window.commit(&mut tx_burst.segments),
             None => tx_burst.segments = Burst::EMPTY,
         }
-        if let Some(operation) = self.operations.as_mut().get_mut(tx_burst.operation as usize) {
+        if let Some(operation) = self.operations.get_mut(tx_burst.operation) {
             operation.sent = operation.sent.wrapping_add(left);
         }
         tx_burst.left = tx_burst.left.wrapping_sub(left);
@@ -238,15 +237,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Counts datagrams of the burst against the window's turn; the burst ends if the turn passes to another window.
     #[inline]
     fn count_sent(&mut self, tx_burst: &mut TxBurst<BITS>, datagrams: u32) {
-        let burst = u32::from(self.burst).wrapping_add(datagrams);
-        self.burst = burst.checked_rem(u32::from(BURST)).unwrap_or(0) as u8;
-        if burst >= u32::from(BURST) {
-            let burst = self.burst;
-            self.rotate();
-            self.burst = burst;
-            if self.ready.first() != Some(tx_burst.sender) {
-                tx_burst.left = 0;
-            }
+        self.ready.count(self.senders.as_mut_slice(), datagrams);
+        if self.ready.first() != Some(tx_burst.sender) {
+            tx_burst.left = 0;
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::endpoint::storage::Storage;
 use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
 use crate::ids::{Psn, Rail};
 use crate::time::Time;
+use crate::window::rails::Rails;
 use crate::window::segment_ring::SegmentRef;
 use crate::wire::{Acknowledgement, Header};
 
@@ -24,16 +25,16 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The device has completed every posting on the queue up to `upto`.
     pub fn handle_completed(&mut self, now: Now<S, W, BITS>, queue: DeviceQueue, upto: Ticket) {
-        if self.posted.is_empty() {
+        if !self.senders.has_posted() {
             return;
         }
-        let mut left = core::mem::replace(&mut self.posted, crate::list::List::EMPTY);
-        while let Some(i) = left.pop(self.senders.as_mut(), |sender| &mut sender.posted_link) {
-            let Some(sender) = self.senders.as_mut().get_mut(i as usize) else { break };
+        let mut left = self.senders.take_posted();
+        while let Some(i) = self.senders.pop_posted(&mut left) {
+            let Some(sender) = self.senders.get_mut(i) else { break };
             sender.window.handle_completed(queue, upto);
             let posted = sender.window.is_posted();
             if posted {
-                self.posted.push(self.senders.as_mut(), i, |sender| &mut sender.posted_link);
+                self.senders.push_posted(i);
             } else {
                 sender.flags &= !crate::endpoint::POSTING;
             }
@@ -54,11 +55,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Ok(());
         };
         let is_queued = self.queued(from).is_some();
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return Ok(()) };
+        let has_rails = self.has_rails();
+        let Some((record, states)) = self.senders.with_rails(sender) else { return Ok(()) };
         record.window.handle_sign_of_life();
-        let mut rails = crate::endpoint::rails::of(&mut record.path, self.rails.as_mut(), self.links.count(), sender);
+        let mut rails = Rails::new(&mut record.path, states);
         let outcome = record.window.handle_ack(now, ack, is_queued, rail, &mut rails);
-        self.links.note(|| rails.dead(), Some(rail));
+        if has_rails {
+            self.links.note(rails.dead(), Some(rail));
+        }
         if record.window.is_contradicted() {
             self.abort_peer(now, from);
             return Err(DropReason::Ended);
@@ -92,7 +96,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_interval(peer);
-        if let Some(record) = self.senders.as_mut().get_mut(usize::from(peer.sender()))
+        if let Some(record) = self.senders.get_mut(u32::from(peer.sender()))
             && record.flags & ORPHANED == 0
         {
             let cumulative = Psn::new(header.acknowledged);
@@ -106,15 +110,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 
     /// Releases completed segments of a window, and unblocks its queue.
     pub(in crate::endpoint) fn release(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some(record) = self.senders.as_mut().get_mut(sender as usize) else { return };
-        let operations = self.operations.as_mut();
+        let Some(record) = self.senders.get_mut(sender) else { return };
         // One by one with `optimize_for_size`.
         let most = if cfg!(feature = "optimize_for_size") { 1 } else { u32::MAX };
         while let Some((SegmentRef { operation, .. }, parts)) = record.window.release_parts(most) {
-            let Some(finished) = operations.get_mut(operation as usize) else { continue };
+            let Some(finished) = self.operations.get_mut(operation) else { continue };
             finished.released = finished.released.wrapping_add(parts);
             if finished.released == finished.parts {
-                self.completed.push(operations, operation, |operation| &mut operation.link);
+                self.operations.complete(operation);
             }
         }
         if record.flags & ORPHANED != 0 {
