@@ -212,7 +212,7 @@ pub unsafe extern "C" fn unisono_core_add_peer(
 /// As of all functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_core_longest(core: *mut Core, peer: u32) -> u32 {
-    // SAFETY: as of all functions.
+    // SAFETY: the caller passes null or a core of `unisono_core_new`, and no other thread uses it.
     unsafe { core.as_mut() }.map_or(0, |core| core.endpoint.longest_message(PeerId(peer)).saturating_sub(TAG as u32))
 }
 
@@ -316,7 +316,7 @@ impl Core {
 /// As of all functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_core_progress(core: *mut Core, now: u64) -> bool {
-    // SAFETY: as of all functions.
+    // SAFETY: the caller passes null or a core of `unisono_core_new`, and no other thread uses it.
     let Some(Core { endpoint, device, handler, .. }) = (unsafe { core.as_mut() }) else { return false };
     make_progress(now, DeviceQueue::Polled, endpoint, device, &Buffers, handler, BUDGET)
 }
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn unisono_core_progress(core: *mut Core, now: u64) -> boo
 /// As of all functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_core_rest(core: *mut Core, now: u64, most: u64) -> u64 {
-    // SAFETY: as of all functions.
+    // SAFETY: the caller passes null or a core of `unisono_core_new`, and no other thread uses it.
     let next = unsafe { core.as_ref() }.and_then(|core| core.endpoint.poll_timeout(now));
     next.map_or(most, |at| at.saturating_sub(now).min(most))
 }
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn unisono_core_rest(core: *mut Core, now: u64, most: u64)
 /// As of all functions; the event is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_core_poll_event(core: *mut Core, now: u64, event: *mut unisono_core_event) -> bool {
-    // SAFETY: as of all functions.
+    // SAFETY: the caller passes null or a core of `unisono_core_new`, and no other thread uses it.
     let (Some(core), Some(into)) = (unsafe { core.as_mut() }, NonNull::new(event)) else { return false };
     let Some(polled) = core.endpoint.poll_event(now) else { return false };
     let of = |kind, peer| unisono_core_event { kind, peer, error: OK, user: 0 };
@@ -389,6 +389,6 @@ pub unsafe extern "C" fn unisono_core_shutdown(core: *mut Core) -> i32 {
 /// As of all functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_core_is_closed(core: *mut Core) -> bool {
-    // SAFETY: as of all functions.
+    // SAFETY: the caller passes null or a core of `unisono_core_new`, and no other thread uses it.
     unsafe { core.as_ref() }.is_some_and(|core| core.endpoint.is_closed())
 }

@@ -120,7 +120,7 @@ pub(crate) unsafe fn typed(
         let on = member.communicator();
         // SAFETY: what is started is recorded with its member, and dropped before it.
         let scope = unsafe { member.scope() };
-        // SAFETY: as above.
+        // SAFETY: a request on these neighbours is recorded with its member, and dropped before it.
         let neighbours = || unsafe { member.neighbourhood() };
         if matches!(form, Form::Persistent(_)) {
             // SAFETY: the caller answers for the buffer, which is only read.
@@ -178,7 +178,7 @@ pub(crate) unsafe fn equal(
         let member = member(communicator)?;
         // SAFETY: what is started is recorded with its member, and dropped before it.
         let neighbours = unsafe { member.neighbourhood() }?;
-        // SAFETY: as above.
+        // SAFETY: a request of this scope is recorded with its member, and dropped before it.
         let scope = unsafe { member.scope() };
         // SAFETY: the caller answers for the buffer.
         let into = unsafe { receive.equal_blocks() }?;

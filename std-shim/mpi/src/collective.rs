@@ -301,7 +301,7 @@ impl Plan {
                 let ended = match operator {
                     // SAFETY: the buffers are the program's, which promises them, or kept by `finish`.
                     Some(operator) => unsafe { library.raw_collective(call, operator) },
-                    // SAFETY: as above.
+                    // SAFETY: this call's buffers are the program's, which promises them, or kept by `finish`.
                     None => unsafe { library.raw_collective(call, NoReduction) },
                 };
                 ended.map_err(class_of_collective)?;
@@ -323,7 +323,7 @@ impl Plan {
                 let begun = match operator {
                     // SAFETY: the buffers are the program's, which promises them until the end, or kept by `finish`.
                     Some(operator) => unsafe { library.raw_begin(call, operator) },
-                    // SAFETY: as above.
+                    // SAFETY: this call's buffers are promised by the program until the end, or kept by `finish`.
                     None => unsafe { library.raw_begin(call, NoReduction) },
                 };
                 match begun.map_err(class_of_collective)? {

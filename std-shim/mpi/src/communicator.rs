@@ -57,7 +57,7 @@ pub struct Comm {
 
 // SAFETY: the library's communicator may be used by any thread; all else is guarded by locks.
 unsafe impl Send for Comm {}
-// SAFETY: as above.
+// SAFETY: the library locks its communicator, and every other field that changes is an atomic or has a lock.
 unsafe impl Sync for Comm {}
 
 static WORLD: AtomicPtr<Object<Comm>> = AtomicPtr::new(core::ptr::null_mut());

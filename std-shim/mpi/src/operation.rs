@@ -223,7 +223,7 @@ impl Operator {
         let mut packed = vec![0; expanded.len() / function.stride * size];
         for (from, into) in expanded.chunks_exact(function.stride).zip(packed.chunks_exact_mut(size)) {
             let start = from.as_ptr().wrapping_offset(-function.lower);
-            // SAFETY: as in `expand`.
+            // SAFETY: the chunk has the element's whole true extent, from its true lower bound on.
             unsafe { function.datatype.pack(start, 1, into) };
         }
         packed

@@ -265,7 +265,8 @@ impl Exposed {
         let shared = process.transport.shm.as_ref().and_then(|shm| shm.pool.offset(start, own.bytes()));
         let is_remote = |rank: Rank| rank != process.rank && !process.is_shm_peer(rank.into());
         let key = if communicator.members.iter().any(is_remote) {
-            // SAFETY: as above; the memory is given back only after its region was concealed.
+            // SAFETY: the window keeps the buffer or has leaked it, makes no reference to its elements, and gives the
+            // memory back only after its region was concealed.
             Some(unsafe { process.expose(own, Rights::READ | Rights::WRITE | Rights::ATOMIC) }?)
         } else {
             None

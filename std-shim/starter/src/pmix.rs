@@ -192,7 +192,7 @@ impl Client {
             // SAFETY: values of the library are of malloc (PMIX_VALUE_RELEASE), and this one is not used any more.
             unsafe { libc::free(text.cast()) };
         }
-        // SAFETY: as above.
+        // SAFETY: the library allocated the value with malloc and gave it away; no part of it is used any more.
         unsafe { libc::free(value.cast()) };
         Ok(result)
     }
@@ -215,7 +215,7 @@ unsafe fn number_of(value: &Value) -> Option<u32> {
     match value.kind {
         // SAFETY: of this type, the union is such a number.
         UINT16 => Some(unsafe { value.data.uint16 }.into()),
-        // SAFETY: as above.
+        // SAFETY: a value of this type holds a number of 32 bits.
         UINT32 => Some(unsafe { value.data.uint32 }),
         _ => None,
     }

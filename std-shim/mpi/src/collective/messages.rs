@@ -63,7 +63,7 @@ impl Messages {
             parts.push(Part { request: request.map_err(class_of_failure)?, is_receive: true });
         }
         for (to, edge, bytes) in sends {
-            // SAFETY: as above.
+            // SAFETY: the program promises its memory until the end of the call; other memory is kept by what follows.
             let request = unsafe { library.raw_send(bytes, to, Tag(tag | edge), false, Channel::Internal) };
             if let Some(request) = request.map_err(class_of_failure)? {
                 parts.push(Part { request, is_receive: false });
