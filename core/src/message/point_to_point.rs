@@ -332,16 +332,16 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn activate(&mut self, peer: PeerId) {
         let peers = self.peers.as_mut();
         if let Some(record) = peers.get_mut(peer.0 as usize)
-            && !record.is_active
+            && !record.links.is_active
         {
-            record.is_active = true;
-            self.active.push(peers, peer.0, |record| &mut record.active_link);
+            record.links.is_active = true;
+            self.active.push(peers, peer.0, |record| &mut record.links.active);
         }
     }
 
     /// A header for this peer, with the current credit.
     fn head(&mut self, to: PeerId, kind: MessageKind, flags: Flags) -> MessageHeader {
-        let credit = self.peer(to).map_or(HeaderCredit::NONE, MessagePeer::take_credit);
+        let credit = self.peer(to).map_or(HeaderCredit::NONE, |peer| peer.received.take_credit());
         MessageHeader::new(kind, flags, credit)
     }
 
@@ -349,8 +349,8 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn schedule_credit(&mut self, peer: PeerId, urged: bool) {
         let half = self.config.headers.div_ceil(2);
         let Some(record) = self.peer(peer) else { return };
-        record.is_report_requested |= urged;
-        if record.is_credit_due(half) {
+        record.received.is_report_requested |= urged;
+        if record.received.is_credit_due(half) {
             self.activate(peer);
         }
     }

@@ -22,17 +22,9 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// O(records).
     pub fn disconnect(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Cancelled)) {
         let Some(peer) = self.peer(gone) else { return };
-        let MessagePeer { unexpected_count: untaken, active_link, holding_link, is_active, is_holding, .. } = *peer;
-        let mine = MessagePeer {
-            is_failed: true,
-            unexpected_count: untaken,
-            active_link,
-            holding_link,
-            is_active,
-            is_holding,
-            ..MessagePeer::NEW
-        };
-        *peer = mine;
+        let (stored, links) = (peer.received.stored, peer.links);
+        *peer = MessagePeer { is_failed: true, links, ..MessagePeer::NEW };
+        peer.received.stored = stored;
         if self.probe.is_some_and(|probe| probe.is_found_at(gone)) {
             self.probe = None;
         }
@@ -118,14 +110,15 @@ impl<S: MessageStorage> PointToPoint<S> {
             }
         }
         if let Some(peer) = self.peer(peer) {
-            let MessagePeer { active_link, holding_link, is_active, is_holding, .. } = *peer;
-            *peer = MessagePeer { active_link, holding_link, is_active, is_holding, ..MessagePeer::NEW };
+            *peer = MessagePeer { links: peer.links, ..MessagePeer::NEW };
         }
     }
 
     /// Whether a match request to this peer is unanswered.
     pub fn awaits_match_reply(&self, peer: PeerId) -> bool {
         let peer = self.peers.as_ref().get(peer.0 as usize);
-        peer.is_some_and(|peer| matches!(peer.own_request, MatchRequestState::Receive(_) | MatchRequestState::Probe(_)))
+        peer.is_some_and(|peer| {
+            matches!(peer.requests.own, MatchRequestState::Receive(_) | MatchRequestState::Probe(_))
+        })
     }
 }

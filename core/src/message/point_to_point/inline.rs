@@ -22,10 +22,10 @@ impl InlineReceive<'_> {
     #[inline(always)]
     pub const fn take(self, credit: HeaderCredit) -> bool {
         let Self { peer, is_quiet } = self;
-        match peer.credit_delta(credit.freed, credit.settled) {
+        match peer.sent.credit_delta(credit.freed, credit.settled) {
             Some(said) if is_quiet => {
-                peer.count_inline();
-                peer.record_credit(credit.freed, said);
+                peer.received.count_inline();
+                peer.sent.record_credit(credit.freed, said);
                 true
             }
             _ => false,
@@ -41,12 +41,12 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub fn send_inline(&mut self, to: PeerId) -> Option<HeaderCredit> {
         let headers = self.config.headers;
         let peer = self.peers.as_mut().get_mut(to.0 as usize)?;
-        if peer.is_failed || peer.held_here > 0 || peer.outstanding >= headers {
+        if peer.is_failed || peer.sent.held > 0 || peer.sent.outstanding >= headers {
             return None;
         }
-        peer.outstanding = peer.outstanding.wrapping_add(1);
-        peer.count_sent();
-        Some(peer.take_credit())
+        peer.sent.outstanding = peer.sent.outstanding.wrapping_add(1);
+        peer.sent.count_one();
+        Some(peer.received.take_credit())
     }
 
     /// Handles a message from [`send_inline`](Self::send_inline) with a payload of `bytes` bytes. Its [`Outcome`]
@@ -87,9 +87,9 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn match_inline(&mut self, envelope: &Envelope, credit: HeaderCredit) -> Option<u32> {
         let headers = self.config.headers;
         let peer = self.peers.as_ref().get(envelope.source.0 as usize);
-        let peer = peer.filter(|peer| !peer.is_failed && peer.unexpected_count < headers)?;
+        let peer = peer.filter(|peer| !peer.is_failed && peer.received.stored < headers)?;
         // A header with an impossible credit completes no receive.
-        let said = peer.credit_delta(credit.freed, credit.settled)?;
+        let said = peer.sent.credit_delta(credit.freed, credit.settled)?;
         let user = self.matching.take_first_receive(envelope, ReceiveBody::empty)?;
         self.count_inline(envelope.source, credit.freed, said);
         Some(user)
@@ -102,11 +102,12 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub fn inline_receive(&mut self, from: PeerId) -> Option<InlineReceive<'_>> {
         let half = self.config.headers.div_ceil(2);
         let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
-        if !self.matching.is_idle() || peer.unexpected_count > 0 || peer.held_there > 0 || peer.is_failed {
+        if !self.matching.is_idle() || peer.received.stored > 0 || peer.received.held > 0 || peer.is_failed {
             return None;
         }
-        let is_quiet =
-            peer.held_here == 0 && peer.eager_in_flight.is_empty() && !peer.is_credit_due(half.saturating_sub(1));
+        let is_quiet = peer.sent.held == 0
+            && peer.sent.eager_in_flight.is_empty()
+            && !peer.received.is_credit_due(half.saturating_sub(1));
         Some(InlineReceive { peer, is_quiet })
     }
 
@@ -115,7 +116,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// protocol violation.
     #[inline(always)]
     pub fn take_inline(&mut self, from: PeerId, credit: HeaderCredit) -> Option<bool> {
-        let said = self.peers.as_ref().get(from.0 as usize)?.credit_delta(credit.freed, credit.settled)?;
+        let said = self.peers.as_ref().get(from.0 as usize)?.sent.credit_delta(credit.freed, credit.settled)?;
         self.count_inline(from, credit.freed, said)
     }
 
@@ -124,9 +125,9 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn count_inline(&mut self, from: PeerId, freed: u16, said: (u16, u64)) -> Option<bool> {
         let half = self.config.headers.div_ceil(2);
         let peer = self.peers.as_mut().get_mut(from.0 as usize)?;
-        peer.count_inline();
-        let may_progress = peer.record_credit(freed, said);
-        let is_due = peer.is_credit_due(half);
+        peer.received.count_inline();
+        let may_progress = peer.sent.record_credit(freed, said);
+        let is_due = peer.received.is_credit_due(half);
         if is_due || may_progress {
             self.activate(from);
         }
@@ -148,8 +149,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
         let is_long = bytes.saturating_sub(MessageHeader::EAGER as u32) > self.config.short;
         if let Some(peer) = self.peers.as_mut().get_mut(from.0 as usize) {
-            peer.owed = peer.owed.saturating_add(u16::from(is_long));
-            peer.is_report_requested |= flags.contains(Flags::PROMPT);
+            peer.received.owed = peer.received.owed.saturating_add(u16::from(is_long));
+            peer.received.is_report_requested |= flags.contains(Flags::PROMPT);
         }
         self.take_inline(from, HeaderCredit { freed, settled })
     }
@@ -158,14 +159,14 @@ impl<S: MessageStorage> PointToPoint<S> {
     #[inline]
     pub fn can_send(&self, to: PeerId) -> bool {
         let peer = self.peers.as_ref().get(to.0 as usize);
-        peer.is_some_and(|peer| peer.held_here == 0 && peer.outstanding < self.config.headers)
+        peer.is_some_and(|peer| peer.sent.held == 0 && peer.sent.outstanding < self.config.headers)
     }
 
     /// Whether a message to this peer would be the first to be held: it may be worth waiting for credit.
     #[inline]
     pub fn is_out_of_credit(&self, to: PeerId) -> bool {
         let peer = self.peers.as_ref().get(to.0 as usize);
-        peer.is_some_and(|peer| !peer.is_failed && peer.held_here == 0 && peer.outstanding >= self.config.headers)
+        peer.is_some_and(|peer| !peer.is_failed && peer.sent.held == 0 && peer.sent.outstanding >= self.config.headers)
     }
 }
 

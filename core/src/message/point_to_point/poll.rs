@@ -18,9 +18,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         if let Some(action) = self.poll_controls() {
             return Some(action);
         }
-        while let Some(record) = self.active.pop(self.peers.as_mut(), |peer| &mut peer.active_link) {
+        while let Some(record) = self.active.pop(self.peers.as_mut(), |peer| &mut peer.links.active) {
             let peer = PeerId(record);
-            self.peer(peer)?.is_active = false;
+            self.peer(peer)?.links.is_active = false;
             if let Some(action) = self.poll_peer(peer) {
                 self.activate(peer);
                 return Some(action);
@@ -58,7 +58,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Counts the header that claims a message of this peer as sent.
     pub(super) fn count_claim(&mut self, from: PeerId) {
         if let Some(peer) = self.peer(from) {
-            peer.pending_claims = peer.pending_claims.saturating_sub(1);
+            peer.received.pending_claims = peer.received.pending_claims.saturating_sub(1);
         }
         self.schedule_credit(from, false);
     }
@@ -115,7 +115,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let peer = self.peer(to)?;
         let kind = if core::mem::take(&mut peer.flushes) {
             MessageKind::Flush
-        } else if peer.is_credit_due(half) {
+        } else if peer.received.is_credit_due(half) {
             MessageKind::Credit
         } else {
             return None;
@@ -127,11 +127,11 @@ impl<S: MessageStorage> PointToPoint<S> {
     fn poll_accepted(&mut self, to: PeerId) -> Option<u32> {
         loop {
             let peer = self.peers.as_mut().get_mut(to.0 as usize)?;
-            let (sends, record) = (self.sends.as_mut(), peer.eager_in_flight.first()?);
-            let send = sends.get_mut(record as usize).filter(|send| send.number < peer.settled)?;
+            let (sends, record) = (self.sends.as_mut(), peer.sent.eager_in_flight.first()?);
+            let send = sends.get_mut(record as usize).filter(|send| send.number < peer.sent.settled)?;
             let (user, synchronous) = (send.user, send.synchronous);
             send.state = SendState::Accepted;
-            peer.eager_in_flight.remove(sends, record, EAGER_IN_FLIGHT);
+            peer.sent.eager_in_flight.remove(sends, record, EAGER_IN_FLIGHT);
             if !synchronous {
                 self.free_send(record);
                 return Some(user);
@@ -142,33 +142,34 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Declines the message that was found.
     fn decline(&mut self, to: PeerId) -> Option<MessageHeader> {
         let peer = self.peer(to)?;
-        core::mem::take(&mut peer.declines).then(|| self.head(to, MessageKind::Decline, Flags::empty()))
+        core::mem::take(&mut peer.requests.declines).then(|| self.head(to, MessageKind::Decline, Flags::empty()))
     }
 
     /// Answers the peer's match request.
     fn reply_to_match_request(&mut self, to: PeerId) -> Option<MessageHeader> {
         let peer = self.peer(to)?;
-        let ((context, tag), settled) = (peer.match_request.take()?, peer.settled);
+        let ((context, tag), settled) = (peer.requests.of_peer.take()?, peer.sent.settled);
         let class = if tag.is_some() { HELD_TAG } else { HELD_ANY_TAG };
         let first = self.first_held(class, to, context, tag);
         // The peer claims a message that it had not seen, or repeats its request.
         let seen =
             first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
         let Some(record) = seen else { return Some(self.head(to, MessageKind::NoMatch, Flags::empty())) };
-        self.peer(to)?.reserved = record;
+        self.peer(to)?.requests.reserved = record;
         Some(self.describe(record, MessageKind::MatchFound, Flags::empty()))
     }
 
     /// Builds a match request to this peer, for the first receive, or for the probe, that has not sent it one.
     fn request_match(&mut self, of: PeerId) -> Option<MessageHeader> {
         let peer = self.peers.as_ref().get(of.0 as usize)?;
-        if peer.held_there == 0
-            || peer.pending_claims > 0
-            || !matches!(peer.own_request, MatchRequestState::Nothing | MatchRequestState::Reserved)
+        if peer.received.held == 0
+            || peer.received.pending_claims > 0
+            || !matches!(peer.requests.own, MatchRequestState::Nothing | MatchRequestState::Reserved)
         {
             return None;
         }
-        let (cursor, probed, is_promised) = (peer.cursor, peer.probed, peer.own_request == MatchRequestState::Reserved);
+        let (cursor, probed, is_promised) =
+            (peer.requests.cursor, peer.requests.probed, peer.requests.own == MatchRequestState::Reserved);
         let receive = self.matching.first_needing_request(of, cursor);
         if is_promised {
             receive?;
@@ -183,8 +184,8 @@ impl<S: MessageStorage> PointToPoint<S> {
             _ => return None,
         };
         let peer = self.peer(of)?;
-        peer.own_request = ask;
-        peer.again = false;
+        peer.requests.own = ask;
+        peer.requests.again = false;
         Some(self.build_match_request(of, &pattern))
     }
 

@@ -74,9 +74,9 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.spare = left;
         self.probe = None;
         let peer = self.peer(from)?;
-        peer.own_request = MatchRequestState::Nothing;
-        peer.held_there = peer.held_there.saturating_sub(1);
-        peer.pending_claims = peer.pending_claims.wrapping_add(1);
+        peer.requests.own = MatchRequestState::Nothing;
+        peer.received.held = peer.received.held.saturating_sub(1);
+        peer.received.pending_claims = peer.received.pending_claims.wrapping_add(1);
         self.queue_reply(id, Reply::RtsAck);
         self.activate(from);
         Some((id, status))
@@ -97,14 +97,14 @@ impl<S: MessageStorage> PointToPoint<S> {
             Some(probe) if probe.found.is_none() => {
                 let (message, at) = (shown.message, Some(shown.at));
                 probe.found = Some(Reservation { status: *status, message, at, synchronous });
-                self.peer(from)?.own_request = MatchRequestState::Reserved;
+                self.peer(from)?.requests.own = MatchRequestState::Reserved;
             }
             Some(_) => {
                 let peer = self.peer(from)?;
-                peer.declines = true;
-                peer.probed = number;
+                peer.requests.declines = true;
+                peer.requests.probed = number;
             }
-            None => self.peer(from)?.declines = true,
+            None => self.peer(from)?.requests.declines = true,
         }
         Some(Outcome::Nothing)
     }
@@ -113,8 +113,8 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub(super) fn end_probe(&mut self) {
         let Some(Reservation { status, .. }) = self.probe.take().and_then(|probe| probe.found) else { return };
         if let Some(peer) = self.peer(status.envelope.source) {
-            peer.own_request = MatchRequestState::Nothing;
-            peer.declines = true;
+            peer.requests.own = MatchRequestState::Nothing;
+            peer.requests.declines = true;
         }
         self.activate(status.envelope.source);
     }

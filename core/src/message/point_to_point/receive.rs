@@ -146,7 +146,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let receive = self.matching.post_with(pattern, |body| (body.room, body.user) = (room, user))?;
         match pattern.source {
             Some(source) => {
-                if self.peer(source).is_some_and(|peer| peer.held_there > 0) {
+                if self.peer(source).is_some_and(|peer| peer.received.held > 0) {
                     self.matching.set_needs_request(receive, true);
                     self.activate(source);
                 }
@@ -227,8 +227,8 @@ impl<S: MessageStorage> PointToPoint<S> {
             return;
         }
         if let Some(peer) = self.peer(from) {
-            peer.unexpected_count = peer.unexpected_count.wrapping_sub(1);
-            peer.freed = peer.freed.wrapping_add(1);
+            peer.received.stored = peer.received.stored.wrapping_sub(1);
+            peer.received.freed = peer.received.freed.wrapping_add(1);
         }
         self.schedule_credit(from, false);
     }
@@ -346,16 +346,20 @@ impl<S: MessageStorage> PointToPoint<S> {
         let Some(peer) = self.peers.as_ref().get(from.0 as usize) else { return false };
         let Some(posted) = self.matching.receives.as_ref().get(receive.record as usize) else { return false };
         if mutant!("offer_overtakes") {
-            return peer.held_there == 0 || posted.needs_request;
+            return peer.received.held == 0 || posted.needs_request;
         }
-        peer.held_there == 0
-            || if posted.pattern.source.is_some() { !posted.needs_request } else { posted.number < peer.cursor }
+        peer.received.held == 0
+            || if posted.pattern.source.is_some() {
+                !posted.needs_request
+            } else {
+                posted.number < peer.requests.cursor
+            }
     }
 
     /// Counts a dropped header of a message that a peer holds; `receive` is the first that matches it.
     pub(super) fn count_dropped(&mut self, from: PeerId, receive: Option<ReceiveId>) {
         let posts = self.matching.posts;
-        if self.peer(from).is_some_and(|peer| peer.held_there == 0) {
+        if self.peer(from).is_some_and(|peer| peer.received.held == 0) {
             // All posted receives are clear. Those that sent a match request earlier must not be treated as older.
             if !mutant!("asked_behind") {
                 self.matching.clear_needs_request(from);
@@ -363,19 +367,19 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
         let peers = self.peers.as_mut();
         let Some(peer) = peers.get_mut(from.0 as usize) else { return };
-        if peer.held_there == 0 {
-            peer.cursor = posts;
+        if peer.received.held == 0 {
+            peer.requests.cursor = posts;
         }
-        peer.held_there = peer.held_there.saturating_add(1);
-        peer.probed = 0;
-        peer.again |= match peer.own_request {
+        peer.received.held = peer.received.held.saturating_add(1);
+        peer.requests.probed = 0;
+        peer.requests.again |= match peer.requests.own {
             MatchRequestState::Receive(asked) => receive == Some(asked),
             MatchRequestState::Probe(_) => true,
             MatchRequestState::Nothing | MatchRequestState::Reserved => false,
         };
-        if !peer.is_holding {
-            peer.is_holding = true;
-            self.holding.push(peers, from.0, |peer| &mut peer.holding_link);
+        if !peer.links.is_holding {
+            peer.links.is_holding = true;
+            self.holding.push(peers, from.0, |peer| &mut peer.links.holding);
         }
         self.activate(from);
     }
@@ -383,13 +387,13 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Lists the peers that hold messages: match requests may be due.
     pub(super) fn activate_holders(&mut self) {
         let mut all = core::mem::replace(&mut self.holding, crate::list::List::EMPTY);
-        while let Some(record) = all.pop(self.peers.as_mut(), |peer| &mut peer.holding_link) {
+        while let Some(record) = all.pop(self.peers.as_mut(), |peer| &mut peer.links.holding) {
             let Some(peer) = self.peer(PeerId(record)) else { return };
-            if peer.held_there == 0 {
-                peer.is_holding = false;
+            if peer.received.held == 0 {
+                peer.links.is_holding = false;
                 continue;
             }
-            self.holding.push(self.peers.as_mut(), record, |peer| &mut peer.holding_link);
+            self.holding.push(self.peers.as_mut(), record, |peer| &mut peer.links.holding);
             self.activate(PeerId(record));
         }
     }

@@ -38,7 +38,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             }
             Body::Eager(_) => None,
             // A header with an impossible credit has no other effect.
-            _ if self.peer(from).is_none_or(|peer| peer.credit_delta(read.freed, read.settled).is_none()) => None,
+            _ if self.peer(from).is_none_or(|peer| peer.sent.credit_delta(read.freed, read.settled).is_none()) => None,
             Body::Rts(shown) => self.handle_rts(from, &shown, flags),
             Body::UnbufferedRts(shown) => self.handle_unbuffered_rts(from, &shown),
             Body::Credit => Some(Outcome::Nothing),
@@ -65,7 +65,7 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// Handles the credit of a header. `None`: it is not possible.
     fn apply_credit(&mut self, from: PeerId, read: &Header) -> Option<()> {
-        if self.peer(from)?.apply_credit(read.freed, read.settled)? {
+        if self.peer(from)?.sent.apply_credit(read.freed, read.settled)? {
             self.activate(from);
         }
         Some(())
@@ -74,11 +74,11 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Counts a message header. `None`: it exceeds the peer's credit.
     fn count_header(&mut self, from: PeerId, flags: Flags) -> Option<()> {
         let headers = self.config.headers;
-        let peer = self.peer(from).filter(|peer| peer.unexpected_count < headers)?;
+        let peer = self.peer(from).filter(|peer| peer.received.stored < headers)?;
         if flags.contains(Flags::OFFERED) {
-            peer.held_there = peer.held_there.checked_sub(1)?;
+            peer.received.held = peer.received.held.checked_sub(1)?;
         }
-        peer.received = peer.received.wrapping_add(1);
+        peer.received.count = peer.received.count.wrapping_add(1);
         Some(())
     }
 
@@ -94,7 +94,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             Status { envelope, bytes: u64::from(payload) }
         };
         if !is_short && let Some(peer) = self.peer(from) {
-            peer.owed = peer.owed.saturating_add(1);
+            peer.received.owed = peer.received.owed.saturating_add(1);
         }
         let urged = flags.contains(Flags::PROMPT);
         let Some(receive) = self.matching.first_receive(&status().envelope) else {
@@ -111,7 +111,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let user = body.user;
         self.matching.unpost(receive);
         if let Some(peer) = self.peer(from) {
-            peer.freed = peer.freed.wrapping_add(1);
+            peer.received.freed = peer.received.freed.wrapping_add(1);
         }
         if synchronous {
             self.begin_transfer(receive, from, shown.message, (0, None), PendingControl::Fin);
@@ -131,18 +131,18 @@ impl<S: MessageStorage> PointToPoint<S> {
             let body = MessageBody { message, bytes, at, synchronous, ..MessageBody::default() };
             self.matching.queue_unexpected(status.envelope, body).ok()?;
             let peer = self.peer(from)?;
-            peer.unexpected_count = peer.unexpected_count.wrapping_add(1);
+            peer.received.stored = peer.received.stored.wrapping_add(1);
             return Some(Outcome::Nothing);
         };
         let peer = self.peer(from)?;
-        peer.freed = peer.freed.wrapping_add(1);
+        peer.received.freed = peer.received.freed.wrapping_add(1);
         self.schedule_credit(from, false);
         self.match_rts(receive, &status, shown, false)
     }
 
     fn handle_unbuffered_rts(&mut self, from: PeerId, shown: &Descriptor) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        peer.received = peer.received.wrapping_add(1);
+        peer.received.count = peer.received.count.wrapping_add(1);
         let status = self.status(from, shown);
         let receive = self.matching.first_receive(&status.envelope);
         match receive.filter(|receive| self.is_clear(*receive, from)) {
@@ -169,7 +169,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let control = if truncated { PendingControl::Truncated } else { PendingControl::Pull };
         if claims {
             let peer = self.peer(from)?;
-            peer.pending_claims = peer.pending_claims.wrapping_add(1);
+            peer.received.pending_claims = peer.received.pending_claims.wrapping_add(1);
         }
         self.begin_transfer(receive, from, shown.message, (shown.bytes, Some(shown.at)), control);
         self.matching.receives.as_mut().get_mut(receive.record as usize)?.body.claims = claims;
@@ -190,10 +190,10 @@ impl<S: MessageStorage> PointToPoint<S> {
             None
         };
         let peer = self.peer(from)?;
-        peer.unexpected_count = peer.unexpected_count.wrapping_add(1);
+        peer.received.stored = peer.received.stored.wrapping_add(1);
         if place.is_none() {
-            peer.owed = peer.owed.wrapping_sub(1);
-            peer.pending_claims = peer.pending_claims.wrapping_add(1);
+            peer.received.owed = peer.received.owed.wrapping_sub(1);
+            peer.received.pending_claims = peer.received.pending_claims.wrapping_add(1);
             self.queue_reply(id, Reply::RtsAck);
         }
         self.matching.messages.as_mut().get_mut(id.record as usize)?.body.place = place;

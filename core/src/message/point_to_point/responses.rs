@@ -20,8 +20,8 @@ impl<S: MessageStorage> PointToPoint<S> {
             SendState::Held => {
                 self.unhold(message);
                 let peer = self.peer(from)?;
-                if peer.reserved == message {
-                    peer.reserved = NONE;
+                if peer.requests.reserved == message {
+                    peer.requests.reserved = NONE;
                 }
             }
             SendState::Eager => self.unlink_eager(message),
@@ -87,20 +87,20 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     pub(super) fn handle_match_request(&mut self, from: PeerId, context: Context, tag: Option<Tag>) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        if peer.match_request.is_some() || peer.reserved != NONE {
+        if peer.requests.of_peer.is_some() || peer.requests.reserved != NONE {
             return None;
         }
-        peer.match_request = Some((context, tag));
+        peer.requests.of_peer = Some((context, tag));
         self.activate(from);
         Some(Outcome::Nothing)
     }
 
     pub(super) fn handle_decline(&mut self, from: PeerId) -> Option<Outcome> {
         let peer = self.peer(from)?;
-        if peer.reserved == NONE {
+        if peer.requests.reserved == NONE {
             return None;
         }
-        peer.reserved = NONE;
+        peer.requests.reserved = NONE;
         self.activate(from);
         Some(Outcome::Nothing)
     }
@@ -110,18 +110,18 @@ impl<S: MessageStorage> PointToPoint<S> {
         let status = self.status(from, shown);
         self.activate(from);
         let peer = self.peer(from)?;
-        match core::mem::replace(&mut peer.own_request, MatchRequestState::Nothing) {
+        match core::mem::replace(&mut peer.requests.own, MatchRequestState::Nothing) {
             MatchRequestState::Receive(receive) => {
-                peer.again = false;
+                peer.requests.again = false;
                 let Some(pattern) = self.matching.awaited(receive) else {
-                    self.peer(from)?.declines = true;
+                    self.peer(from)?.requests.declines = true;
                     return Some(Outcome::Nothing);
                 };
                 if !pattern.matches(&status.envelope) {
                     return None;
                 }
                 let peer = self.peer(from)?;
-                peer.held_there = peer.held_there.checked_sub(1)?;
+                peer.received.held = peer.received.held.checked_sub(1)?;
                 self.match_rts(receive, &status, shown, true)
             }
             MatchRequestState::Probe(number) => {
@@ -134,20 +134,20 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub(super) fn handle_no_match(&mut self, from: PeerId) -> Option<Outcome> {
         self.activate(from);
         let peer = self.peer(from)?;
-        let again = core::mem::take(&mut peer.again) && !mutant!("again_forgotten");
-        match core::mem::replace(&mut peer.own_request, MatchRequestState::Nothing) {
+        let again = core::mem::take(&mut peer.requests.again) && !mutant!("again_forgotten");
+        match core::mem::replace(&mut peer.requests.own, MatchRequestState::Nothing) {
             MatchRequestState::Receive(receive) => {
                 if !again && let Some(pattern) = self.matching.awaited(receive) {
                     match pattern.source {
                         Some(_) => self.matching.set_needs_request(receive, false),
                         None => {
                             let peer = self.peer(from)?;
-                            peer.cursor = peer.cursor.max(receive.number.wrapping_add(1));
+                            peer.requests.cursor = peer.requests.cursor.max(receive.number.wrapping_add(1));
                         }
                     }
                 }
             }
-            MatchRequestState::Probe(number) => peer.probed = if again { 0 } else { number },
+            MatchRequestState::Probe(number) => peer.requests.probed = if again { 0 } else { number },
             MatchRequestState::Nothing | MatchRequestState::Reserved => return None,
         }
         Some(Outcome::Nothing)

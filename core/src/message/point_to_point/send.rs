@@ -192,13 +192,13 @@ impl<S: MessageStorage> PointToPoint<S> {
         if peer.is_failed {
             return Err(SendError::PeerFailed);
         }
-        let leaves = peer.held_here == 0 && peer.outstanding < headers;
+        let leaves = peer.sent.held == 0 && peer.sent.outstanding < headers;
         let (fits, synchronous) = (bytes <= u64::from(message.eager), message.mode == Mode::Synchronous);
         let is_short = fits && bytes <= u64::from(self.config.short);
         if leaves && is_short && !synchronous {
             let peer = self.peer(to).ok_or(SendError::UnknownPeer)?;
-            peer.outstanding = peer.outstanding.wrapping_add(1);
-            peer.count_sent();
+            peer.sent.outstanding = peer.sent.outstanding.wrapping_add(1);
+            peer.sent.count_one();
             let envelope = Envelope { context, source: to, tag };
             let head = self.head(to, MessageKind::Eager, Flags::empty());
             return Ok(SendAction::Eager { head: describe_envelope(head, &envelope, NONE), done: true });
@@ -212,8 +212,8 @@ impl<S: MessageStorage> PointToPoint<S> {
             return Ok(if fits { SendAction::Eager { head, done: false } } else { SendAction::Header(head) });
         }
         let peer = self.peer(to).ok_or(SendError::UnknownPeer)?;
-        peer.held_here = peer.held_here.wrapping_add(1);
-        let number = peer.count_sent();
+        peer.sent.held = peer.sent.held.wrapping_add(1);
+        let number = peer.sent.count_one();
         if let Some(send) = self.sends.as_mut().get_mut(record as usize) {
             send.number = number;
         }
@@ -232,13 +232,13 @@ impl<S: MessageStorage> PointToPoint<S> {
         let is_long = bytes > u64::from(self.config.short) && bytes <= u64::from(message.eager);
         let headers = self.config.headers;
         let peer = self.peers.as_ref().get(to.0 as usize)?;
-        let leaves = !peer.is_failed && peer.held_here == 0 && peer.outstanding < headers;
+        let leaves = !peer.is_failed && peer.sent.held == 0 && peer.sent.outstanding < headers;
         if !is_long || message.mode == Mode::Synchronous || !leaves {
             return None;
         }
         let record = self.take_record(message)?;
         let is_urgent = self.is_low_on_records() || message.borrowed;
-        let credit = self.mark_sent(record, SendState::Eager)?.take_credit();
+        let credit = self.mark_sent(record, SendState::Eager)?.received.take_credit();
         Some(EagerSend { credit, record, is_urgent })
     }
 
@@ -272,11 +272,11 @@ impl<S: MessageStorage> PointToPoint<S> {
         let sends = self.sends.as_mut();
         let send = sends.get_mut(record as usize)?;
         let peer = self.peers.as_mut().get_mut(send.peer.0 as usize)?;
-        peer.outstanding = peer.outstanding.wrapping_add(1);
-        send.number = peer.count_sent();
+        peer.sent.outstanding = peer.sent.outstanding.wrapping_add(1);
+        send.number = peer.sent.count_one();
         send.state = stage;
         if stage == SendState::Eager {
-            peer.eager_in_flight.push(sends, record, EAGER_IN_FLIGHT);
+            peer.sent.eager_in_flight.push(sends, record, EAGER_IN_FLIGHT);
         }
         Some(peer)
     }
@@ -289,8 +289,8 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// The next held message of a peer, if it can be sent now.
     pub(super) fn send_next_held(&mut self, to: PeerId) -> Option<Action> {
         let headers = self.config.headers;
-        let peer = self.peer(to).filter(|peer| peer.held_here > 0 && peer.outstanding < headers)?;
-        let (promised, settled) = (peer.reserved, peer.settled);
+        let peer = self.peer(to).filter(|peer| peer.sent.held > 0 && peer.sent.outstanding < headers)?;
+        let (promised, settled) = (peer.requests.reserved, peer.sent.settled);
         let record = self.first_held(HELD, to, Context(0), None)?;
         if record == promised && !mutant!("promise_leaves") {
             return None;
@@ -349,7 +349,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let to = send.peer;
         self.unqueue(record);
         if let Some(peer) = self.peer(to) {
-            peer.held_here = peer.held_here.wrapping_sub(1);
+            peer.sent.held = peer.sent.held.wrapping_sub(1);
         }
     }
 
@@ -364,7 +364,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     pub(super) fn unlink_eager(&mut self, record: u32) {
         let Some(send) = self.sends.as_ref().get(record as usize) else { return };
         if let Some(peer) = self.peers.as_mut().get_mut(send.peer.0 as usize) {
-            peer.eager_in_flight.remove(self.sends.as_mut(), record, EAGER_IN_FLIGHT);
+            peer.sent.eager_in_flight.remove(self.sends.as_mut(), record, EAGER_IN_FLIGHT);
         }
     }
 
@@ -384,7 +384,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Requests a report of the payloads that a peer has stored, for example before shutdown.
     pub fn request_report(&mut self, to: PeerId) {
         if let Some(peer) = self.peer(to) {
-            peer.flushes = peer.settled != peer.sent;
+            peer.flushes = peer.sent.settled != peer.sent.count;
             self.activate(to);
         }
     }
