@@ -64,18 +64,13 @@ pub struct SlotCollectives<'a> {
     rank: u32,
     pulls: bool,
     forced_algorithm: Option<SlotAlgorithm>,
-    /// The next collective's first step.
-    next: u32,
-    /// Steps that all ranks have finished, as last seen.
-    least_done: u32,
-    /// Stamps of this rank's own slots, never read back.
-    stamps: [u32; SLOTS as usize],
-    /// Steps that this rank has published as finished, never read back either.
-    done: u32,
-    id: CollectiveId,
-    verb: CollectiveKind,
-    /// The plan, pull setting and forced algorithm from which schedule and signature were made.
-    plan: Option<(CollectiveSpec, bool, Option<SlotAlgorithm>)>,
+    steps: StepCounts,
+    call: Call,
+    /// Mixed into all signatures.
+    #[cfg(feature = "std")]
+    salt: u32,
+    /// A hash of all previous calls.
+    history: u32,
     /// Set if the next call may be a small broadcast like the last one.
     #[cfg(feature = "std")]
     small_broadcast: Option<small_broadcast::SmallBroadcast>,
@@ -85,22 +80,42 @@ pub struct SlotCollectives<'a> {
     /// A rank had not finished all previous steps when that was last checked.
     #[cfg(feature = "std")]
     runs_ahead: bool,
+    published: Published,
+    awaited: AwaitedWord,
+}
+
+/// The numbers of the steps that this rank has begun and finished.
+#[derive(Clone, Debug)]
+struct StepCounts {
+    /// The next collective's first step.
+    next: u32,
+    /// Steps that all ranks have finished, as last seen.
+    least_done: u32,
+    /// Stamps of this rank's own slots, never read back.
+    stamps: [u32; SLOTS as usize],
+    /// Steps that this rank has published as finished, never read back either.
+    done: u32,
+}
+
+/// The present collective.
+#[derive(Clone, Debug)]
+struct Call {
+    id: CollectiveId,
+    collective: CollectiveKind,
+    /// The plan, pull setting and forced algorithm from which schedule and hash were made.
+    plan: Option<(CollectiveSpec, bool, Option<SlotAlgorithm>)>,
     schedule: SlotSchedule,
+    /// Its first step.
     base: u32,
+    /// A hash of its plan; and of its plan and all previous calls.
+    hash: u32,
     signature: u32,
-    /// Mixed into all signatures; of the previous calls; of this call.
-    #[cfg(feature = "std")]
-    salt: u32,
-    history: u32,
-    call_signature: u32,
     state: State,
     round: u32,
     item: u32,
     /// Items of this round that are left, where they are done in any order.
     left: u64,
     ops: u32,
-    published: Published,
-    awaited: AwaitedWord,
 }
 
 /// The word that the last poll waits for.
@@ -163,31 +178,30 @@ impl<'a> SlotCollectives<'a> {
             rank,
             pulls,
             forced_algorithm: None,
-            next: first,
-            least_done: first,
-            stamps: [first; SLOTS as usize],
-            done: first,
-            id: CollectiveId::default(),
-            verb: CollectiveKind::Barrier,
-            plan: None,
+            steps: StepCounts { next: first, least_done: first, stamps: [first; SLOTS as usize], done: first },
+            call: Call {
+                id: CollectiveId::default(),
+                collective: CollectiveKind::Barrier,
+                plan: None,
+                schedule: SlotSchedule::EMPTY,
+                base: first,
+                hash: 0,
+                signature: 0,
+                state: State::Final,
+                round: 0,
+                item: 0,
+                left: 0,
+                ops: 0,
+            },
+            #[cfg(feature = "std")]
+            salt: 0,
+            history: 0,
             #[cfg(feature = "std")]
             small_broadcast: None,
             #[cfg(feature = "std")]
             first_chunk_until: None,
             #[cfg(feature = "std")]
             runs_ahead: false,
-            schedule: SlotSchedule::EMPTY,
-            base: first,
-            signature: 0,
-            #[cfg(feature = "std")]
-            salt: 0,
-            history: 0,
-            call_signature: 0,
-            state: State::Final,
-            round: 0,
-            item: 0,
-            left: 0,
-            ops: 0,
             published: Published::default(),
             awaited: AwaitedWord::default(),
         })
@@ -221,16 +235,16 @@ impl<'a> SlotCollectives<'a> {
 
     /// Advances the signature by the present call; a call that publishes nothing leaves no trace.
     const fn advance_signature(&mut self) {
-        self.signature = self.next_signature();
-        if self.schedule.rounds() > 0 {
-            self.history = (self.history.rotate_left(7) ^ self.call_signature).wrapping_mul(0x0100_0193);
+        self.call.signature = self.next_signature();
+        if self.call.schedule.rounds() > 0 {
+            self.history = (self.history.rotate_left(7) ^ self.call.hash).wrapping_mul(0x0100_0193);
         }
     }
 
     /// The signature of a next call that is like the present one.
     #[inline]
     const fn next_signature(&self) -> u32 {
-        let sign = self.call_signature ^ self.history;
+        let sign = self.call.hash ^ self.history;
         #[cfg(feature = "std")]
         let sign = sign ^ self.salt;
         sign
@@ -239,7 +253,7 @@ impl<'a> SlotCollectives<'a> {
     /// The record of the present call, whose data are moved by other means.
     #[cfg(feature = "std")]
     pub const fn call_record(&self) -> CallRecord {
-        CallRecord { step: self.base, signature: self.signature }
+        CallRecord { step: self.call.base, signature: self.call.signature }
     }
 
     /// The collective areas of the group.
@@ -256,20 +270,20 @@ impl<'a> SlotCollectives<'a> {
     /// The word that the collective waits for, after [`Poll::Pending`]. `None`: no word; poll again.
     pub fn awaited(&self) -> Option<Awaited<'a>> {
         let AwaitedWord { rank, at, seen } = self.awaited;
-        let waits = matches!(self.state, State::AwaitSlot | State::Write | State::Read | State::AwaitReturn);
+        let waits = matches!(self.call.state, State::AwaitSlot | State::Write | State::Read | State::AwaitReturn);
         self.segment.word(at).filter(|_| waits).map(|word| Awaited { rank: Rank(rank), word, seen })
     }
 
     /// Whether a rank has not yet finished its part of this collective.
     pub fn is_behind(&self, rank: Rank) -> bool {
-        let done = self.segment.word(self.areas.done(rank.0)).map_or(self.next, |word| word.acquire(Site::Plain));
-        rank.0 != self.rank && done.wrapping_sub(self.next) > self.areas.slots
+        let done = self.segment.word(self.areas.done(rank.0)).map_or(self.steps.next, |word| word.acquire(Site::Plain));
+        rank.0 != self.rank && done.wrapping_sub(self.steps.next) > self.areas.slots
     }
 
     /// Whether a rank has begun a collective after all that this rank has begun.
     pub fn is_ahead(&self, rank: Rank) -> bool {
-        let stamp = self.segment.word(self.areas.stamp(rank.0, self.next));
-        stamp.is_some_and(|stamp| stamp.acquire(Site::Plain) == self.next.wrapping_add(1))
+        let stamp = self.segment.word(self.areas.stamp(rank.0, self.steps.next));
+        stamp.is_some_and(|stamp| stamp.acquire(Site::Plain) == self.steps.next.wrapping_add(1))
     }
 
     /// A rank that claims to have finished this collective without having published what this rank waits for.
@@ -306,8 +320,8 @@ impl<'a> SlotCollectives<'a> {
     }
 
     fn fail(&mut self, rank: u32, cause: FailureCause) -> Poll<DataOp> {
-        let failure = Failure { rank: Rank(rank), cause, id: self.id, collective: self.verb };
-        self.state = State::Failed(failure);
+        let failure = Failure { rank: Rank(rank), cause, id: self.call.id, collective: self.call.collective };
+        self.call.state = State::Failed(failure);
         Poll::Failed(failure)
     }
 
@@ -316,20 +330,20 @@ impl<'a> SlotCollectives<'a> {
     /// alone.
     pub fn is_intact(&self) -> bool {
         let is = |at: usize, value: u32| self.segment.word(at).is_some_and(|word| word.own() == value);
-        let stamps = self.stamps.iter().take(self.areas.slots as usize).zip(0..);
-        is(self.areas.done(self.rank), self.done) && { stamps }
+        let stamps = self.steps.stamps.iter().take(self.areas.slots as usize).zip(0..);
+        is(self.areas.done(self.rank), self.steps.done) && { stamps }
             .all(|(stamp, slot)| is(self.areas.stamp(self.rank, slot), *stamp))
     }
 
     /// Withdraws the buffers that this rank exposed to a collective that failed. A rank that has not pulled all of it
     /// waits for data that never come.
     pub fn withdraw_buffers(&mut self) {
-        let own = self.stamps.get_mut(self.areas.slot(self.base) as usize);
-        if self.schedule.exposes()
-            && let Some(stamp) = own.filter(|stamp| **stamp == self.base.wrapping_add(1))
+        let own = self.steps.stamps.get_mut(self.areas.slot(self.call.base) as usize);
+        if self.call.schedule.exposes()
+            && let Some(stamp) = own.filter(|stamp| **stamp == self.call.base.wrapping_add(1))
         {
-            *stamp = self.base;
-            self.publish(self.areas.stamp(self.rank, self.base), self.base, Site::Plain);
+            *stamp = self.call.base;
+            self.publish(self.areas.stamp(self.rank, self.call.base), self.call.base, Site::Plain);
         }
     }
 
@@ -344,15 +358,15 @@ impl<'a> SlotCollectives<'a> {
     }
 
     fn step(&self) -> u32 {
-        self.base.wrapping_add(self.round)
+        self.call.base.wrapping_add(self.call.round)
     }
 
     #[cfg_attr(feature = "optimize_for_size", inline(never))]
     fn item_of(&self, takes: bool) -> Option<Item> {
         if takes {
-            self.schedule.read_item(self.round, self.item)
+            self.call.schedule.read_item(self.call.round, self.call.item)
         } else {
-            self.schedule.write_item(self.round, self.item)
+            self.call.schedule.write_item(self.call.round, self.call.item)
         }
     }
 
@@ -361,21 +375,21 @@ impl<'a> SlotCollectives<'a> {
         if cfg!(not(feature = "std")) {
             return false;
         }
-        let behind = self.left & u64::MAX.checked_shl(self.item.wrapping_add(1)).unwrap_or(0);
-        if self.left != 0 {
-            self.item = if behind == 0 { self.left } else { behind }.trailing_zeros();
+        let behind = self.call.left & u64::MAX.checked_shl(self.call.item.wrapping_add(1)).unwrap_or(0);
+        if self.call.left != 0 {
+            self.call.item = if behind == 0 { self.call.left } else { behind }.trailing_zeros();
         }
         behind != 0
     }
 
     fn end_item(&mut self) {
-        if cfg!(not(feature = "std")) || self.left == 0 {
-            self.item += 1;
+        if cfg!(not(feature = "std")) || self.call.left == 0 {
+            self.call.item += 1;
             return;
         }
-        self.left &= !1_u64.wrapping_shl(self.item);
-        if self.left == 0 {
-            self.item = self.areas.ranks;
+        self.call.left &= !1_u64.wrapping_shl(self.call.item);
+        if self.call.left == 0 {
+            self.call.item = self.areas.ranks;
         }
         self.skip_item();
     }
@@ -383,10 +397,10 @@ impl<'a> SlotCollectives<'a> {
     /// Whether all others have finished `steps`. `Err`: the rank whose word is corrupt.
     #[inline]
     fn all_done(&mut self, steps: u32) -> Result<bool, u32> {
-        if steps.wrapping_sub(self.least_done).cast_signed() <= 0 {
+        if steps.wrapping_sub(self.steps.least_done).cast_signed() <= 0 {
             return Ok(true);
         }
-        let mut least = self.base.wrapping_add(self.schedule.rounds());
+        let mut least = self.call.base.wrapping_add(self.call.schedule.rounds());
         for rank in (0..self.areas.ranks).filter(|&rank| rank != self.rank) {
             let at = self.areas.done(rank);
             let word = self.segment.word(at).ok_or(rank)?;
@@ -400,7 +414,7 @@ impl<'a> SlotCollectives<'a> {
                 (least, self.awaited) = (done, AwaitedWord { rank, at, seen: done });
             }
         }
-        self.least_done = least;
+        self.steps.least_done = least;
         Ok(steps.wrapping_sub(least).cast_signed() <= 0)
     }
 
@@ -411,7 +425,7 @@ impl<'a> SlotCollectives<'a> {
         let seen = stamp.acquire(Site::SlotPoll);
         self.awaited = AwaitedWord { rank: of, at, seen };
         match step.wrapping_add(1).wrapping_sub(seen) {
-            0 if self.check_signature(sign.own(), self.signature) => Ok(true),
+            0 if self.check_signature(sign.own(), self.call.signature) => Ok(true),
             0 => Err(FailureCause::Disagrees),
             1..=OLDEST => Ok(false),
             _ => Err(FailureCause::Corrupt),
@@ -422,15 +436,15 @@ impl<'a> SlotCollectives<'a> {
     /// chunk.
     #[inline]
     fn check_signature(&mut self, shown: u32, sign: u32) -> bool {
-        let is_first = shown == !sign && self.schedule.has_one_chunk();
-        self.schedule.set_first(is_first);
+        let is_first = shown == !sign && self.call.schedule.has_one_chunk();
+        self.call.schedule.set_first(is_first);
         shown == sign || is_first
     }
 
     /// The signature word to publish.
     #[inline]
     const fn published_signature(&self, sign: u32) -> u32 {
-        if self.schedule.is_first() { !sign } else { sign }
+        if self.call.schedule.is_first() { !sign } else { sign }
     }
 
     /// Chooses where the payload of this round goes. Returns how many steps all others must have finished before the
@@ -446,26 +460,26 @@ impl<'a> SlotCollectives<'a> {
 
     /// Rewrites old stamps, and old words of pulled steps. Those that a rank may still poll for are younger.
     fn refresh(&mut self, from: u32) {
-        if from / REFRESH == self.next / REFRESH {
+        if from / REFRESH == self.steps.next / REFRESH {
             return;
         }
         let old = from.wrapping_sub(4 * self.areas.slots);
         #[cfg(feature = "std")]
         self.forget_first_chunk(old);
         // All others have finished that, too; a rank that only reads never checks.
-        if old.wrapping_sub(self.least_done).cast_signed() > 0 {
-            self.least_done = old;
+        if old.wrapping_sub(self.steps.least_done).cast_signed() > 0 {
+            self.steps.least_done = old;
         }
         for rank in (0..self.areas.ranks).filter(|_| self.areas.has_pull_words()) {
             // A newer word stays: a rank that waits for it to change may have seen the value `old`.
             if let Some(word) = self.segment.word(self.areas.pulled_step(self.rank, rank))
-                && self.next.wrapping_sub(word.own()) > self.next.wrapping_sub(old)
+                && self.steps.next.wrapping_sub(word.own()) > self.steps.next.wrapping_sub(old)
             {
                 word.publish(old, Site::Plain);
             }
         }
         for slot in 0..self.areas.slots {
-            let Some(stamp) = self.stamps.get_mut(slot as usize) else { continue };
+            let Some(stamp) = self.steps.stamps.get_mut(slot as usize) else { continue };
             if old.wrapping_sub(*stamp).cast_signed() > 0 {
                 *stamp = old;
                 if let Some(word) = self.segment.word(self.areas.stamp(self.rank, slot)) {
@@ -480,9 +494,9 @@ impl<'a> SlotCollectives<'a> {
         let step = self.step();
         let (at, stamp) = (self.areas.stamp(self.rank, step), step.wrapping_add(1));
         if let Some([_, sign]) = self.segment.words(at, 2) {
-            sign.publish(self.published_signature(self.signature), Site::Plain);
+            sign.publish(self.published_signature(self.call.signature), Site::Plain);
         }
-        if let Some(own) = self.stamps.get_mut(self.areas.slot(step) as usize) {
+        if let Some(own) = self.steps.stamps.get_mut(self.areas.slot(step) as usize) {
             *own = stamp;
         }
         self.publish(at, stamp, Site::SlotPublish);
@@ -491,17 +505,17 @@ impl<'a> SlotCollectives<'a> {
     /// Whether all others have pulled from this rank's exposed buffers. A rank that has finished everything may reuse
     /// its word of this step for another.
     fn is_buffer_returned(&mut self) -> Result<bool, u32> {
-        if !self.schedule.is_returned_per_peer() {
-            return self.all_done(self.next);
+        if !self.call.schedule.is_returned_per_peer() {
+            return self.all_done(self.steps.next);
         }
         for rank in (0..self.areas.ranks).filter(|&rank| rank != self.rank) {
             let at = self.areas.pulled_step(rank, self.rank);
             let seen = self.segment.word(at).ok_or(rank)?.acquire(Site::PullPoll);
-            if seen == self.next {
+            if seen == self.steps.next {
                 continue;
             }
             let done = self.segment.word(self.areas.done(rank)).ok_or(rank)?.acquire(Site::SlotFree);
-            match done.wrapping_sub(self.next).cast_signed() {
+            match done.wrapping_sub(self.steps.next).cast_signed() {
                 ahead if ahead.unsigned_abs() > 2 * self.areas.slots => return Err(rank),
                 0.. => {}
                 _ => {
@@ -515,17 +529,17 @@ impl<'a> SlotCollectives<'a> {
 
     /// Ends a round: the others may reuse the slots that this rank has read.
     fn end_round(&mut self) {
-        if self.schedule.releases(self.round) {
+        if self.call.schedule.releases(self.call.round) {
             let at = self.areas.done(self.rank);
             // A rank that moves the data by other means may read these slots again, until its next collective here.
-            self.done = self.step().wrapping_add(u32::from(!self.schedule.is_external()));
-            self.publish(at, self.done, Site::SlotDone);
+            self.steps.done = self.step().wrapping_add(u32::from(!self.call.schedule.is_external()));
+            self.publish(at, self.steps.done, Site::SlotDone);
         }
-        self.round += 1;
-        self.item = 0;
-        self.state = match self.round < self.schedule.rounds() {
+        self.call.round += 1;
+        self.call.item = 0;
+        self.call.state = match self.call.round < self.call.schedule.rounds() {
             true => State::AwaitSlot,
-            false if self.schedule.exposes() => State::AwaitReturn,
+            false if self.call.schedule.exposes() => State::AwaitReturn,
             false => State::Final,
         };
     }
@@ -536,41 +550,42 @@ impl CollectiveMachine for SlotCollectives<'_> {
     type Request = DataOp;
 
     fn start(&mut self, id: CollectiveId, plan: &CollectiveSpec) {
-        if matches!(self.state, State::Failed(_)) {
+        if matches!(self.call.state, State::Failed(_)) {
             return;
         }
         if !offers(plan.collective) {
-            (self.id, self.verb) = (id, plan.collective);
+            (self.call.id, self.call.collective) = (id, plan.collective);
             self.fail(self.rank, FailureCause::Disagrees);
             return;
         }
         let made_of = (*plan, self.pulls, self.forced_algorithm);
-        if self.plan != Some(made_of) {
+        if self.call.plan != Some(made_of) {
             let way = self.forced_algorithm.unwrap_or_else(|| selection::select(plan, &self.areas, self.pulls));
             let way = if selection::supports(way, plan, &self.areas, self.pulls) { way } else { SlotAlgorithm::Flat };
-            (self.schedule, self.plan) = (SlotSchedule::new(plan, way, &self.areas), Some(made_of));
+            (self.call.schedule, self.call.plan) = (SlotSchedule::new(plan, way, &self.areas), Some(made_of));
             // A call by other means must not match one through slots.
-            self.call_signature = signature(plan) ^ u32::from(way == SlotAlgorithm::External);
+            self.call.hash = signature(plan) ^ u32::from(way == SlotAlgorithm::External);
         }
         self.advance_signature();
-        self.schedule.begin(self.next);
-        (self.id, self.verb, self.base) = (id, plan.collective, self.next);
-        (self.round, self.item, self.left, self.ops, self.published) = (0, 0, 0, 0, Published::default());
-        self.state = if self.schedule.rounds() > 0 { State::AwaitSlot } else { State::Final };
-        self.next = self.base.wrapping_add(self.schedule.rounds());
+        self.call.schedule.begin(self.steps.next);
+        (self.call.id, self.call.collective, self.call.base) = (id, plan.collective, self.steps.next);
+        (self.call.round, self.call.item, self.call.left, self.call.ops, self.published) =
+            (0, 0, 0, 0, Published::default());
+        self.call.state = if self.call.schedule.rounds() > 0 { State::AwaitSlot } else { State::Final };
+        self.steps.next = self.call.base.wrapping_add(self.call.schedule.rounds());
         #[cfg(feature = "std")]
         {
-            self.small_broadcast = small_broadcast::SmallBroadcast::of(plan, &self.schedule, &self.areas);
+            self.small_broadcast = small_broadcast::SmallBroadcast::of(plan, &self.call.schedule, &self.areas);
         }
-        self.refresh(self.base);
+        self.refresh(self.call.base);
     }
 
     #[inline]
     fn poll(&mut self) -> Poll<DataOp> {
         loop {
-            match self.state {
+            match self.call.state {
                 State::AwaitSlot => {
-                    if self.schedule.publishes(self.round) {
+                    if self.call.schedule.publishes(self.call.round) {
                         let steps = self.choose_payload();
                         match self.all_done(steps) {
                             Ok(true) => {}
@@ -578,16 +593,18 @@ impl CollectiveMachine for SlotCollectives<'_> {
                             Err(rank) => return self.fail(rank, FailureCause::Corrupt),
                         }
                     }
-                    self.state = State::Write;
+                    self.call.state = State::Write;
                 }
                 State::Write | State::Read => {
-                    let takes = self.state == State::Read;
+                    let takes = self.call.state == State::Read;
                     match self.item_of(takes) {
                         Some(mut item) => {
                             if let Some((of, step)) = item.wait_for {
-                                match self.has_published(of, self.base.wrapping_add(step)) {
+                                match self.has_published(of, self.call.base.wrapping_add(step)) {
                                     // The payload's location is known only now.
-                                    Ok(true) if self.schedule.is_first() => item = self.item_of(takes).unwrap_or(item),
+                                    Ok(true) if self.call.schedule.is_first() => {
+                                        item = self.item_of(takes).unwrap_or(item)
+                                    }
                                     Ok(true) => {}
                                     Ok(false) if self.skip_item() => continue,
                                     Ok(false) => return Poll::Pending,
@@ -596,24 +613,25 @@ impl CollectiveMachine for SlotCollectives<'_> {
                             }
                             match item.op {
                                 Some(op) => {
-                                    self.state = State::Executing { takes };
-                                    return Poll::Request(StepId(self.ops), op);
+                                    self.call.state = State::Executing { takes };
+                                    return Poll::Request(StepId(self.call.ops), op);
                                 }
                                 None => self.end_item(),
                             }
                         }
                         None if takes => self.end_round(),
                         None => {
-                            if self.schedule.publishes(self.round) {
+                            if self.call.schedule.publishes(self.call.round) {
                                 self.publish_slot();
                             }
-                            (self.item, self.left, self.state) = (0, self.schedule.in_any_order(), State::Read);
+                            (self.call.item, self.call.left, self.call.state) =
+                                (0, self.call.schedule.in_any_order(), State::Read);
                         }
                     }
                 }
                 State::Executing { .. } => return Poll::Pending,
                 State::AwaitReturn => match self.is_buffer_returned() {
-                    Ok(true) => self.state = State::Final,
+                    Ok(true) => self.call.state = State::Final,
                     Ok(false) => return Poll::Pending,
                     Err(rank) => return self.fail(rank, FailureCause::Corrupt),
                 },
@@ -625,18 +643,18 @@ impl CollectiveMachine for SlotCollectives<'_> {
 
     #[inline]
     fn handle_done(&mut self, step: StepId) {
-        if let (State::Executing { takes }, true) = (self.state, step.0 == self.ops) {
-            self.ops = self.ops.wrapping_add(1);
-            self.state = if takes { State::Read } else { State::Write };
+        if let (State::Executing { takes }, true) = (self.call.state, step.0 == self.call.ops) {
+            self.call.ops = self.call.ops.wrapping_add(1);
+            self.call.state = if takes { State::Read } else { State::Write };
             // The exposed buffer may have been withdrawn meanwhile: then what was read is void.
-            if self.schedule.pulls()
+            if self.call.schedule.pulls()
                 && let Some(Item { wait_for: Some((of, round)), op: Some(DataOp::Pull { .. }) }) = self.item_of(takes)
             {
-                if self.has_published(of, self.base.wrapping_add(round)) != Ok(true) {
+                if self.has_published(of, self.call.base.wrapping_add(round)) != Ok(true) {
                     return;
                 }
-                if self.schedule.is_returned_per_peer() {
-                    self.publish(self.areas.pulled_step(self.rank, of), self.next, Site::PullDone);
+                if self.call.schedule.is_returned_per_peer() {
+                    self.publish(self.areas.pulled_step(self.rank, of), self.steps.next, Site::PullDone);
                 }
             }
             self.end_item();
@@ -648,13 +666,13 @@ impl CollectiveMachine for SlotCollectives<'_> {
     }
 
     fn abort(&mut self, peer: Rank, cause: FailureCause) {
-        if !matches!(self.state, State::Final | State::Failed(_)) {
+        if !matches!(self.call.state, State::Final | State::Failed(_)) {
             self.fail(peer.0, cause);
         }
     }
 
     fn completed(&self) -> u32 {
-        self.ops
+        self.call.ops
     }
 }
 

@@ -38,11 +38,11 @@ impl SlotCollectives<'_> {
     /// synchronised, no rank begins a collective after this one.
     pub fn rival_root(&self) -> Option<Rank> {
         // The complement: the payload is in the first chunk.
-        let own = [self.signature, !self.signature];
+        let own = [self.call.signature, !self.call.signature];
         let is_rival = |rank: &Rank| {
-            let words = self.segment.words(self.areas.stamp(rank.0, self.base), 2);
+            let words = self.segment.words(self.areas.stamp(rank.0, self.call.base), 2);
             let Some([stamp, sign]) = words else { return false };
-            stamp.acquire(Site::Plain) == self.base.wrapping_add(1) && !own.contains(&sign.acquire(Site::Plain))
+            stamp.acquire(Site::Plain) == self.call.base.wrapping_add(1) && !own.contains(&sign.acquire(Site::Plain))
         };
         (0..self.areas.ranks).map(Rank).filter(|rank| rank.0 != self.rank).find(is_rival)
     }

@@ -18,18 +18,18 @@ impl SlotCollectives<'_> {
     #[inline]
     pub(super) fn choose_chunk(&mut self, step: u32) -> u32 {
         let (slot, oldest) = (self.areas.slot(step), step.wrapping_sub(self.areas.slots).wrapping_add(1));
-        let may_be_first = self.schedule.is_short_broadcast()
-            && self.schedule.has_one_chunk()
-            && self.schedule.bytes() <= FIRST_CHUNK_MAX
+        let may_be_first = self.call.schedule.is_short_broadcast()
+            && self.call.schedule.has_one_chunk()
+            && self.call.schedule.bytes() <= FIRST_CHUNK_MAX
             && !self.areas.oversubscribed;
         // A root that runs ahead should not read all other ranks' words for each broadcast.
         if may_be_first && (slot == 0 || !self.runs_ahead) {
             self.runs_ahead = cfg!(not(mutant = "chunk_untimely")) && self.all_done(step) != Ok(true);
-            self.schedule.set_first(!self.runs_ahead);
+            self.call.schedule.set_first(!self.runs_ahead);
         } else {
-            self.schedule.set_first(false);
+            self.call.schedule.set_first(false);
         }
-        if self.schedule.is_first() {
+        if self.call.schedule.is_first() {
             self.first_chunk_until = Some(step.wrapping_add(1));
             return oldest;
         }

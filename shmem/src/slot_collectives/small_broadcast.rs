@@ -45,20 +45,20 @@ impl<'a> SlotCollectives<'a> {
             .small_broadcast
             .is_some_and(|last| last.bytes.get() == bytes && last.kind == kind && last.root == root);
         // Old stamps are not due to be rewritten.
-        is_like_last && self.state == State::Final && !self.next.wrapping_add(1).is_multiple_of(REFRESH)
+        is_like_last && self.call.state == State::Final && !self.steps.next.wrapping_add(1).is_multiple_of(REFRESH)
     }
 
     /// The payload of a broadcast like the last call: the root writes it, the others read it, before they
     /// [end](Self::end_small_broadcast) it. `None`: not yet, or never. One poll.
     #[inline]
     pub fn small_broadcast_payload(&mut self) -> Option<SharedBytes<'a>> {
-        let last = self.small_broadcast.filter(|_| self.state == State::Final)?;
-        let slot = self.areas.slot(self.next) as usize;
+        let last = self.small_broadcast.filter(|_| self.call.state == State::Final)?;
+        let slot = self.areas.slot(self.steps.next) as usize;
         let place = last.stamp + slot * self.areas.slot_bytes();
         if self.rank == last.root {
             let steps = match last.chunk {
-                Some(_) => self.choose_chunk(self.next),
-                None => self.next.wrapping_add(1).wrapping_sub(self.areas.slots),
+                Some(_) => self.choose_chunk(self.steps.next),
+                None => self.steps.next.wrapping_add(1).wrapping_sub(self.areas.slots),
             };
             if self.all_done(steps) != Ok(true) {
                 return None;
@@ -66,11 +66,11 @@ impl<'a> SlotCollectives<'a> {
         } else {
             let [stamp, sign] = self.segment.words(place, 2)?.first_chunk()?;
             let stamp = stamp.acquire(Site::SmallBroadcastPoll);
-            if stamp != self.next.wrapping_add(1) || !self.check_signature(sign.own(), self.next_signature()) {
+            if stamp != self.steps.next.wrapping_add(1) || !self.check_signature(sign.own(), self.next_signature()) {
                 return None;
             }
         }
-        let chunk = if self.schedule.is_first() { 0 } else { slot };
+        let chunk = if self.call.schedule.is_first() { 0 } else { slot };
         let at = last.chunk.map_or(place + SLOT_HEADER, |first| first.get() + chunk * self.areas.chunk);
         self.segment.shared_bytes(at, last.bytes.get())
     }
@@ -79,7 +79,7 @@ impl<'a> SlotCollectives<'a> {
     #[inline]
     pub fn end_small_broadcast(&mut self) -> [Option<&'a Word>; 2] {
         let Some(last) = self.small_broadcast else { return [None; 2] };
-        let (step, slot) = (self.next, self.areas.slot(self.next) as usize);
+        let (step, slot) = (self.steps.next, self.areas.slot(self.steps.next) as usize);
         let (next, sign) = (step.wrapping_add(1), self.next_signature());
         let said = self.published_signature(sign);
         let place = self.segment.words(last.stamp + slot * self.areas.slot_bytes(), 2);
@@ -93,10 +93,10 @@ impl<'a> SlotCollectives<'a> {
         if let Some(done) = done {
             done.publish(next, Site::SmallBroadcastDone);
         }
-        if let (Some(own), true) = (self.stamps.get_mut(slot), shown.is_some()) {
+        if let (Some(own), true) = (self.steps.stamps.get_mut(slot), shown.is_some()) {
             *own = next;
         }
-        (self.base, self.next, self.done) = (step, next, next);
+        (self.call.base, self.steps.next, self.steps.done) = (step, next, next);
         self.advance_signature();
         [shown, done]
     }

@@ -73,7 +73,7 @@ fn complete<O: ReductionOp>(
     plan: &CollectiveSpec,
     buffers: &mut CollectiveBuffers<'_, O, SameProcess>,
 ) {
-    let id = CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) };
+    let id = CollectiveId { context: 0, sequence: flags.call.id.sequence.wrapping_add(1) };
     flags.start(id, plan);
     loop {
         match flags.poll() {
@@ -200,7 +200,7 @@ impl<'a> Group<'a> {
                     reduction_id: kind,
                     ..plan(verb, rank, size, bytes)
                 };
-                flags.start(CollectiveId { context: 0, sequence: flags.id.sequence.wrapping_add(1) }, &plan);
+                flags.start(CollectiveId { context: 0, sequence: flags.call.id.sequence.wrapping_add(1) }, &plan);
                 let segment = flags.segment;
                 let buffers = match in_place {
                     true => CollectiveBuffers::in_place(segment, output, builtin, SameProcess),
@@ -487,7 +487,7 @@ impl<'a> Side<'a> {
     }
 
     fn start(&mut self) {
-        let sequence = self.flags.id.sequence + 1;
+        let sequence = self.flags.call.id.sequence + 1;
         self.flags.start(CollectiveId { context: 0, sequence }, &self.plan);
     }
 
@@ -626,7 +626,7 @@ fn old_pulled_steps_do_not_look_new_after_the_wrap() {
     let taken = ground.segment().word(ground.areas.pulled_step(0, 1)).unwrap();
     taken.publish(5, Site::Plain);
     for (step, is_old) in [(REFRESH - 2, false), (REFRESH - 1, true)] {
-        flags.next = step;
+        flags.steps.next = step;
         flags.start(
             CollectiveId::default(),
             &CollectiveSpec { root: Rank(1), ..plan(CollectiveKind::Broadcast, 0, 2, 1) },
@@ -675,12 +675,12 @@ fn old_stamps_do_not_look_new_after_the_wrap() {
     for round in 1..=600_u32 {
         let step = round.wrapping_mul(REFRESH / 2).wrapping_sub(1);
         for side in [&mut one, &mut two] {
-            side.flags.next = step;
+            side.flags.steps.next = step;
             side.plan.root = Rank(0);
         }
         ground.segment().word(ground.areas.done(0)).unwrap().publish(step, Site::Plain);
         ground.segment().word(ground.areas.done(1)).unwrap().publish(step, Site::Plain);
-        one.flags.least_done = step;
+        one.flags.steps.least_done = step;
         for _ in 0..2 {
             [&mut one, &mut two].into_iter().for_each(Side::start);
             assert_eq!([one.go(), two.go()], [Poll::Complete; 2], "round {round}");
@@ -691,7 +691,7 @@ fn old_stamps_do_not_look_new_after_the_wrap() {
             assert!((1..=2 * REFRESH).contains(&age), "round {round}: a stamp is {age} steps old");
         }
         // Rank 1 never reads how much the others have finished.
-        assert!(step.wrapping_sub(two.flags.least_done).cast_signed() <= 2 * REFRESH as i32, "round {round}");
+        assert!(step.wrapping_sub(two.flags.steps.least_done).cast_signed() <= 2 * REFRESH as i32, "round {round}");
     }
 }
 
@@ -738,10 +738,10 @@ fn rewritten_pulled_step_differs_from_the_seen_value() {
     start(one, CollectiveKind::Alltoall, 0);
     start(two, CollectiveKind::Alltoall, 1);
     assert_eq!([go(one), go(two)], [Poll::Pending; 2]);
-    assert_eq!(two.state, State::AwaitReturn);
+    assert_eq!(two.call.state, State::AwaitReturn);
     // That rank sleeps; the other one pulls, and runs ahead.
     assert_eq!(go(one), Poll::Complete);
-    while one.next <= from {
+    while one.steps.next <= from {
         broadcast(one, 0);
     }
     assert_eq!(two.contradicting_rank(), None);

@@ -206,7 +206,7 @@ fn lost_stamp_is_noticed_by_the_waiting_rank() {
         }
         assert_eq!(sides[2].go(), Poll::Complete);
     }
-    let step = sides[0].flags.base;
+    let step = sides[0].flags.call.base;
     ground.segment().word(ground.areas.stamp(0, step)).unwrap().publish(step, Site::Plain);
     assert_eq!(sides[2].go(), Poll::Pending);
     assert_eq!(sides[2].flags.contradicting_rank(), Some(Rank(0)));

@@ -6,11 +6,9 @@ use super::*;
 fn published_by(ground: &TestAreas, sides: &[Side<'_>]) -> Vec<u32> {
     let words = ground.areas.words(ground.segment()).unwrap().iter().map(Word::own);
     words
-        .chain(
-            sides
-                .iter()
-                .flat_map(|Side { flags, .. }| [flags.next, flags.history, flags.done, flags.base, flags.signature]),
-        )
+        .chain(sides.iter().flat_map(|Side { flags, .. }| {
+            [flags.steps.next, flags.history, flags.steps.done, flags.call.base, flags.call.signature]
+        }))
         .collect()
 }
 
@@ -112,9 +110,11 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
         side.go()
     };
     let is_first = |root: &Side<'_>| {
-        let [_, sign] = ground.segment().words(ground.areas.stamp(0, root.flags.base), 2).unwrap() else { panic!() };
-        assert!([root.flags.signature, !root.flags.signature].contains(&sign.own()));
-        sign.own() != root.flags.signature
+        let [_, sign] = ground.segment().words(ground.areas.stamp(0, root.flags.call.base), 2).unwrap() else {
+            panic!()
+        };
+        assert!([root.flags.call.signature, !root.flags.call.signature].contains(&sign.own()));
+        sign.own() != root.flags.call.signature
     };
     for number in 0..20 {
         root.memory.fill(number);
@@ -122,13 +122,13 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
         assert_eq!((is_first(&root), &leaf.memory), (true, &root.memory), "{number}");
     }
     // A root that runs ahead uses the chunks of its slots, and waits for the one that was used out of turn.
-    assert_eq!((go(&mut root), is_first(&root), root.flags.base), (Poll::Complete, true, 25));
+    assert_eq!((go(&mut root), is_first(&root), root.flags.call.base), (Poll::Complete, true, 25));
     let turn = 26_u32.next_multiple_of(ground.areas.slots);
     for step in 26..turn {
         root.memory.fill(step as u8);
         assert_eq!((go(&mut root), is_first(&root)), (Poll::Complete, false));
     }
-    assert_eq!((go(&mut root), root.flags.base), (Poll::Pending, turn));
+    assert_eq!((go(&mut root), root.flags.call.base), (Poll::Pending, turn));
     assert_eq!((go(&mut leaf), root.go()), (Poll::Complete, Poll::Complete));
     // Without and with a schedule.
     for step in 26..turn {
@@ -138,6 +138,6 @@ fn a_broadcast_that_follows_when_all_have_read_takes_the_same_chunk() {
         } else {
             go(&mut leaf)
         };
-        assert_eq!((came, leaf.flags.base, &leaf.memory), (Poll::Complete, step, &vec![step as u8; 200]));
+        assert_eq!((came, leaf.flags.call.base, &leaf.memory), (Poll::Complete, step, &vec![step as u8; 200]));
     }
 }
