@@ -74,12 +74,20 @@ pub(crate) struct ProcessEnd {
     pub(crate) reason: String,
 }
 
+/// The agents of other nodes.
+#[derive(Default, Debug)]
+struct Agents {
+    /// The connection of each node's agent.
+    connections: HashMap<u32, ConnectionId>,
+    /// The node of each rank that an agent started.
+    of_ranks: HashMap<Rank, u32>,
+}
+
 /// The state of the job.
 #[derive(Debug)]
 pub(crate) struct MembershipState {
     members: Vec<MemberState>,
-    agents: HashMap<u32, ConnectionId>,
-    agent_of: HashMap<Rank, u32>,
+    agents: Agents,
     nodes: HashMap<String, u32>,
     store: BTreeMap<Vec<u8>, Vec<u8>>,
     stored: usize,
@@ -104,8 +112,7 @@ impl MembershipState {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         Self {
             members: vec![MemberState::Awaited; size],
-            agents: HashMap::new(),
-            agent_of: HashMap::new(),
+            agents: Agents::default(),
             nodes: HashMap::new(),
             store: BTreeMap::new(),
             stored: 0,
@@ -234,11 +241,11 @@ impl MembershipState {
 
     /// An agent has authenticated.
     pub(crate) fn handle_agent(&mut self, link: ConnectionId, node: u32) {
-        if self.agents.contains_key(&node) {
+        if self.agents.connections.contains_key(&node) {
             self.effects.extend([Effect::Send(link, ServerMessage::Refused(Refusal::RankTaken)), Effect::Close(link)]);
             return;
         }
-        self.agents.insert(node, link);
+        self.agents.connections.insert(node, link);
         self.effects
             .extend([Effect::Send(link, ServerMessage::Welcome), Effect::Report(ServerReport::AgentConnected(node))]);
     }
@@ -246,7 +253,7 @@ impl MembershipState {
     /// An agent started a rank.
     pub(crate) fn handle_started(&mut self, node: u32, rank: Rank, pid: u32) {
         if self.member(rank).is_some() {
-            self.agent_of.insert(rank, node);
+            self.agents.of_ranks.insert(rank, node);
             self.effects.push_back(Effect::Report(ServerReport::Started { rank, pid }));
         }
     }
@@ -352,7 +359,7 @@ impl MembershipState {
 
     /// The connection of a node's agent.
     pub(crate) fn agent(&self, node: u32) -> Option<ConnectionId> {
-        self.agents.get(&node).copied()
+        self.agents.connections.get(&node).copied()
     }
 
     fn member(&self, rank: Rank) -> Option<&MemberState> {

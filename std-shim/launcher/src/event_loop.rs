@@ -70,13 +70,23 @@ enum LaunchPhase {
     },
 }
 
+/// The agents that start ranks on other hosts, by the host's index.
+#[derive(Default)]
+struct RemoteAgents {
+    /// The remote shell of each.
+    shells: HashMap<usize, RemoteAgent>,
+    /// When each connected.
+    connected: HashMap<usize, Instant>,
+    /// Until when the last one must have connected.
+    connect_by: Option<Instant>,
+}
+
 struct Launch<'a> {
     job: &'a Job,
     settings: Settings,
     processes: LocalProcesses,
     segments: NodeSegments,
-    remotes: HashMap<usize, RemoteAgent>,
-    connected: HashMap<usize, Instant>,
+    agents: RemoteAgents,
     pids: HashMap<Rank, u32>,
     server: Server,
     events: mpsc::Receiver<Event>,
@@ -90,7 +100,6 @@ struct Launch<'a> {
     causes_by: Option<Instant>,
     phase: LaunchPhase,
     interrupted: bool,
-    agents_by: Option<Instant>,
 }
 
 impl<'a> Launch<'a> {
@@ -137,8 +146,7 @@ impl<'a> Launch<'a> {
             settings,
             processes: LocalProcesses::default(),
             segments: NodeSegments::default(),
-            remotes: HashMap::new(),
-            connected: HashMap::new(),
+            agents: RemoteAgents::default(),
             pids: HashMap::new(),
             server,
             events,
@@ -150,7 +158,6 @@ impl<'a> Launch<'a> {
             causes_by: None,
             phase: LaunchPhase::Running,
             interrupted: false,
-            agents_by: None,
         })
     }
 
@@ -184,7 +191,7 @@ impl<'a> Launch<'a> {
             LaunchPhase::Ending { kill_at } => Some(kill_at),
             LaunchPhase::Killing { abandon_at } => Some(abandon_at),
         };
-        phase.into_iter().chain(self.agents_by).chain(self.causes_by).min()
+        phase.into_iter().chain(self.agents.connect_by).chain(self.causes_by).min()
     }
 
     fn check_timers(&mut self) {
@@ -195,7 +202,7 @@ impl<'a> Launch<'a> {
         match self.phase {
             LaunchPhase::Ending { kill_at } if now >= kill_at => self.kill(),
             LaunchPhase::Killing { abandon_at } if now >= abandon_at => {
-                let hosts: Vec<usize> = self.remotes.keys().copied().collect();
+                let hosts: Vec<usize> = self.agents.shells.keys().copied().collect();
                 for host in hosts {
                     self.lose_host(host, Ending::NodeLost);
                 }
@@ -204,9 +211,9 @@ impl<'a> Launch<'a> {
             }
             _ => {}
         }
-        if self.agents_by.is_some_and(|by| now >= by) {
-            self.agents_by = None;
-            let silent = self.remotes.keys().copied().filter(|host| !self.connected.contains_key(host));
+        if self.agents.connect_by.is_some_and(|by| now >= by) {
+            self.agents.connect_by = None;
+            let silent = self.agents.shells.keys().copied().filter(|host| !self.agents.connected.contains_key(host));
             for host in silent.collect::<Vec<_>>() {
                 print_message(format_args!(
                     "the agent on {} did not connect in time: check that it can reach this host",
@@ -228,9 +235,9 @@ impl<'a> Launch<'a> {
             self.server.report_end(rank, ending);
         }
         let mut gone = Vec::new();
-        for (host, remote) in &mut self.remotes {
+        for (host, remote) in &mut self.agents.shells {
             if let Some(status) = remote.ended()
-                && !self.connected.contains_key(host)
+                && !self.agents.connected.contains_key(host)
             {
                 gone.push((*host, status));
             }
@@ -249,8 +256,8 @@ impl<'a> Launch<'a> {
 
     /// A host is lost: its ranks count as ended.
     fn lose_host(&mut self, host: usize, ending: Ending) {
-        self.connected.remove(&host);
-        self.remotes.remove(&host);
+        self.agents.connected.remove(&host);
+        self.agents.shells.remove(&host);
         for placed in self.job.placement.on_host(host) {
             self.server.report_end(placed.rank, ending);
         }
@@ -319,7 +326,7 @@ impl<'a> Launch<'a> {
 
     fn signal(&self, signal: i32) {
         self.processes.signal(None, signal);
-        for host in self.remotes.keys() {
+        for host in self.agents.shells.keys() {
             self.server.signal(u32::try_from(*host).unwrap_or(u32::MAX), None, signal);
         }
     }
@@ -358,9 +365,9 @@ impl<'a> Launch<'a> {
             }
             ServerReport::AgentConnected(node) => {
                 if let Ok(host) = usize::try_from(node) {
-                    self.connected.insert(host, Instant::now());
-                    if self.connected.len() == self.remotes.len() {
-                        self.agents_by = None;
+                    self.agents.connected.insert(host, Instant::now());
+                    if self.agents.connected.len() == self.agents.shells.len() {
+                        self.agents.connect_by = None;
                     }
                     // Forward signals that arrived before the agent connected.
                     match self.phase {
@@ -400,11 +407,11 @@ impl<'a> Launch<'a> {
 
     /// All ranks have ended: delivers the remaining output and ends agents and server. Returns the exit code.
     fn finish(self) -> u8 {
-        let Self { server, signals, output, exit_policy, remotes, processes: crew, phase, .. } = self;
+        let Self { server, signals, output, exit_policy, agents, processes: crew, phase, .. } = self;
         drop(crew);
         let killed = matches!(phase, LaunchPhase::Killing { .. });
         let deadline = Instant::now() + if killed { AGENTS_TIMEOUT } else { OUTPUT_TIMEOUT };
-        let mut remotes: Vec<RemoteAgent> = remotes.into_values().collect();
+        let mut remotes: Vec<RemoteAgent> = agents.shells.into_values().collect();
         // Stopping the server closes the agents' connections, on which they end.
         drop(server);
         while remotes.iter_mut().any(|remote| remote.ended().is_none()) && Instant::now() < deadline {

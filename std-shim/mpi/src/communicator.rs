@@ -18,6 +18,15 @@ use crate::info::Info;
 use crate::request::ThreadResult;
 use crate::topology::Topology;
 
+/// A group whose members follow one another in the library's communicator.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberRange {
+    /// The rank there of its rank 0.
+    pub base: u32,
+    /// Its size.
+    pub size: u32,
+}
+
 /// A communicator.
 #[derive(Debug)]
 pub struct Comm {
@@ -28,10 +37,9 @@ pub struct Comm {
     /// This process's rank in its group, and the group's size.
     pub rank: u32,
     pub size: u32,
-    /// The rank in the library's communicator of rank 0 of the group that messages are sent to, and its size.
-    pub remote_base: u32,
-    pub remote_size: u32,
-    /// The same for the own group.
+    /// The group that messages are sent to.
+    pub remote: MemberRange,
+    /// The rank in the library's communicator of rank 0 of the own group.
     pub local_base: u32,
     /// Whether the two groups differ.
     pub is_inter: bool,
@@ -126,8 +134,7 @@ impl Comm {
             is_owned,
             rank,
             size,
-            remote_base: 0,
-            remote_size: size,
+            remote: MemberRange { base: 0, size },
             local_base: 0,
             is_inter: false,
             constant,
@@ -157,7 +164,7 @@ impl Comm {
         let rank = library.rank().0.saturating_sub(local.0);
         let library = NonNull::from(Box::leak(Box::new(library)));
         let mut made = Self::with(library, true, 0, (rank, local.1), None);
-        (made.remote_base, made.remote_size) = remote;
+        made.remote = MemberRange { base: remote.0, size: remote.1 };
         (made.local_base, made.is_inter) = (local.0, true);
         made.inherit(parent);
         Object::new(made)
@@ -180,8 +187,7 @@ impl Comm {
     pub fn pending(of: &Self) -> Held<Self> {
         let mut made = Self::with(NonNull::dangling(), true, 0, (of.rank, of.size), of.topology.clone());
         made.library = AtomicPtr::new(core::ptr::null_mut());
-        (made.remote_base, made.remote_size) = (of.remote_base, of.remote_size);
-        (made.local_base, made.is_inter) = (of.local_base, of.is_inter);
+        (made.remote, made.local_base, made.is_inter) = (of.remote, of.local_base, of.is_inter);
         made.inherit(of);
         Object::new(made)
     }
@@ -195,18 +201,18 @@ impl Comm {
     #[inline(always)]
     pub fn peer(&self, rank: c_int) -> Outcome<Rank> {
         let rank = rank as u32;
-        if rank < self.remote_size { Ok(Rank(rank + self.remote_base)) } else { Err(MPI_ERR_RANK) }
+        if rank < self.remote.size { Ok(Rank(rank + self.remote.base)) } else { Err(MPI_ERR_RANK) }
     }
 
     /// The rank for the program of a rank of the library's communicator.
     #[inline(always)]
     pub const fn rank_of(&self, rank: Rank) -> c_int {
-        rank.0.wrapping_sub(self.remote_base) as c_int
+        rank.0.wrapping_sub(self.remote.base) as c_int
     }
 
     /// A root of a collective of an intracommunicator.
     pub fn root(&self, root: c_int) -> Outcome<u32> {
-        u32::try_from(root).ok().filter(|root| *root < self.remote_size).ok_or(MPI_ERR_ROOT)
+        u32::try_from(root).ok().filter(|root| *root < self.remote.size).ok_or(MPI_ERR_ROOT)
     }
 
     /// The tag of the messages of the next collective of its own; the lowest 8 bits are 0.
@@ -227,7 +233,7 @@ impl Comm {
 
     /// The other group.
     pub fn remote_group(&self) -> Group {
-        self.part(self.remote_base, self.remote_size)
+        self.part(self.remote.base, self.remote.size)
     }
 }
 

@@ -207,7 +207,7 @@ impl Process {
         self.messenger.reconnect(rank.into());
         self.shutdown.finished_senders.retain(|finished| *finished != rank.into());
         self.shutdown.closed_receivers.retain(|closed| *closed != rank.into());
-        self.collectives.status_asked.retain(|(asked, _)| *asked != rank.into());
+        self.collectives.status.asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget_revocations(rank);
         self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
     }

@@ -45,6 +45,17 @@ struct Parked {
     since: Instant,
 }
 
+/// Serial numbers of postings in the queue. Entries that are lost have none.
+#[derive(Default)]
+struct Serials {
+    /// Of the last posting.
+    last: u32,
+    /// Of the last one at the last flush, at the last requested completion, and of the last complete one.
+    handed: u32,
+    asked: u32,
+    done: u32,
+}
+
 /// Free entries, unflushed postings, and the tickets of a lane.
 pub(super) struct SendRing {
     // Before the pages that it names, when both are dropped.
@@ -62,12 +73,7 @@ pub(super) struct SendRing {
     signalled: Option<u32>,
     /// The last entry that the adapter gathers from memory, until it is complete.
     gathered: Option<Ticket>,
-    /// Serial number of the last posting in the queue. Entries that are lost have none.
-    serial: u32,
-    /// Serial numbers at the last flush, at the last requested completion, and of the last complete posting.
-    handed: u32,
-    asked: u32,
-    done: u32,
+    serials: Serials,
     /// In the order of their tickets.
     parked: VecDeque<Parked>,
     /// Calls of `poll`.
@@ -93,10 +99,7 @@ impl SendRing {
             flushed: Ticket::default(),
             signalled: None,
             gathered: None,
-            serial: 0,
-            handed: 0,
-            asked: 0,
-            done: 0,
+            serials: Serials::default(),
             parked: VecDeque::new(),
             looks: 0,
             completed: Ticket::default(),
@@ -123,7 +126,9 @@ impl SendRing {
 
     /// Whether an entry is free, after a poll of completions if necessary.
     pub(super) fn has_room(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) -> bool {
-        let used = |ring: &Self| ring.last.0.wrapping_sub(ring.completed.0).max(ring.serial.wrapping_sub(ring.done));
+        let used = |ring: &Self| {
+            ring.last.0.wrapping_sub(ring.completed.0).max(ring.serials.last.wrapping_sub(ring.serials.done))
+        };
         if used(self) >= ENTRIES {
             self.poll(queue, tally);
         }
@@ -273,14 +278,14 @@ impl SendRing {
         solicited: bool,
     ) {
         let (Some(head), payload) = pieces else { return };
-        self.serial = self.serial.wrapping_add(1);
-        if let Some(ticket) = self.tickets.get_mut((self.serial % ENTRIES) as usize) {
+        self.serials.last = self.serials.last.wrapping_add(1);
+        if let Some(ticket) = self.tickets.get_mut((self.serials.last % ENTRIES) as usize) {
             *ticket = self.last;
         }
         // SAFETY: the entry's own memory, used by nothing else until it is complete; borrowed payload stays unchanged
         // until then, as the code that made its address promised (`RegisteredMemory`); address handles outlive their
         // postings.
-        let taken = unsafe { queue.post(to, &Posting { head, payload, inline, solicited, tag: self.serial }) };
+        let taken = unsafe { queue.post(to, &Posting { head, payload, inline, solicited, tag: self.serials.last }) };
         // There is room for all entries unless the adapter misbehaves.
         self.failed |= !taken;
     }
@@ -334,14 +339,14 @@ impl SendRing {
 
     #[inline(always)]
     fn flush_queue(&mut self, queue: Option<&mut Queue>, tally: &UdCounters) {
-        let count = self.serial.wrapping_sub(mem::replace(&mut self.handed, self.serial));
+        let count = self.serials.last.wrapping_sub(mem::replace(&mut self.serials.handed, self.serials.last));
         self.flushed = self.last;
         match queue {
             Some(queue) if count > 0 && !self.failed => {
                 let signal = self.gathered.is_some() || self.behind() >= UNSIGNALLED_MAX;
                 if signal {
-                    self.signalled = Some(self.serial);
-                    self.asked = self.serial;
+                    self.signalled = Some(self.serials.last);
+                    self.serials.asked = self.serials.last;
                 }
                 tally.send_calls.add(1);
                 // SAFETY: what `hand` posted names the entries' own memory and borrowed payload, both of which stay
@@ -379,7 +384,7 @@ impl SendRing {
                 tally.failed.add(1);
                 self.failed = true;
             }
-            let known = tag.filter(|tag| self.serial.wrapping_sub(*tag) < ENTRIES);
+            let known = tag.filter(|tag| self.serials.last.wrapping_sub(*tag) < ENTRIES);
             let Some((tag, ticket)) = known.and_then(|tag| Some((tag, *self.tickets.get((tag % ENTRIES) as usize)?)))
             else {
                 continue;
@@ -391,7 +396,7 @@ impl SendRing {
             if self.signalled == Some(tag) {
                 self.signalled = None;
             }
-            self.done = tag;
+            self.serials.done = tag;
             self.gathered = self.gathered.filter(|gathered| !gathered.is_within(ticket));
         }
         self.settle();
@@ -400,7 +405,7 @@ impl SendRing {
 
     /// Postings since the last that requested a completion.
     const fn behind(&self) -> u32 {
-        self.serial.wrapping_sub(self.asked)
+        self.serials.last.wrapping_sub(self.serials.asked)
     }
 
     /// Flushed postings are complete if none of them is gathered from memory.
@@ -420,10 +425,11 @@ impl SendRing {
 
     /// Follows a restart or the end of the queue pair: no posting is under way, and unflushed ones are lost.
     pub(super) fn forget(&mut self, tally: &UdCounters) {
-        let left = self.serial.wrapping_sub(self.handed);
+        let left = self.serials.last.wrapping_sub(self.serials.handed);
         tally.lost_in_error.add(u64::from(left) + self.parked.len() as u64);
         (self.signalled, self.gathered) = (None, None);
-        (self.handed, self.asked, self.done) = (self.serial, self.serial, self.serial);
+        (self.serials.handed, self.serials.asked, self.serials.done) =
+            (self.serials.last, self.serials.last, self.serials.last);
         self.flushed = self.last;
         self.parked.clear();
         self.failed = false;

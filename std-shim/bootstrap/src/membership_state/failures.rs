@@ -26,7 +26,7 @@ impl MembershipState {
 
     /// An agent reports that a rank ended or could not be started.
     pub(crate) fn handle_agent_ended(&mut self, node: u32, rank: Rank, ending: Ending, reason: String) {
-        let owner = self.agent_of.get(&rank);
+        let owner = self.agents.of_ranks.get(&rank);
         let known = owner == Some(&node) || (owner.is_none() && ending == Ending::NotStarted);
         if known && self.member(rank).is_some() {
             self.ends.push_back(ProcessEnd { rank, ending, reason });
@@ -65,11 +65,12 @@ impl MembershipState {
 
     /// An agent's connection is lost.
     pub(crate) fn handle_agent_lost(&mut self, node: u32) {
-        if self.agents.remove(&node).is_none() {
+        if self.agents.connections.remove(&node).is_none() {
             return;
         }
         self.effects.push_back(Effect::Report(ServerReport::AgentLost(node)));
-        let mut lost: Vec<Rank> = self.agent_of.iter().filter(|(_, of)| **of == node).map(|(rank, _)| *rank).collect();
+        let mut lost: Vec<Rank> =
+            self.agents.of_ranks.iter().filter(|(_, of)| **of == node).map(|(rank, _)| *rank).collect();
         lost.sort_unstable();
         for rank in lost {
             self.handle_ended(rank, Ending::NodeLost);
@@ -145,7 +146,7 @@ impl MembershipState {
             Some(MemberState::Awaited | MemberState::Finished { .. } | MemberState::Left { .. }) => true,
             Some(MemberState::Ended { .. }) | None => false,
         };
-        let agent = self.agent_of.get(&rank).and_then(|node| self.agents.get(node));
+        let agent = self.agents.of_ranks.get(&rank).and_then(|node| self.agents.connections.get(node));
         match agent {
             Some(agent) if alive => {
                 self.effects.push_back(Effect::Send(*agent, ServerMessage::QueryLiveness { rank, asker }))
@@ -172,7 +173,7 @@ impl MembershipState {
 
     /// An agent answers a liveness query.
     pub(crate) fn handle_liveness(&mut self, node: u32, rank: Rank, asker: Rank, alive: bool) {
-        if self.agent_of.get(&rank) != Some(&node) {
+        if self.agents.of_ranks.get(&rank) != Some(&node) {
             return;
         }
         if let Some(MemberState::Joined { link: Some(link), .. }) = self.member(asker) {

@@ -45,8 +45,8 @@ impl Launch<'_> {
                         outputs.push(output);
                         errors.push(error);
                     }
-                    self.remotes.insert(host, remote);
-                    self.agents_by = Some(Instant::now() + self.settings.join_timeout());
+                    self.agents.shells.insert(host, remote);
+                    self.agents.connect_by = Some(Instant::now() + self.settings.join_timeout());
                 }
             }
         }

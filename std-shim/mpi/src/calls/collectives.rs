@@ -212,7 +212,7 @@ collectives! {
                 _ => one(send, send_count.get(), send_type)?,
             };
             let received = if is_root {
-                blocks(receive, receive_count.get(), receive_type, comm.remote_size)?
+                blocks(receive, receive_count.get(), receive_type, comm.remote.size)?
             } else {
                 Side::Unused
             };
@@ -231,7 +231,7 @@ collectives! {
                 _ => one(send, send_count.get(), send_type)?,
             };
             let received = if is_root {
-                varying(receive, receive_counts, displacements, receive_type, comm.remote_size)?
+                varying(receive, receive_counts, displacements, receive_type, comm.remote.size)?
             } else {
                 Side::Unused
             };
@@ -244,7 +244,7 @@ collectives! {
         check_root(comm, root).and_then(|()| {
             let is_root = is_root(comm, root);
             let sent = if is_root {
-                blocks(send, send_count.get(), send_type, comm.remote_size)?
+                blocks(send, send_count.get(), send_type, comm.remote.size)?
             } else {
                 Side::Unused
             };
@@ -263,7 +263,7 @@ collectives! {
         check_root(comm, root).and_then(|()| {
             let is_root = is_root(comm, root);
             let sent = if is_root {
-                varying(send, send_counts, displacements, send_type, comm.remote_size)?
+                varying(send, send_counts, displacements, send_type, comm.remote.size)?
             } else {
                 Side::Unused
             };
@@ -280,7 +280,7 @@ collectives! {
     (send: *const c_void, send_count: C, send_type: MPI_Datatype,
      receive: *mut c_void, receive_count: C, receive_type: MPI_Datatype) |comm| {
         or_in_place(comm, send, || one(send, send_count.get(), send_type)).and_then(|sent| {
-            let received = blocks(receive, receive_count.get(), receive_type, comm.remote_size)?;
+            let received = blocks(receive, receive_count.get(), receive_type, comm.remote.size)?;
             Ok(moving(CollectiveKind::Allgather, sent, received, 0, false))
         })
     };
@@ -288,23 +288,23 @@ collectives! {
     (send: *const c_void, send_count: C, send_type: MPI_Datatype, receive: *mut c_void,
      receive_counts: *const C, displacements: *const D, receive_type: MPI_Datatype) |comm| {
         or_in_place(comm, send, || one(send, send_count.get(), send_type)).and_then(|sent| {
-            let received = varying(receive, receive_counts, displacements, receive_type, comm.remote_size)?;
+            let received = varying(receive, receive_counts, displacements, receive_type, comm.remote.size)?;
             Ok(moving(CollectiveKind::Allgather, sent, received, 0, true))
         })
     };
     fn alltoall fn ialltoall fn alltoall_init (C)
     (send: *const c_void, send_count: C, send_type: MPI_Datatype,
      receive: *mut c_void, receive_count: C, receive_type: MPI_Datatype) |comm| {
-        or_in_place(comm, send, || blocks(send, send_count.get(), send_type, comm.remote_size)).and_then(|sent| {
-            let received = blocks(receive, receive_count.get(), receive_type, comm.remote_size)?;
+        or_in_place(comm, send, || blocks(send, send_count.get(), send_type, comm.remote.size)).and_then(|sent| {
+            let received = blocks(receive, receive_count.get(), receive_type, comm.remote.size)?;
             Ok(moving(CollectiveKind::Alltoall, sent, received, 0, false))
         })
     };
     fn alltoallv fn ialltoallv fn alltoallv_init (C, D)
     (send: *const c_void, send_counts: *const C, send_at: *const D, send_type: MPI_Datatype,
      receive: *mut c_void, receive_counts: *const C, receive_at: *const D, receive_type: MPI_Datatype) |comm| {
-        or_in_place(comm, send, || varying(send, send_counts, send_at, send_type, comm.remote_size)).and_then(|sent| {
-            let received = varying(receive, receive_counts, receive_at, receive_type, comm.remote_size)?;
+        or_in_place(comm, send, || varying(send, send_counts, send_at, send_type, comm.remote.size)).and_then(|sent| {
+            let received = varying(receive, receive_counts, receive_at, receive_type, comm.remote.size)?;
             Ok(moving(CollectiveKind::Alltoall, sent, received, 0, true))
         })
     };
@@ -312,8 +312,8 @@ collectives! {
     (send: *const c_void, send_counts: *const C, send_at: *const D, send_types: *const MPI_Datatype,
      receive: *mut c_void, receive_counts: *const C, receive_at: *const D,
      receive_types: *const MPI_Datatype) |comm| {
-        or_in_place(comm, send, || typed(send, send_counts, send_at, send_types, comm.remote_size)).and_then(|sent| {
-            let received = typed(receive, receive_counts, receive_at, receive_types, comm.remote_size)?;
+        or_in_place(comm, send, || typed(send, send_counts, send_at, send_types, comm.remote.size)).and_then(|sent| {
+            let received = typed(receive, receive_counts, receive_at, receive_types, comm.remote.size)?;
             Ok(moving(CollectiveKind::Alltoall, sent, received, 0, true))
         })
     };

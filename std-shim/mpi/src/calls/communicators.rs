@@ -44,7 +44,7 @@ pub(crate) unsafe fn comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
 
 pub(crate) unsafe fn comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     // SAFETY: the contract of this module.
-    unsafe { on(comm, |comm| if comm.is_inter { give(size, comm.remote_size as c_int) } else { Err(MPI_ERR_COMM) }) }
+    unsafe { on(comm, |comm| if comm.is_inter { give(size, comm.remote.size as c_int) } else { Err(MPI_ERR_COMM) }) }
 }
 
 pub(crate) unsafe fn comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
@@ -88,7 +88,7 @@ pub(crate) unsafe fn comm_compare(one: MPI_Comm, other: MPI_Comm, result: *mut c
 /// A communicator of the same kind over another one of the library with the same members.
 fn like(comm: &Object<Comm>, library: Communicator) -> Held<Comm> {
     if comm.is_inter {
-        let (local, remote) = ((comm.local_base, comm.size), (comm.remote_base, comm.remote_size));
+        let (local, remote) = ((comm.local_base, comm.size), (comm.remote.base, comm.remote.size));
         Comm::inter(library, comm, local, remote)
     } else {
         Comm::intra(library, comm, comm.topology.clone())

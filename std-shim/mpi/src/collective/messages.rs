@@ -102,7 +102,7 @@ pub(super) fn neighbours(call: &Call, comm: &Object<Comm>) -> Outcome<Messages> 
 
 /// A collective between two groups.
 pub(super) fn between_groups(call: &Call, comm: &Object<Comm>) -> Outcome<Plan> {
-    let all = || (0..comm.remote_size).map(|rank| (rank as usize, Rank(rank + comm.remote_base)));
+    let all = || (0..comm.remote.size).map(|rank| (rank as usize, Rank(rank + comm.remote.base)));
     let mut messages = Messages::new(comm);
     let none = Elements::none();
     match call.verb {
@@ -160,7 +160,7 @@ fn combine(call: &Call, kind: CollectiveKind, comm: &Object<Comm>, mut messages:
             messages.sends.push((root, 0, bytes));
             return Ok(Plan::Messages(messages));
         }
-        _ => (0..comm.remote_size).map(|rank| Rank(rank + comm.remote_base)).collect(),
+        _ => (0..comm.remote.size).map(|rank| Rank(rank + comm.remote.base)).collect(),
     };
     let target = match kind {
         CollectiveKind::ReduceScatter => own_block(&call.receive, comm.rank as usize),

@@ -63,7 +63,7 @@ impl Process {
         }
         let message = self.collectives.transfers.insert(transfer);
         let started = self.start_transfer(message, &transfer);
-        self.collectives.has_work = true;
+        self.collectives.work.has_work = true;
         let Err(error) = started else {
             // A message that arrived before its sender departed still counts.
             if has_departed && self.messenger.awaits_step(message) {
@@ -76,7 +76,7 @@ impl Process {
             self.collectives.scratch.release(block, self.transport.regions.get_mut());
         }
         match error {
-            StartError::Full => self.collectives.stalled.push_back((collective, step, operation)),
+            StartError::Full => self.collectives.work.stalled.push_back((collective, step, operation)),
             StartError::NoMemory => _ = self.collectives.report_exhausted(context),
             StartError::Invalid => self.report_corrupt(peer, transfer.key),
             StartError::Disagrees => _ = self.collectives.report_fault(peer, context, FailureCause::Disagrees),
@@ -150,25 +150,25 @@ impl Process {
         while rounds.next().is_some() && self.messenger.progress_class(&mut self.transport, Class::Collective) {
             moved = true;
         }
-        while let Some((to, (bytes, length))) = self.collectives.outbox.front()
+        while let Some((to, (bytes, length))) = self.collectives.work.outbox.front()
             && self.messenger.send_control(&mut self.transport, *to, bytes.get(..*length).unwrap_or_default())
         {
-            self.collectives.outbox.pop_front();
+            self.collectives.work.outbox.pop_front();
             moved = true;
         }
-        self.collectives.has_work |= !self.collectives.outbox.is_empty();
+        self.collectives.work.has_work |= !self.collectives.work.outbox.is_empty();
         moved
     }
 
     /// Sends a message about a communicator after all earlier messages of collectives to that rank.
     pub(super) fn send_control(&mut self, to: PeerId, bytes: &[u8]) {
-        if self.collectives.outbox.is_empty() && self.messenger.send_control(&mut self.transport, to, bytes) {
+        if self.collectives.work.outbox.is_empty() && self.messenger.send_control(&mut self.transport, to, bytes) {
             return;
         }
         let mut copy = [0; MESSAGE_HEADER_ROOM];
         copy.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
-        self.collectives.outbox.push_back((to, (copy, bytes.len())));
-        self.collectives.has_work = true;
+        self.collectives.work.outbox.push_back((to, (copy, bytes.len())));
+        self.collectives.work.has_work = true;
     }
 
     /// Handles an event of the messenger.

@@ -189,18 +189,18 @@ impl Process {
     /// Whether a collective, or a message of one, has something to do: also one that waits for room in the transport.
     #[inline]
     pub(super) fn has_collective_work(&self) -> bool {
-        self.collectives.has_work || self.messenger.has_steps()
+        self.collectives.work.has_work || self.messenger.has_steps()
     }
 
     fn advance_collectives(&mut self, now: u64) -> bool {
         let mut moved = false;
-        self.collectives.has_work = false;
+        self.collectives.work.has_work = false;
         self.handle_completions();
-        if self.collectives.has_discardable {
+        if self.collectives.work.has_discardable {
             // Discards messages that arrived since for contexts that have failed.
             self.collectives.discard(&mut self.messenger);
         }
-        for (collective, step, operation) in core::mem::take(&mut self.collectives.stalled) {
+        for (collective, step, operation) in core::mem::take(&mut self.collectives.work.stalled) {
             self.start_step(now, collective, step, operation);
         }
         if !self.collectives.trees.outbox.is_empty() {
@@ -208,7 +208,7 @@ impl Process {
         }
         self.answer_questions(now);
         loop {
-            if let Some((asker, context)) = self.collectives.status_requests.pop() {
+            if let Some((asker, context)) = self.collectives.status.requests.pop() {
                 self.handle_ask(asker, context);
             } else if let Some(context) = self.collectives.exhausted.pop() {
                 self.fail_locally(context);
@@ -216,14 +216,14 @@ impl Process {
                 self.handle_fault(now, blame);
             } else if let Some(event) = self.messenger.poll_class_event(Class::Collective) {
                 self.handle_messenger_event(now, event);
-            } else if let Some(collective) = self.collectives.ready.pop_front() {
+            } else if let Some(collective) = self.collectives.work.ready.pop_front() {
                 self.advance(now, collective);
             } else if self.collectives.trees.is_due(now) {
                 // Before what reports that a rank takes no more part: it was sent after these messages.
                 self.progress_trees(now);
             } else if self.collectives.multicast.is_due(now) {
                 self.progress_multicast(now);
-            } else if let Some(leaving) = self.collectives.status_events.pop_front() {
+            } else if let Some(leaving) = self.collectives.status.events.pop_front() {
                 self.handle_status(now, leaving);
             } else {
                 break;

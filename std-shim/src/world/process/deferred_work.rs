@@ -61,7 +61,7 @@ impl Process {
                     token
                 }
             };
-            self.collectives.has_work |= token.parts().0 == Class::Collective;
+            self.collectives.work.has_work |= token.parts().0 == Class::Collective;
         }
         moved
     }

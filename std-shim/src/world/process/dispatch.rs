@@ -67,7 +67,7 @@ impl Handler for Dispatcher<'_> {
 
     fn handle_foreign(&mut self, datagram: &impl Received) -> Option<Verdict> {
         let verdict = self.collectives.multicast.handle_datagram(datagram)?;
-        self.collectives.has_work |= self.collectives.multicast.has_work;
+        self.collectives.work.has_work |= self.collectives.multicast.has_work;
         Some(verdict)
     }
 

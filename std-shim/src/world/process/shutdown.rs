@@ -73,7 +73,7 @@ impl Process {
     /// Answers the status requests that could not be answered before.
     pub(super) fn answer_deferred(&mut self, now: u64) {
         if self.shutdown.has_closed_receives
-            && self.collectives.status_waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
+            && self.collectives.status.waiters.iter().any(|(_, about)| *about == RECEIVE_STATUS)
         {
             self.answer_status_waiters(now);
         }
@@ -88,7 +88,7 @@ impl Process {
 
     /// Answers the open status requests that can be answered now.
     fn answer_status_waiters(&mut self, now: u64) {
-        for (asker, context) in core::mem::take(&mut self.collectives.status_waiters) {
+        for (asker, context) in core::mem::take(&mut self.collectives.status.waiters) {
             self.handle_ask(asker, context);
         }
         if !self.is_single_node() {
@@ -129,8 +129,8 @@ impl Process {
 
     /// Sends a rank one status request about a context.
     pub(super) fn ask(&mut self, to: PeerId, context: u32) {
-        if !self.collectives.status_asked.contains(&(to, context)) {
-            self.collectives.status_asked.push((to, context));
+        if !self.collectives.status.asked.contains(&(to, context)) {
+            self.collectives.status.asked.push((to, context));
             self.send_status_message(to, StatusMessage::Ask, context, self.rank);
         }
     }
@@ -152,8 +152,8 @@ impl Process {
             {
                 self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }
-            None if self.collectives.status_waiters.contains(&(from, context)) => {}
-            None => self.collectives.status_waiters.push((from, context)),
+            None if self.collectives.status.waiters.contains(&(from, context)) => {}
+            None => self.collectives.status.waiters.push((from, context)),
         }
     }
 

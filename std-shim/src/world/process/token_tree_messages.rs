@@ -211,7 +211,7 @@ impl Process {
         while let Some(send) = self.collectives.trees.outbox.pop_front() {
             if self.post_tree_message(&send) == Posted::Waits {
                 self.collectives.trees.outbox.push_front(send);
-                self.collectives.has_work = true;
+                self.collectives.work.has_work = true;
                 return;
             }
         }
@@ -231,7 +231,7 @@ impl Process {
         if self.is_shm_peer(to) {
             return self.put_tree_message(to, bytes);
         }
-        if !self.collectives.outbox.is_empty() {
+        if !self.collectives.work.outbox.is_empty() {
             return Posted::Waits;
         }
         let (mut head, mut payload, mut owner) = (bytes, None, OperationOwner::Nothing);

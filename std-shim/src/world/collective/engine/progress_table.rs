@@ -85,6 +85,34 @@ pub(in crate::world) enum StatusEvent {
     ReceivesClosed(PeerId),
 }
 
+/// What is to be done when the table is next advanced.
+#[derive(Default)]
+pub(in crate::world) struct Work {
+    /// Collectives to be advanced.
+    pub(in crate::world) ready: VecDeque<u32>,
+    /// Steps that found the transport full.
+    pub(in crate::world) stalled: VecDeque<(u32, StepId, StepOperation)>,
+    /// Messages about communicators that found the messenger full.
+    pub(in crate::world) outbox: VecDeque<(PeerId, ControlMessage)>,
+    /// Whether something has happened since the table was last advanced.
+    pub(in crate::world) has_work: bool,
+    /// Whether messages have arrived that are to be discarded.
+    pub(in crate::world) has_discardable: bool,
+}
+
+/// Questions and answers about which ranks take part in a context.
+#[derive(Default)]
+pub(in crate::world) struct StatusMessages {
+    /// Ranks that have just asked, and about which context.
+    pub(in crate::world) requests: Vec<(PeerId, u32)>,
+    /// Changes that are not handled yet.
+    pub(in crate::world) events: VecDeque<StatusEvent>,
+    /// Ranks that are to be notified when this one takes no more part in a context, and the ranks that this one has
+    /// asked for that.
+    pub(in crate::world) waiters: Vec<(PeerId, u32)>,
+    pub(in crate::world) asked: Vec<(PeerId, u32)>,
+}
+
 /// The progress table.
 pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) active: Vec<Option<ActiveCollective>>,
@@ -98,33 +126,17 @@ pub(in crate::world) struct CollectiveTable {
     pub(in crate::world) communicator_slots: CommunicatorSlots,
     /// Schedules between nodes, and within one node.
     pub(in crate::world) schedules: [ScheduleCache; 2],
-    /// Collectives to be advanced.
-    pub(in crate::world) ready: VecDeque<u32>,
-    /// Steps that found the transport full.
-    pub(in crate::world) stalled: VecDeque<(u32, StepId, StepOperation)>,
-    /// Messages about communicators that found the messenger full.
-    pub(in crate::world) outbox: VecDeque<(PeerId, ControlMessage)>,
+    pub(in crate::world) work: Work,
     early: Vec<EarlyCollective>,
     pub(in crate::world) faults: Vec<PeerFault>,
     /// Contexts of collectives for which this rank has no memory.
     pub(in crate::world) exhausted: Vec<u32>,
-    /// Ranks that have just requested a status, and of which context.
-    pub(in crate::world) status_requests: Vec<(PeerId, u32)>,
     pub(in crate::world) failed: Vec<PeerId>,
-    /// Status changes that are not handled yet.
-    pub(in crate::world) status_events: VecDeque<StatusEvent>,
-    /// Ranks that are to be notified when this one takes no more part in a context, and the ranks that this one has
-    /// asked for that.
-    pub(in crate::world) status_waiters: Vec<(PeerId, u32)>,
-    pub(in crate::world) status_asked: Vec<(PeerId, u32)>,
+    pub(in crate::world) status: StatusMessages,
     /// Whether this rank has finished.
     pub(in crate::world) is_finished: bool,
     /// The waits that hang reports examine.
     pub(in crate::world) wait_registry: WaitRegistry,
-    /// Whether something has happened since the table was last advanced.
-    pub(in crate::world) has_work: bool,
-    /// Whether messages have arrived that are to be discarded.
-    pub(in crate::world) has_discardable: bool,
 }
 
 impl CollectiveTable {
@@ -138,21 +150,14 @@ impl CollectiveTable {
             contexts: Contexts::new(),
             communicator_slots,
             schedules,
-            ready: VecDeque::new(),
-            stalled: VecDeque::new(),
-            outbox: VecDeque::new(),
+            work: Work::default(),
             early: Vec::new(),
             faults: Vec::new(),
             exhausted: Vec::new(),
-            status_requests: Vec::new(),
             failed: Vec::new(),
-            status_events: VecDeque::new(),
-            status_waiters: Vec::new(),
-            status_asked: Vec::new(),
+            status: StatusMessages::default(),
             is_finished: false,
             wait_registry: WaitRegistry::default(),
-            has_work: false,
-            has_discardable: false,
         }
     }
 
@@ -165,7 +170,7 @@ impl CollectiveTable {
         messenger: &mut ProcessMessenger,
         (early_payloads, regions): (&mut EarlyPayloads, &RefCell<Regions>),
     ) -> Verdict {
-        self.has_work = true;
+        self.work.has_work = true;
         if let Some(question) = WatchMessage::decode(head) {
             self.wait_registry.received.push((from, question));
             return Verdict::Release;
@@ -182,7 +187,7 @@ impl CollectiveTable {
         }
         self.check_agreement(from, head);
         let context = parse_key(head).map_or(ALL_CONTEXTS, |(_, key)| context_of(key));
-        self.has_discardable |= self.contexts.is_over(context);
+        self.work.has_discardable |= self.contexts.is_over(context);
         match messenger.handle_step(from, head, bytes) {
             Payload::Copy { to, start } => match early_payloads.resolve(to, &mut regions.borrow_mut()) {
                 Some(to) => Verdict::Place { to, start: u16::try_from(start).unwrap_or(u16::MAX) },
@@ -194,14 +199,14 @@ impl CollectiveTable {
     }
 
     pub(in crate::world) fn report_fault(&mut self, peer: PeerId, context: u32, cause: FailureCause) -> Verdict {
-        self.has_work = true;
+        self.work.has_work = true;
         self.faults.push(PeerFault { peer, context, cause });
         Verdict::Release
     }
 
     /// This rank has no memory for a message of a collective.
     pub(in crate::world) fn report_exhausted(&mut self, context: u32) -> Verdict {
-        self.has_work = true;
+        self.work.has_work = true;
         self.exhausted.push(context);
         Verdict::Release
     }
@@ -329,12 +334,12 @@ impl CollectiveTable {
 
     /// Queues a collective to be advanced.
     pub(in crate::world) fn enqueue(&mut self, collective: u32) {
-        self.has_work = true;
+        self.work.has_work = true;
         if let Some(running) = self.get_mut(collective)
             && !running.is_queued
         {
             running.is_queued = true;
-            self.ready.push_back(collective);
+            self.work.ready.push_back(collective);
         }
     }
 
@@ -344,14 +349,14 @@ impl CollectiveTable {
 
     /// A rank asks to be notified when this one takes no more part in a context.
     pub(in crate::world) fn handle_ask(&mut self, from: PeerId, context: u32) {
-        self.has_work = true;
-        self.status_requests.push((from, context));
+        self.work.has_work = true;
+        self.status.requests.push((from, context));
     }
 
     /// Queues a status change, to be handled after the messages that preceded it.
     pub(in crate::world) fn queue_status(&mut self, leaving: StatusEvent) {
-        self.has_work = true;
-        self.status_events.push_back(leaving);
+        self.work.has_work = true;
+        self.status.events.push_back(leaving);
     }
 
     /// Handles a status message.
@@ -408,9 +413,9 @@ impl CollectiveTable {
             return;
         }
         self.failed.push(peer);
-        self.outbox.retain(|(to, _)| *to != peer);
+        self.work.outbox.retain(|(to, _)| *to != peer);
         self.early.retain(|ahead| ahead.peer != peer);
-        self.status_waiters.retain(|(asker, _)| *asker != peer);
+        self.status.waiters.retain(|(asker, _)| *asker != peer);
         for place in 0..self.active.len() as u32 {
             let Self { active: running, contexts, .. } = self;
             let running = running.get_mut(place as usize).and_then(Option::as_mut);
@@ -466,9 +471,9 @@ impl CollectiveTable {
         self.trees.has_work = true;
         self.multicast.retire_context(context);
         self.multicast.has_work = true;
-        self.has_work = true;
+        self.work.has_work = true;
         self.contexts.begin((context, generation), members, is_near, subgroups);
-        self.status_asked.retain(|(_, about)| *about != context);
+        self.status.asked.retain(|(_, about)| *about != context);
     }
 
     /// Discards messages for contexts in which something failed. The memory of a tree's messages is freed when they are
@@ -476,8 +481,8 @@ impl CollectiveTable {
     pub(in crate::world) fn discard(&mut self, messenger: &mut ProcessMessenger) {
         let contexts = &self.contexts;
         self.trees.discard(|context| contexts.is_over(context));
-        let Self { contexts, early: ahead, has_discardable: has_waste, .. } = self;
-        *has_waste = false;
+        let Self { contexts, early: ahead, work, .. } = self;
+        work.has_discardable = false;
         messenger.discard_steps(|context| contexts.is_over(context >> 16));
         ahead.retain(|ahead| !contexts.is_over(ahead.context >> 16));
     }
@@ -560,7 +565,10 @@ impl CollectiveTable {
 
     /// Whether no message waits to be posted, and all streams have arrived.
     pub(in crate::world) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty() && self.stalled.is_empty() && self.trees.outbox.is_empty() && self.multicast.is_idle()
+        self.work.outbox.is_empty()
+            && self.work.stalled.is_empty()
+            && self.trees.outbox.is_empty()
+            && self.multicast.is_idle()
     }
 
     /// Detaches the transfers of a failed collective: those that the messenger has `cancelled` end; the others end later,
@@ -570,6 +578,6 @@ impl CollectiveTable {
         for transfer in ended.into_iter().chain(self.transfers.orphan(collective)) {
             transfer.staging.into_iter().for_each(|kept| self.scratch.discard(kept, regions));
         }
-        self.stalled.retain(|(of, ..)| *of != collective);
+        self.work.stalled.retain(|(of, ..)| *of != collective);
     }
 }
