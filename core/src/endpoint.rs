@@ -45,6 +45,8 @@ pub use receive::ReceiveBatch;
 pub use send::GrantError;
 pub use transmit::TransmitBatch;
 
+use bitflags::bitflags;
+
 use crate::counters::Metric;
 use crate::device::{DeviceQueue, Limits, Received};
 use crate::endpoint::flow_control::credit_pool::CreditPool;
@@ -181,19 +183,25 @@ pub struct Sender<T: Time, const W: usize, const BITS: u32> {
     ack_requested: T::Stamp,
     /// When the first of the unanswered probes was sent.
     silent_since: T::Stamp,
-    flags: u8,
+    flags: SenderFlags,
 }
 
-/// In the list of ready senders.
-const READY: u8 = 1;
-/// In the list of senders with uncompleted postings.
-const POSTING: u8 = 1 << 1;
-/// Its peer has ended; freed when the last posting is completed.
-const ORPHANED: u8 = 1 << 2;
-/// In the list of senders whose silence has to be reported.
-const SILENT: u8 = 1 << 3;
-/// The latest piggybacked acknowledgement arrived within the timeout.
-const TIMELY_ACK: u8 = 1 << 4;
+bitflags! {
+    /// The flags of a sender.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    struct SenderFlags: u8 {
+        /// In the list of ready senders.
+        const READY = 1;
+        /// In the list of senders with uncompleted postings.
+        const POSTING = 1 << 1;
+        /// Its peer has ended; freed when the last posting is completed.
+        const ORPHANED = 1 << 2;
+        /// In the list of senders whose silence has to be reported.
+        const SILENT = 1 << 3;
+        /// The latest piggybacked acknowledgement arrived within the timeout.
+        const TIMELY_ACK = 1 << 4;
+    }
+}
 
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// An unused record.
@@ -207,7 +215,7 @@ impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
         timer: Timer::UNSET,
         ack_requested: T::ZERO,
         silent_since: T::ZERO,
-        flags: 0,
+        flags: SenderFlags::empty(),
     };
 
     /// Passed to the timer wheel as one function, so that the wheel's code is not duplicated for each closure.

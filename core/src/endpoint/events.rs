@@ -1,7 +1,7 @@
 //! Polling of the endpoint's events.
 
-use super::{Endpoint, Event, Now};
-use crate::endpoint::peer::{EVENT_IS_FINISHED, EVENT_PENDING};
+use super::{Endpoint, Event, Now, SenderFlags};
+use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::storage::Storage;
 use crate::ids::{OperationId, PeerId};
 
@@ -16,13 +16,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         if let Some(rank) = self.peer_events.pop(self.peers.as_mut(), |peer| &mut peer.queue) {
             let peer = self.peer_mut(rank)?;
-            let parted = peer.has(EVENT_IS_FINISHED);
-            peer.unset(EVENT_PENDING | EVENT_IS_FINISHED);
+            let parted = peer.has(PeerFlags::EVENT_IS_FINISHED);
+            peer.unset(PeerFlags::EVENT_PENDING | PeerFlags::EVENT_IS_FINISHED);
             return Some(if parted { Event::PeerFinished(PeerId(rank)) } else { Event::PeerFailed(PeerId(rank)) });
         }
         while let Some(i) = self.senders.pop_silent() {
             let sender = self.senders.get(i)?;
-            if sender.flags & super::ORPHANED == 0 {
+            if !sender.flags.contains(SenderFlags::ORPHANED) {
                 return Some(Event::PeerSilent(PeerId(sender.peer)));
             }
             self.update_sender(now, i);

@@ -3,7 +3,7 @@
 pub(super) mod credit_pool;
 
 use super::{Endpoint, Now};
-use crate::endpoint::peer::{BACKLOGGED, CREDIT_WAIT, USED};
+use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::storage::Storage;
 use crate::time::{Time, units};
 use crate::wire::Flags;
@@ -18,8 +18,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline]
     pub(super) fn note_backlog(&mut self, from: u32) {
         let Some(peer) = self.peers.as_mut().get_mut(from as usize) else { return };
-        if !peer.has(BACKLOGGED) {
-            peer.set(BACKLOGGED);
+        if !peer.has(PeerFlags::BACKLOGGED) {
+            peer.set(PeerFlags::BACKLOGGED);
             self.credit.enter();
         }
     }
@@ -36,7 +36,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn grant_credit(&mut self, to: u32) {
         let share = self.credit.share(W as u32);
         let Some(peer) = self.peers.as_mut().get_mut(to as usize) else { return };
-        if !peer.has(BACKLOGGED) || peer.has(CREDIT_WAIT) {
+        if !peer.has(PeerFlags::BACKLOGGED) || peer.has(PeerFlags::CREDIT_WAIT) {
             return;
         }
         let lacks = share.saturating_sub(u32::from(peer.granted));
@@ -46,7 +46,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.credit.take(more);
         }
         if peer.granted == 0 {
-            peer.set(CREDIT_WAIT);
+            peer.set(PeerFlags::CREDIT_WAIT);
             self.credit.waiting.push(self.peers.as_mut(), to, |peer| &mut peer.credit_link);
         }
     }
@@ -59,7 +59,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             .peers
             .as_ref()
             .get(to as usize)
-            .is_some_and(|peer| peer.has(BACKLOGGED) && u32::from(peer.granted) < half)
+            .is_some_and(|peer| peer.has(PeerFlags::BACKLOGGED) && u32::from(peer.granted) < half)
         {
             self.grant_credit(to);
         }
@@ -78,8 +78,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             let Some(to) = self.credit.waiting.pop(self.peers.as_mut(), |peer| &mut peer.credit_link) else { return };
             let Some(peer) = self.peer_mut(to) else { return };
-            peer.unset(CREDIT_WAIT);
-            if !peer.has(BACKLOGGED) || !peer.is_alive() {
+            peer.unset(PeerFlags::CREDIT_WAIT);
+            if !peer.has(PeerFlags::BACKLOGGED) || !peer.is_alive() {
                 continue;
             }
             peer.granted = peer.granted.wrapping_add(more as u16);
@@ -100,8 +100,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let rank = self.credit.hand;
             self.credit.hand = if rank.wrapping_add(1) < size { rank.wrapping_add(1) } else { 0 };
             let Some(peer) = self.peer_mut(rank) else { return };
-            let unused = peer.granted > 0 && !peer.has(USED);
-            peer.unset(USED);
+            let unused = peer.granted > 0 && !peer.has(PeerFlags::USED);
+            peer.unset(PeerFlags::USED);
             if unused {
                 self.revoke_credit(rank);
             }

@@ -1,6 +1,8 @@
 //! The record of a peer: all that an idle peer costs, kept while both incarnations last, so that windows come and go
 //! without a handshake.
 
+use bitflags::bitflags;
+
 use crate::ids::{Incarnation, Psn, Rail};
 use crate::list::NONE;
 use crate::time::Time;
@@ -20,34 +22,42 @@ pub enum PeerState {
     Failed,
 }
 
-/// A datagram was sent to it or received from it.
-pub(crate) const CONTACTED: u16 = 1;
-/// Its silence is to be reported.
-pub(crate) const WATCHED: u16 = 1 << 1;
-/// It is in a list of owed acknowledgements.
-pub(crate) const ACK_LISTED: u16 = 1 << 2;
-/// It has more to send, and is one of the peers that share the receive slots.
-pub(crate) const BACKLOGGED: u16 = 1 << 3;
-/// It is in the list of peers that wait for credit.
-pub(crate) const CREDIT_WAIT: u16 = 1 << 4;
-/// It used its credit since the clock hand passed.
-pub(crate) const USED: u16 = 1 << 5;
-/// An event about it is pending; `queue` links those peers.
-pub(crate) const EVENT_PENDING: u16 = 1 << 6;
-/// It was sent Bye or Abort in this round.
-pub(crate) const BYE_SENT: u16 = 1 << 7;
-/// Its queue waits for a send window.
-pub(crate) const WINDOW_WAIT: u16 = 1 << 8;
-/// The pending event is that it sent Bye.
-pub(crate) const EVENT_IS_FINISHED: u16 = 1 << 10;
-/// The watch epoch in which it last got a window, modulo 2.
-pub(crate) const WATCH_EPOCH: u16 = 1 << 11;
+bitflags! {
+    /// The flags of a peer, its state, and the rail that its latest data came over.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub(crate) struct PeerFlags: u16 {
+        /// A datagram was sent to it or received from it.
+        const CONTACTED = 1;
+        /// Its silence is to be reported.
+        const WATCHED = 1 << 1;
+        /// It is in a list of owed acknowledgements.
+        const ACK_LISTED = 1 << 2;
+        /// It has more to send, and is one of the peers that share the receive slots.
+        const BACKLOGGED = 1 << 3;
+        /// It is in the list of peers that wait for credit.
+        const CREDIT_WAIT = 1 << 4;
+        /// It used its credit since the clock hand passed.
+        const USED = 1 << 5;
+        /// An event about it is pending; `queue` links those peers.
+        const EVENT_PENDING = 1 << 6;
+        /// It was sent Bye or Abort in this round.
+        const BYE_SENT = 1 << 7;
+        /// Its queue waits for a send window.
+        const WINDOW_WAIT = 1 << 8;
+        /// Its `outgoing` is the index of a send window.
+        const WINDOWED = 1 << 9;
+        /// The pending event is that it sent Bye.
+        const EVENT_IS_FINISHED = 1 << 10;
+        /// The watch epoch in which it last got a window, modulo 2.
+        const WATCH_EPOCH = 1 << 11;
+        /// The rail, in two bits.
+        const RAIL = 0b11 << RAIL_SHIFT;
+        /// The state, in two bits.
+        const STATE = 0b11 << STATE_SHIFT;
+    }
+}
 
-/// Its `outgoing` is the index of a send window.
-const WINDOWED: u16 = 1 << 9;
-/// Shift of the rail that its latest data came over.
 const RAIL_SHIFT: u32 = 12;
-/// Shift of the peer's state.
 const STATE_SHIFT: u32 = 14;
 
 /// No window.
@@ -71,8 +81,7 @@ pub struct Peer<T: Time, const BITS: u32> {
     pub(crate) granted: u16,
     /// Largest datagram in both directions, checksum excluded.
     pub(crate) mtu: u16,
-    /// The peer's state is in the upper two bits, the rail in the two before.
-    flags: u16,
+    flags: PeerFlags,
 }
 
 impl<T: Time, const BITS: u32> Peer<T, BITS> {
@@ -87,7 +96,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
         receiver: NO_WINDOW,
         granted: 0,
         mtu: 0,
-        flags: 0,
+        flags: PeerFlags::empty(),
     };
 
     /// The record of a new incarnation; the first PSN to it will be `next`. It stays in the lists that `former` is in.
@@ -104,7 +113,12 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
             ack_link: former.ack_link,
             credit_link: former.credit_link,
             queue: former.queue,
-            flags: former.flags & (ACK_LISTED | CREDIT_WAIT | EVENT_PENDING | EVENT_IS_FINISHED),
+            flags: former.flags.intersection(
+                PeerFlags::ACK_LISTED
+                    .union(PeerFlags::CREDIT_WAIT)
+                    .union(PeerFlags::EVENT_PENDING)
+                    .union(PeerFlags::EVENT_IS_FINISHED),
+            ),
             ..Self::UNKNOWN
         };
         peer.set_state(PeerState::Alive);
@@ -112,7 +126,7 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
     }
 
     pub(crate) const fn state(&self) -> PeerState {
-        match self.flags >> STATE_SHIFT {
+        match self.flags.bits() >> STATE_SHIFT {
             0 => PeerState::Unknown,
             1 => PeerState::Alive,
             2 => PeerState::Finished,
@@ -121,54 +135,56 @@ impl<T: Time, const BITS: u32> Peer<T, BITS> {
     }
 
     pub(crate) const fn set_state(&mut self, state: PeerState) {
-        self.flags = self.flags & !(0b11 << STATE_SHIFT) | (state as u16) << STATE_SHIFT;
+        let state = PeerFlags::from_bits_retain((state as u16) << STATE_SHIFT);
+        self.flags = self.flags.difference(PeerFlags::STATE).union(state);
     }
 
     /// The rail that its latest data came over: acknowledgements return over it.
     pub(crate) const fn rail(&self) -> Rail {
-        Rail((self.flags >> RAIL_SHIFT & 0b11) as u8)
+        Rail((self.flags.bits() >> RAIL_SHIFT & 0b11) as u8)
     }
 
     pub(crate) const fn set_rail(&mut self, rail: Rail) {
-        self.flags = self.flags & !(0b11 << RAIL_SHIFT) | (rail.0 as u16 & 0b11) << RAIL_SHIFT;
+        let rail = PeerFlags::from_bits_retain((rail.0 as u16 & 0b11) << RAIL_SHIFT);
+        self.flags = self.flags.difference(PeerFlags::RAIL).union(rail);
     }
 
     /// The send window, or [`NO_WINDOW`].
     #[inline]
     pub(crate) const fn sender(&self) -> u16 {
-        if self.has(WINDOWED) { self.outgoing as u16 } else { NO_WINDOW }
+        if self.has(PeerFlags::WINDOWED) { self.outgoing as u16 } else { NO_WINDOW }
     }
 
     pub(crate) const fn set_sender(&mut self, sender: u16) {
-        self.set(WINDOWED);
+        self.set(PeerFlags::WINDOWED);
         self.outgoing = sender as u32;
     }
 
     /// The next PSN to send, while it has no send window.
     pub(crate) const fn send_next(&self) -> Psn<BITS> {
-        Psn::new(if self.has(WINDOWED) { 0 } else { self.outgoing })
+        Psn::new(if self.has(PeerFlags::WINDOWED) { 0 } else { self.outgoing })
     }
 
     /// Returns the send window; the next PSN will be `next`.
     pub(crate) const fn release_sender(&mut self, next: Psn<BITS>) {
-        self.unset(WINDOWED);
+        self.unset(PeerFlags::WINDOWED);
         self.outgoing = next.get();
     }
 
-    pub(crate) const fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(crate) const fn has(&self, flag: PeerFlags) -> bool {
+        self.flags.intersects(flag)
     }
 
-    pub(crate) const fn set(&mut self, flag: u16) {
-        self.flags |= flag;
+    pub(crate) const fn set(&mut self, flag: PeerFlags) {
+        self.flags = self.flags.union(flag);
     }
 
-    pub(crate) const fn unset(&mut self, flag: u16) {
-        self.flags &= !flag;
+    pub(crate) const fn unset(&mut self, flag: PeerFlags) {
+        self.flags = self.flags.difference(flag);
     }
 
     pub(crate) const fn is_alive(&self) -> bool {
-        self.flags >> STATE_SHIFT == PeerState::Alive as u16
+        self.flags.bits() >> STATE_SHIFT == PeerState::Alive as u16
     }
 }
 

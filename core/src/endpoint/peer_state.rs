@@ -1,12 +1,10 @@
 //! Changes of a peer's state: announced, replaced, reset, failed.
 
-use super::{ControlMessage, Endpoint, Now, ORPHANED};
+use super::{ControlMessage, Endpoint, Now, SenderFlags};
 use crate::counters::{DropReason, Metric};
 use crate::device::DeviceEvent;
 use crate::endpoint::operation::OperationError;
-use crate::endpoint::peer::{
-    BACKLOGGED, EVENT_IS_FINISHED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WATCHED, WINDOW_WAIT,
-};
+use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::{Incarnation, PeerId, Psn, first_psn};
 use crate::time::Time;
@@ -143,12 +141,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if state == PeerState::Finished { OperationError::PeerFinished } else { OperationError::PeerFailed };
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize).filter(|peer| peer.is_alive()) else { return };
         peer.set_state(state);
-        peer.unset(WATCHED);
+        peer.unset(PeerFlags::WATCHED);
         let (sender, receiver) = (u32::from(peer.sender()), u32::from(peer.receiver));
         peer.release_sender(Psn::new(0));
         peer.receiver = NO_WINDOW;
-        let windowless = peer.has(WINDOW_WAIT);
-        peer.unset(WINDOW_WAIT);
+        let windowless = peer.has(PeerFlags::WINDOW_WAIT);
+        peer.unset(PeerFlags::WINDOW_WAIT);
         self.revoke_credit(rank);
         if windowless {
             self.operations.cancel_window_wait(rank);
@@ -171,17 +169,21 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
             }
             record.window.abort(&mut Rails::new(&mut record.path, states));
-            record.flags |= ORPHANED;
+            record.flags.insert(SenderFlags::ORPHANED);
             self.release(now, sender);
         }
         self.receivers.orphan(receiver);
         let Some(peer) = self.peer_mut(rank) else { return };
-        if !peer.has(EVENT_PENDING) {
-            peer.set(if state == PeerState::Finished { EVENT_PENDING | EVENT_IS_FINISHED } else { EVENT_PENDING });
+        if !peer.has(PeerFlags::EVENT_PENDING) {
+            peer.set(if state == PeerState::Finished {
+                PeerFlags::EVENT_PENDING | PeerFlags::EVENT_IS_FINISHED
+            } else {
+                PeerFlags::EVENT_PENDING
+            });
             self.peer_events.push(self.peers.as_mut(), rank, |peer| &mut peer.queue);
         } else if state == PeerState::Failed {
             // One event for two incarnations: the worse one.
-            peer.unset(EVENT_IS_FINISHED);
+            peer.unset(PeerFlags::EVENT_IS_FINISHED);
         }
     }
 
@@ -213,8 +215,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(peer) = self.peers.as_mut().get_mut(rank as usize) else { return };
         self.credit.give_back(u32::from(peer.granted));
         peer.granted = 0;
-        if peer.has(BACKLOGGED) {
-            peer.unset(BACKLOGGED);
+        if peer.has(PeerFlags::BACKLOGGED) {
+            peer.unset(PeerFlags::BACKLOGGED);
             self.credit.leave();
         }
     }

@@ -1,6 +1,6 @@
 //! The rails of an endpoint: the records of each send window, and links that go down and come up.
 
-use super::{Endpoint, Now};
+use super::{Endpoint, Now, SenderFlags};
 use crate::endpoint::peer::{NO_WINDOW, Peer};
 use crate::endpoint::storage::Storage;
 use crate::ids::Rail;
@@ -89,7 +89,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.links.set_down(rail, !is_up);
         for sender in 0..self.senders.len() {
             let Some((record, states)) = self.senders.with_rails(sender) else { break };
-            if record.peer == NONE || record.flags & super::ORPHANED != 0 {
+            if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
                 continue;
             }
             let mut rails = Rails::new(&mut record.path, states);

@@ -13,7 +13,7 @@ use super::{Endpoint, Handler, Now, Verdict};
 use crate::counters::{DropReason, Metric};
 use crate::device::Received;
 use crate::endpoint::operation::{OperationError, OperationKind};
-use crate::endpoint::peer::{BACKLOGGED, CONTACTED, NO_WINDOW, PeerState, USED};
+use crate::endpoint::peer::{NO_WINDOW, PeerFlags, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Psn, Rail};
 use crate::span::Span;
@@ -80,7 +80,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return Err(DropReason::Ended);
         }
-        peer.set(CONTACTED);
+        peer.set(PeerFlags::CONTACTED);
         let bytes = datagram.bytes();
         let rail = if MAX_RAILS == 1 { Rail(0) } else { datagram.rail() };
         if header.kind.is_data() {
@@ -289,13 +289,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         {
             peer.receive_state.ack_immediately();
         }
-        peer.set(USED);
+        peer.set(PeerFlags::USED);
         if peer.granted > 0 {
             peer.granted = peer.granted.wrapping_sub(1);
             self.credit.give_back(1);
         }
-        if !header.flags.contains(Flags::DRAINED) && !peer.has(BACKLOGGED) {
-            peer.set(BACKLOGGED);
+        if !header.flags.contains(Flags::DRAINED) && !peer.has(PeerFlags::BACKLOGGED) {
+            peer.set(PeerFlags::BACKLOGGED);
             self.credit.enter();
         }
         self.acks.lacks_credit |= peer.granted == 0 || header.flags.contains(Flags::DRAINED);

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Now};
 use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
-use crate::endpoint::peer::{CONTACTED, EVENT_PENDING, NO_WINDOW, Peer, PeerState, WINDOW_WAIT};
+use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
 use crate::endpoint::storage::Storage;
 use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
@@ -128,7 +128,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             PeerState::Unknown => Err(EnqueueError::UnknownPeer),
             PeerState::Finished => Err(EnqueueError::PeerFinished),
             PeerState::Failed => Err(EnqueueError::PeerFailed),
-            PeerState::Alive if peer.has(EVENT_PENDING) => Err(EnqueueError::PeerFailed),
+            PeerState::Alive if peer.has(PeerFlags::EVENT_PENDING) => Err(EnqueueError::PeerFailed),
             PeerState::Alive => Ok(peer),
         }
     }
@@ -146,10 +146,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let i = self.operations.take().ok_or(EnqueueError::Full)?;
         let operations = self.operations.as_mut_slice();
         let peer = self.peers.as_mut().get_mut(to as usize).ok_or(EnqueueError::UnknownPeer)?;
-        peer.set(CONTACTED);
+        peer.set(PeerFlags::CONTACTED);
         let first = operations.get_mut(peer.queue as usize).map_or(i, |last| core::mem::replace(&mut last.link, i));
         peer.queue = i;
-        let (sender, windowless) = (peer.sender(), peer.has(WINDOW_WAIT));
+        let (sender, windowless) = (peer.sender(), peer.has(PeerFlags::WINDOW_WAIT));
         if let Some(record) = operations.get_mut(i as usize) {
             record.peer = PeerId(to);
             record.link = first;
@@ -163,7 +163,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 None => {
                     self.operations.push_window_waiter(i);
                     if let Some(peer) = self.peer_mut(to) {
-                        peer.set(WINDOW_WAIT);
+                        peer.set(PeerFlags::WINDOW_WAIT);
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
 /// The first operation of the peer's queue.
 #[inline]
 pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> Option<u32> {
-    if peer.has(EVENT_PENDING) {
+    if peer.has(PeerFlags::EVENT_PENDING) {
         return None;
     }
     operations.get(peer.queue as usize).map(|last| last.link)

@@ -1,8 +1,8 @@
 //! The endpoint's own shutdown: Bye or Abort to every peer, then a linger for the peers' Byes.
 
-use super::{Endpoint, Now, ORPHANED, Shutdown};
+use super::{Endpoint, Now, SenderFlags, Shutdown};
 use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Transmit, TxReason};
-use crate::endpoint::peer::{BYE_SENT, CONTACTED};
+use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
@@ -29,7 +29,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn abort(&mut self) {
         if self.shutdown != Shutdown::Running {
             for peer in self.peers.as_mut() {
-                peer.unset(BYE_SENT);
+                peer.unset(PeerFlags::BYE_SENT);
             }
         }
         self.shutdown = Shutdown::SendingBye { kind: DatagramKind::Abort, rank: 0, round: BYE_ROUNDS - 1 };
@@ -67,7 +67,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let to = rank;
             rank = rank.wrapping_add(1);
             let Some(peer) = self.peers.as_ref().get(to as usize) else { break };
-            if peer.is_alive() && peer.has(CONTACTED) && !peer.has(BYE_SENT) {
+            if peer.is_alive() && peer.has(PeerFlags::CONTACTED) && !peer.has(PeerFlags::BYE_SENT) {
                 let rail = self.bye_rail(peer, round);
                 let mut header = self.header_to(peer);
                 header.kind = kind;
@@ -75,7 +75,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 header.psn = sender.map_or(peer.send_next(), |sender| sender.window.next()).get();
                 header.emit(head);
                 if let Some(peer) = self.peer_mut(to) {
-                    peer.set(BYE_SENT);
+                    peer.set(PeerFlags::BYE_SENT);
                 }
                 self.shutdown = Shutdown::SendingBye { kind, rank, round };
                 return Some(Transmit {
@@ -105,8 +105,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         let mut missing = false;
         for peer in self.peers.as_mut() {
-            missing |= peer.is_alive() && peer.has(BYE_SENT);
-            peer.unset(BYE_SENT);
+            missing |= peer.is_alive() && peer.has(PeerFlags::BYE_SENT);
+            peer.unset(PeerFlags::BYE_SENT);
         }
         self.shutdown = if missing && round < BYE_ROUNDS {
             Shutdown::SendingBye { kind, rank: 0, round }
@@ -121,7 +121,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         !self.operations.has_window_waiters()
             && self.senders.as_slice().iter().all(|sender| {
                 sender.peer == NONE
-                    || sender.flags & ORPHANED != 0
+                    || sender.flags.contains(SenderFlags::ORPHANED)
                     || idle(sender) && self.queued(sender.peer).is_none()
             })
     }

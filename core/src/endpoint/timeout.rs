@@ -1,7 +1,7 @@
 //! Timers: probes, silence, and windows without work.
 
-use super::{Endpoint, Now, ORPHANED, Sender};
-use crate::endpoint::peer::{Peer, WATCHED};
+use super::{Endpoint, Now, Sender, SenderFlags};
+use crate::endpoint::peer::{Peer, PeerFlags};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
@@ -53,7 +53,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let quiet = self.is_quiet(sender, self.operations.has_window_waiters());
         let has_rails = self.has_rails();
         let Some((record, states)) = self.senders.with_rails(sender) else { return };
-        if record.peer == NONE || record.flags & ORPHANED != 0 {
+        if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
             return;
         }
         if record.window.deadline().is_some_and(|deadline| S::Time::is_due(now, deadline)) && quiet {
@@ -88,7 +88,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some((record, states)) = self.senders.with_rails(sender) else { return };
         let rails = Rails::new(&mut record.path, states);
-        if record.flags & ORPHANED != 0 {
+        if record.flags.contains(SenderFlags::ORPHANED) {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }
@@ -112,7 +112,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// come before watched peers.
     #[inline]
     pub(super) fn watch_interval(&self, peer: &Peer<S::Time, BITS>) -> u32 {
-        let watched = !self.operations.has_window_waiters() && peer.has(WATCHED);
+        let watched = !self.operations.has_window_waiters() && peer.has(PeerFlags::WATCHED);
         if watched { self.config.silence >> 2 } else { self.config.idle }
     }
 

@@ -12,11 +12,11 @@ pub(super) use ack_scheduler::AckScheduler;
 pub use batch::TransmitBatch;
 pub(super) use ready_queue::ReadyQueue;
 
-use super::{Config, Endpoint, Handler, Now, POSTING, Sender, Shutdown, TIMELY_ACK};
+use super::{Config, Endpoint, Handler, Now, Sender, SenderFlags, Shutdown};
 use crate::counters::Metric;
 use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::{ACK_LISTED, Peer, PeerState};
+use crate::endpoint::peer::{Peer, PeerFlags, PeerState};
 use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Rail};
 use crate::span::Span;
@@ -122,7 +122,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     fn transmit_ack(&mut self, now: Now<S, W, BITS>, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         while let Some(to) = self.acks.pop_due(self.peers.as_mut()) {
             let Some(peer) = self.peer_mut(to) else { continue };
-            peer.unset(ACK_LISTED);
+            peer.unset(PeerFlags::ACK_LISTED);
             if !peer.receive_state.is_pending() || peer.state() != PeerState::Alive {
                 continue;
             }
@@ -147,7 +147,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     ) -> Option<Transmit> {
         let record = self.senders.get(sender)?;
         let to = record.peer;
-        if record.flags & super::ORPHANED != 0 {
+        if record.flags.contains(SenderFlags::ORPHANED) {
             return None;
         }
         self.top_up_credit(to);
@@ -189,8 +189,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             flags |= Flags::ACK_NOW;
         }
         let is_armed = !was_armed && record.window.is_armed() || has_rails;
-        let posting = record.flags & POSTING != 0;
-        record.flags |= POSTING;
+        let posting = record.flags.contains(SenderFlags::POSTING);
+        record.flags.insert(SenderFlags::POSTING);
         let operation = operations.get(segment.reference.operation as usize)?;
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
@@ -260,7 +260,7 @@ pub(super) fn needs_rtt_sample<T: Time, const W: usize, const BITS: u32>(
     granularity: u32,
 ) -> bool {
     let rarely = sender.path.rtt.smoothed().saturating_mul(8).max(granularity.saturating_mul(4));
-    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags & TIMELY_ACK != 0;
+    let prompt = !cfg!(feature = "optimize_for_size") && sender.flags.contains(SenderFlags::TIMELY_ACK);
     let rarely = if prompt { rarely.saturating_mul(RTT_SAMPLE_BACKOFF) } else { rarely };
     T::since(now, sender.ack_requested).is_some_and(|since| since > rarely)
 }

@@ -1,7 +1,7 @@
 //! The pool of send windows: which peer gets one, and which returns one.
 
-use super::{ControlMessage, Endpoint, Now, ORPHANED, READY};
-use crate::endpoint::peer::{CONTACTED, NO_WINDOW, WATCH_EPOCH, WATCHED, WINDOW_WAIT};
+use super::{ControlMessage, Endpoint, Now, SenderFlags};
+use crate::endpoint::peer::{NO_WINDOW, PeerFlags};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
@@ -22,15 +22,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return true;
         };
         if !on {
-            record.unset(WATCHED);
+            record.unset(PeerFlags::WATCHED);
             return true;
         }
         if S::Time::since(now, self.senders.watch_epoch_since).is_some_and(|since| since >= self.config.silence >> 2) {
             self.senders.watch_epoch_since = S::Time::stamp(now);
-            self.senders.watch_epoch ^= WATCH_EPOCH;
+            self.senders.watch_epoch = !self.senders.watch_epoch;
         }
-        let asked = record.has(WATCHED) && record.has(WATCH_EPOCH) == (self.senders.watch_epoch == WATCH_EPOCH);
-        record.set(WATCHED | CONTACTED);
+        let asked = record.has(PeerFlags::WATCHED) && record.has(PeerFlags::WATCH_EPOCH) == self.senders.watch_epoch;
+        record.set(PeerFlags::WATCHED | PeerFlags::CONTACTED);
         let mut sender = u32::from(record.sender());
         if sender == u32::from(NO_WINDOW) {
             let scarce = !self.senders.has_free();
@@ -45,8 +45,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 rails.request_probe(None);
                 let epoch = self.senders.watch_epoch;
                 if let Some(peer) = self.peer_mut(peer.0) {
-                    peer.unset(WATCH_EPOCH);
-                    peer.set(epoch);
+                    peer.unset(PeerFlags::WATCH_EPOCH);
+                    if epoch {
+                        peer.set(PeerFlags::WATCH_EPOCH);
+                    }
                 }
             }
         }
@@ -92,12 +94,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub(super) fn is_quiet(&self, sender: u32, watching: bool) -> bool {
         let Some(record) = self.senders.get(sender) else { return false };
         record.peer != NONE
-            && record.flags & (READY | ORPHANED) == 0
+            && !record.flags.intersects(SenderFlags::READY | SenderFlags::ORPHANED)
             && record.window.is_empty()
             && !record.window.has_invalid_acks()
             && self.queued(record.peer).is_none()
             && (watching && record.window.unanswered() == 0
-                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(WATCHED)))
+                || self.peers.as_ref().get(record.peer as usize).is_some_and(|peer| !peer.has(PeerFlags::WATCHED)))
     }
 
     /// Returns an idle window to the pool, and the rest of its credit to the peer.
@@ -143,7 +145,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(first) = self.operations.pop_window_waiter() {
             let to = self.operations.get(first).map_or(NONE, |operation| operation.peer.0);
             if let Some(peer) = self.peer_mut(to) {
-                peer.unset(WINDOW_WAIT);
+                peer.unset(PeerFlags::WINDOW_WAIT);
             }
             if let Some(sender) = self.take_sender(now, to, false) {
                 self.make_ready(sender);

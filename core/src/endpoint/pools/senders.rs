@@ -1,6 +1,6 @@
 //! The pool of send windows.
 
-use crate::endpoint::{ORPHANED, POSTING, READY, SILENT, Sender};
+use crate::endpoint::{Sender, SenderFlags};
 use crate::list::List;
 use crate::pool::Pool;
 use crate::time::Time;
@@ -24,7 +24,7 @@ pub(in crate::endpoint) struct SenderPool<P, R, T: Time, const W: usize, const B
     clock_hand: u32,
     /// When the epoch in which watched peers share scarce windows began, and its number modulo 2, as in their flags.
     pub(in crate::endpoint) watch_epoch_since: T::Stamp,
-    pub(in crate::endpoint) watch_epoch: u16,
+    pub(in crate::endpoint) watch_epoch: bool,
 }
 
 impl<P, R, T: Time, const W: usize, const BITS: u32> SenderPool<P, R, T, W, BITS>
@@ -43,7 +43,7 @@ where
             silent: List::EMPTY,
             clock_hand: 0,
             watch_epoch_since: now,
-            watch_epoch: 0,
+            watch_epoch: false,
         }
     }
 
@@ -116,8 +116,8 @@ where
         let records = self.records.as_mut();
         wheel.clear(records, i, Sender::timer);
         let Some(record) = records.get_mut(i as usize) else { return false };
-        if record.flags & (READY | POSTING | SILENT) != 0 {
-            record.flags |= ORPHANED;
+        if record.flags.intersects(SenderFlags::READY | SenderFlags::POSTING | SenderFlags::SILENT) {
+            record.flags.insert(SenderFlags::ORPHANED);
             return false;
         }
         *record = Sender::FREE;
@@ -168,9 +168,9 @@ where
     /// Lists a sender whose silence has to be reported, unless it is listed.
     pub(in crate::endpoint) fn report_silent(&mut self, i: u32) {
         if let Some(record) = self.records.as_mut().get_mut(i as usize)
-            && record.flags & SILENT == 0
+            && !record.flags.contains(SenderFlags::SILENT)
         {
-            record.flags |= SILENT;
+            record.flags.insert(SenderFlags::SILENT);
             self.silent.push(self.records.as_mut(), i, |sender| &mut sender.event_link);
         }
     }
@@ -178,7 +178,7 @@ where
     /// The next sender whose silence is reported now.
     pub(in crate::endpoint) fn pop_silent(&mut self) -> Option<u32> {
         let i = self.silent.pop(self.records.as_mut(), |sender| &mut sender.event_link)?;
-        self.get_mut(i)?.flags &= !SILENT;
+        self.get_mut(i)?.flags &= !SenderFlags::SILENT;
         Some(i)
     }
 }

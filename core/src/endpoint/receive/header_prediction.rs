@@ -4,10 +4,10 @@
 use super::deliver;
 use crate::counters::Metric;
 use crate::device::Received;
-use crate::endpoint::peer::{ACK_LISTED, BACKLOGGED, CONTACTED, NO_WINDOW, USED};
+use crate::endpoint::peer::{NO_WINDOW, PeerFlags};
 use crate::endpoint::placement::PlacementState;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Verdict};
+use crate::endpoint::{Endpoint, Handler, Now, SenderFlags, Verdict};
 use crate::ids::{PeerId, PlacementId, Psn};
 use crate::span::Span;
 use crate::time::{Time, units};
@@ -255,7 +255,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_present =
             peer.is_alive() && header.incarnation == peer.incarnation && header.expected == self.config.incarnation
                 || mutant!("prediction_any_incarnation");
-        let is_known = peer.has(CONTACTED) && peer.has(USED) && peer.has(ACK_LISTED) && peer.has(BACKLOGGED);
+        let is_known = peer.has(PeerFlags::CONTACTED)
+            && peer.has(PeerFlags::USED)
+            && peer.has(PeerFlags::ACK_LISTED)
+            && peer.has(PeerFlags::BACKLOGGED);
         if self.has_rails()
             || !is_plain
             || !is_present
@@ -270,7 +273,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         // At the same `now`, a second equal header has no effect on the window.
         let units = self.watch_interval(peer);
         let Some(record) = self.senders.get_mut(u32::from(peer.sender())) else { return false };
-        record.flags & ORPHANED == 0
+        !record.flags.contains(SenderFlags::ORPHANED)
             && record.window.is_redundant_ack(now, Psn::new(header.acknowledged), header.credit, units)
     }
 }

@@ -1,6 +1,6 @@
 //! The acknowledgements that are owed: which are delayed, until when, and which are due.
 
-use crate::endpoint::peer::{ACK_LISTED, Peer};
+use crate::endpoint::peer::{Peer, PeerFlags};
 use crate::list::List;
 use crate::time::Time;
 
@@ -34,8 +34,8 @@ impl<T: Time> AckScheduler<T> {
     pub(in crate::endpoint) fn list<const BITS: u32>(&mut self, peers: &mut [Peer<T, BITS>], to: u32) {
         let Some(peer) = peers.get_mut(to as usize) else { return };
         self.urgent |= peer.receive_state.is_urgent();
-        if !peer.has(ACK_LISTED) {
-            peer.set(ACK_LISTED);
+        if !peer.has(PeerFlags::ACK_LISTED) {
+            peer.set(PeerFlags::ACK_LISTED);
             self.delayed.push(peers, to, |peer| &mut peer.ack_link);
         }
     }

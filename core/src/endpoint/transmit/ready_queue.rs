@@ -1,6 +1,6 @@
 //! The senders that can send: each sends a burst of datagrams before the next has its turn.
 
-use crate::endpoint::{READY, Sender};
+use crate::endpoint::{Sender, SenderFlags};
 use crate::list::List;
 use crate::time::Time;
 
@@ -36,8 +36,8 @@ impl ReadyQueue {
         i: u32,
     ) {
         let Some(record) = senders.get_mut(i as usize) else { return };
-        if record.flags & READY == 0 {
-            record.flags |= READY;
+        if !record.flags.contains(SenderFlags::READY) {
+            record.flags.insert(SenderFlags::READY);
             self.senders.push(senders, i, |sender| &mut sender.link);
         }
     }
@@ -51,7 +51,7 @@ impl ReadyQueue {
         if let Some(i) = self.senders.pop(senders, |sender| &mut sender.link)
             && let Some(record) = senders.get_mut(i as usize)
         {
-            record.flags &= !READY;
+            record.flags.remove(SenderFlags::READY);
         }
     }
 

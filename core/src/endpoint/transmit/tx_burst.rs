@@ -4,9 +4,9 @@ use super::{data, emit, header_of, needs_rtt_sample, record_sent};
 use crate::counters::Metric;
 use crate::device::{HEADER_ROOM, Posting, Transmit, TxReason};
 use crate::endpoint::operation::{Operation, OperationKind};
-use crate::endpoint::peer::{BACKLOGGED, EVENT_PENDING};
+use crate::endpoint::peer::PeerFlags;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, POSTING};
+use crate::endpoint::{Endpoint, Handler, Now, SenderFlags};
 use crate::ids::{PeerId, PlacementId, Rail};
 use crate::list::NONE;
 use crate::span::{Region, Span};
@@ -133,9 +133,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             || self.has_rails()
             || self.acks.urgent
             || self.is_aborting()
-            || record.flags & (ORPHANED | POSTING) != POSTING
-            || peer.has(EVENT_PENDING)
-            || peer.has(BACKLOGGED) && u32::from(peer.granted) < half
+            || record.flags & (SenderFlags::ORPHANED | SenderFlags::POSTING) != SenderFlags::POSTING
+            || peer.has(PeerFlags::EVENT_PENDING)
+            || peer.has(PeerFlags::BACKLOGGED) && u32::from(peer.granted) < half
             || needs_rtt_sample::<S::Time, W, BITS>(now, record, self.config.granularity)
         {
             return;

@@ -3,7 +3,7 @@
 use crate::counters::{DropReason, Metric};
 use crate::device::{DeviceQueue, Ticket};
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, Handler, Now, ORPHANED, Sender, TIMELY_ACK};
+use crate::endpoint::{Endpoint, Handler, Now, Sender, SenderFlags};
 use crate::ids::{Psn, Rail};
 use crate::time::Time;
 use crate::window::rails::Rails;
@@ -13,10 +13,10 @@ use crate::wire::{Acknowledgement, Header};
 impl<T: Time, const W: usize, const BITS: u32> Sender<T, W, BITS> {
     /// Records whether a piggybacked acknowledgement arrived within the timeout, if that is known.
     #[inline]
-    const fn record_ack_timeliness(&mut self, is_prompt: Option<bool>) {
+    fn record_ack_timeliness(&mut self, is_prompt: Option<bool>) {
         match is_prompt {
-            Some(true) => self.flags |= TIMELY_ACK,
-            Some(false) => self.flags &= !TIMELY_ACK,
+            Some(true) => self.flags.insert(SenderFlags::TIMELY_ACK),
+            Some(false) => self.flags.remove(SenderFlags::TIMELY_ACK),
             None => {}
         }
     }
@@ -36,7 +36,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             if posted {
                 self.senders.push_posted(i);
             } else {
-                sender.flags &= !crate::endpoint::POSTING;
+                sender.flags.remove(SenderFlags::POSTING);
             }
             self.release(now, i);
         }
@@ -97,7 +97,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(peer) = self.peers.as_ref().get(from as usize) else { return Ok(()) };
         let units = self.watch_interval(peer);
         if let Some(record) = self.senders.get_mut(u32::from(peer.sender()))
-            && record.flags & ORPHANED == 0
+            && !record.flags.contains(SenderFlags::ORPHANED)
         {
             let cumulative = Psn::new(header.acknowledged);
             if record.window.is_redundant_ack(now, cumulative, header.credit, units) {
@@ -120,7 +120,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.operations.complete(operation);
             }
         }
-        if record.flags & ORPHANED != 0 {
+        if record.flags.contains(SenderFlags::ORPHANED) {
             if record.window.is_empty() && !mutant!("orphan_kept") {
                 self.free_sender(now, sender);
             }
