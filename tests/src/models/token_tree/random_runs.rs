@@ -1,9 +1,9 @@
 //! Random runs of the model: larger trees, more calls and more faults than can be explored.
 
 use fastrand::Rng;
-use unisono_core::collective::token_tree::ReleasePath;
+use unisono_core::collective::token_tree::{Body, Epoch, ReleasePath, Request};
 
-use super::{Action, State, TokenTrees, TreeOptions, TreeSizes};
+use super::{Action, MOST_REQUESTS, State, TokenTrees, TreeOptions, TreeSizes, number};
 use crate::model_checker::Model;
 
 /// Records of a run's machines: releases of an epoch, epochs.
@@ -65,10 +65,15 @@ pub fn random_run(seed: u64) -> Result<u32, Box<BadRun>> {
             return bad("nothing can happen any more", &taken);
         }
         let action = choose(&actions, reluctance, &mut rng);
-        if let Some(next) = take(&model, &mut state, &action) {
-            state = next;
-        }
         taken.push(action);
+        if let Action::Timeout(rank, epoch) = action
+            && is_refused(&model, &state, rank, epoch)
+        {
+            continue;
+        }
+        if !model.apply(&mut state, &action) && matches!(action, Action::Timeout(..)) {
+            return bad("this harness foresees which timeouts are refused", &taken);
+        }
         if let Some(rule) = model.violation(&state) {
             return bad(rule, &taken);
         }
@@ -76,17 +81,29 @@ pub fn random_run(seed: u64) -> Result<u32, Box<BadRun>> {
     bad("it does not end", &taken)
 }
 
-/// Copies the state only for actions that may turn out to be impossible.
-fn take(
+/// Whether a timeout would be too early, so that [`TokenTrees::apply`] would refuse it: decided without a copy of the
+/// state, which costs more than all else.
+fn is_refused(
     model: &TokenTrees<RELEASES, EPOCHS>,
-    state: &mut State<RELEASES, EPOCHS>,
-    action: &Action,
-) -> Option<State<RELEASES, EPOCHS>> {
-    if let Action::Timeout(..) = action {
-        return model.next(state, action);
+    state: &State<RELEASES, EPOCHS>,
+    rank: usize,
+    epoch: Epoch,
+) -> bool {
+    if state.is_asking(rank) {
+        return true;
     }
-    model.apply(state, action);
-    None
+    let may_be_early = state.early_asks < model.options.early_asks;
+    if may_be_early || state.lost[usize::from(number(epoch))] & 1 << rank != 0 {
+        return false;
+    }
+    let mut machine = state.ranks[rank].machine;
+    machine.handle_timeout((), epoch);
+    core::iter::from_fn(|| machine.poll(())).take(MOST_REQUESTS as usize).any(|request| match request {
+        Request::Send { to, message, .. } => {
+            matches!(message.body, Body::Ask { .. }) && state.dead.map(u32::from) != Some(to.0)
+        }
+        _ => false,
+    })
 }
 
 fn choose(actions: &[Action], reluctance: u8, rng: &mut Rng) -> Action {
