@@ -43,13 +43,16 @@ proof() { # BINARY OPTION…: a harness of unisono-tests, in release
     cargo run --release --locked --quiet -p unisono-tests --bin "$@"
 }
 
+all_models() { # every model; what each explored is kept for `size_models`
+    proof models -- --json | tee "$target/models-speed.json"
+    git rev-parse HEAD >"$target/models-speed.commit"
+}
+
 size_models() { # the core that is built for size explores the same states as the one that is built for speed
-    local features
-    for features in speed optimize_for_size; do
-        CARGO_TARGET_DIR=$target/models-$features cargo run --release --locked --quiet -p unisono-tests \
-            --no-default-features --features "${features/speed/}" --bin models -- --json >"$target/models-$features.json"
-    done
-    python3 - "$target"/models-{speed,optimize_for_size}.json <<'EOF'
+    [ "$(cat "$target/models-speed.commit" 2>/dev/null)" = "$(git rev-parse HEAD)" ] || all_models
+    CARGO_TARGET_DIR=$target/models-size cargo run --release --locked --quiet -p unisono-tests \
+        --no-default-features --features optimize_for_size --bin models -- --json >"$target/models-size.json"
+    python3 - "$target"/models-{speed,size}.json <<'EOF'
 import json, sys
 speed, size = ({line["model"]: (line["states"], line["fingerprint"]) for line in map(json.loads, open(name)) if "model" in line}
                for name in sys.argv[1:])
