@@ -2,7 +2,8 @@
 
 use core::{ptr::NonNull, slice};
 
-use unisono_core::device::{HEADER_ROOM, Ticket, Token, Transmit};
+use unisono_core::device::{Destination, HEADER_ROOM, Ticket, Token, Transmit};
+use unisono_core::ids::Rail;
 
 use super::{
     buffer_pool::BufferPool,
@@ -27,6 +28,8 @@ pub(super) struct SendRing {
     /// Offset of the next header.
     cursor: usize,
     posted: Vec<TxDatagram>,
+    /// Those of one of several rails.
+    of_rail: Vec<TxDatagram>,
     /// How many of these have their checksum.
     with_checksum: usize,
     last: Ticket,
@@ -49,6 +52,7 @@ impl SendRing {
             frames: BufferPool::new(1, BATCH * (HEADER_ROOM + mtu + TRAILER) + HEADER_ROOM)?,
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
+            of_rail: Vec::new(),
             with_checksum: 0,
             last: Ticket::default(),
             completed: Ticket::default(),
@@ -73,10 +77,25 @@ impl SendRing {
         };
     }
 
-    /// The posted datagrams, each with its checksum.
-    pub(super) fn with_checksums(&mut self) -> &[TxDatagram] {
+    /// Whether nothing is posted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// The datagrams posted for one of `rails` rails, each with its checksum. The first rail has those of groups, and
+    /// those of unknown rails, too.
+    pub(super) fn with_checksums(&mut self, rail: Rail, rails: usize) -> &[TxDatagram] {
         self.write_checksums();
-        &self.posted
+        if rails == 1 {
+            return &self.posted;
+        }
+        let is_here = |datagram: &&TxDatagram| match datagram.to {
+            Destination::Peer { rail: way, .. } if usize::from(way.0) < rails => way == rail,
+            Destination::Peer { .. } | Destination::Group(_) => rail == Rail(0),
+        };
+        self.of_rail.clear();
+        self.of_rail.extend(self.posted.iter().filter(is_here));
+        &self.of_rail
     }
 
     /// Writes the missing checksums.
@@ -107,6 +126,7 @@ impl SendRing {
     /// The posted datagrams were sent or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
+        self.of_rail.clear();
         self.with_checksum = 0;
         self.cursor = 0;
         self.run = (0, 0);
