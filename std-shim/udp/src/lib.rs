@@ -7,8 +7,8 @@
 //!                                    └ rail 1: …
 //! ```
 //!
-//! A frame is header, payload and a CRC-32C trailer of 4 bytes. The fault injector acts on whole frames, below the
-//! checksum.
+//! A frame is header, payload and a CRC-32C trailer of 4 bytes, which is zero where checksums are off. The fault injector
+//! acts on whole frames, below the checksum.
 
 extern crate alloc;
 
@@ -38,6 +38,8 @@ pub use group::{GroupAddress, GroupAddressError};
 pub use options::{BindError, Options};
 pub use receive_pool::ReceivedDatagram;
 pub use send_ring::UdpToken;
+pub use socket::{LinkAddress, link_addresses};
+pub use unisono_core::window::rails::MAX_RAILS;
 
 use alloc::{collections::VecDeque, sync::Arc};
 use core::net::{IpAddr, SocketAddr};
@@ -45,7 +47,6 @@ use std::io;
 
 use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, GroupError, Limits, PathRequest, Slot, Ticket};
 use unisono_core::ids::{GroupId, PeerId, Rail};
-use unisono_core::window::rails::MAX_RAILS;
 
 use address_table::AddressTable;
 use checksum::TRAILER;
@@ -209,6 +210,15 @@ impl Udp {
     /// Forgets a peer's address on a rail: datagrams to it are lost there.
     pub fn clear_rail_path(&mut self, peer: PeerId, rail: Rail) {
         self.table.clear(peer, rail);
+    }
+
+    /// Whether frames have checksums from now on, those that are sent and those that are received: they do at first. All
+    /// devices that exchange datagrams have the same setting; without, the link must not corrupt frames.
+    pub fn set_checksums(&mut self, used: bool) {
+        self.pool.checksums = used;
+        for queue in [&mut self.polled, &mut self.interrupt] {
+            queue.ring.checksums = used;
+        }
     }
 
     /// Binds the number of a group to its address, for [`join`](Device::join).

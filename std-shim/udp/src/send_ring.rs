@@ -36,6 +36,8 @@ pub(super) struct SendRing {
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
     mtu: usize,
+    /// Frames get checksums; without, their trailers are zero.
+    pub(super) checksums: bool,
     /// GSO is in use: a run that does not fit whole is left to the next batch.
     whole_runs: bool,
     /// Length of the datagrams of the current run, and how many more datagrams the run takes.
@@ -57,6 +59,7 @@ impl SendRing {
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
+            checksums: true,
             whole_runs,
             run: (0, 0),
         })
@@ -107,14 +110,14 @@ impl SendRing {
             match datagram.rest {
                 None => {
                     if let Some((body, trailer)) = first.split_last_chunk_mut::<TRAILER>() {
-                        *trailer = checksum::of(body);
+                        *trailer = if self.checksums { checksum::of(body) } else { checksum::NONE };
                     }
                 }
                 Some([payload, trailer]) => {
                     // SAFETY: borrowed memory: the creator of its table promised that it stays and that nobody changes
                     // it until the posting ends (`Regions::new`), which it does in `finish`.
                     let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
-                    let sum = checksum::of_parts(first, payload);
+                    let sum = if self.checksums { checksum::of_parts(first, payload) } else { checksum::NONE };
                     // SAFETY: the trailer behind the head in the slab.
                     unsafe { trailer.start.cast::<[u8; TRAILER]>().write(sum) };
                 }

@@ -255,6 +255,25 @@ pub(super) fn interface_of(local: IpAddr) -> Option<CString> {
     found
 }
 
+/// An address of an interface of this host.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LinkAddress {
+    /// The interface.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// The addresses of the interfaces of this host, in the system's order; none if the system refuses.
+pub fn link_addresses() -> Vec<LinkAddress> {
+    let mut all = Vec::new();
+    for_each_link(|name, _, address| {
+        let interface = || name.to_string_lossy().into_owned();
+        all.extend(address.map(|address| LinkAddress { interface: interface(), address }));
+    });
+    all
+}
+
 /// Calls the function with name, flags and address of each address of each interface.
 fn for_each_link(mut call: impl FnMut(&CStr, libc::c_uint, Option<IpAddr>)) {
     let mut list = ptr::null_mut();

@@ -4,7 +4,7 @@ use super::{ConnectionId, Effect, MemberState, MembershipState, Participation, P
 use crate::{
     message::ServerMessage,
     on_death::OnDeath,
-    peer_record::{Ending, Incarnation},
+    peer_record::Ending,
     rank::Rank,
 };
 
@@ -85,11 +85,11 @@ impl MembershipState {
                 self.fail_join(rank);
             }
             Some(MemberState::Finished { entry }) => {
-                let entry = Some(*entry);
+                let entry = Some(entry.clone());
                 self.replace(rank, MemberState::Ended { entry, ending: Ending::Exited(0) });
             }
             Some(MemberState::Left { entry }) => {
-                let entry = Some(*entry);
+                let entry = Some(entry.clone());
                 self.replace(rank, MemberState::Ended { entry, ending });
             }
             _ => {}
@@ -113,13 +113,13 @@ impl MembershipState {
         let Some(MemberState::Joined { entry, fenced, .. }) = self.member(rank) else {
             return;
         };
-        let (entry, fenced) = (*entry, *fenced);
+        let (entry, fenced) = (entry.clone(), *fenced);
+        let incarnation = entry.incarnation;
         self.replace(rank, MemberState::Ended { entry: Some(entry), ending });
         self.remove_joined(fenced);
         self.effects.push_back(Effect::Report(ServerReport::Failed { rank, ending }));
         match self.policy {
             OnDeath::Tell => {
-                let incarnation: Incarnation = entry.incarnation;
                 self.effects.push_back(Effect::Broadcast(ServerMessage::Failed { rank, incarnation, ending }));
             }
             // A launcher ends the processes itself; without one, they end on this message.
