@@ -434,9 +434,10 @@ impl World {
         let (ended, failed, counters) =
             (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
         let (streams, rails) = (process.stream_counters(), process.rail_stats());
+        let integrity = process.datagrams.device.integrity();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
-        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters, streams, rails: &rails }
+        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters, streams, rails: &rails, integrity }
             .publish(&self.settings);
     }
 

@@ -215,8 +215,8 @@ mod tests {
     fn a_number_of_rails_is_at_one_address() {
         let two: RailsChoice = "2".parse().expect("two");
         assert_eq!(two.addresses(|| address("10.0.0.1")), Ok(vec![address("10.0.0.1"); 2]));
-        let places: RailsChoice = "127.0.0.0/8,192.0.2.0/24".parse().expect("places");
-        let missing = RailPlace::Network(address("192.0.2.0"), 24);
+        let places: RailsChoice = "127.0.0.0/8,240.0.0.0/8".parse().expect("places");
+        let missing = RailPlace::Network(address("240.0.0.0"), 8);
         assert_eq!(places.addresses(|| unreachable!()), Err(RailPlaceError(missing)));
     }
 }

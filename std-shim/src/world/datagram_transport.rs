@@ -15,7 +15,7 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
-use crate::environment::{DeviceChoice, Settings};
+use crate::environment::{DeviceChoice, Integrity, Settings};
 use unisono_bootstrap::PeerRecord;
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_udp::{BindError, GroupAddress, Options, Path, Udp, UdpCounters};
@@ -162,6 +162,14 @@ impl DatagramTransport {
                 let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
                 device.set_path(peer, path, mtu).map_err(|error| error.to_string())
             }
+        }
+    }
+
+    /// What finds corrupted datagrams.
+    pub(super) const fn integrity(&self) -> Integrity {
+        match self {
+            Self::Udp(device) if device.checksums() => Integrity::Crc32c,
+            _ => Integrity::Link,
         }
     }
 

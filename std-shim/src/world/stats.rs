@@ -14,7 +14,7 @@ use unisono_udp::UdpCounters;
 
 use super::rails::RailStats;
 use super::watchdog::report;
-use crate::environment::{Settings, Switch};
+use crate::environment::{Integrity, Settings, Switch};
 use unisono_bootstrap::Rank;
 
 /// What a rank did until its end.
@@ -31,6 +31,7 @@ pub(super) struct Stats<'a> {
     /// Of multicast.
     pub(super) streams: StreamCounters,
     pub(super) rails: &'a [RailStats],
+    pub(super) integrity: Integrity,
 }
 
 impl Stats<'_> {
@@ -125,7 +126,7 @@ impl Stats<'_> {
              \"repaired_all\":{repaired_all},\"probes\":{probes},\"reports\":{reports_sent},\"foreign\":{foreign}}}",
             self.streams.sent
         );
-        let _ = write!(line, ",\"rails\":[{}]", self.rails_json());
+        let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
         let _ = write!(
             line,
             ",\"duplicates\":{duplicates},\"spurious\":{spurious},\"bytes_sent\":{bytes_sent},\

@@ -221,6 +221,11 @@ impl Udp {
         }
     }
 
+    /// Whether frames have checksums.
+    pub const fn checksums(&self) -> bool {
+        self.pool.checksums
+    }
+
     /// Binds the number of a group to its address, for [`join`](Device::join).
     ///
     /// # Errors
