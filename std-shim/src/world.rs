@@ -163,7 +163,9 @@ pub enum WorldError {
     #[error(transparent)]
     Rails(#[from] RailPlaceError),
     /// Ranks have different numbers of rails.
-    #[error("rank {rank} has {theirs} rails and this rank has {own}: start all ranks with as many (--rails, UNISONO_RAILS)")]
+    #[error(
+        "rank {rank} has {theirs} rails and this rank has {own}: start all ranks with as many (--rails, UNISONO_RAILS)"
+    )]
     RailsDiffer {
         /// A rank with another number of rails.
         rank: Rank,
@@ -272,7 +274,8 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { SilencePolicy::Fail } else { SilencePolicy::AskAgent };
-        let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).with_rails(device.limits().rails).pools());
+        let endpoint =
+            Endpoint::new(0, config, EndpointSizes::growing(size as usize).with_rails(device.limits().rails).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(process::messenger::POOL_BYTES, EagerPool::bytes);
@@ -437,8 +440,18 @@ impl World {
         let integrity = process.datagrams.device.integrity();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
-        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters, streams, rails: &rails, integrity }
-            .publish(&self.settings);
+        Stats {
+            rank,
+            ended,
+            failed,
+            collectives,
+            counters: &counters,
+            udp: &self.udp_counters,
+            streams,
+            rails: &rails,
+            integrity,
+        }
+        .publish(&self.settings);
     }
 
     /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns

@@ -179,7 +179,8 @@ impl MembershipState {
         }
         // The launcher watches only the process that it started, not a later one with the same rank.
         let watched = self.watched && assembling;
-        let member = MemberState::Joined { entry: entry.clone(), link: Some(link), fenced: false, records: None, watched };
+        let member =
+            MemberState::Joined { entry: entry.clone(), link: Some(link), fenced: false, records: None, watched };
         let before = self.replace(rank, member);
         if !matches!(before, Some(MemberState::Joined { .. })) {
             self.joined += 1;

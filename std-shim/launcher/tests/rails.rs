@@ -9,10 +9,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use program::{expect, run};
-use unisono::environment::{Integrity, RailsChoice};
 use unisono::collective::SystemOperation;
+use unisono::environment::{Integrity, RailsChoice};
 use unisono::{Rank, Settings, Tag, World};
-
 
 /// Longest time that a rank waits for the death or the return of a rail.
 const BOUND: Duration = Duration::from_secs(60);

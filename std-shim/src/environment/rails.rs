@@ -24,7 +24,7 @@ pub enum RailsChoice {
 pub enum RailPlace {
     /// At this address.
     Address(IpAddr),
-    /// At the host's first address in this network, of which so many leading bits are given.
+    /// At the host's first address in this network, of which this number of leading bits is given.
     Network(IpAddr, u8),
     /// At the first address of this interface: IPv4 before IPv6, link-local ones excluded.
     Interface(InterfaceName),
@@ -154,7 +154,9 @@ impl fmt::Display for RailPlace {
 
 /// The text does not describe rails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected a number of rails from 1 to {MOST}, or as many interfaces, addresses or networks, such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16")]
+#[error(
+    "expected a number of rails from 1 to {MOST}, or as many interfaces, addresses or networks, such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16"
+)]
 pub struct RailsChoiceError;
 
 /// This host has no address at a place.
@@ -168,12 +170,21 @@ mod tests {
 
     #[test]
     fn rails_are_printed_as_they_are_parsed() {
-        for text in
-            ["1", "4", "lo", "eth1,eth2", "10.1.0.0/16,10.2.0.0/16", "127.0.0.1,127.0.0.2,::1", "fd00::/8,ib0.8", "a,a,a,a"]
-        {
+        for text in [
+            "1",
+            "4",
+            "lo",
+            "eth1,eth2",
+            "10.1.0.0/16,10.2.0.0/16",
+            "127.0.0.1,127.0.0.2,::1",
+            "fd00::/8,ib0.8",
+            "a,a,a,a",
+        ] {
             assert_eq!(text.parse::<RailsChoice>().expect(text).to_string(), text);
         }
-        for text in ["", "0", "5", "300", ",", "eth1,", "a,b,c,d,e", "10.1.0.0/33", "10.1.0.0/+8", "::/129", "a/8", "../x"] {
+        for text in
+            ["", "0", "5", "300", ",", "eth1,", "a,b,c,d,e", "10.1.0.0/33", "10.1.0.0/+8", "::/129", "a/8", "../x"]
+        {
             assert_eq!(text.parse::<RailsChoice>(), Err(RailsChoiceError), "{text}");
         }
     }

@@ -90,7 +90,8 @@ impl Stats<'_> {
     /// The rails as a JSON array.
     fn rails_json(&self) -> String {
         let rail = |rail: &RailStats| {
-            let RailStats { local, sent, received, lost, injected_cut, link_downs, deaths, is_alive, round_trip } = rail;
+            let RailStats { local, sent, received, lost, injected_cut, link_downs, deaths, is_alive, round_trip } =
+                rail;
             let local = local.map_or_else(|| "null".to_owned(), |local| format!("\"{local}\""));
             let round_trip = round_trip.map_or_else(|| "null".to_owned(), |time| time.as_nanos().to_string());
             format!(

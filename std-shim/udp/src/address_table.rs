@@ -170,7 +170,7 @@ pub(super) struct AddressTable {
 }
 
 impl AddressTable {
-    /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included. `v6` tells for
+    /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included. `v6` says of
     /// each rail whether its sockets are of IPv6.
     pub(super) fn new(peers: u32, mtu: u16, v6: impl IntoIterator<Item = bool>) -> Self {
         let rail = |v6| RailAddresses { records: vec![AddressRecord::default(); peers as usize], v6 };
@@ -291,7 +291,11 @@ mod tests {
         assert!(!table.is_from(PeerId(1), FIRST, &SocketName::v4([10, 0, 0, 7], 1002)));
         assert!(!table.is_from(PeerId(1), FIRST, &SocketName::v4([10, 0, 0, 8], 1000)));
         assert!(
-            table.is_from(PeerId(1), FIRST, &SocketName::v6(Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets(), 1000)),
+            table.is_from(
+                PeerId(1),
+                FIRST,
+                &SocketName::v6(Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets(), 1000)
+            ),
             "a dual-stack socket maps"
         );
     }
@@ -311,7 +315,10 @@ mod tests {
         assert_eq!(table.set(PeerId(2), FIRST, path("10.0.0.7"), 1472), Err(PathError::UnknownPeer));
         for peer in [0, 2, u32::MAX].map(PeerId) {
             assert!(table.peer_name(peer, FIRST, DeviceQueue::Polled).is_none() && table.mtu(peer, FIRST).is_none());
-            assert!(!table.is_from(peer, FIRST, &SocketName::NONE) && !table.is_from(peer, FIRST, &SocketName::v4([0; 4], 0)));
+            assert!(
+                !table.is_from(peer, FIRST, &SocketName::NONE)
+                    && !table.is_from(peer, FIRST, &SocketName::v4([0; 4], 0))
+            );
             assert!(!table.is_from(peer, FIRST, &SocketName::v6([0; 16], 0)));
         }
     }
@@ -321,7 +328,10 @@ mod tests {
         let mut table = AddressTable::new(1, 1472, [false]);
         assert_eq!(table.set(PeerId(0), FIRST, path("fd00::2"), 1472), Err(PathError::WrongFamily));
         assert_eq!(table.set(PeerId(0), FIRST, path("0.0.0.0"), 1472), Err(PathError::NotAnAddress));
-        assert_eq!(table.set(PeerId(0), FIRST, Path { polled: 0, ..path("10.0.0.7") }, 1472), Err(PathError::NotAnAddress));
+        assert_eq!(
+            table.set(PeerId(0), FIRST, Path { polled: 0, ..path("10.0.0.7") }, 1472),
+            Err(PathError::NotAnAddress)
+        );
         assert_eq!(table.set(PeerId(0), FIRST, path("10.0.0.7"), MTU_MIN - 1), Err(PathError::MtuTooSmall));
         let mut table = AddressTable::new(1, 1472, [true]);
         for address in ["::", "0.0.0.0", "fe80::1", "ff02::1", "224.0.0.1"] {

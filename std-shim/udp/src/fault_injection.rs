@@ -266,7 +266,14 @@ mod tests {
 
     fn faults(seed: u64) -> Faults {
         let chance = |value| Probability::new(value).unwrap();
-        Faults { loss: chance(0.05), reorder: chance(0.1), duplicate: chance(0.02), corrupt: chance(0.01), seed, cut: None }
+        Faults {
+            loss: chance(0.05),
+            reorder: chance(0.1),
+            duplicate: chance(0.02),
+            corrupt: chance(0.01),
+            seed,
+            cut: None,
+        }
     }
 
     #[test]

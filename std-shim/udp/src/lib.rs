@@ -271,7 +271,11 @@ impl Udp {
     /// The best number of datagrams of `bytes` bytes, checksum excluded, to send together: at most `most`, and a
     /// multiple of the GSO run length where the kernel segments.
     pub fn best_batch(&self, bytes: usize, most: usize) -> usize {
-        let run = if self.transmitters.iter().all(Transmitter::uses_gso) { run_length(bytes.saturating_add(TRAILER)) } else { 1 };
+        let run = if self.transmitters.iter().all(Transmitter::uses_gso) {
+            run_length(bytes.saturating_add(TRAILER))
+        } else {
+            1
+        };
         let most = most.clamp(1, BATCH);
         if most < run { most } else { most - most % run }
     }

@@ -162,7 +162,8 @@ impl ReceivePool {
     pub(super) fn new(mtu: usize, holdable: u16, rails: usize, groups: u16, gro: bool) -> io::Result<Self> {
         let bytes = if gro { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
-        let buffers = u16::try_from((2 * rails + usize::from(groups)) * batch).unwrap_or(u16::MAX).saturating_add(holdable);
+        let buffers =
+            u16::try_from((2 * rails + usize::from(groups)) * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Ok(Self {
             slab: BufferPool::new(buffers.into(), bytes)?,
             states: vec![BufferState { ..EMPTY }; buffers.into()],
@@ -314,14 +315,7 @@ impl ReceivePool {
     }
 
     /// Records that the next free buffer holds a message of `bytes` bytes, of one or several segments.
-    fn record_message(
-        &mut self,
-        rail: Rail,
-        filled: &mut Vec<u16>,
-        bytes: u32,
-        segment: Option<u32>,
-        truncated: bool,
-    ) {
+    fn record_message(&mut self, rail: Rail, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
         let Some(buffer) = self.free.pop() else { return };
         let Some(filling) = self.states.get_mut(usize::from(buffer)) else { return };
         filling.bytes = bytes.min(self.bytes as u32);

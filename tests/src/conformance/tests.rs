@@ -42,7 +42,14 @@ fn simulated_device_conforms_with_rails_and_with_and_without_groups() {
 
 fn faults() -> Faults {
     let chance = |value| Probability::new(value).expect("a probability");
-    Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0, cut: None }
+    Faults {
+        loss: chance(0.05),
+        reorder: chance(0.05),
+        duplicate: chance(0.02),
+        corrupt: chance(0.01),
+        seed: 0,
+        cut: None,
+    }
 }
 
 #[test]

@@ -1,12 +1,7 @@
 //! Ends of ranks, reported by their process's exit, their agent or their connection; and liveness queries.
 
 use super::{ConnectionId, Effect, MemberState, MembershipState, Participation, ProcessEnd, ServerReport};
-use crate::{
-    message::ServerMessage,
-    on_death::OnDeath,
-    peer_record::Ending,
-    rank::Rank,
-};
+use crate::{message::ServerMessage, on_death::OnDeath, peer_record::Ending, rank::Rank};
 
 impl MembershipState {
     /// The failures to report to a rank that has just received the table.

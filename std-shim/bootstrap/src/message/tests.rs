@@ -27,7 +27,15 @@ fn longest_entry() -> PeerRecord {
     let most = u32::MAX;
     let lane = SocketAddr::from(([0xff; 16], u16::MAX));
     let digests = Digests { tuning: most, transport: most };
-    PeerRecord { incarnation: Incarnation(most), node: most, mtu: most, addresses: [lane; 2], further_rails: vec![[lane; 2]; RAILS_MAX - 1], checksums: true, digests }
+    PeerRecord {
+        incarnation: Incarnation(most),
+        node: most,
+        mtu: most,
+        addresses: [lane; 2],
+        further_rails: vec![[lane; 2]; RAILS_MAX - 1],
+        checksums: true,
+        digests,
+    }
 }
 
 fn many_rails() -> PeerRecord {
@@ -45,7 +53,13 @@ fn every_client_message() -> Vec<ClientMessage> {
         digests: Digests { tuning: 3, transport: 4 },
     };
     vec![
-        ClientMessage::Join { version: Version::CURRENT, offer: offer.clone(), pid: 77, node: Some(2), host: "node7".to_owned() },
+        ClientMessage::Join {
+            version: Version::CURRENT,
+            offer: offer.clone(),
+            pid: 77,
+            node: Some(2),
+            host: "node7".to_owned(),
+        },
         ClientMessage::Join { version: Version::CURRENT, offer, pid: 77, node: None, host: String::new() },
         ClientMessage::QueryLiveness(rank),
         ClientMessage::Fence(None),
@@ -186,7 +200,14 @@ fn parts_that_are_too_long_are_refused() {
 #[test]
 fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
-    let offer = LocalRecord { incarnation: Incarnation(1), addresses: lanes(), further_rails: Vec::new(), checksums: true, mtu: 1, digests: Digests::default() };
+    let offer = LocalRecord {
+        incarnation: Incarnation(1),
+        addresses: lanes(),
+        further_rails: Vec::new(),
+        checksums: true,
+        mtu: 1,
+        digests: Digests::default(),
+    };
     let payload = ClientMessage::Join { version: Version::CURRENT, offer, pid: 1, node: None, host }.encode();
     match ClientMessage::decode(&frame(&payload)) {
         Ok(ClientMessage::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),

@@ -53,7 +53,10 @@ pub struct RailCutError;
 
 impl fmt::Display for RailCutError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "expected a rail below {MAX_RAILS}, and milliseconds until its cut and of the cut, such as 1@300+500")
+        write!(
+            to,
+            "expected a rail below {MAX_RAILS}, and milliseconds until its cut and of the cut, such as 1@300+500"
+        )
     }
 }
 
@@ -75,9 +78,8 @@ mod tests {
 
     #[test]
     fn rail_is_cut_for_its_time() {
-        let is_cut = |text: &str, rail, ms| {
-            text.parse::<RailCut>().expect("good").is_cut(Rail(rail), Duration::from_millis(ms))
-        };
+        let is_cut =
+            |text: &str, rail, ms| text.parse::<RailCut>().expect("good").is_cut(Rail(rail), Duration::from_millis(ms));
         assert_eq!([0, 299, 300, 799, 800].map(|ms| is_cut("1@300+500", 1, ms)), [false, false, true, true, false]);
         assert!(is_cut("1@300", 1, u64::MAX) && !is_cut("1@300", 0, 400) && !is_cut("1@300+0", 1, 300));
     }

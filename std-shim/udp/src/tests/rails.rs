@@ -14,8 +14,7 @@ fn pair(locals: &[&str], options: &Options) -> [Udp; 2] {
     let mut devices = [(); 2].map(|()| Udp::bind(&options).unwrap());
     let rails = devices[0].limits().rails;
     let path = |device: &Udp, rail| device.local_on(Rail(rail)).unwrap();
-    let paths: Vec<Vec<_>> =
-        devices.iter().map(|device| (0..rails).map(|rail| path(device, rail)).collect()).collect();
+    let paths: Vec<Vec<_>> = devices.iter().map(|device| (0..rails).map(|rail| path(device, rail)).collect()).collect();
     for device in &mut devices {
         for (peer, paths) in (0..).map(PeerId).zip(&paths) {
             for (rail, path) in (0..).map(Rail).zip(paths) {
