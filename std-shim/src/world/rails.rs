@@ -30,6 +30,8 @@ pub struct RailStats {
     pub is_alive: bool,
     /// The smoothed round trip to some peer at the last check.
     pub round_trip: Option<Duration>,
+    /// The retransmission timeout to that peer.
+    pub timeout: Option<Duration>,
 }
 
 /// Counts the deaths of rails.
@@ -37,7 +39,19 @@ pub struct RailStats {
 pub(super) struct RailMonitor {
     doubtful: u8,
     deaths: [u64; MAX_RAILS as usize],
-    round_trips: [Option<Duration>; MAX_RAILS as usize],
+    round_trips: [Option<RoundTrip>; MAX_RAILS as usize],
+}
+
+/// The smoothed round trip and the retransmission timeout to a peer, in units of 64 ns.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    smoothed: u32,
+    timeout: u32,
+}
+
+/// Units of 64 ns as a time.
+fn time(units: u32) -> Duration {
+    Duration::from_nanos(u64::from(units) * 64)
 }
 
 impl RailMonitor {
@@ -65,10 +79,12 @@ impl RailMonitor {
 
     /// Notes the round trips, now and then: it reads the records of all windows.
     pub(super) fn note_round_trips(&mut self, endpoint: &ProcessEndpoint) {
-        let units = |units: u32| (units > 0).then(|| Duration::from_nanos(u64::from(units) * 64));
         for window in endpoint.all_rail_states().chunks(usize::from(endpoint.rails())) {
             for (state, round_trip) in window.iter().zip(&mut self.round_trips) {
-                *round_trip = units(state.path().rtt.smoothed()).or(*round_trip);
+                let (smoothed, timeout) = (state.path().rtt.smoothed(), state.path().timeout());
+                if smoothed > 0 {
+                    *round_trip = Some(RoundTrip { smoothed, timeout });
+                }
             }
         }
     }
@@ -76,7 +92,7 @@ impl RailMonitor {
     /// The state of `rails` rails, whose sockets are at these addresses.
     pub(super) fn stats(&self, rails: u8, local: impl Fn(Rail) -> Option<IpAddr>, udp: &UdpCounters) -> Vec<RailStats> {
         let counted = udp.rails.iter().zip(&self.deaths).zip(&self.round_trips);
-        let stats = |(rail, ((counters, deaths), round_trip)): (Rail, ((&RailCounters, &u64), &Option<Duration>))| {
+        let stats = |(rail, ((counters, deaths), round_trip)): (Rail, ((&RailCounters, &u64), &Option<RoundTrip>))| {
             let RailCounters { sent, sent_bytes, lost, received, received_bytes, link_downs, injected_cut } = counters;
             RailStats {
                 local: local(rail),
@@ -87,7 +103,8 @@ impl RailMonitor {
                 link_downs: link_downs.get(),
                 deaths: *deaths,
                 is_alive: self.doubtful >> rail.0 & 1 == 0,
-                round_trip: *round_trip,
+                round_trip: round_trip.map(|trip| time(trip.smoothed)),
+                timeout: round_trip.map(|trip| time(trip.timeout)),
             }
         };
         (0..rails).map(Rail).zip(counted).map(stats).collect()

@@ -90,14 +90,25 @@ impl Stats<'_> {
     /// The rails as a JSON array.
     fn rails_json(&self) -> String {
         let rail = |rail: &RailStats| {
-            let RailStats { local, sent, received, lost, injected_cut, link_downs, deaths, is_alive, round_trip } =
-                rail;
+            let RailStats {
+                local,
+                sent,
+                received,
+                lost,
+                injected_cut,
+                link_downs,
+                deaths,
+                is_alive,
+                round_trip,
+                timeout,
+            } = rail;
             let local = local.map_or_else(|| "null".to_owned(), |local| format!("\"{local}\""));
-            let round_trip = round_trip.map_or_else(|| "null".to_owned(), |time| time.as_nanos().to_string());
+            let [round_trip, timeout] = [round_trip, timeout]
+                .map(|time| time.map_or_else(|| "null".to_owned(), |time| time.as_nanos().to_string()));
             format!(
                 "{{\"local\":{local},\"sent\":{},\"bytes_sent\":{},\"received\":{},\"bytes_received\":{},\
                  \"lost\":{lost},\"injected_cut\":{injected_cut},\"link_downs\":{link_downs},\"deaths\":{deaths},\
-                 \"alive\":{is_alive},\"round_trip_ns\":{round_trip}}}",
+                 \"alive\":{is_alive},\"round_trip_ns\":{round_trip},\"timeout_ns\":{timeout}}}",
                 sent[0], sent[1], received[0], received[1],
             )
         };

@@ -1,5 +1,6 @@
 //! A UDP socket: its options, its limits and the kernel's accounting of its memory.
 
+use alloc::ffi::CString;
 use core::{
     ffi::{CStr, c_int},
     mem,
@@ -16,7 +17,6 @@ use rustix::{
     },
 };
 use std::{
-    ffi::CString,
     fs, io,
     net::UdpSocket,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
