@@ -7,10 +7,12 @@ mod eager_pool;
 pub mod hierarchy;
 mod host_list;
 mod multicast;
+mod rails;
 pub mod tuning;
 
 pub use choice::{
-    ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Mtu, MtuError, Progress, QueuesChoice, Switch,
+    ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
+    QueuesChoice, Switch,
 };
 pub use duration::{
     BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout, UnreachableTimeout,
@@ -19,13 +21,14 @@ pub use duration::{
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use hierarchy::{HierarchyChoice, HierarchyError, Subgroups};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};
+pub use rails::{RailPlace, RailPlaceError, RailsChoice, RailsChoiceError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 pub use host_list::{HostList, HostListError};
 pub use unisono_bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
 pub use unisono_bootstrap::{JobPosition, SIZE_MAX};
 
-use core::{fmt, num::NonZero, str::FromStr, time::Duration};
+use core::{fmt, net::IpAddr, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -68,6 +71,10 @@ pub struct TransportSettings {
     pub mtu: Option<Mtu>,
     /// Whether to use segmentation offload (GSO). `None`: if the kernel supports it.
     pub gso: Option<Switch>,
+    /// The rails.
+    pub rails: RailsChoice,
+    /// What finds corrupted datagrams. `None`: CRC-32C, unless all ranks are reached through the loopback.
+    pub integrity: Option<Integrity>,
     /// How work queues of an RDMA adapter are written. `None`: the default.
     pub queues: Option<QueuesChoice>,
     /// Memory for unexpected messages. `None`: 1 MiB.
@@ -112,11 +119,24 @@ impl TransportSettings {
         }
     }
 
+    /// Whether datagrams from and to a process at these addresses need checksums.
+    pub fn needs_checksums(&self, locals: &[IpAddr]) -> bool {
+        match self.integrity {
+            Some(integrity) => integrity == Integrity::Crc32c,
+            None => self.faults.corrupt.value() > 0.0 || !locals.iter().all(IpAddr::is_loopback),
+        }
+    }
+
     /// Checks that the settings are consistent.
     ///
     /// # Errors
     /// The device is set explicitly, and other settings apply to another device.
     pub fn check(&self) -> Result<(), SettingsError> {
+        if self.integrity == Some(Integrity::Link) && self.faults.corrupt.value() > 0.0 {
+            let (name, value) = (VariableName("INTEGRITY"), Integrity::Link.to_string());
+            let reason = "the corruption that is injected is found by crc32c only".to_owned();
+            return Err(SettingsError::Invalid { name, value, reason });
+        }
         if !matches!(self.device, DeviceChoice::Shm | DeviceChoice::Verbs) {
             return Ok(());
         }
@@ -125,6 +145,8 @@ impl TransportSettings {
             (true, ..) => "fault injection applies to the device udp",
             (_, Some(_), _) => "the MTU applies to the device udp",
             (.., Some(_)) => "segmentation offload (GSO) applies to the device udp",
+            _ if !self.rails.is_default() => "rails apply to the device udp",
+            _ if self.integrity.is_some() => "the choice of integrity applies to the device udp",
             (false, None, None) => return Ok(()),
         };
         let reason = format!("{reason}, not to this one");
@@ -236,12 +258,15 @@ impl Settings {
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
+            if transport.rails.is_default() { None } else { text("RAILS", &transport.rails) },
+            transport.integrity.and_then(|integrity| text("INTEGRITY", &integrity)),
             transport.queues.and_then(|queues| text("QUEUES", &queues)),
             transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
             probability(faults.duplicate.value()).map(|value| ("DUP", value)),
             probability(faults.corrupt.value()).map(|value| ("CORRUPT", value)),
+            faults.cut.and_then(|cut| text("CUT", &cut)),
             if faults.seed == 0 { None } else { text("SEED", &faults.seed) },
             text("ON_DEATH", &transport.on_death),
             transport.silence.and_then(|silence| text("SILENCE", &silence)),
@@ -416,7 +441,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 55] = [
+    const NAMES: [&str; 58] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -432,12 +457,15 @@ impl SettingsReader {
         "PROGRESS",
         "MTU",
         "GSO",
+        "RAILS",
+        "INTEGRITY",
         "QUEUES",
         "EAGER_POOL",
         "LOSS",
         "REORDER",
         "DUP",
         "CORRUPT",
+        "CUT",
         "SEED",
         "ON_DEATH",
         "SILENCE",
@@ -533,12 +561,15 @@ impl SettingsReader {
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
+            "RAILS" => replace(&mut transport.rails, value),
+            "INTEGRITY" => store(&mut transport.integrity, value),
             "QUEUES" => store(&mut transport.queues, value),
             "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),
             "DUP" => replace(&mut faults.duplicate, value),
             "CORRUPT" => replace(&mut faults.corrupt, value),
+            "CUT" => store(&mut faults.cut, value),
             "SEED" => replace(&mut faults.seed, value),
             "ON_DEATH" => replace(&mut transport.on_death, value),
             "SILENCE" => store(&mut transport.silence, value),

@@ -26,6 +26,7 @@ mod event_source;
 mod group;
 mod process;
 mod progress;
+mod rails;
 mod request;
 mod shm_transport;
 mod singleton_guard;
@@ -46,6 +47,7 @@ use std::time::Instant;
 use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Endpoint};
+use unisono_core::ids::Rail;
 use unisono_core::time::units;
 use unisono_shmem::layout::WaitMode;
 
@@ -67,6 +69,7 @@ pub use communicator::recover::{AgreeError, Agreement};
 pub use communicator::send_buffer::SendBuffer;
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
+pub use rails::RailStats;
 pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
 pub use request::exchange::{ExchangeRequest, PersistentExchange};
 pub use request::persistent_message::PersistentMessage;
@@ -77,7 +80,7 @@ pub use shm_transport::{AllocateError, Buffer};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
-use crate::environment::{DeviceChoice, EagerPool, Progress, Settings, SettingsError};
+use crate::environment::{DeviceChoice, EagerPool, Progress, RailPlaceError, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use collective::call_log::CallLog;
 use collective::engine::context::{WORLD, message_context};
@@ -156,6 +159,21 @@ pub enum WorldError {
         /// Which settings differ.
         what: &'static str,
     },
+    /// This host has not all of the rails.
+    #[error(transparent)]
+    Rails(#[from] RailPlaceError),
+    /// Ranks have different numbers of rails.
+    #[error(
+        "rank {rank} has {theirs} rails and this rank has {own}: start all ranks with as many (--rails, UNISONO_RAILS)"
+    )]
+    RailsDiffer {
+        /// A rank with another number of rails.
+        rank: Rank,
+        /// Its rails.
+        theirs: usize,
+        /// This rank's.
+        own: usize,
+    },
     /// The node's shared memory cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -224,12 +242,23 @@ impl World {
         }
         let singleton = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
         let size = settings.position.map_or(1, |position| position.size);
-        let device = DatagramTransport::open(settings, local_address(settings))?;
+        let locals = transport.rails.addresses(|| local_address(settings))?;
+        let mut device = DatagramTransport::open(settings, &locals)?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
-        let offer =
-            LocalRecord { incarnation, addresses: device.lanes()?, mtu: device.mtu(), digests: settings.digests() };
-        let mut membership = Membership::join(&settings.join_options()?, offer)?;
+        let offer = LocalRecord {
+            incarnation,
+            addresses: device.lanes(Rail(0))?,
+            further_rails: device.further_lanes()?,
+            mtu: device.mtu(),
+            checksums: transport.needs_checksums(&locals),
+            digests: settings.digests(),
+        };
+        let mut membership = Membership::join(&settings.join_options()?, offer.clone())?;
         check_digests(offer.digests, membership.table())?;
+        check_rails(1 + offer.further_rails.len(), membership.table())?;
+        if !membership.table().iter().any(|entry| entry.checksums) {
+            device.omit_checksums();
+        }
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         if size > 1 && node.as_ref().is_none_or(|node| node.size() < size) {
             expect_loopback(&offer)?;
@@ -245,7 +274,8 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { SilencePolicy::Fail } else { SilencePolicy::AskAgent };
-        let endpoint = Endpoint::new(0, config, EndpointSizes::growing(size as usize).pools());
+        let endpoint =
+            Endpoint::new(0, config, EndpointSizes::growing(size as usize).with_rails(device.limits().rails).pools());
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(process::messenger::POOL_BYTES, EagerPool::bytes);
@@ -406,11 +436,22 @@ impl World {
         let process = self.shared.lock();
         let (ended, failed, counters) =
             (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
-        let streams = process.stream_counters();
+        let (streams, rails) = (process.stream_counters(), process.rail_stats());
+        let integrity = process.datagrams.device.integrity();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
-        Stats { rank, ended, failed, collectives, counters: &counters, udp: &self.udp_counters, streams }
-            .publish(&self.settings);
+        Stats {
+            rank,
+            ended,
+            failed,
+            collectives,
+            counters: &counters,
+            udp: &self.udp_counters,
+            streams,
+            rails: &rails,
+            integrity,
+        }
+        .publish(&self.settings);
     }
 
     /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns
@@ -539,6 +580,13 @@ fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
         let what = if is_tuning { "algorithms of collectives" } else { "a device, progress, silence or version" };
         Err(WorldError::Differs { rank: Rank(rank), what })
     })
+}
+
+/// Compares the numbers of rails of all ranks with this rank's. If any differ, every rank finds one that differs from its
+/// own.
+fn check_rails(own: usize, table: &[PeerRecord]) -> Result<(), WorldError> {
+    let other = (0..).map(Rank).zip(table).find(|(_, entry)| entry.rails() != own);
+    other.map_or(Ok(()), |(rank, entry)| Err(WorldError::RailsDiffer { rank, theirs: entry.rails(), own }))
 }
 
 /// Datagrams to a loopback interface that is down would be lost without a word.

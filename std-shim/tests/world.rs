@@ -382,8 +382,14 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
         scope.spawn(|| {
             let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
             let settings = settings(1);
-            let offer =
-                LocalRecord { incarnation: Incarnation(77), addresses: lanes, mtu: 1472, digests: settings.digests() };
+            let offer = LocalRecord {
+                incarnation: Incarnation(77),
+                addresses: lanes,
+                further_rails: Vec::new(),
+                checksums: true,
+                mtu: 1472,
+                digests: settings.digests(),
+            };
             let mut membership =
                 Membership::join(&settings.join_options().expect("a secret"), offer).expect("a rank slot");
             thread::sleep(Duration::from_millis(200));

@@ -20,7 +20,7 @@ fn table_of_sizes_is_true() {
         ("header of a placement segment", SEGMENT_HEADER),
         ("longest acknowledgement", unisono_core::device::HEADER_ROOM),
         ("idle peer, core", size_of::<Peer<Nanos, 32>>()),
-        ("idle peer, UDP address table", unisono_udp::RECORD_BYTES),
+        ("idle peer, UDP address table, for each rail", unisono_udp::RECORD_BYTES),
         ("send window of 256 segments", size_of::<Sender<Nanos, WINDOW, 32>>()),
         ("receive window of 256 segments", size_of::<ReceiveWindow<WINDOW>>()),
         ("send window of 16 segments", size_of::<Sender<Micros, 16, 32>>()),

@@ -5,12 +5,12 @@ use unisono::World;
 use unisono_core::counters::{Counters, DropReason};
 use unisono_core::device::TxReason;
 use unisono_core::wire::DatagramKind;
-use unisono_udp::UdpCounters;
+use unisono_udp::{RailCounters, UdpCounters};
 
-/// An object of all fields of a struct: their names, and their values by `$read`.
+/// An object of all fields of a struct but those after a semicolon: their names, and their values by `$read`.
 macro_rules! all_of {
-    ($type:ident { $($field:ident),* $(,)? } = $from:expr, $read:expr) => {{
-        let $type { $($field),* } = $from;
+    ($type:ident { $($field:ident),* $(,)? $(; $skipped:ident),* } = $from:expr, $read:expr) => {{
+        let $type { $($field,)* $($skipped: _,)* } = $from;
         json!({ $(stringify!($field): $read($field)),* })
     }};
 }
@@ -47,12 +47,12 @@ pub(super) fn all_counters(world: &World) -> Value {
         "bytes_accepted": bytes_accepted,
         "datagram_bytes": histogram(&sizes),
         "round_trip_64ns": histogram(&round_trips),
-        "device": device_counters(world.udp_counters()),
+        "device": device_counters(world),
     })
 }
 
-fn device_counters(tally: &UdpCounters) -> Value {
-    all_of!(
+fn device_counters(world: &World) -> Value {
+    let mut all = all_of!(
         UdpCounters {
             sent,
             sent_bytes,
@@ -75,7 +75,18 @@ fn device_counters(tally: &UdpCounters) -> Value {
             injected_duplicates,
             injected_reorders,
             injected_corruptions,
-        } = tally,
+            injected_cut,
+            ; rails
+        } = world.udp_counters(),
+        unisono_udp::Counter::get
+    );
+    all["rails"] = world.udp_counters().rails.iter().take(world.rail_stats().len()).map(rail_counters).collect();
+    all
+}
+
+fn rail_counters(rail: &RailCounters) -> Value {
+    all_of!(
+        RailCounters { sent, sent_bytes, lost, received, received_bytes, link_downs, injected_cut } = rail,
         unisono_udp::Counter::get
     )
 }

@@ -50,6 +50,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.rails() > 1
     }
 
+    /// The rails, one bit for each, that have to answer a probe before they are used for a peer without a send window:
+    /// their link is down, or some peer did not answer over them of late.
+    pub const fn doubtful_rails(&self) -> u8 {
+        self.links.doubtful()
+    }
+
+    /// The records of the rails of all send windows, used or not: [`rails`](Self::rails) for each window, none if there
+    /// is one rail.
+    pub fn all_rail_states(&self) -> &[RailState<S::Time>] {
+        self.rails.as_ref()
+    }
+
     /// What is known of the rails to a peer that has a send window: none if there is one rail.
     pub fn rail_states(&self, peer: crate::ids::PeerId) -> &[RailState<S::Time>] {
         let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender);

@@ -125,7 +125,8 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
 
     /// Whether the peer's acknowledgements contradict what was sent to it: it does not acknowledge the oldest segment
     /// although that was resent 255 times, or it acknowledges released or unsent PSNs 16 times in a row, each a timeout
-    /// after the one before, so that they are not late datagrams. Models, whose time is abstract, do not count.
+    /// after the one before, so that they are not late datagrams. Over several rails only those of unsent PSNs count.
+    /// Models, whose time is abstract, do not count.
     pub const fn is_contradicted(&self) -> bool {
         self.contradictions.is_proof()
     }

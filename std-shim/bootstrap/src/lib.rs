@@ -42,7 +42,7 @@ pub use membership::{AGENT_SILENCE, AwaitError, Liveness, Membership, Membership
 pub use membership_state::{Participation, ServerReport, StuckRank};
 pub use message::{KEY_MAX, Malformed, Refusal, VALUE_MAX};
 pub use on_death::{OnDeath, OnDeathError};
-pub use peer_record::{Digests, Ending, Incarnation, LocalRecord, PeerRecord, fresh_incarnation};
+pub use peer_record::{Digests, Ending, Incarnation, LocalRecord, PeerRecord, RAILS_MAX, fresh_incarnation};
 pub use rank::{JobPosition, Rank, SIZE_MAX};
 pub use server::{Server, ServerConfig};
 pub use stream::ConnectionError;

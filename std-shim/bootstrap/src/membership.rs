@@ -138,7 +138,7 @@ impl Membership {
                 // A record that has not arrived yet will arrive in its new form.
                 let line = self.table.get_mut(usize::try_from(rank.0).ok()?);
                 match line {
-                    Some(line) => *line = entry,
+                    Some(line) => *line = entry.clone(),
                     None => return Some(()),
                 }
                 MembershipEvent::Joined { rank, entry }

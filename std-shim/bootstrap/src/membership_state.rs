@@ -143,7 +143,7 @@ impl MembershipState {
     /// Up to `limit` records of the table from rank `first` on; empty past the end.
     pub(crate) fn records(&self, first: u32, limit: usize) -> Vec<PeerRecord> {
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        self.members.iter().skip(first).take(limit).map_while(|member| member.entry().copied()).collect()
+        self.members.iter().skip(first).take(limit).map_while(|member| member.entry().cloned()).collect()
     }
 
     /// A rank joins. `seen` is the peer address of its connection.
@@ -178,20 +178,7 @@ impl MembershipState {
         }
         let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let node = node.unwrap_or_else(|| *self.nodes.entry(host).or_insert(next));
-        let mut lanes = offer.addresses;
-        for lane in &mut lanes {
-            lane.set_ip(lane.ip().to_canonical());
-            if lane.ip().is_unspecified() {
-                lane.set_ip(seen.to_canonical());
-            }
-        }
-        let entry = PeerRecord {
-            incarnation: offer.incarnation,
-            node,
-            mtu: offer.mtu,
-            addresses: lanes,
-            digests: offer.digests,
-        };
+        let entry = offer.into_record(node, |_| seen);
         if let Some(MemberState::Joined { link: Some(old), .. }) = self.member(rank) {
             let old = *old;
             self.mark_failed(rank, Ending::Replaced);
@@ -199,7 +186,8 @@ impl MembershipState {
         }
         // The launcher watches only the process that it started, not a later one with the same rank.
         let watched = self.watched && assembling;
-        let member = MemberState::Joined { entry, link: Some(link), fenced: false, records: None, watched };
+        let member =
+            MemberState::Joined { entry: entry.clone(), link: Some(link), fenced: false, records: None, watched };
         let before = self.replace(rank, member);
         if !matches!(before, Some(MemberState::Joined { .. })) {
             self.joined += 1;
@@ -312,7 +300,7 @@ impl MembershipState {
     /// A rank has finished.
     pub(crate) fn handle_finish(&mut self, link: ConnectionId, rank: Rank) {
         if let Some(MemberState::Joined { entry, .. }) = self.member(rank) {
-            let entry = *entry;
+            let entry = entry.clone();
             self.depart(rank, MemberState::Finished { entry }, Effect::Send(link, ServerMessage::FinishAck));
         }
     }
@@ -320,7 +308,7 @@ impl MembershipState {
     /// A rank leaves without finishing.
     pub(crate) fn handle_leave(&mut self, rank: Rank) {
         if let Some(MemberState::Joined { entry, .. }) = self.member(rank) {
-            let entry = *entry;
+            let entry = entry.clone();
             self.depart(rank, MemberState::Left { entry }, Effect::Report(ServerReport::Left(rank)));
         }
     }

@@ -20,7 +20,7 @@ pub const VALUE_MAX: usize = 4096;
 /// Longest host identity and longest error text, in bytes.
 const TEXT_MAX: usize = 512;
 /// Most table records per frame.
-pub(crate) const RECORDS_MAX: usize = 256;
+pub(crate) const RECORDS_MAX: usize = 128;
 // A number of 32 bits takes five bytes at most, one of 64 bits ten.
 const _: () = assert!(64 + 2 * 10 * RANGES_MAX + 10 * WORDS_MAX <= PAYLOAD_MAX);
 const _: () = assert!(16 + RECORDS_MAX * PeerRecord::BYTES <= PAYLOAD_MAX);
@@ -176,7 +176,8 @@ impl ClientMessage {
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, Malformed> {
         decode(frame, |message| match message {
-            Self::Join { host: text, .. } | Self::Ended { reason: text, .. } => text.len() <= TEXT_MAX,
+            Self::Join { host: text, offer, .. } => text.len() <= TEXT_MAX && offer.is_bounded(),
+            Self::Ended { reason: text, .. } => text.len() <= TEXT_MAX,
             Self::Put { key, value } => key.len() <= KEY_MAX && value.len() <= VALUE_MAX,
             Self::Get { key } => key.len() <= KEY_MAX,
             Self::Vote(Vote { members, failed, words, .. }) => {
@@ -197,7 +198,8 @@ impl ServerMessage {
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, Malformed> {
         decode(frame, |message| match message {
-            Self::Table { lines, .. } => lines.len() <= RECORDS_MAX,
+            Self::Table { lines, .. } => lines.len() <= RECORDS_MAX && lines.iter().all(PeerRecord::is_bounded),
+            Self::Joined { entry, .. } => entry.is_bounded(),
             Self::Value(Some(value)) => value.len() <= VALUE_MAX,
             Self::Agreed(AgreementOutcome { failed, words, .. }) => failed.is_bounded() && words.len() <= WORDS_MAX,
             _ => true,

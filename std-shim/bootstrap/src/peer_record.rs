@@ -1,6 +1,9 @@
 //! The record of a process that every other rank needs to communicate with it, and how the process ended.
 
-use core::{fmt, net::SocketAddr};
+use core::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 pub use unisono_core::ids::Incarnation;
@@ -10,17 +13,24 @@ pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
     getrandom::u32().map(Incarnation)
 }
 
+/// Most rails of a process.
+pub const RAILS_MAX: usize = 4;
+
 /// The data that a process submits when it joins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LocalRecord {
     /// The process's incarnation.
     #[serde(with = "IncarnationOnWire")]
     pub incarnation: Incarnation,
-    /// The addresses of its polled and its interrupt queue. An unspecified host is replaced by the peer address that
-    /// the rendezvous server sees.
+    /// The addresses of its polled and its interrupt queue on the first rail. An unspecified host is replaced by the peer
+    /// address that the rendezvous server sees.
     pub addresses: [SocketAddr; 2],
+    /// The same on each further rail: fewer than [`RAILS_MAX`].
+    pub further_rails: Vec<[SocketAddr; 2]>,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
+    /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
+    pub checksums: bool,
     /// The settings that must be equal on all ranks.
     pub digests: Digests,
 }
@@ -35,7 +45,7 @@ pub struct Digests {
 }
 
 /// The record of one rank in the table that all ranks receive.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct PeerRecord {
     /// The process's incarnation.
     #[serde(with = "IncarnationOnWire")]
@@ -44,15 +54,56 @@ pub struct PeerRecord {
     pub node: u32,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
-    /// The addresses of its polled and its interrupt queue.
+    /// The addresses of its polled and its interrupt queue on the first rail.
     pub addresses: [SocketAddr; 2],
+    /// The same on each further rail.
+    pub further_rails: Vec<[SocketAddr; 2]>,
+    /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
+    pub checksums: bool,
     /// The settings that must be equal on all ranks.
     pub digests: Digests,
 }
 
+impl LocalRecord {
+    /// Whether it has at most [`RAILS_MAX`] rails, as it may not when it came from elsewhere.
+    pub(crate) const fn is_bounded(&self) -> bool {
+        self.further_rails.len() < RAILS_MAX
+    }
+
+    /// The record that other ranks receive, for a process of this node whose unspecified hosts are at `seen`.
+    pub(crate) fn into_record(self, node: u32, seen: impl Fn(&SocketAddr) -> IpAddr) -> PeerRecord {
+        let reachable = |mut lane: SocketAddr| {
+            lane.set_ip(lane.ip().to_canonical());
+            if lane.ip().is_unspecified() {
+                lane.set_ip(seen(&lane).to_canonical());
+            }
+            lane
+        };
+        PeerRecord {
+            incarnation: self.incarnation,
+            node,
+            mtu: self.mtu,
+            addresses: self.addresses.map(reachable),
+            further_rails: self.further_rails.into_iter().map(|lanes| lanes.map(reachable)).collect(),
+            checksums: self.checksums,
+            digests: self.digests,
+        }
+    }
+}
+
 impl PeerRecord {
-    /// Bytes on the wire, at most: five for each number, twenty for each address.
-    pub(crate) const BYTES: usize = 5 * 5 + 2 * 20;
+    /// Bytes on the wire, at most: five for each number, twenty for each address, two more.
+    pub(crate) const BYTES: usize = 5 * 5 + RAILS_MAX * 2 * 20 + 2;
+
+    /// Number of rails.
+    pub const fn rails(&self) -> usize {
+        1 + self.further_rails.len()
+    }
+
+    /// Whether it has at most [`RAILS_MAX`] rails, as it may not when it came from elsewhere.
+    pub(crate) const fn is_bounded(&self) -> bool {
+        self.further_rails.len() < RAILS_MAX
+    }
 }
 
 /// The shape of an incarnation on the wire.

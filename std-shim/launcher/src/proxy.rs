@@ -224,7 +224,14 @@ pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), Pro
     let path = device.local()?;
     let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
-    let offer = LocalRecord { incarnation, addresses: lanes, mtu: device.mtu(), digests: settings.digests() };
+    let offer = LocalRecord {
+        incarnation,
+        addresses: lanes,
+        further_rails: Vec::new(),
+        checksums: true,
+        mtu: device.mtu(),
+        digests: settings.digests(),
+    };
     let mut membership = Membership::join(&settings.join_options()?, offer)?;
     let liveness = LivenessLocks::new(reopen(number, holder)?);
     let (mapping, layout) = Mapping::open(liveness.file())?;

@@ -98,6 +98,16 @@ words! {
 }
 
 words! {
+    /// What finds corrupted datagrams.
+    Integrity, Crc32c {
+        /// A CRC-32C in each.
+        Crc32c = "crc32c",
+        /// The link itself, or nothing.
+        Link = "link",
+    }
+}
+
+words! {
     /// Whether a feature is used.
     Switch, Off {
         /// Used.

@@ -172,6 +172,8 @@ mod tests {
             node,
             mtu: 0,
             addresses: [lane; 2],
+            further_rails: Vec::new(),
+            checksums: true,
             digests: unisono_bootstrap::Digests::default(),
         };
         socket_address(&Secret::new("0123456789abcdef").expect("long enough"), job, &first).expect("a name")

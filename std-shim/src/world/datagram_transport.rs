@@ -1,7 +1,7 @@
 //! The datagram device of a process, selected by the settings: UDP sockets, or the UD queue pairs of an RDMA adapter.
 
 use alloc::sync::Arc;
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
 
@@ -9,13 +9,14 @@ use unisono_core::device::{
     Armed, Device, DeviceEvent, DeviceQueue, GroupError, HEADER_ROOM, Limits, PathRequest, Received, Slot, Ticket,
     Token, Transmit,
 };
-use unisono_core::ids::{GroupId, PeerId};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 use unisono_core::span::Region;
 #[cfg(feature = "verbs")]
 use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
-use crate::environment::{DeviceChoice, Settings};
+use crate::environment::{DeviceChoice, Integrity, Settings};
+use unisono_bootstrap::PeerRecord;
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_udp::{BindError, GroupAddress, Options, Path, Udp, UdpCounters};
 
@@ -79,15 +80,17 @@ macro_rules! wrapped {
 }
 
 impl DatagramTransport {
-    /// Opens the device that the settings select.
-    pub(super) fn open(settings: &Settings, local: core::net::IpAddr) -> Result<Self, OpenError> {
+    /// Opens the device that the settings select, with rails at these addresses.
+    pub(super) fn open(settings: &Settings, locals: &[IpAddr]) -> Result<Self, OpenError> {
         let transport = &settings.transport;
         let size = settings.position.map_or(1, |rank_slot| rank_slot.size);
         #[cfg(feature = "verbs")]
         if transport.device == DeviceChoice::Verbs {
             return adapter(settings, size);
         }
-        let mut options = Options { faults: transport.faults, ..Options::new(local, size) };
+        let (local, further) = locals.split_first().unwrap_or((&IpAddr::V4(Ipv4Addr::LOCALHOST), &[]));
+        let faults = transport.faults;
+        let mut options = Options { faults, further_rails: further.to_vec(), ..Options::new(*local, size) };
         if settings.tuning.uses_multicast() && transport.multicast.is_on() {
             options.groups = GROUPS_MAX;
         }
@@ -107,11 +110,25 @@ impl DatagramTransport {
         }
     }
 
-    /// Its addresses, as bootstrap publishes them.
-    pub(super) fn lanes(&self) -> std::io::Result<[SocketAddr; 2]> {
+    /// Its addresses on each further rail, as bootstrap publishes them.
+    pub(super) fn further_lanes(&self) -> std::io::Result<Vec<[SocketAddr; 2]>> {
+        (1..self.limits().rails).map(|rail| self.lanes(Rail(rail))).collect()
+    }
+
+    /// The address of its sockets on a rail.
+    pub(super) fn local_on(&self, rail: Rail) -> Option<IpAddr> {
+        match self {
+            Self::Udp(device) => device.local_on(rail).ok().map(|path| path.address),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => None,
+        }
+    }
+
+    /// Its addresses on a rail, as bootstrap publishes them.
+    pub(super) fn lanes(&self, rail: Rail) -> std::io::Result<[SocketAddr; 2]> {
         match self {
             Self::Udp(device) => {
-                let path = device.local()?;
+                let path = device.local_on(rail)?;
                 Ok([path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port)))
             }
             #[cfg(feature = "verbs")]
@@ -119,19 +136,59 @@ impl DatagramTransport {
         }
     }
 
-    /// Sets a peer's addresses, as bootstrap reports them. Returns why they are refused.
-    pub(super) fn set_path(&mut self, peer: PeerId, lanes: [SocketAddr; 2], mtu: u32) -> Result<(), String> {
+    /// Sets a peer's addresses, as bootstrap reports them. Returns why those on the first rail are refused; others that
+    /// are refused or missing count as unreachable.
+    pub(super) fn set_paths(&mut self, peer: PeerId, entry: &PeerRecord) -> Result<(), String> {
+        let (lanes, mtu) = (entry.addresses, entry.mtu);
         match self {
             Self::Udp(device) => {
-                let [polled, interrupt] = lanes;
-                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
-                device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+                let path = |[polled, interrupt]: [SocketAddr; 2]| Path {
+                    address: polled.ip(),
+                    polled: polled.port(),
+                    interrupt: interrupt.port(),
+                };
+                let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
+                for (rail, lanes) in (1..device.limits().rails).map(Rail).zip(further) {
+                    device.clear_rail_path(peer, rail);
+                    let set = lanes.map(|lanes| device.set_rail_path(peer, rail, path(*lanes), mtu));
+                    if !matches!(set, Some(Ok(()))) {
+                        tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
+                    }
+                }
+                device.set_path(peer, path(lanes), mtu).map_err(|error| error.to_string())
             }
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => {
                 let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
                 device.set_path(peer, path, mtu).map_err(|error| error.to_string())
             }
+        }
+    }
+
+    /// What finds corrupted datagrams.
+    pub(super) const fn integrity(&self) -> Integrity {
+        match self {
+            Self::Udp(device) if device.checksums() => Integrity::Crc32c,
+            _ => Integrity::Link,
+        }
+    }
+
+    /// Sends no checksums from now on, and expects none.
+    pub(super) fn omit_checksums(&mut self) {
+        match self {
+            Self::Udp(device) => device.set_checksums(false),
+            // The link has its own.
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {}
+        }
+    }
+
+    /// Sends checksums from now on, and expects them.
+    pub(super) fn use_checksums(&mut self) {
+        match self {
+            Self::Udp(device) => device.set_checksums(true),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => {}
         }
     }
 
@@ -310,6 +367,11 @@ impl Received for TransportDatagram<'_> {
     #[inline]
     fn is_from(&self, peer: PeerId) -> bool {
         each!(TransportDatagram, self, inner => inner.is_from(peer))
+    }
+
+    #[inline]
+    fn rail(&self) -> Rail {
+        each!(TransportDatagram, self, inner => inner.rail())
     }
 
     #[inline]

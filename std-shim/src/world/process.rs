@@ -27,7 +27,7 @@ use alloc::sync::Arc;
 
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_core::message::Context;
 use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::messenger::Class;
@@ -41,6 +41,7 @@ use super::collective::engine::progress_table::CollectiveTable;
 use super::collective::engine::schedule::ScheduleCache;
 use super::collective::intra_node::communicator_slots::CommunicatorSlots;
 use super::datagram_transport::DatagramTransport;
+use super::rails::RailStats;
 use super::request::{Failure, Requests};
 use super::shm_transport::ShmTransport;
 use crate::environment::{HierarchyChoice, Settings, Subgroups};
@@ -127,7 +128,7 @@ impl Process {
         let trailer = own.saturating_sub(device.limits().mtu);
         let is_whole = shm.as_ref().is_some_and(|shm| shm.node.size() == rank_slot.1);
         let digests = settings.digests();
-        let groups = device.lanes().ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
+        let groups = device.lanes(Rail(0)).ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
         let choices = [false, true].map(|is_intra_node| ScheduleCache::new(settings.tuning.clone(), is_intra_node));
         let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
         let limit = |peer: PeerId| {
@@ -185,16 +186,20 @@ impl Process {
     }
 
     fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
+        if entry.checksums {
+            // A process that joined later may be reached through another link.
+            self.datagrams.device.use_checksums();
+        }
         if rank != self.rank && self.datagrams.device.limits().groups > 0 {
             // Members of groups are reached by datagrams, wherever they are.
-            let path = self.datagrams.device.set_path(rank.into(), entry.addresses, entry.mtu);
+            let path = self.datagrams.device.set_paths(rank.into(), entry);
             tracing::trace!(%rank, ?path, "path of a group's member");
         }
         // Ranks of this node are connected through the shared segment.
         if rank == self.rank || self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
             return;
         }
-        if let Err(error) = self.datagrams.device.set_path(rank.into(), entry.addresses, entry.mtu) {
+        if let Err(error) = self.datagrams.device.set_paths(rank.into(), entry) {
             tracing::error!(%rank, ?error, "no path");
             return;
         }
@@ -210,6 +215,12 @@ impl Process {
         self.collectives.status.asked.retain(|(asked, _)| *asked != rank.into());
         self.collectives.contexts.forget_revocations(rank);
         self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
+    }
+
+    /// What each rail carried.
+    pub(super) fn rail_stats(&self) -> Vec<RailStats> {
+        let Datagrams { device, rails, .. } = &self.datagrams;
+        rails.stats(device.limits().rails, |rail| device.local_on(rail), &device.udp_counters())
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.
@@ -241,8 +252,10 @@ impl Process {
         // Without remote peers the endpoint has nothing to do.
         let moved =
             moved | if self.is_single_node() { self.handle_events(now) } else { self.progress_remote(now, interrupt) };
+        self.datagrams.rails.note(&self.transport.endpoint);
         if now.wrapping_sub(self.detector.checked_at) >= CHECK_INTERVAL {
             self.detector.checked_at = now;
+            self.datagrams.rails.note_round_trips(&self.transport.endpoint);
             self.check_timers(now);
         }
         moved

@@ -12,8 +12,9 @@ use unisono_core::multicast::StreamCounters;
 use unisono_core::wire::DatagramKind;
 use unisono_udp::UdpCounters;
 
+use super::rails::RailStats;
 use super::watchdog::report;
-use crate::environment::{Settings, Switch};
+use crate::environment::{Integrity, Settings, Switch};
 use unisono_bootstrap::Rank;
 
 /// What a rank did until its end.
@@ -29,6 +30,8 @@ pub(super) struct Stats<'a> {
     pub(super) udp: &'a UdpCounters,
     /// Of multicast.
     pub(super) streams: StreamCounters,
+    pub(super) rails: &'a [RailStats],
+    pub(super) integrity: Integrity,
 }
 
 impl Stats<'_> {
@@ -57,7 +60,7 @@ impl Stats<'_> {
     fn text(&self) -> String {
         let Counters { sent, accepted, dropped, duplicates, bytes_sent, bytes_accepted, .. } = self.counters;
         let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
-        format!(
+        let mut text = format!(
             "ends: {} operations, {} of them failed; {} collectives; sent {} datagrams of {bytes_sent} bytes, {} of them \
              again; accepted {} of {bytes_accepted} bytes, {duplicates} duplicates, {} dropped",
             self.ended,
@@ -67,7 +70,49 @@ impl Stats<'_> {
             self.resent(),
             sum(accepted),
             sum(dropped),
-        )
+        );
+        for (number, rail) in self.rails.iter().enumerate().filter(|_| self.rails.len() > 1) {
+            let RailStats { local, sent, received, lost, deaths, is_alive, round_trip, .. } = rail;
+            let local = local.map_or_else(String::new, |local| format!(" ({local})"));
+            let state = if *is_alive { "alive" } else { "dead" };
+            let round_trip = round_trip.map_or_else(String::new, |time| format!(", round trip {time:?}"));
+            // Writing to a String does not fail.
+            let _ = write!(
+                text,
+                "; rail {number}{local}: sent {} datagrams of {} bytes, received {} of {}, lost {lost}, died {deaths} \
+                 times, is {state}{round_trip}",
+                sent[0], sent[1], received[0], received[1],
+            );
+        }
+        text
+    }
+
+    /// The rails as a JSON array.
+    fn rails_json(&self) -> String {
+        let rail = |rail: &RailStats| {
+            let RailStats {
+                local,
+                sent,
+                received,
+                lost,
+                injected_cut,
+                link_downs,
+                deaths,
+                is_alive,
+                round_trip,
+                timeout,
+            } = rail;
+            let local = local.map_or_else(|| "null".to_owned(), |local| format!("\"{local}\""));
+            let [round_trip, timeout] = [round_trip, timeout]
+                .map(|time| time.map_or_else(|| "null".to_owned(), |time| time.as_nanos().to_string()));
+            format!(
+                "{{\"local\":{local},\"sent\":{},\"bytes_sent\":{},\"received\":{},\"bytes_received\":{},\
+                 \"lost\":{lost},\"injected_cut\":{injected_cut},\"link_downs\":{link_downs},\"deaths\":{deaths},\
+                 \"alive\":{is_alive},\"round_trip_ns\":{round_trip},\"timeout_ns\":{timeout}}}",
+                sent[0], sent[1], received[0], received[1],
+            )
+        };
+        self.rails.iter().map(rail).collect::<Vec<_>>().join(",")
     }
 
     fn json(&self) -> String {
@@ -93,6 +138,7 @@ impl Stats<'_> {
              \"repaired_all\":{repaired_all},\"probes\":{probes},\"reports\":{reports_sent},\"foreign\":{foreign}}}",
             self.streams.sent
         );
+        let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
         let _ = write!(
             line,
             ",\"duplicates\":{duplicates},\"spurious\":{spurious},\"bytes_sent\":{bytes_sent},\

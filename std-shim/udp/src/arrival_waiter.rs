@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use core::time::Duration;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -22,22 +22,52 @@ pub enum WakeReason {
     TimedOut,
 }
 
+/// What arrivals make readable.
+#[derive(Clone, Debug)]
+enum Arrivals {
+    /// The only rail's socket.
+    Socket(Arc<Socket>),
+    /// An epoll instance that watches the sockets of several rails.
+    Sockets(Arc<(OwnedFd, Vec<Arc<Socket>>)>),
+}
+
+impl AsFd for Arrivals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Socket(socket) => socket.as_fd(),
+            Self::Sockets(sockets) => sockets.0.as_fd(),
+        }
+    }
+}
+
 /// Waits for the arrivals of one queue. Clones share its state; the device need not be held during the wait.
 ///
 /// Datagrams that the device has already taken from the kernel do not end a wait: call
 /// [`Device::arm`](unisono_core::device::Device::arm) first.
 #[derive(Clone, Debug)]
 pub struct ArrivalWaiter {
-    socket: Arc<Socket>,
+    arrivals: Arrivals,
     event: Arc<OwnedFd>,
     /// Sockets of multicast groups.
     groups: Arc<Mutex<Vec<Arc<Socket>>>>,
 }
 
 impl ArrivalWaiter {
-    pub(super) fn new(socket: Arc<Socket>) -> io::Result<Self> {
+    /// A waiter for the socket of each rail.
+    pub(super) fn new(mut sockets: Vec<Arc<Socket>>) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { socket, event: Arc::new(event), groups: Arc::default() })
+        let arrivals = match sockets.pop() {
+            Some(only) if sockets.is_empty() => Arrivals::Socket(only),
+            last => {
+                sockets.extend(last);
+                let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                for socket in &sockets {
+                    epoll::add(&all, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+                }
+                Arrivals::Sockets(Arc::new((all, sockets)))
+            }
+        };
+        Ok(Self { arrivals, event: Arc::new(event), groups: Arc::default() })
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<Arc<Socket>>> {
@@ -59,11 +89,11 @@ impl ArrivalWaiter {
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
         let groups = self.groups().clone();
         if !groups.is_empty() {
-            let sockets = core::iter::once(&self.socket).chain(&groups);
-            let sockets = sockets.map(|socket| PollFd::new(socket, PollFlags::IN));
-            return self.wait_for(&mut sockets.chain([self.event_entry()]).collect::<Vec<_>>(), timeout);
+            let groups = groups.iter().map(|socket| PollFd::new(socket, PollFlags::IN));
+            let entries = [PollFd::new(&self.arrivals, PollFlags::IN)].into_iter().chain(groups);
+            return self.wait_for(&mut entries.chain([self.event_entry()]).collect::<Vec<_>>(), timeout);
         }
-        self.wait_for(&mut [PollFd::new(&self.socket, PollFlags::IN), self.event_entry()], timeout)
+        self.wait_for(&mut [PollFd::new(&self.arrivals, PollFlags::IN), self.event_entry()], timeout)
     }
 
     fn event_entry(&self) -> PollFd<'_> {
@@ -91,7 +121,7 @@ impl ArrivalWaiter {
 
     /// The descriptor that arrivals make readable.
     pub fn arrivals(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.arrivals.as_fd()
     }
 
     /// Ends the current wait, or the next one.

@@ -5,6 +5,9 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 /// Length of the trailer in bytes.
 pub(super) const TRAILER: usize = 4;
 
+/// The trailer of a frame without checksum.
+pub(super) const NONE: [u8; TRAILER] = [0; TRAILER];
+
 /// The checksum of contiguous bytes.
 pub(super) fn of(bytes: &[u8]) -> [u8; TRAILER] {
     crc32_iscsi(bytes).to_le_bytes()

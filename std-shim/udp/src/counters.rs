@@ -2,6 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use unisono_core::ids::Rail;
+use unisono_core::window::rails::MAX_RAILS;
+
 /// A counter with one writer.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -18,9 +21,30 @@ impl Counter {
     }
 }
 
-/// Counters of one device, for both queues together, in datagrams unless stated otherwise.
+/// Counters of one rail, for both queues together, in datagrams unless stated otherwise.
+#[derive(Debug, Default)]
+pub struct RailCounters {
+    /// Accepted by the kernel.
+    pub sent: Counter,
+    /// Bytes of UDP payload accepted by the kernel, checksum included.
+    pub sent_bytes: Counter,
+    /// Not accepted by the kernel.
+    pub lost: Counter,
+    /// Received with a correct checksum.
+    pub received: Counter,
+    /// Bytes received with a correct checksum, checksum excluded.
+    pub received_bytes: Counter,
+    /// Times that the kernel reported the link down after it had carried datagrams.
+    pub link_downs: Counter,
+    /// Injected: frames lost because the rail is cut.
+    pub injected_cut: Counter,
+}
+
+/// Counters of one device, for both queues and all rails together, in datagrams unless stated otherwise.
 #[derive(Debug, Default)]
 pub struct UdpCounters {
+    /// Of each rail; zeros for those that the device does not have.
+    pub rails: [RailCounters; MAX_RAILS as usize],
     /// Accepted by the kernel.
     pub sent: Counter,
     /// Bytes of UDP payload accepted by the kernel, checksum included.
@@ -33,8 +57,8 @@ pub struct UdpCounters {
     pub lost_would_block: Counter,
     /// Lost: no memory or no room in the link's queue (`ENOBUFS`, `ENOMEM`).
     pub lost_no_buffers: Counter,
-    /// Lost: link down, no route or refused (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`, `EHOSTDOWN`, `ECONNREFUSED`,
-    /// `EPERM`, `EACCES`).
+    /// Lost: link down or gone, no route or refused (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`, `EHOSTDOWN`, `ENODEV`,
+    /// `ENXIO`, `EADDRNOTAVAIL`, `ECONNREFUSED`, `EPERM`, `EACCES`).
     pub lost_unreachable: Counter,
     /// Lost: larger than the path carries (`EMSGSIZE`).
     pub lost_too_large: Counter,
@@ -64,9 +88,17 @@ pub struct UdpCounters {
     pub injected_reorders: Counter,
     /// Injected: copies corrupted.
     pub injected_corruptions: Counter,
+    /// Injected: frames lost on a rail that is cut.
+    pub injected_cut: Counter,
 }
 
 impl UdpCounters {
+    /// Of one rail.
+    pub(super) fn rail(&self, rail: Rail) -> &RailCounters {
+        let [first, further @ ..] = &self.rails;
+        usize::from(rail.0).checked_sub(1).and_then(|further_rail| further.get(further_rail)).unwrap_or(first)
+    }
+
     /// Datagrams that the kernel did not accept.
     pub fn lost(&self) -> u64 {
         [

@@ -3,6 +3,10 @@
 //! [`FaultInjector`] decides the outcome of each frame and [`ReorderQueue`] orders the reordered frames; the device
 //! carries out the [`FaultOutcome`] and counts it. Frames are whole: header, payload and checksum trailer.
 
+mod cut;
+
+pub use cut::{RailCut, RailCutError};
+
 use core::{error::Error, fmt, str::FromStr};
 
 /// A reordered frame is overtaken by 1 to this many later ones.
@@ -75,14 +79,16 @@ pub struct Faults {
     pub duplicate: Probability,
     /// One to eight bits of one byte change.
     pub corrupt: Probability,
+    /// A rail loses everything for a while.
+    pub cut: Option<RailCut>,
     /// Equal seeds give equal outcomes. Each process of a job adds its rank to the seed.
     pub seed: u64,
 }
 
 impl Faults {
-    /// Whether all fault probabilities are zero.
+    /// Whether all fault probabilities are zero and no rail is cut.
     pub fn is_none(&self) -> bool {
-        [self.loss, self.reorder, self.duplicate, self.corrupt].iter().all(|fault| fault.0 == 0.0)
+        self.cut.is_none() && [self.loss, self.reorder, self.duplicate, self.corrupt].iter().all(|fault| fault.0 == 0.0)
     }
 }
 
@@ -260,7 +266,14 @@ mod tests {
 
     fn faults(seed: u64) -> Faults {
         let chance = |value| Probability::new(value).unwrap();
-        Faults { loss: chance(0.05), reorder: chance(0.1), duplicate: chance(0.02), corrupt: chance(0.01), seed }
+        Faults {
+            loss: chance(0.05),
+            reorder: chance(0.1),
+            duplicate: chance(0.02),
+            corrupt: chance(0.01),
+            seed,
+            cut: None,
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
-//! Fault injection for the outgoing frames of a queue.
+//! Fault injection for the outgoing frames of a queue on one rail.
 
 use core::ptr::NonNull;
+use std::time::Instant;
 
 use unisono_core::device::{Destination, DeviceQueue};
+use unisono_core::ids::Rail;
 
 use super::{
     counters::UdpCounters,
     transmitter::{IoVector, TxDatagram},
 };
-use crate::fault_injection::{FaultInjector, Faults, ReorderQueue};
+use crate::fault_injection::{FaultInjector, Faults, RailCut, ReorderQueue};
 
 /// Consecutive empty polls of the device, with nothing sent between them, after which reordered frames leave anyway.
 const IDLE_POLLS: u32 = 64;
@@ -24,6 +26,9 @@ struct FrameCopy {
 /// The stage between the send ring and the kernel.
 #[derive(Debug)]
 pub(super) struct FaultyLink {
+    rail: Rail,
+    opened: Instant,
+    cut: Option<RailCut>,
     injector: FaultInjector,
     delayed: ReorderQueue<FrameCopy>,
     leaving: Vec<FrameCopy>,
@@ -36,8 +41,11 @@ pub(super) struct FaultyLink {
 unsafe impl Send for FaultyLink {}
 
 impl FaultyLink {
-    pub(super) fn new(faults: Faults) -> Self {
+    pub(super) fn new(rail: Rail, faults: Faults) -> Self {
         Self {
+            rail,
+            opened: Instant::now(),
+            cut: faults.cut.filter(|cut| cut.rail == rail),
             injector: FaultInjector::new(faults),
             delayed: ReorderQueue::default(),
             leaving: Vec::new(),
@@ -55,6 +63,11 @@ impl FaultyLink {
     pub(super) unsafe fn inject(&mut self, datagrams: &[TxDatagram], tally: &UdpCounters) -> &[TxDatagram] {
         self.recycle();
         self.idle = 0;
+        if self.cut.is_some_and(|cut| cut.is_cut(self.rail, self.opened.elapsed())) {
+            tally.injected_cut.add(datagrams.len() as u64);
+            tally.rail(self.rail).injected_cut.add(datagrams.len() as u64);
+            return &[];
+        }
         for datagram in datagrams {
             let fate = self.injector.next_outcome(datagram.bytes);
             tally.injected_loss.add(u64::from(fate.first.is_none()));

@@ -1,12 +1,14 @@
-//! The UDP device: two sockets, one for each queue (polled and interrupt), and many datagrams per system call.
+//! The UDP device: a socket for each rail and queue (polled and interrupt), and many datagrams per system call.
 //!
 //! ```text
-//!  post → send ring → (faulty link) → transmitter ─ sendmmsg, UDP_SEGMENT → kernel
-//!  receive ← checksum ← receive pool ─ recvmmsg, UDP_GRO ← kernel    arrival waiter ─ ppoll
+//!  post → send ring ┬ rail 0: (faulty link) → transmitter ─ sendmmsg, UDP_SEGMENT → kernel
+//!                   └ rail 1: …
+//!  receive ← checksum ← receive pool ┬ rail 0: recvmmsg, UDP_GRO ← kernel    arrival waiter ─ ppoll
+//!                                    └ rail 1: …
 //! ```
 //!
-//! A frame is header, payload and a CRC-32C trailer of 4 bytes. The fault injector acts on whole frames, below the
-//! checksum.
+//! A frame is header, payload and a CRC-32C trailer of 4 bytes, which is zero where checksums are off. The fault injector
+//! acts on whole frames, below the checksum.
 
 extern crate alloc;
 
@@ -19,6 +21,8 @@ pub mod fault_injection;
 mod faulty_link;
 mod group;
 mod gso;
+mod options;
+mod queue;
 mod receive_pool;
 mod send_ring;
 mod socket;
@@ -29,17 +33,16 @@ mod tests;
 
 pub use address_table::{Path, PathError, RECORD_BYTES};
 pub use arrival_waiter::{ArrivalWaiter, WakeReason};
-pub use counters::{Counter, UdpCounters};
+pub use counters::{Counter, RailCounters, UdpCounters};
 pub use group::{GroupAddress, GroupAddressError};
+pub use options::{BindError, Options};
 pub use receive_pool::ReceivedDatagram;
 pub use send_ring::UdpToken;
+pub use socket::{LinkAddress, link_addresses};
+pub use unisono_core::window::rails::MAX_RAILS;
 
 use alloc::{collections::VecDeque, sync::Arc};
-use core::{
-    error::Error,
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
+use core::net::{IpAddr, SocketAddr};
 use std::io;
 
 use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, GroupError, Limits, PathRequest, Slot, Ticket};
@@ -50,7 +53,8 @@ use checksum::TRAILER;
 use fault_injection::Faults;
 use faulty_link::FaultyLink;
 use group::GroupSocket;
-use receive_pool::{Batch, ReceivePool};
+use queue::{RailSocket, SocketQueue};
+use receive_pool::ReceivePool;
 use send_ring::SendRing;
 use socket::Socket;
 use transmitter::{BATCH, LinkState, Transmitter, run_length};
@@ -68,88 +72,6 @@ const LINK_MTU: u32 = 1500;
 /// Shortest useful timeout: delays of the kernel and its scheduler are shorter.
 const GRANULARITY_NS: u32 = 250_000;
 
-/// The settings of a device.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Address of both sockets. An unspecified IPv6 address accepts IPv4 peers, too.
-    pub local: IpAddr,
-    /// Ports of the polled and of the interrupt queue; 0 lets the kernel choose.
-    pub ports: [u16; 2],
-    /// Capacity of the address table in peers, 20 bytes each.
-    pub peers: u32,
-    /// Largest UDP payload in bytes, header and checksum included. Default: the MTU of the link with the local address
-    /// − 28 (IPv6 − 48), at most [`MTU_MAX`].
-    pub mtu: Option<u32>,
-    /// Whether to use segmentation offload (GSO, GRO) where the kernel supports it.
-    pub gso: bool,
-    /// Early datagrams that can be held. Each may occupy one buffer: of one MTU, or of 64 KiB with `gso`.
-    pub holdable: u16,
-    /// Requested socket receive memory in bytes. The kernel grants at most twice `net.core.rmem_max` without privilege.
-    pub receive_buffer: u32,
-    /// Multicast groups that the device can be a member of, each with a socket of its own.
-    pub groups: u16,
-    /// Faults injected into outgoing frames.
-    pub faults: Faults,
-}
-
-impl Options {
-    /// Defaults for `peers` peers: GSO, 256 held datagrams, 8 MiB of receive memory, no faults.
-    pub fn new(local: IpAddr, peers: u32) -> Self {
-        Self {
-            local,
-            ports: [0; 2],
-            peers,
-            mtu: None,
-            gso: true,
-            holdable: 256,
-            receive_buffer: 8 << 20,
-            groups: 0,
-            faults: Faults::default(),
-        }
-    }
-}
-
-/// Why a device cannot be opened.
-#[derive(Debug)]
-pub enum BindError {
-    /// The MTU is not in [`MTU_MIN`]`..=`[`MTU_MAX`].
-    Mtu(u32),
-    /// The kernel refused a socket.
-    Socket(io::Error),
-}
-
-impl fmt::Display for BindError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mtu(mtu) => write!(to, "the MTU of {mtu} bytes is not within {MTU_MIN}..={MTU_MAX}"),
-            Self::Socket(error) => write!(to, "the UDP socket cannot be opened: {error}"),
-        }
-    }
-}
-
-impl Error for BindError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Mtu(_) | Self::Socket(_) => None,
-        }
-    }
-}
-
-impl From<io::Error> for BindError {
-    fn from(error: io::Error) -> Self {
-        Self::Socket(error)
-    }
-}
-
-/// One socket with its send ring and its receive batch.
-struct SocketQueue {
-    socket: Arc<Socket>,
-    waiter: ArrivalWaiter,
-    ring: SendRing,
-    batch: Batch,
-    link: Option<FaultyLink>,
-}
-
 /// A [`Device`] over UDP.
 ///
 /// It never blocks except in [`flush`](Device::flush), which waits up to 4 ms for room in a full send buffer. Posted
@@ -158,12 +80,14 @@ struct SocketQueue {
 pub struct Udp {
     polled: SocketQueue,
     interrupt: SocketQueue,
-    transmitter: Transmitter,
+    /// By rail.
+    transmitters: Vec<Transmitter>,
     pool: ReceivePool,
     table: AddressTable,
     counters: Arc<UdpCounters>,
     events: VecDeque<DeviceEvent>,
-    down: bool,
+    /// The rails whose link is down, as bits.
+    down: u8,
     limits: Limits,
     faulty: bool,
     groups: GroupSockets,
@@ -180,50 +104,66 @@ struct GroupSockets {
 }
 
 impl Udp {
-    /// Binds both sockets.
+    /// Binds the sockets.
     pub fn bind(options: &Options) -> Result<Self, BindError> {
-        let header = if options.local.is_ipv4() { 28 } else { 48 };
-        let linked =
-            || socket::link_mtu(options.local).unwrap_or(LINK_MTU).saturating_sub(header).clamp(MTU_MIN, MTU_MAX);
-        let mtu = options.mtu.unwrap_or_else(linked);
+        let locals: Vec<IpAddr> = [options.local].into_iter().chain(options.further_rails.iter().copied()).collect();
+        if locals.len() > usize::from(MAX_RAILS) {
+            return Err(BindError::Rails(locals.len()));
+        }
+        let linked = |local: &IpAddr| {
+            let header = if local.is_ipv4() { 28 } else { 48 };
+            socket::link_mtu(*local).unwrap_or(LINK_MTU).saturating_sub(header).clamp(MTU_MIN, MTU_MAX)
+        };
+        let mtu = options.mtu.or_else(|| locals.iter().map(linked).min()).unwrap_or(MTU_MIN);
         let narrow =
             u16::try_from(mtu).ok().filter(|_| (MTU_MIN..=MTU_MAX).contains(&mtu)).ok_or(BindError::Mtu(mtu))?;
-        let [polled, interrupt] = options.ports.map(|port| SocketAddr::new(options.local, port));
-        let probe = Socket::bind(SocketAddr::new(options.local, 0), 0, false)?;
-        let gso = options.gso && probe.has_offload();
-        let pool = ReceivePool::new(mtu as usize, options.holdable, options.groups, gso)?;
-        let faulty = !options.faults.is_none();
-        let queue = |local, seed| -> Result<SocketQueue, BindError> {
-            let socket = Arc::new(Socket::bind(local, options.receive_buffer, gso)?);
-            Ok(SocketQueue {
-                waiter: ArrivalWaiter::new(Arc::clone(&socket))?,
-                ring: SendRing::new(mtu as usize, gso)?,
-                batch: pool.batch(),
-                link: faulty.then(|| FaultyLink::new(Faults { seed, ..options.faults })),
-                socket,
-            })
+        let opened = |local: IpAddr, port, receive_buffer, gro| {
+            Socket::bind(SocketAddr::new(local, port), receive_buffer, gro)
+                .map_err(|error| BindError::Socket { local, error })
         };
-        let seed = options.faults.seed;
+        let gso = options.gso && opened(options.local, 0, 0, false)?.has_offload();
+        let pool = ReceivePool::new(mtu as usize, options.holdable, locals.len(), options.groups, gso)?;
+        let faulty = !options.faults.is_none();
+        let is_bound = locals.iter().any(|local| *local != options.local);
+        let rail_socket = |rail: Rail, local: IpAddr, port, seed: u64| -> Result<RailSocket, BindError> {
+            let socket = opened(local, port, options.receive_buffer, gso)?;
+            if let Some(interface) = socket::interface_of(local).filter(|_| is_bound) {
+                // Before Linux 5.7 it needs a privilege.
+                let _ = socket.bind_to(&interface);
+            }
+            let seed = seed.wrapping_add(u64::from(rail.0).rotate_right(8));
+            let link = faulty.then(|| FaultyLink::new(rail, Faults { seed, ..options.faults }));
+            Ok(RailSocket::new(socket, pool.batch(rail), link))
+        };
+        let queue = |port, seed| -> Result<SocketQueue, BindError> {
+            let ports = core::iter::once(port).chain(core::iter::repeat(0));
+            let rails = (0..).map(Rail).zip(&locals).zip(ports);
+            let rails = rails.map(|((rail, local), port)| rail_socket(rail, *local, port, seed));
+            Ok(SocketQueue::new(SendRing::new(mtu as usize, gso)?, rails.collect::<Result<_, _>>()?)?)
+        };
+        let (seed, [polled, interrupt]) = (options.faults.seed, options.ports);
         let (polled, interrupt) = (queue(polled, seed)?, queue(interrupt, !seed)?);
+        // All that peers may send can come over any one rail.
+        let granted = polled.rails.iter().map(|rail| rail.socket.granted).min().unwrap_or(0);
         let limits = Limits {
             mtu: mtu - TRAILER as u32,
-            receive_slots: socket::receive_slots(polled.socket.granted, mtu),
+            receive_slots: socket::receive_slots(granted, mtu),
             holdable: options.holdable.into(),
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: true,
-            rails: 1,
+            rails: locals.len() as u8,
             groups: options.groups.into(),
         };
         Ok(Self {
             polled,
             interrupt,
-            transmitter: Transmitter::new(gso),
+            transmitters: (0..limits.rails).map(|rail| Transmitter::new(Rail(rail), gso)).collect(),
             pool,
-            table: AddressTable::new(options.peers, narrow, !options.local.is_ipv4()),
+            table: AddressTable::new(options.peers, narrow, locals.iter().map(|local| !local.is_ipv4())),
             counters: Arc::default(),
             events: VecDeque::new(),
-            down: false,
+            down: 0,
             limits,
             faulty,
             groups: GroupSockets {
@@ -236,17 +176,54 @@ impl Udp {
         })
     }
 
-    /// The addresses of the two sockets, which the peers pass to [`set_path`](Self::set_path). An unspecified address
-    /// is returned as such.
+    /// The addresses of the two sockets on the first rail, which the peers pass to [`set_path`](Self::set_path). An
+    /// unspecified address is returned as such.
     pub fn local(&self) -> io::Result<Path> {
-        let [polled, interrupt] = [self.polled.socket.local()?, self.interrupt.socket.local()?];
+        self.local_on(Rail(0))
+    }
+
+    /// The same on any rail, for [`set_rail_path`](Self::set_rail_path).
+    ///
+    /// # Errors
+    /// There is no such rail.
+    pub fn local_on(&self, rail: Rail) -> io::Result<Path> {
+        let socket = |queue: &SocketQueue| match queue.rails.get(usize::from(rail.0)) {
+            Some(rail) => rail.socket.local(),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let [polled, interrupt] = [socket(&self.polled)?, socket(&self.interrupt)?];
         Ok(Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() })
     }
 
-    /// Sets a peer's address. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum included; the
-    /// smaller of it and the device's own applies, and [`DeviceEvent::Path`] reports it when the path is requested.
+    /// Sets a peer's address on the first rail. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum
+    /// included; the smaller of it and the device's own applies, and [`DeviceEvent::Path`] reports it when the path is
+    /// requested.
     pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
-        self.table.set(peer, path, mtu)
+        self.table.set(peer, Rail(0), path, mtu)
+    }
+
+    /// Sets a peer's address on a rail. The MTU is the same on all.
+    pub fn set_rail_path(&mut self, peer: PeerId, rail: Rail, path: Path, mtu: u32) -> Result<(), PathError> {
+        self.table.set(peer, rail, path, mtu)
+    }
+
+    /// Forgets a peer's address on a rail: datagrams to it are lost there.
+    pub fn clear_rail_path(&mut self, peer: PeerId, rail: Rail) {
+        self.table.clear(peer, rail);
+    }
+
+    /// Whether frames have checksums from now on, those that are sent and those that are received: they do at first. All
+    /// devices that exchange datagrams have the same setting; without, the link must not corrupt frames.
+    pub fn set_checksums(&mut self, used: bool) {
+        self.pool.checksums = used;
+        for queue in [&mut self.polled, &mut self.interrupt] {
+            queue.ring.checksums = used;
+        }
+    }
+
+    /// Whether frames have checksums.
+    pub const fn checksums(&self) -> bool {
+        self.pool.checksums
     }
 
     /// Binds the number of a group to its address, for [`join`](Device::join).
@@ -264,6 +241,11 @@ impl Udp {
     /// full. `None` for a group that it is no member of.
     pub fn group_drops(&self, group: GroupId) -> Option<u32> {
         self.groups.joined.iter().find(|joined| joined.group == group)?.socket.drops().ok()
+    }
+
+    /// Sends to groups over the first rail, as these options say.
+    fn set_multicast(&self, options: &socket::MulticastOptions) -> io::Result<()> {
+        self.polled.rails.first().map_or(Ok(()), |rail| rail.socket.set_multicast(options))
     }
 
     /// The next datagram of a group, of each group in turn.
@@ -289,7 +271,11 @@ impl Udp {
     /// The best number of datagrams of `bytes` bytes, checksum excluded, to send together: at most `most`, and a
     /// multiple of the GSO run length where the kernel segments.
     pub fn best_batch(&self, bytes: usize, most: usize) -> usize {
-        let run = if self.transmitter.uses_gso() { run_length(bytes.saturating_add(TRAILER)) } else { 1 };
+        let run = if self.transmitters.iter().all(Transmitter::uses_gso) {
+            run_length(bytes.saturating_add(TRAILER))
+        } else {
+            1
+        };
         let most = most.clamp(1, BATCH);
         if most < run { most } else { most - most % run }
     }
@@ -307,15 +293,15 @@ impl Udp {
         Arc::clone(&self.counters)
     }
 
-    /// Whether there may be something to [`receive`](Device::receive): at most one system call, and one per group. With fault injection it
-    /// always returns true, since the faulty link counts idle calls of `receive`.
+    /// Whether there may be something to [`receive`](Device::receive): at most one system call per rail, and one per
+    /// group. With fault injection it always returns true, since the faulty link counts idle calls of `receive`.
     pub fn poll(&mut self, lane: DeviceQueue) -> bool {
         let queue = match lane {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
         self.faulty
-            || self.pool.poll(&mut queue.batch, &queue.socket, &self.counters)
+            || queue.poll(&mut self.pool, &self.counters)
             || lane == DeviceQueue::Polled && {
                 let mut groups = self.groups.joined.iter_mut();
                 groups.any(|joined| self.pool.poll(&mut joined.batch, &joined.socket, &self.counters))
@@ -329,28 +315,33 @@ impl Udp {
         }
     }
 
-    fn handle_link_state(&mut self, answer: LinkState) {
-        let down = match answer {
-            LinkState::Up => false,
-            LinkState::Down => true,
-            LinkState::Unknown => return,
-        };
-        if down != self.down {
-            self.down = down;
-            self.events.push_back(if down { DeviceEvent::Down(Rail(0)) } else { DeviceEvent::Up(Rail(0)) });
-        }
-    }
-
     /// Sends the reordered frames of both queues: after a number of idle polls, or at once.
     fn flush_idle(&mut self, at_once: bool) {
         for queue in [&mut self.polled, &mut self.interrupt] {
-            let Some(link) = &mut queue.link else { continue };
-            if at_once || link.count_idle_poll() {
-                let leaving = link.flush_idle();
-                // SAFETY: all pieces are frames that belong to the link, which is borrowed.
-                unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
-            }
+            queue.flush_idle(at_once, &mut self.transmitters, &self.table, &self.counters);
         }
+    }
+}
+
+/// Reports a change of a link.
+fn handle_link_state(
+    (rail, answer): (Rail, LinkState),
+    down: &mut u8,
+    events: &mut VecDeque<DeviceEvent>,
+    counters: &UdpCounters,
+) {
+    let (bit, was_down) = (1 << rail.0, *down & 1 << rail.0 != 0);
+    match answer {
+        LinkState::Up if was_down => {
+            *down &= !bit;
+            events.push_back(DeviceEvent::Up(rail));
+        }
+        LinkState::Down if !was_down => {
+            *down |= bit;
+            counters.rail(rail).link_downs.add(1);
+            events.push_back(DeviceEvent::Down(rail));
+        }
+        LinkState::Up | LinkState::Down | LinkState::Unknown => {}
     }
 }
 
@@ -372,21 +363,10 @@ impl Device for Udp {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        let posted = queue.ring.with_checksums();
-        if posted.is_empty() {
-            return;
-        }
-        let leaving = match &mut queue.link {
-            None => posted,
-            // SAFETY: heads lie in the ring; of payload, the creator of its table promised that it stays unchanged
-            // until the posting ends (`Regions::new`), which it does below.
-            Some(link) => unsafe { link.inject(posted, &self.counters) },
-        };
-        // SAFETY: heads lie in the ring, and frames of a faulty link belong to it, which is borrowed; of payload, the
-        // creator of its table promised that it stays until the posting ends (`Regions::new`), which it does below.
-        let answer = unsafe { self.transmitter.send(&queue.socket, &self.table, leaving, &self.counters) };
-        queue.ring.finish();
-        self.handle_link_state(answer);
+        let Self { transmitters, table, counters, down, events, .. } = self;
+        queue.flush(transmitters, table, counters, |rail, state| {
+            handle_link_state((rail, state), down, events, counters);
+        });
     }
 
     fn completed(&mut self, lane: DeviceQueue) -> Ticket {
@@ -407,7 +387,7 @@ impl Device for Udp {
             DeviceQueue::Polled => &mut self.polled,
             DeviceQueue::Interrupt => &mut self.interrupt,
         };
-        match self.pool.next(&mut queue.batch, &queue.socket, &self.counters) {
+        match queue.receive(&mut self.pool, &self.counters) {
             Some(slot) => Some(self.pool.datagram(slot, &self.table)),
             None => {
                 if self.faulty {
@@ -439,15 +419,15 @@ impl Device for Udp {
         }
         let in_groups =
             lane == DeviceQueue::Polled && self.groups.joined.iter().any(|joined| joined.batch.may_have_more());
-        if in_groups || self.queue(lane).batch.may_have_more() { Armed::Pending } else { Armed::Armed }
+        if in_groups || self.queue(lane).may_have_more() { Armed::Pending } else { Armed::Armed }
     }
 
     fn request_path(&mut self, request: PathRequest) {
         if let PathRequest::Resolve(peer) = request {
-            self.events.push_back(match self.table.mtu(peer) {
-                Some(mtu) => DeviceEvent::Path { peer, rail: Rail(0), mtu: u32::from(mtu) - TRAILER as u32 },
-                None => DeviceEvent::NoPath { peer, rail: Rail(0) },
-            });
+            self.events.extend((0..self.limits.rails).map(Rail).map(|rail| match self.table.mtu(peer, rail) {
+                Some(mtu) => DeviceEvent::Path { peer, rail, mtu: u32::from(mtu) - TRAILER as u32 },
+                None => DeviceEvent::NoPath { peer, rail },
+            }));
         }
     }
 
@@ -468,10 +448,10 @@ impl Device for Udp {
         }
         let options = address.options(self.groups.local);
         let joined = Socket::join(&options, self.groups.receive_buffer, self.groups.gro)
-            .and_then(|socket| self.polled.socket.set_multicast(&options).map(|()| Arc::new(socket)));
+            .and_then(|socket| self.set_multicast(&options).map(|()| Arc::new(socket)));
         let socket = joined.map_err(|_| GroupError::Refused(group))?;
         self.polled.waiter.watch(Arc::clone(&socket));
-        self.groups.joined.push(GroupSocket { group, socket, batch: self.pool.batch() });
+        self.groups.joined.push(GroupSocket { group, socket, batch: self.pool.batch(Rail(0)) });
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use core::{ops::RangeInclusive, ptr};
 use std::io;
 
 use unisono_core::device::{HEADER_ROOM, Received, Slot};
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 
 use super::{
     address_table::{AddressTable, SocketName},
@@ -42,6 +42,7 @@ struct BufferState {
     /// Checked datagrams that are not released, plus one while more may be checked. At 0 the buffer is free.
     users: u32,
     truncated: bool,
+    rail: Rail,
 }
 
 impl BufferState {
@@ -52,7 +53,8 @@ impl BufferState {
     }
 }
 
-static EMPTY: BufferState = BufferState { from: SocketName::NONE, bytes: 0, segment: 0, users: 0, truncated: false };
+static EMPTY: BufferState =
+    BufferState { from: SocketName::NONE, bytes: 0, segment: 0, users: 0, truncated: false, rail: Rail(0) };
 
 /// A few checked datagrams, in order of arrival.
 #[derive(Default)]
@@ -81,8 +83,9 @@ impl CheckedDatagrams {
     }
 }
 
-/// The datagrams that a queue received and has not handed out yet.
+/// The datagrams that a queue received over a rail and has not handed out yet.
 pub(super) struct Batch {
+    rail: Rail,
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
     controls: Box<[Control]>,
@@ -105,8 +108,9 @@ pub(super) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    fn new(size: usize) -> Self {
+    fn new(size: usize, rail: Rail) -> Self {
         Self {
+            rail,
             messages: vec![no_message(); size].into_boxed_slice(),
             pieces: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; size].into_boxed_slice(),
             controls: vec![Control::NONE; size].into_boxed_slice(),
@@ -129,11 +133,16 @@ impl Batch {
 
     /// Whether a datagram waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
-        !self.checked.is_empty() || self.next.0 < self.filled.len() || self.full
+        !self.is_drained() || self.full
+    }
+
+    /// Whether all that was received has been handed out.
+    pub(super) fn is_drained(&self) -> bool {
+        self.checked.is_empty() && self.next.0 >= self.filled.len()
     }
 }
 
-/// The receive buffers of both queues.
+/// The receive buffers of both queues, of all rails.
 pub(super) struct ReceivePool {
     slab: BufferPool,
     states: Vec<BufferState>,
@@ -143,15 +152,18 @@ pub(super) struct ReceivePool {
     bytes: usize,
     batch: usize,
     gro: bool,
+    /// Frames have checksums.
+    pub(super) checksums: bool,
 }
 
 impl ReceivePool {
-    /// Buffers for the batches of both queues and of `groups` groups, and for `holdable` held datagrams, each of which
-    /// keeps at most one buffer. `mtu` includes the checksum. `joined`: GRO is enabled.
-    pub(super) fn new(mtu: usize, holdable: u16, groups: u16, gro: bool) -> io::Result<Self> {
+    /// Buffers for the batches of both queues on each of `rails` rails and of `groups` groups, and for `holdable` held
+    /// datagrams, each of which keeps at most one buffer. `mtu` includes the checksum. `gro`: GRO is enabled.
+    pub(super) fn new(mtu: usize, holdable: u16, rails: usize, groups: u16, gro: bool) -> io::Result<Self> {
         let bytes = if gro { JOINED_MAX } else { mtu };
         let batch = (BATCH_BYTES / bytes).clamp(*BATCH.start(), *BATCH.end());
-        let buffers = u16::try_from((2 + usize::from(groups)) * batch).unwrap_or(u16::MAX).saturating_add(holdable);
+        let buffers =
+            u16::try_from((2 * rails + usize::from(groups)) * batch).unwrap_or(u16::MAX).saturating_add(holdable);
         Ok(Self {
             slab: BufferPool::new(buffers.into(), bytes)?,
             states: vec![BufferState { ..EMPTY }; buffers.into()],
@@ -159,12 +171,13 @@ impl ReceivePool {
             bytes,
             batch,
             gro,
+            checksums: true,
         })
     }
 
-    /// An empty batch for one queue of this pool.
-    pub(super) fn batch(&self) -> Batch {
-        Batch::new(self.batch)
+    /// An empty batch for one queue of this pool, for what arrives over a rail.
+    pub(super) fn batch(&self, rail: Rail) -> Batch {
+        Batch::new(self.batch, rail)
     }
 
     /// The next datagram with a correct checksum. At most two system calls, and two batches of bad datagrams are
@@ -231,7 +244,7 @@ impl ReceivePool {
             match parts {
                 _ if filling.truncated => tally.truncated.add(1),
                 None => short += 1,
-                Some((body, trailer)) if checksum::of(body) != *trailer => bad += 1,
+                Some((body, trailer)) if self.checksums && checksum::of(body) != *trailer => bad += 1,
                 Some((body, _)) => {
                     bytes += body.len() as u64;
                     lane.checked.push(slot_of(buffer, start));
@@ -242,6 +255,9 @@ impl ReceivePool {
         }
         tally.received.add(lane.checked.count as u64);
         tally.received_bytes.add(bytes);
+        let rail = tally.rail(lane.rail);
+        rail.received.add(lane.checked.count as u64);
+        rail.received_bytes.add(bytes);
         if bad + short > 0 {
             tally.bad_checksum.add(bad);
             tally.too_short.add(short);
@@ -289,21 +305,22 @@ impl ReceivePool {
         tally.receive_calls.add(1);
         lane.full = got == ask;
         lane.request = if lane.full { (ask * GROWTH).min(self.batch) } else { got };
-        let Batch { messages, controls, filled, .. } = lane;
+        let Batch { rail, messages, controls, filled, .. } = lane;
         for (message, control) in messages.iter().zip(controls.iter()).take(got) {
             let header = &message.msg_hdr;
             let segment = if self.gro { control.received_segment_size(header.msg_controllen as _) } else { None };
-            self.record_message(filled, message.msg_len, segment, header.msg_flags & libc::MSG_TRUNC != 0);
+            let truncated = header.msg_flags & libc::MSG_TRUNC != 0;
+            self.record_message(*rail, filled, message.msg_len, segment, truncated);
         }
     }
 
     /// Records that the next free buffer holds a message of `bytes` bytes, of one or several segments.
-    fn record_message(&mut self, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
+    fn record_message(&mut self, rail: Rail, filled: &mut Vec<u16>, bytes: u32, segment: Option<u32>, truncated: bool) {
         let Some(buffer) = self.free.pop() else { return };
         let Some(filling) = self.states.get_mut(usize::from(buffer)) else { return };
         filling.bytes = bytes.min(self.bytes as u32);
         filling.segment = segment.unwrap_or(filling.bytes);
-        (filling.truncated, filling.users) = (truncated, 1);
+        (filling.truncated, filling.users, filling.rail) = (truncated, 1, rail);
         filled.push(buffer);
     }
 
@@ -336,7 +353,7 @@ impl ReceivePool {
         let Ok(bytes) = u32::try_from(bytes) else { return lane.handle_receive_error(tally) };
         tally.receive_calls.add(1);
         (lane.full, lane.request) = (true, GROWTH.min(self.batch));
-        self.record_message(&mut lane.filled, bytes, segment, truncated);
+        self.record_message(lane.rail, &mut lane.filled, bytes, segment, truncated);
     }
 
     /// The datagram in this slot.
@@ -346,7 +363,7 @@ impl ReceivePool {
         let filling = self.states.get(buffer).unwrap_or(&EMPTY);
         let bytes = filling.length(start);
         let head = self.slab.get(buffer, start, bytes.min(HEADER_ROOM)).unwrap_or_default();
-        ReceivedDatagram { slot, bytes: bytes as u32, head, from: &filling.from, table }
+        ReceivedDatagram { slot, bytes: bytes as u32, head, from: &filling.from, rail: filling.rail, table }
     }
 
     /// Copies bytes of a datagram to an address. Does nothing if the range exceeds the datagram or the address.
@@ -390,6 +407,7 @@ pub struct ReceivedDatagram<'a> {
     bytes: u32,
     head: &'a [u8],
     from: &'a SocketName,
+    rail: Rail,
     table: &'a AddressTable,
 }
 
@@ -407,7 +425,12 @@ impl Received for ReceivedDatagram<'_> {
     }
 
     fn is_from(&self, peer: PeerId) -> bool {
-        self.table.is_from(peer, self.from)
+        self.table.is_from(peer, self.rail, self.from)
+    }
+
+    #[inline(always)]
+    fn rail(&self) -> Rail {
+        self.rail
     }
 
     /// Unknown: a time stamp would cost a control message per datagram.

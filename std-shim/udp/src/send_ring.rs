@@ -2,7 +2,8 @@
 
 use core::{ptr::NonNull, slice};
 
-use unisono_core::device::{HEADER_ROOM, Ticket, Token, Transmit};
+use unisono_core::device::{Destination, HEADER_ROOM, Ticket, Token, Transmit};
+use unisono_core::ids::Rail;
 
 use super::{
     buffer_pool::BufferPool,
@@ -27,12 +28,16 @@ pub(super) struct SendRing {
     /// Offset of the next header.
     cursor: usize,
     posted: Vec<TxDatagram>,
+    /// Those of one of several rails.
+    of_rail: Vec<TxDatagram>,
     /// How many of these have their checksum.
     with_checksum: usize,
     last: Ticket,
     pub(super) completed: Ticket,
     /// Largest frame, checksum included.
     mtu: usize,
+    /// Frames get checksums; without, their trailers are zero.
+    pub(super) checksums: bool,
     /// GSO is in use: a run that does not fit whole is left to the next batch.
     whole_runs: bool,
     /// Length of the datagrams of the current run, and how many more datagrams the run takes.
@@ -49,10 +54,12 @@ impl SendRing {
             frames: BufferPool::new(1, BATCH * (HEADER_ROOM + mtu + TRAILER) + HEADER_ROOM)?,
             cursor: 0,
             posted: Vec::with_capacity(BATCH),
+            of_rail: Vec::new(),
             with_checksum: 0,
             last: Ticket::default(),
             completed: Ticket::default(),
             mtu,
+            checksums: true,
             whole_runs,
             run: (0, 0),
         })
@@ -73,10 +80,25 @@ impl SendRing {
         };
     }
 
-    /// The posted datagrams, each with its checksum.
-    pub(super) fn with_checksums(&mut self) -> &[TxDatagram] {
+    /// Whether nothing is posted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// The datagrams posted for one of `rails` rails, each with its checksum. The first rail has those of groups, and
+    /// those of unknown rails, too.
+    pub(super) fn with_checksums(&mut self, rail: Rail, rails: usize) -> &[TxDatagram] {
         self.write_checksums();
-        &self.posted
+        if rails == 1 {
+            return &self.posted;
+        }
+        let is_here = |datagram: &&TxDatagram| match datagram.to {
+            Destination::Peer { rail: way, .. } if usize::from(way.0) < rails => way == rail,
+            Destination::Peer { .. } | Destination::Group(_) => rail == Rail(0),
+        };
+        self.of_rail.clear();
+        self.of_rail.extend(self.posted.iter().filter(is_here));
+        &self.of_rail
     }
 
     /// Writes the missing checksums.
@@ -88,14 +110,14 @@ impl SendRing {
             match datagram.rest {
                 None => {
                     if let Some((body, trailer)) = first.split_last_chunk_mut::<TRAILER>() {
-                        *trailer = checksum::of(body);
+                        *trailer = if self.checksums { checksum::of(body) } else { checksum::NONE };
                     }
                 }
                 Some([payload, trailer]) => {
                     // SAFETY: borrowed memory: the creator of its table promised that it stays and that nobody changes
                     // it until the posting ends (`Regions::new`), which it does in `finish`.
                     let payload = unsafe { slice::from_raw_parts(payload.start.as_ptr(), payload.bytes) };
-                    let sum = checksum::of_parts(first, payload);
+                    let sum = if self.checksums { checksum::of_parts(first, payload) } else { checksum::NONE };
                     // SAFETY: the trailer behind the head in the slab.
                     unsafe { trailer.start.cast::<[u8; TRAILER]>().write(sum) };
                 }
@@ -107,6 +129,7 @@ impl SendRing {
     /// The posted datagrams were sent or are lost.
     pub(super) fn finish(&mut self) {
         self.posted.clear();
+        self.of_rail.clear();
         self.with_checksum = 0;
         self.cursor = 0;
         self.run = (0, 0);

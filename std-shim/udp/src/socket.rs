@@ -1,5 +1,6 @@
 //! A UDP socket: its options, its limits and the kernel's accounting of its memory.
 
+use alloc::ffi::CString;
 use core::{
     ffi::{CStr, c_int},
     mem,
@@ -110,6 +111,16 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Sends and receives through this interface alone. Without it, what leaves from the address of one interface may
+    /// leave through another.
+    pub(super) fn bind_to(&self, interface: &CStr) -> io::Result<()> {
+        let name = interface.to_bytes_with_nul();
+        let (to, bytes) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
+        // SAFETY: the descriptor is open; the pointer names a live string and its length.
+        let result = unsafe { libc::setsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, to, bytes) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Sends datagrams to groups as these options say, to members on this host, too.
     pub(super) fn set_multicast(&self, options: &MulticastOptions) -> io::Result<()> {
         let hops = options.hops.into();
@@ -218,31 +229,69 @@ pub(super) fn receive_slots(granted: u32, bytes: u32) -> u32 {
 /// MTU in bytes of the link with this address; for an unspecified address the smallest of all links but loopback.
 /// `None` if no link reports one.
 pub(super) fn link_mtu(local: IpAddr) -> Option<u32> {
+    let mtu = |name: &CStr| {
+        let file = format!("/sys/class/net/{}/mtu", name.to_string_lossy());
+        fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok())
+    };
+    let mut least: Option<u32> = None;
+    for_each_link(|name, flags, address| {
+        let loopback = flags & libc::IFF_LOOPBACK as u32 != 0;
+        let fits = if local.is_unspecified() { !loopback } else { address == Some(local) };
+        if fits && flags & libc::IFF_UP as u32 != 0 {
+            least = [least, mtu(name)].into_iter().flatten().min();
+        }
+    });
+    least
+}
+
+/// The interface with this address, unless it is the loopback.
+pub(super) fn interface_of(local: IpAddr) -> Option<CString> {
+    let mut found = None;
+    for_each_link(|name, flags, address| {
+        if address == Some(local) && flags & libc::IFF_LOOPBACK as u32 == 0 {
+            found = Some(name.to_owned());
+        }
+    });
+    found
+}
+
+/// An address of an interface of this host.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LinkAddress {
+    /// The interface.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// The addresses of the interfaces of this host, in the system's order; none if the system refuses.
+pub fn link_addresses() -> Vec<LinkAddress> {
+    let mut all = Vec::new();
+    for_each_link(|name, _, address| {
+        let interface = || name.to_string_lossy().into_owned();
+        all.extend(address.map(|address| LinkAddress { interface: interface(), address }));
+    });
+    all
+}
+
+/// Calls the function with name, flags and address of each address of each interface.
+fn for_each_link(mut call: impl FnMut(&CStr, libc::c_uint, Option<IpAddr>)) {
     let mut list = ptr::null_mut();
     // SAFETY: the pointer names a live place for the list's head.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return None;
+        return;
     }
-    let mut mtu: Option<u32> = None;
     let mut next = list;
     // SAFETY: the list's nodes live until it is freed below; null ends it.
     while let Some(link) = unsafe { next.as_ref() } {
         next = link.ifa_next;
-        let up = link.ifa_flags & libc::IFF_UP as u32 != 0;
-        let loopback = link.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
-        let fits = if local.is_unspecified() { !loopback } else { ifa_address(link) == Some(local) };
-        if !up || !fits || link.ifa_name.is_null() {
-            continue;
+        if !link.ifa_name.is_null() {
+            // SAFETY: a string ended by zero that lives as long as the list.
+            call(unsafe { CStr::from_ptr(link.ifa_name) }, link.ifa_flags, ifa_address(link));
         }
-        // SAFETY: a string ended by zero that lives as long as the list.
-        let name = unsafe { CStr::from_ptr(link.ifa_name) }.to_string_lossy();
-        let here =
-            fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok().and_then(|text| text.trim().parse().ok());
-        mtu = [mtu, here].into_iter().flatten().min();
     }
     // SAFETY: the list from above, freed once.
     unsafe { libc::freeifaddrs(list) };
-    mtu
 }
 
 fn ifa_address(link: &libc::ifaddrs) -> Option<IpAddr> {

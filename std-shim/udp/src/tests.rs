@@ -1,5 +1,7 @@
 //! Two devices on loopback.
 
+mod rails;
+
 use core::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -336,6 +338,7 @@ fn injected_faults_are_those_asked_for_and_the_checksum_finds_them() {
             duplicate: chance(0.04),
             corrupt: chance(0.05),
             seed: 7,
+            cut: None,
         };
         let mut pair = Pair::new(&Options { gso, faults, ..options("127.0.0.1") });
         let (mut numbers, sent) = (Vec::new(), 20_000);

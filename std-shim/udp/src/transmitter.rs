@@ -4,6 +4,7 @@ use core::{ffi::c_int, ptr, ptr::NonNull, time::Duration};
 use std::io;
 
 use unisono_core::device::{Destination, DeviceQueue};
+use unisono_core::ids::Rail;
 
 use super::{
     MTU_MAX,
@@ -51,7 +52,7 @@ pub(super) struct TxDatagram {
 pub(super) enum LinkState {
     /// The kernel accepted a datagram.
     Up,
-    /// The kernel accepted nothing and reports that the link is down.
+    /// The kernel accepted nothing and reports that the link is down or gone, or leads nowhere.
     Down,
     /// Unknown.
     Unknown,
@@ -69,8 +70,9 @@ struct GsoRun {
     segment: Option<u16>,
 }
 
-/// The arrays that `sendmmsg` reads. Rewritten for every batch; no content is used after the call.
+/// The arrays that `sendmmsg` reads for a rail. Rewritten for every batch; no content is used after the call.
 pub(super) struct Transmitter {
+    rail: Rail,
     runs: Vec<GsoRun>,
     pieces: Vec<libc::iovec>,
     names: Vec<SocketName>,
@@ -83,9 +85,10 @@ pub(super) struct Transmitter {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    /// A transmitter that uses GSO if `gso` is set and the kernel supports it.
-    pub(super) fn new(gso: bool) -> Self {
+    /// A transmitter for a rail that uses GSO if `gso` is set and the kernel supports it.
+    pub(super) fn new(rail: Rail, gso: bool) -> Self {
         Self {
+            rail,
             runs: Vec::with_capacity(BATCH),
             pieces: Vec::with_capacity(BATCH * IOVECS_MAX),
             names: Vec::with_capacity(BATCH),
@@ -156,9 +159,17 @@ impl Transmitter {
         }
         self.gso.begin_batch();
         tally.send_calls.add(1);
-        tally.sent.add(1);
-        tally.sent_bytes.add(datagram.bytes as u64);
+        self.count_sent(1, datagram.bytes as u64, tally);
         true
+    }
+
+    /// Counts datagrams that the kernel accepted, and their bytes.
+    fn count_sent(&self, datagrams: u64, bytes: u64, tally: &UdpCounters) {
+        tally.sent.add(datagrams);
+        tally.sent_bytes.add(bytes);
+        let rail = tally.rail(self.rail);
+        rail.sent.add(datagrams);
+        rail.sent_bytes.add(bytes);
     }
 
     /// Groups the datagrams that have a path into runs.
@@ -172,6 +183,7 @@ impl Transmitter {
             if named != Some((first.to, first.at)) {
                 let Some(name) = table.name(first.to, first.at) else {
                     tally.lost_no_path.add(count as u64);
+                    tally.rail(self.rail).lost.add(count as u64);
                     index += count;
                     continue;
                 };
@@ -236,8 +248,7 @@ impl Transmitter {
                     self.gso.handle_accepted();
                 }
                 for run in left.iter().take(sent) {
-                    tally.sent.add(run.datagrams.1 as u64);
-                    tally.sent_bytes.add(run.bytes as u64);
+                    self.count_sent(run.datagrams.1 as u64, run.bytes as u64, tally);
                 }
                 done += sent;
                 answer = LinkState::Up;
@@ -258,23 +269,38 @@ impl Transmitter {
                 libc::EMSGSIZE if socket.allow_fragments() => continue,
                 libc::EAGAIN | libc::EINTR => &tally.lost_would_block,
                 libc::ENOBUFS | libc::ENOMEM => &tally.lost_no_buffers,
-                libc::ENETDOWN | libc::ENETUNREACH => {
+                error if is_link_error(error) => {
                     if answer == LinkState::Unknown {
                         answer = LinkState::Down;
                     }
                     &tally.lost_unreachable
                 }
-                libc::EHOSTUNREACH | libc::EHOSTDOWN | libc::ECONNREFUSED | libc::EPERM | libc::EACCES => {
-                    &tally.lost_unreachable
-                }
+                libc::ECONNREFUSED | libc::EPERM | libc::EACCES => &tally.lost_unreachable,
                 libc::EMSGSIZE => &tally.lost_too_large,
                 _ => &tally.lost_other,
             };
             lost.add(run.datagrams.1 as u64);
+            tally.rail(self.rail).lost.add(run.datagrams.1 as u64);
             done += 1;
         }
         (None, answer)
     }
+}
+
+/// Whether the error says that the socket's link is down or gone, or leads nowhere. A socket whose address is gone gets
+/// `EINVAL`, and so does one of the loopback for what lies beyond it.
+const fn is_link_error(error: c_int) -> bool {
+    matches!(
+        error,
+        libc::ENETDOWN
+            | libc::ENETUNREACH
+            | libc::EHOSTUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENODEV
+            | libc::ENXIO
+            | libc::EADDRNOTAVAIL
+            | libc::EINVAL
+    )
 }
 
 /// The number of datagrams of `bytes` bytes that form one GSO message.

@@ -17,7 +17,8 @@ const BYTES: usize = 300;
 pub(super) fn every_rail_delivers<F: Fixture>(bench: &mut TestBench<F>) -> Result<(), ContractViolation> {
     for rail in (0..bench.limits().rails).map(Rail) {
         for from in 1..NODES {
-            let bytes = pattern(rail.0.into(), BYTES);
+            // Distinct, so that a duplicate of an earlier one is known as such.
+            let bytes = pattern(u64::from(rail.0) << 8 | u64::from(from), BYTES);
             let route = Route { from: from as usize, rail, ..ROUTE };
             let arrival = bench.exchange(route, &bytes[..32], &bytes[32..])?;
             bench.device(0).release(arrival.slot);

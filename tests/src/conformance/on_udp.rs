@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU16, Ordering};
 use core::time::Duration;
 
 use unisono_core::device::DeviceQueue;
-use unisono_core::ids::{GroupId, PeerId};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 use unisono_memory::memory_regions::Regions;
 use unisono_udp::{GroupAddress, Options, Udp, WakeReason};
 
@@ -49,11 +49,16 @@ impl Fixture for UdpFixture {
     fn connect(&mut self, count: u32) -> Vec<(Udp, Regions)> {
         let bind = |_| Udp::bind(&self.options).expect("the host has UDP sockets");
         let mut devices: Vec<_> = (0..count).map(bind).collect();
-        let paths: Vec<_> = devices.iter().map(|device| device.local().expect("a bound socket")).collect();
+        let rails = (0..=self.options.further_rails.len() as u8).map(Rail);
+        let path = |device: &Udp, rail| device.local_on(rail).expect("a bound socket");
+        let paths: Vec<Vec<_>> =
+            devices.iter().map(|device| rails.clone().map(|rail| (rail, path(device, rail))).collect()).collect();
         for device in &mut devices {
-            for (peer, path) in (0..).map(PeerId).zip(&paths) {
+            for (peer, paths) in (0..).map(PeerId).zip(&paths) {
                 let mtu = device.mtu();
-                device.set_path(peer, *path, mtu).expect("the path of a bound socket");
+                for (rail, path) in paths {
+                    device.set_rail_path(peer, *rail, *path, mtu).expect("the path of a bound socket");
+                }
             }
             for number in 0..self.options.groups.min(2) {
                 let address = self.group(number);

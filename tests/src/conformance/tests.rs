@@ -42,7 +42,14 @@ fn simulated_device_conforms_with_rails_and_with_and_without_groups() {
 
 fn faults() -> Faults {
     let chance = |value| Probability::new(value).expect("a probability");
-    Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 }
+    Faults {
+        loss: chance(0.05),
+        reorder: chance(0.05),
+        duplicate: chance(0.02),
+        corrupt: chance(0.01),
+        seed: 0,
+        cut: None,
+    }
 }
 
 #[test]
@@ -63,6 +70,15 @@ fn udp_device_conforms() {
 fn udp_device_conforms_with_groups() {
     assert_conforms(|| UdpFixture::new(Options { groups: 2, ..udp() }));
     assert_conforms(|| UdpFixture::new(Options { groups: 2, gso: false, mtu: Some(1472), ..udp() }));
+}
+
+#[test]
+fn udp_device_conforms_with_rails() {
+    let addresses = ["127.0.0.1", "127.0.0.2", "::1"].map(|address| address.parse().expect("an address"));
+    let gso = Options { further_rails: addresses.to_vec(), ..udp() };
+    assert_conforms(|| UdpFixture::new(gso.clone()));
+    let faulty = Options { gso: false, mtu: Some(1452), faults: faults(), groups: 2, ..gso.clone() };
+    assert_conforms(|| UdpFixture::new(faulty.clone()));
 }
 
 #[test]

@@ -91,8 +91,14 @@ fn datagram_takes_serialization_and_propagation() {
 
 #[test]
 fn equal_seeds_give_equal_runs() {
-    let faults =
-        Faults { loss: chance(0.1), reorder: chance(0.2), duplicate: chance(0.1), corrupt: chance(0.1), seed: 0 };
+    let faults = Faults {
+        loss: chance(0.1),
+        reorder: chance(0.2),
+        duplicate: chance(0.1),
+        corrupt: chance(0.1),
+        seed: 0,
+        cut: None,
+    };
     let link = Link { jitter_ns: 900, ..Link::default() };
     let history = |seed| {
         let network = Network::new(seed, Config { faults, link, ..Config::default() });
@@ -110,8 +116,14 @@ fn equal_seeds_give_equal_runs() {
 
 #[test]
 fn faults_strike_and_are_counted() {
-    let faults =
-        Faults { loss: chance(0.05), reorder: chance(0.05), duplicate: chance(0.02), corrupt: chance(0.01), seed: 0 };
+    let faults = Faults {
+        loss: chance(0.05),
+        reorder: chance(0.05),
+        duplicate: chance(0.02),
+        corrupt: chance(0.01),
+        seed: 0,
+        cut: None,
+    };
     let (network, nodes) = network(2, Config { faults, ..Config::default() });
     let mut order = Vec::new();
     for sent in 0..20_000 {

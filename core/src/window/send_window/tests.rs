@@ -5,6 +5,7 @@ use crate::device::{DeviceQueue, Posting, Ticket};
 use crate::path::PathParameters;
 use crate::time::Nanos;
 use crate::window::congestion::CongestionControl;
+use crate::window::rails::RailState;
 use crate::wire::{Acknowledgement, Bitmap, Echo};
 
 type Window = SendWindow<Nanos, 8, 16>;
@@ -95,4 +96,33 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     assert_eq!(window.is_prompt(10_000 * 64, Psn::new(2), &path), None, "lost");
     assert!(window.resend(20_000 * 64, posting(3), &mut Rails::one(&mut path)).is_some());
     assert_eq!(window.is_prompt(20_000 * 64, Psn::new(2), &path), None, "sent twice: ambiguous which copy arrived");
+}
+
+#[test]
+fn acknowledgements_that_are_late_over_a_slow_rail_contradict_nothing() {
+    /// Whether 40 such acknowledgements, each a timeout after the one before, contradict what was sent: one segment.
+    fn contradict(count: usize, cumulative: u32) -> bool {
+        let (mut window, mut path, mut states) = (Window::new(Psn::new(7)), PATH, [RailState::FREE; 2]);
+        let states = &mut states[..count];
+        Rails::new(&mut path, states).start(PATH.parameters, 0);
+        let mut acknowledge = |window: &mut Window, now, cumulative| {
+            let mut rails = Rails::new(&mut path, states);
+            window.handle_ack(now, &acknowledgement(cumulative, 4), false, Rail(0), &mut rails);
+            rails.path(Rail(0)).timeout()
+        };
+        let timeout = acknowledge(&mut window, 0, 7);
+        let (mut path, mut states) = (PATH, [RailState::FREE; 2]);
+        let mut rails = Rails::new(&mut path, &mut states[..count]);
+        window.push(0, SegmentRef::default(), posting(1), &mut rails).expect("four are granted");
+        window.handle_completed(DeviceQueue::Polled, Ticket(1));
+        acknowledge(&mut window, 64, 8);
+        while window.release().is_some() {}
+        for round in 1..=40 {
+            acknowledge(&mut window, round * 128 * u64::from(timeout), cumulative);
+        }
+        window.is_contradicted()
+    }
+    assert_eq!([7, 0x9000].map(|released| contradict(0, released)), [true; 2]);
+    assert_eq!([7, 0x9000].map(|released| contradict(2, released)), [false; 2]);
+    assert!(contradict(0, 9) && contradict(2, 9), "never sent");
 }

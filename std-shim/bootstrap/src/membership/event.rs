@@ -8,7 +8,7 @@ use crate::{
 use core::time::Duration;
 
 /// An event about another process, or about the job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MembershipEvent {
     /// A rank has failed.
     Failed {

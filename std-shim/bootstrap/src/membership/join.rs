@@ -4,7 +4,7 @@ use super::Membership;
 use crate::join_options::{JoinError, JoinOptions, Rendezvous};
 use crate::{
     message::{ClientMessage, ServerMessage},
-    peer_record::{LocalRecord, PeerRecord},
+    peer_record::LocalRecord,
     rank::JobPosition,
     rank_zero::RankZeroServer,
     stream::{ClientRole, ConnectionError, connect::connect},
@@ -12,7 +12,7 @@ use crate::{
 };
 use alloc::collections::VecDeque;
 use core::{
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 use std::time::Instant;
@@ -57,18 +57,10 @@ impl Membership {
     }
 
     pub(super) fn alone(position: JobPosition, node: Option<u32>, offer: LocalRecord) -> Self {
-        let mut lanes = offer.addresses;
-        for lane in lanes.iter_mut().filter(|lane| lane.ip().is_unspecified()) {
-            lane.set_ip(if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-        }
-        let node = node.unwrap_or(0);
-        let entry = PeerRecord {
-            incarnation: offer.incarnation,
-            node,
-            mtu: offer.mtu,
-            addresses: lanes,
-            digests: offer.digests,
+        let loopback = |lane: &SocketAddr| -> IpAddr {
+            if lane.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
         };
+        let entry = offer.into_record(node.unwrap_or(0), loopback);
         let (events, queries) = (VecDeque::new(), VecDeque::new());
         let (outcomes, table) = (Vec::new(), vec![entry]);
         Self {

@@ -54,6 +54,8 @@ fn offer(rank: u32) -> LocalRecord {
     LocalRecord {
         incarnation: Incarnation(incarnation),
         addresses: [lane(1000 + rank as u16), lane(2000)],
+        further_rails: Vec::new(),
+        checksums: true,
         mtu: 1472,
         digests: Digests { tuning: 5, transport: 6 },
     }
@@ -174,7 +176,7 @@ fn missing_ranks_are_named_in_time() {
 fn failures_new_incarnations_and_answers_arrive() {
     let (server, _reports) = serve(hosting(2, OnDeath::Tell));
     let mut members = join_all(server.local(), 2);
-    let former = members[0].table()[1];
+    let former = members[0].table()[1].clone();
     let mut zero = members.remove(0);
     assert_eq!(zero.poll(), None);
     zero.query_liveness(Rank(1));
@@ -187,7 +189,7 @@ fn failures_new_incarnations_and_answers_arrive() {
     assert_eq!(notice(&mut zero), MembershipEvent::Liveness { rank: Rank(1), liveness: Liveness::Dead });
     let again = Membership::join(&options(rendezvous(server.local()), 1, 2), offer(1)).expect("a new life");
     assert_ne!(again.table()[1].incarnation, former.incarnation);
-    assert_eq!(notice(&mut zero), MembershipEvent::Joined { rank: Rank(1), entry: again.table()[1] });
+    assert_eq!(notice(&mut zero), MembershipEvent::Joined { rank: Rank(1), entry: again.table()[1].clone() });
     assert_eq!(zero.table(), again.table());
     drop(server);
     assert_eq!(notice(&mut zero), MembershipEvent::Disconnected(ConnectionError::Closed));

@@ -1,12 +1,7 @@
 //! Ends of ranks, reported by their process's exit, their agent or their connection; and liveness queries.
 
 use super::{ConnectionId, Effect, MemberState, MembershipState, Participation, ProcessEnd, ServerReport};
-use crate::{
-    message::ServerMessage,
-    on_death::OnDeath,
-    peer_record::{Ending, Incarnation},
-    rank::Rank,
-};
+use crate::{message::ServerMessage, on_death::OnDeath, peer_record::Ending, rank::Rank};
 
 impl MembershipState {
     /// The failures to report to a rank that has just received the table.
@@ -86,11 +81,11 @@ impl MembershipState {
                 self.fail_join(rank);
             }
             Some(MemberState::Finished { entry }) => {
-                let entry = Some(*entry);
+                let entry = Some(entry.clone());
                 self.replace(rank, MemberState::Ended { entry, ending: Ending::Exited(0) });
             }
             Some(MemberState::Left { entry }) => {
-                let entry = Some(*entry);
+                let entry = Some(entry.clone());
                 self.replace(rank, MemberState::Ended { entry, ending });
             }
             _ => {}
@@ -114,13 +109,13 @@ impl MembershipState {
         let Some(MemberState::Joined { entry, fenced, .. }) = self.member(rank) else {
             return;
         };
-        let (entry, fenced) = (*entry, *fenced);
+        let (entry, fenced) = (entry.clone(), *fenced);
+        let incarnation = entry.incarnation;
         self.replace(rank, MemberState::Ended { entry: Some(entry), ending });
         self.remove_joined(fenced);
         self.effects.push_back(Effect::Report(ServerReport::Failed { rank, ending }));
         match self.policy {
             OnDeath::Tell => {
-                let incarnation: Incarnation = entry.incarnation;
                 self.effects.push_back(Effect::Broadcast(ServerMessage::Failed { rank, incarnation, ending }));
             }
             // A launcher ends the processes itself; without one, they end on this message.

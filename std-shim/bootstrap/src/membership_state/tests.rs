@@ -13,6 +13,8 @@ fn offer(incarnation: u32) -> LocalRecord {
     LocalRecord {
         incarnation: Incarnation(incarnation),
         addresses: [lane(7), lane(8)],
+        further_rails: Vec::new(),
+        checksums: true,
         mtu: 1472,
         digests: Digests { tuning: 5, transport: 6 },
     }
@@ -132,7 +134,7 @@ fn a_new_incarnation_is_announced_to_the_others() {
     roll.handle_ended(Rank(1), Ending::Signalled(9));
     effects(&mut roll);
     join(&mut roll, 12, 1, 202);
-    let entry = roll.records(1, 1)[0];
+    let entry = roll.records(1, 1)[0].clone();
     assert_eq!(entry.incarnation, Incarnation(202));
     assert_eq!(
         effects(&mut roll),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::agreement::{AgreementId, RankRanges};
-use crate::peer_record::Digests;
+use crate::peer_record::{Digests, RAILS_MAX};
 use crate::waits::{CONDITIONS_MAX, DESCRIPTION_MAX, WAITS_MAX, Wait, WaitCondition};
 use core::net::SocketAddr;
 use proptest::prelude::*;
@@ -17,6 +17,8 @@ fn entry() -> PeerRecord {
         node: 3,
         mtu: 1472,
         addresses: lanes(),
+        further_rails: Vec::new(),
+        checksums: true,
         digests: Digests { tuning: 1, transport: 2 },
     }
 }
@@ -25,7 +27,19 @@ fn longest_entry() -> PeerRecord {
     let most = u32::MAX;
     let lane = SocketAddr::from(([0xff; 16], u16::MAX));
     let digests = Digests { tuning: most, transport: most };
-    PeerRecord { incarnation: Incarnation(most), node: most, mtu: most, addresses: [lane; 2], digests }
+    PeerRecord {
+        incarnation: Incarnation(most),
+        node: most,
+        mtu: most,
+        addresses: [lane; 2],
+        further_rails: vec![[lane; 2]; RAILS_MAX - 1],
+        checksums: true,
+        digests,
+    }
+}
+
+fn many_rails() -> PeerRecord {
+    PeerRecord { further_rails: vec![lanes(); RAILS_MAX], ..entry() }
 }
 
 fn every_client_message() -> Vec<ClientMessage> {
@@ -33,11 +47,19 @@ fn every_client_message() -> Vec<ClientMessage> {
     let offer = LocalRecord {
         incarnation: Incarnation(1),
         addresses: lanes(),
+        further_rails: Vec::new(),
+        checksums: true,
         mtu: 65507,
         digests: Digests { tuning: 3, transport: 4 },
     };
     vec![
-        ClientMessage::Join { version: Version::CURRENT, offer, pid: 77, node: Some(2), host: "node7".to_owned() },
+        ClientMessage::Join {
+            version: Version::CURRENT,
+            offer: offer.clone(),
+            pid: 77,
+            node: Some(2),
+            host: "node7".to_owned(),
+        },
         ClientMessage::Join { version: Version::CURRENT, offer, pid: 77, node: None, host: String::new() },
         ClientMessage::QueryLiveness(rank),
         ClientMessage::Fence(None),
@@ -164,6 +186,8 @@ fn parts_that_are_too_long_are_refused() {
     }
     for message in [
         ServerMessage::Table { first: 0, lines: vec![entry(); RECORDS_MAX + 1] },
+        ServerMessage::Table { first: 0, lines: vec![many_rails()] },
+        ServerMessage::Joined { rank: Rank(0), entry: many_rails() },
         ServerMessage::Value(Some(vec![0; VALUE_MAX + 1])),
         ServerMessage::Agreed(AgreementOutcome { id: NAME, failed: ranks(), maximum: 0, words: Vec::new() }),
     ] {
@@ -176,7 +200,14 @@ fn parts_that_are_too_long_are_refused() {
 #[test]
 fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
-    let offer = LocalRecord { incarnation: Incarnation(1), addresses: lanes(), mtu: 1, digests: Digests::default() };
+    let offer = LocalRecord {
+        incarnation: Incarnation(1),
+        addresses: lanes(),
+        further_rails: Vec::new(),
+        checksums: true,
+        mtu: 1,
+        digests: Digests::default(),
+    };
     let payload = ClientMessage::Join { version: Version::CURRENT, offer, pid: 1, node: None, host }.encode();
     match ClientMessage::decode(&frame(&payload)) {
         Ok(ClientMessage::Join { host, .. }) => assert_eq!(host, "é".repeat(TEXT_MAX / 2)),

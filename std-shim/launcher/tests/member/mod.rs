@@ -18,6 +18,8 @@ pub(crate) fn play() -> Option<ExitCode> {
     let offer = LocalRecord {
         incarnation: fresh_incarnation().expect("random"),
         addresses: [lane; 2],
+        further_rails: Vec::new(),
+        checksums: true,
         mtu: 1472,
         digests: Digests::default(),
     };

@@ -3,12 +3,14 @@
 use unisono_core::counters::Counters;
 
 use crate::world::datagram_transport::DatagramTransport;
+use crate::world::rails::RailMonitor;
 
 /// The datagram device.
 pub(in crate::world) struct Datagrams {
     pub(in crate::world) device: DatagramTransport,
     pub(in crate::world) counters: Counters,
     pub(super) batch: SendBatch,
+    pub(super) rails: RailMonitor,
 }
 
 /// Sends that wait to be flushed together.
@@ -22,6 +24,6 @@ pub(super) struct SendBatch {
 
 impl Datagrams {
     pub(super) fn new(device: DatagramTransport) -> Self {
-        Self { device, counters: Counters::default(), batch: SendBatch::default() }
+        Self { device, counters: Counters::default(), batch: SendBatch::default(), rails: RailMonitor::default() }
     }
 }

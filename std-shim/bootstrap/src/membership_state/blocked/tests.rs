@@ -13,6 +13,8 @@ fn job(size: u32) -> MembershipState {
         let offer = LocalRecord {
             incarnation: Incarnation(rank),
             addresses: [SocketAddr::from(([0; 4], 7)); 2],
+            further_rails: Vec::new(),
+            checksums: true,
             mtu: 1472,
             digests: Digests::default(),
         };

@@ -15,7 +15,7 @@ use std::{
     net::UdpSocket,
     thread,
 };
-use unisono::environment::{DeviceChoice, QueuesChoice, Settings};
+use unisono::environment::{DeviceChoice, QueuesChoice, RailsChoice, Settings};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Show the algorithm of each collective of a job, and what selected it
     #[arg(long)]
     collectives: bool,
+    /// The rails that are shown, as of `unisono run` [default: UNISONO_RAILS]
+    #[arg(long, value_name = "RAILS", conflicts_with = "collectives")]
+    rails: Option<RailsChoice>,
     #[command(flatten)]
     job: collectives::JobOptions,
 }
@@ -40,6 +43,10 @@ struct Info {
     /// Devices that this version contains and that can be opened.
     devices: Vec<String>,
     udp: Option<Udp>,
+    /// The rails that a rank on this machine would use.
+    rails: Vec<Rail>,
+    /// Why it would have none.
+    rails_refused: Option<String>,
     shared_memory: Option<Memory>,
     /// Why shared memory is not available.
     shared_memory_refused: Option<String>,
@@ -62,6 +69,14 @@ struct Udp {
 }
 
 #[derive(Serialize, Debug)]
+struct Rail {
+    /// `None`: where the other ranks of the job reach this rank.
+    address: Option<IpAddr>,
+    interface: Option<String>,
+    mtu: Option<u32>,
+}
+
+#[derive(Serialize, Debug)]
 struct Interface {
     name: String,
     address: IpAddr,
@@ -78,7 +93,8 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
         return Err(Refusal::usage("options for algorithms of collectives need --collectives"));
     }
     let settings = Settings::from_environment().map_err(Refusal::usage)?;
-    let info = Info::collect(settings.transport.queues.unwrap_or_default());
+    let rails = options.rails.unwrap_or(settings.transport.rails);
+    let info = Info::collect(settings.transport.queues.unwrap_or_default(), &rails);
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
     } else {
@@ -88,7 +104,7 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
 }
 
 impl Info {
-    fn collect(queues: QueuesChoice) -> Self {
+    fn collect(queues: QueuesChoice, rails: &RailsChoice) -> Self {
         let system = rustix::system::uname();
         let (udp, memory, adapters) = (Udp::probe(), Memory::probe(), adapters::ask(queues));
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
@@ -108,6 +124,19 @@ impl Info {
                 name: interface.name,
             }
         };
+        let interfaces: Vec<Interface> =
+            if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect();
+        let rails = rails.addresses(|| IpAddr::V4(Ipv4Addr::UNSPECIFIED)).map(|addresses| {
+            let of = |address: IpAddr| {
+                let on = interfaces.iter().find(|interface| interface.address == address);
+                Rail {
+                    address: Some(address).filter(|address| !address.is_unspecified()),
+                    interface: on.map(|interface| interface.name.clone()),
+                    mtu: on.and_then(|interface| interface.mtu),
+                }
+            };
+            addresses.into_iter().map(of).collect::<Vec<_>>()
+        });
         Self {
             version: env!("CARGO_PKG_VERSION"),
             rust_version: env!("CARGO_PKG_RUST_VERSION"),
@@ -119,7 +148,9 @@ impl Info {
             adapters: adapters.unwrap_or_default(),
             shared_memory_refused: memory.as_ref().err().map(ToString::to_string),
             shared_memory: memory.ok(),
-            interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
+            rails_refused: rails.as_ref().err().map(ToString::to_string),
+            rails: rails.unwrap_or_default(),
+            interfaces,
             receive_memory_limit_bytes: number("/proc/sys/net/core/rmem_max"),
         }
     }
@@ -143,6 +174,15 @@ impl Info {
             writeln!(to, "udp receive memory {granted} bytes granted of {asked} requested")?;
             writeln!(to, "udp loopback       mtu {} bytes, {} receive slots", udp.loopback_mtu, udp.receive_slots)?;
             writeln!(to, "udp offload        gso {}, gro {}", yes(udp.gso), yes(udp.gro))?;
+        }
+        for (number, Rail { address, interface, mtu }) in self.rails.iter().enumerate() {
+            let address = address.map_or_else(|| "the address of the job".to_owned(), |address| address.to_string());
+            let interface = interface.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+            let mtu = mtu.map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
+            writeln!(to, "rail               {number} at {address}{interface}{mtu}")?;
+        }
+        if let Some(refused) = &self.rails_refused {
+            writeln!(to, "rails              none: {refused}")?;
         }
         for (name, what) in shared_memory.iter().flat_map(Memory::lines) {
             writeln!(to, "{name:18} {what}")?;

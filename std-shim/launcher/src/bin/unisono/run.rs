@@ -5,15 +5,15 @@ use crate::tuning::Overrides;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    DeviceChoice, EagerPool, HostList, JoinTimeout, KillTimeout, Mtu, MulticastChoice, OnDeath, Progress, QueuesChoice,
-    Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
+    DeviceChoice, EagerPool, HostList, Integrity, JoinTimeout, KillTimeout, Mtu, MulticastChoice, OnDeath, Progress,
+    QueuesChoice, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
     proxy::{self, ProxyError},
     run as launch,
 };
-use unisono_udp::fault_injection::Probability;
+use unisono_udp::fault_injection::{Probability, RailCut};
 
 /// Options of `unisono run`. Every option but -n can also be set by a variable of its name: UNISONO_NODES,
 /// UNISONO_DEVICE, UNISONO_MTU, …
@@ -48,6 +48,14 @@ pub(crate) struct Options {
     /// UDP segmentation offload (GSO, GRO) by the kernel: on or off [default: on if the kernel supports it]
     #[arg(long, value_name = "SWITCH", help_heading = "Transport")]
     gso: Option<Switch>,
+    /// Rails of the device udp, 1 to 4: a number of sockets at one address, or an interface, address or network for each,
+    /// such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16 [default: 1]
+    #[arg(long, value_name = "RAILS", help_heading = "Transport")]
+    rails: Option<RailsChoice>,
+    /// What finds corrupted datagrams of the device udp: crc32c (a checksum in each) or link (its own checks, if any)
+    /// [default: link if all ranks use the loopback, else crc32c]
+    #[arg(long, value_name = "WHAT", help_heading = "Transport")]
+    integrity: Option<Integrity>,
     /// How work queues of RDMA adapters are written: library (through libibverbs), raw (directly) or auto [default:
     /// auto]
     #[arg(long, value_name = "WHO", help_heading = "Transport")]
@@ -71,6 +79,10 @@ pub(crate) struct Options {
     /// Inject faults: probability that a datagram is corrupted [default: 0]
     #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     corrupt: Option<Probability>,
+    /// Inject faults: cut a rail this many milliseconds after the start, for ever or for this long, such as 1@300 or
+    /// 1@300+500 [default: never]
+    #[arg(long, value_name = "RAIL@MS+MS", help_heading = "Fault injection (device udp)")]
+    cut: Option<RailCut>,
     /// Inject faults: seed of the random numbers; equal seeds give equal faults [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Fault injection (device udp)")]
     seed: Option<u64>,
@@ -143,6 +155,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, stuck, unreachable, multicast, stats, stats_file, .. } = options;
+    let Options { rails, integrity, cut, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -176,6 +189,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     override_setting(&mut transport.faults.duplicate, dup);
     override_setting(&mut transport.faults.corrupt, corrupt);
     override_setting(&mut transport.faults.seed, seed);
+    override_setting(&mut transport.rails, rails);
+    transport.faults.cut = cut.or(transport.faults.cut);
+    transport.integrity = integrity.or(transport.integrity);
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
     transport.queues = queues.or(transport.queues);

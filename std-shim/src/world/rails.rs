@@ -1,0 +1,119 @@
+//! What a process's rails carried, and which of them live.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use unisono_core::ids::Rail;
+use unisono_memory::endpoint_storage::ProcessEndpoint;
+use unisono_udp::{MAX_RAILS, RailCounters, UdpCounters};
+
+use super::World;
+
+/// What one rail of this process carried since the start. Of a device other than UDP, only the state.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RailStats {
+    /// The address of its sockets, if the device has any.
+    pub local: Option<IpAddr>,
+    /// Datagrams that the kernel accepted, and their bytes.
+    pub sent: [u64; 2],
+    /// Datagrams that arrived, and their bytes.
+    pub received: [u64; 2],
+    /// Datagrams that the kernel did not accept.
+    pub lost: u64,
+    /// Datagrams that fault injection lost because the rail is cut.
+    pub injected_cut: u64,
+    /// Times that the kernel reported the link down.
+    pub link_downs: u64,
+    /// Times that it stopped being used: its link was down, or a peer did not answer over it.
+    pub deaths: u64,
+    /// Whether it is in use now.
+    pub is_alive: bool,
+    /// The smoothed round trip to some peer at the last check.
+    pub round_trip: Option<Duration>,
+    /// The retransmission timeout to that peer.
+    pub timeout: Option<Duration>,
+}
+
+/// Counts the deaths of rails.
+#[derive(Default, Debug)]
+pub(super) struct RailMonitor {
+    doubtful: u8,
+    deaths: [u64; MAX_RAILS as usize],
+    round_trips: [Option<RoundTrip>; MAX_RAILS as usize],
+}
+
+/// The smoothed round trip and the retransmission timeout to a peer, in units of 64 ns.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    smoothed: u32,
+    timeout: u32,
+}
+
+/// Units of 64 ns as a time.
+fn time(units: u32) -> Duration {
+    Duration::from_nanos(u64::from(units) * 64)
+}
+
+impl RailMonitor {
+    /// Notes which rails are in use.
+    #[inline]
+    pub(super) fn note(&mut self, endpoint: &ProcessEndpoint) {
+        let doubtful = endpoint.doubtful_rails();
+        if doubtful != self.doubtful {
+            self.note_change(doubtful);
+        }
+    }
+
+    #[cold]
+    fn note_change(&mut self, doubtful: u8) {
+        let died = doubtful & !self.doubtful;
+        for (rail, deaths) in self.deaths.iter_mut().enumerate() {
+            *deaths = deaths.wrapping_add(u64::from(died >> rail & 1));
+        }
+        tracing::info!(
+            "rails out of use: {:?}",
+            (0..MAX_RAILS).filter(|rail| doubtful >> rail & 1 != 0).collect::<Vec<_>>()
+        );
+        self.doubtful = doubtful;
+    }
+
+    /// Notes the round trips, now and then: it reads the records of all windows.
+    pub(super) fn note_round_trips(&mut self, endpoint: &ProcessEndpoint) {
+        for window in endpoint.all_rail_states().chunks(usize::from(endpoint.rails())) {
+            for (state, round_trip) in window.iter().zip(&mut self.round_trips) {
+                let (smoothed, timeout) = (state.path().rtt.smoothed(), state.path().timeout());
+                if smoothed > 0 {
+                    *round_trip = Some(RoundTrip { smoothed, timeout });
+                }
+            }
+        }
+    }
+
+    /// The state of `rails` rails, whose sockets are at these addresses.
+    pub(super) fn stats(&self, rails: u8, local: impl Fn(Rail) -> Option<IpAddr>, udp: &UdpCounters) -> Vec<RailStats> {
+        let counted = udp.rails.iter().zip(&self.deaths).zip(&self.round_trips);
+        let stats = |(rail, ((counters, deaths), round_trip)): (Rail, ((&RailCounters, &u64), &Option<RoundTrip>))| {
+            let RailCounters { sent, sent_bytes, lost, received, received_bytes, link_downs, injected_cut } = counters;
+            RailStats {
+                local: local(rail),
+                sent: [sent.get(), sent_bytes.get()],
+                received: [received.get(), received_bytes.get()],
+                lost: lost.get(),
+                injected_cut: injected_cut.get(),
+                link_downs: link_downs.get(),
+                deaths: *deaths,
+                is_alive: self.doubtful >> rail.0 & 1 == 0,
+                round_trip: round_trip.map(|trip| time(trip.smoothed)),
+                timeout: round_trip.map(|trip| time(trip.timeout)),
+            }
+        };
+        (0..rails).map(Rail).zip(counted).map(stats).collect()
+    }
+}
+
+impl World {
+    /// What each rail of this process carried, in the order of `--rails`. At least one.
+    pub fn rail_stats(&self) -> Vec<RailStats> {
+        self.shared.lock().rail_stats()
+    }
+}
