@@ -341,6 +341,11 @@ impl Communicator {
         self.local_failure_if(failure, || self.is_revoked())
     }
 
+    /// As [`local_failure`](Self::local_failure), for the holder of the lock.
+    pub(super) fn local_failure_locked(&self, process: &Process, failure: Failure) -> Failure {
+        self.local_failure_if(failure, || process.expect_open(self.context).is_err())
+    }
+
     fn local_failure_if(&self, failure: Failure, is_revoked: impl FnOnce() -> bool) -> Failure {
         let number = |rank| self.members.number(rank).unwrap_or(rank);
         match failure {

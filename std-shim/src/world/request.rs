@@ -2,7 +2,7 @@
 
 pub(super) mod any_request;
 pub(super) mod exchange;
-mod future;
+pub(super) mod future;
 pub(super) mod handle;
 pub(super) mod persistent_message;
 pub(super) mod scope;
@@ -14,6 +14,7 @@ use core::fmt;
 use unisono_core::message::Pattern;
 
 use super::collective::CollectiveError;
+use super::window::WindowError;
 use unisono_bootstrap::Rank;
 use unisono_core::ids::PeerId;
 
@@ -150,6 +151,9 @@ pub enum RequestError {
     /// Its collective did not complete.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// Its operation on a window failed.
+    #[error(transparent)]
+    Window(#[from] WindowError),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -259,6 +263,11 @@ impl Requests {
     /// Counts the end of something other than a request that a thread may wait for.
     pub(super) const fn record_finished(&mut self) {
         self.finished += 1;
+    }
+
+    /// Counts the failure of a request that ended as far as this table knows.
+    pub(super) const fn record_failed(&mut self) {
+        self.failed += 1;
     }
 
     /// As [`record_finished`](Self::record_finished), of what may have failed.

@@ -59,6 +59,7 @@ use unisono_bootstrap::Rank;
 pub use dynamic::ATTACHED_MAX;
 pub use epochs::LockKind;
 pub use memory::AccumulateOperation;
+pub(super) use request::OneSided;
 pub use request::{GetRequest, PutRequest};
 
 /// Why an operation on a window failed. Ranks are those of the window's communicator.
@@ -710,6 +711,12 @@ impl Window {
 
     fn result(&self, ended: CallResult, target: Rank) -> Result<u64, WindowError> {
         ended.map_err(|failure| self.communicator.local_failure(failure))?.map_err(|error| self.error(error, target))
+    }
+
+    /// As [`result`](Self::result), for the holder of the lock.
+    fn result_locked(&self, process: &Process, ended: CallResult, target: Rank) -> Result<u64, WindowError> {
+        let local = |failure| self.communicator.local_failure_locked(process, failure);
+        ended.map_err(local)?.map_err(|error| self.error(error, target))
     }
 
     fn error(&self, error: RmaError, target: Rank) -> WindowError {
