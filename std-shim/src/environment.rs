@@ -87,6 +87,8 @@ pub struct TransportSettings {
     pub unreachable: Option<UnreachableTimeout>,
     /// Where multicast groups are.
     pub multicast: MulticastChoice,
+    /// Whether a message that is received as another type than was sent is an error. `None`: no.
+    pub check: Option<Switch>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
@@ -100,6 +102,11 @@ impl TransportSettings {
     /// The time without a datagram from a peer that makes progress after which it is considered failed.
     pub fn unreachable_timeout(&self) -> Duration {
         self.unreachable.map_or(Duration::from_secs(30), BoundedDuration::duration)
+    }
+
+    /// Whether a message that is received as another type than was sent is an error.
+    pub fn checks_types(&self) -> bool {
+        self.check.is_some_and(Switch::is_on)
     }
 
     /// Whether `ranks` ranks of a node share memory, in a job of `size` ranks. With fault injection they do so only if
@@ -248,6 +255,7 @@ impl Settings {
             transport.watchdog.and_then(|watchdog| text("WATCHDOG", &watchdog)),
             transport.stuck.and_then(|stuck| text("STUCK", &stuck)),
             transport.unreachable.and_then(|unreachable| text("UNREACHABLE", &unreachable)),
+            transport.check.and_then(|check| text("CHECK", &check)),
             if transport.multicast == MulticastChoice::Auto { None } else { text("MULTICAST", &transport.multicast) },
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
@@ -297,9 +305,16 @@ impl Settings {
         let TransportSettings { device, progress, silence, grant, multicast, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
         let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
-        let multicast = multicast.to_string();
-        let transport =
-            [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant, &multicast];
+        let (multicast, check) = (multicast.to_string(), if self.transport.checks_types() { "check" } else { "" });
+        let transport = [
+            env!("CARGO_PKG_VERSION"),
+            &device.to_string(),
+            &progress.to_string(),
+            &silence,
+            &grant,
+            &multicast,
+            check,
+        ];
         Digests { tuning, transport: transport.into_iter().fold(FNV_OFFSET, fnv) }
     }
 
@@ -416,7 +431,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 55] = [
+    const NAMES: [&str; 56] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -444,6 +459,7 @@ impl SettingsReader {
         "WATCHDOG",
         "STUCK",
         "UNREACHABLE",
+        "CHECK",
         "MULTICAST",
         "PIN",
         "TAG_OUTPUT",
@@ -545,6 +561,7 @@ impl SettingsReader {
             "WATCHDOG" => store(&mut transport.watchdog, value),
             "STUCK" => store(&mut transport.stuck, value),
             "UNREACHABLE" => store(&mut transport.unreachable, value),
+            "CHECK" => store(&mut transport.check, value),
             "MULTICAST" => replace(&mut transport.multicast, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),

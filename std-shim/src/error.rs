@@ -151,7 +151,10 @@ impl Error {
 const fn of_failure(failure: Failure) -> ErrorClass {
     match failure {
         Failure::PeerFailed(_) | Failure::PeerFinished(_) => ErrorClass::Rank,
-        Failure::Truncated { .. } | Failure::RemoteTruncated(_) | Failure::Disagrees(_) => ErrorClass::Disagreement,
+        Failure::Truncated { .. }
+        | Failure::RemoteTruncated(_)
+        | Failure::Disagrees(_)
+        | Failure::TypeMismatch { .. } => ErrorClass::Disagreement,
         Failure::Corrupted(_) => ErrorClass::Corruption,
         Failure::UnknownRank(_) | Failure::UnderWay | Failure::OtherWorld => ErrorClass::Argument,
         Failure::ResourceExhausted | Failure::BufferFull { .. } => ErrorClass::Resources,
@@ -169,6 +172,7 @@ const fn rank_of_failure(failure: Failure) -> Option<Rank> {
         | Failure::Corrupted(rank)
         | Failure::UnknownRank(rank)
         | Failure::Disagrees(rank)
+        | Failure::TypeMismatch { rank, .. }
         | Failure::Aborted { rank, .. } => Some(rank),
         _ => None,
     }

@@ -72,7 +72,7 @@ pub use request::exchange::{ExchangeRequest, PersistentExchange};
 pub use request::persistent_message::PersistentMessage;
 pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
-pub use request::{Failure, RequestError, RequestFailed, Status, Tag};
+pub use request::{Failure, RequestError, RequestFailed, Status, Tag, TypeCode};
 pub use shm_transport::{AllocateError, Buffer};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};

@@ -45,6 +45,7 @@ use super::watchdog::BlockedOn;
 use crate::node::Node;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// Exit code of a Rust program that panicked.
@@ -167,18 +168,18 @@ impl Communicator {
     ) -> Result<(), Failure> {
         let view = data.as_view();
         match view.dense() {
-            Some(bytes) => self.send_bytes(bytes, to, tag),
+            Some(bytes) => self.send_bytes(bytes, view.element(), to, tag),
             None => self.send_buffer(&view.user_buffer(), Mode::Standard, to, tag),
         }
     }
 
-    fn send_bytes(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+    pub(super) fn send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let there = self.world_rank(to)?;
         let has_left = match self.shared.try_enter() {
             Some(mut process) => process.send_inline(bytes, self.message_context, there, tag),
             None => self.send_locked(bytes, there, tag),
         };
-        if has_left { Ok(()) } else { self.send_general(bytes, there, tag) }
+        if has_left { Ok(()) } else { self.send_general(bytes, element, there, tag) }
     }
 
     #[inline(never)]
@@ -188,9 +189,10 @@ impl Communicator {
 
     /// The general path, for a message that cannot leave at once.
     #[inline(never)]
-    fn send_general(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+    fn send_general(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let posting = SendArgs { context: self.message_context, to, tag, mode: Mode::Standard, flush: Flush::Now };
-        match self.start_send(bytes, &posting, |_, started| started)? {
+        let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
+        match self.start_send_buffer(&buffer, &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
         }
@@ -246,18 +248,19 @@ impl Communicator {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
         let mut view = data.as_view_mut();
+        let element = view.element();
         let Some(bytes) = view.dense() else {
             let target = self.receive_target(source.into(), tag.into())?;
             let request = self.start_receive_buffer(view.user_buffer(), target, |_, started| started)?;
             return self.wait(request);
         };
         match (source.into(), tag.into()) {
-            (Some(source), Some(tag)) => self.receive_bytes(bytes, source, tag),
-            (source, tag) => self.receive_general(bytes, source, tag),
+            (Some(source), Some(tag)) => self.receive_bytes(bytes, element, source, tag),
+            (source, tag) => self.receive_general(bytes, element, source, tag),
         }
     }
 
-    fn receive_bytes(&self, into: &mut [u8], source: Rank, tag: Tag) -> Result<Status, Failure> {
+    fn receive_bytes(&self, into: &mut [u8], element: ElementType, source: Rank, tag: Tag) -> Result<Status, Failure> {
         let from = self.world_rank(source)?;
         let came = match self.shared.try_enter() {
             Some(mut process) => process.receive_inline(into, self.message_context, from, tag),
@@ -266,7 +269,7 @@ impl Communicator {
         match came {
             Some(bytes) if bytes <= into.len() => Ok(Status { source, tag, bytes }),
             Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
-            None => self.receive_general(into, Some(source), Some(tag)),
+            None => self.receive_general(into, element, Some(source), Some(tag)),
         }
     }
 
@@ -277,8 +280,15 @@ impl Communicator {
 
     /// The general path, for a message that has not arrived yet, or may come from any rank.
     #[inline(never)]
-    fn receive_general(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
-        let request = self.start_receive(into, self.receive_target(source, tag)?, |_, started| started)?;
+    fn receive_general(
+        &self,
+        into: &mut [u8],
+        element: ElementType,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Status, Failure> {
+        let buffer = UserBuffer::plain(NonNull::from(&mut *into).cast(), into.len()).of(element);
+        let request = self.start_receive_buffer(buffer, self.receive_target(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
@@ -356,6 +366,9 @@ impl Communicator {
             Failure::RemoteTruncated(rank) => Failure::RemoteTruncated(number(rank)),
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
             Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
+            Failure::TypeMismatch { rank, sent, expected } => {
+                Failure::TypeMismatch { rank: number(rank), sent, expected }
+            }
             _ => failure,
         }
     }

@@ -17,6 +17,7 @@ use super::collective::CollectiveError;
 use super::window::WindowError;
 use unisono_bootstrap::Rank;
 use unisono_core::ids::PeerId;
+pub use unisono_memory::element_type::TypeCode;
 
 /// Distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -97,6 +98,16 @@ pub enum Failure {
     /// receives.
     #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root and lengths")]
     Disagrees(Rank),
+    /// In a job that checks types (`--check`): the message has elements of another type than the buffer of the receive.
+    #[error("rank {rank} sent elements of the type {sent}, and the receive expects {expected}")]
+    TypeMismatch {
+        /// The rank that sent it.
+        rank: Rank,
+        /// The type of what was sent.
+        sent: TypeCode,
+        /// The type of the receive's buffer.
+        expected: TypeCode,
+    },
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -114,9 +125,11 @@ impl Failure {
     /// The rank whose death, end or behaviour is the cause.
     pub(super) const fn named_rank(self) -> Option<Rank> {
         match self {
-            Self::PeerFailed(rank) | Self::PeerFinished(rank) | Self::Corrupted(rank) | Self::Disagrees(rank) => {
-                Some(rank)
-            }
+            Self::PeerFailed(rank)
+            | Self::PeerFinished(rank)
+            | Self::Corrupted(rank)
+            | Self::Disagrees(rank)
+            | Self::TypeMismatch { rank, .. } => Some(rank),
             Self::Truncated { .. }
             | Self::RemoteTruncated(_)
             | Self::UnknownRank(_)
@@ -174,6 +187,8 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
+    /// Whether messages state the type of their elements (`--check`).
+    pub(super) checks_types: bool,
     /// Transfers of collectives that have ended.
     steps: u64,
     /// The rank that the first failure named.
@@ -184,12 +199,13 @@ pub(super) struct Requests {
 
 const NONE: u32 = u32::MAX;
 impl Requests {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(checks_types: bool) -> Self {
         Self {
             entries: Vec::new(),
             free: NONE,
             finished: 0,
             failed: 0,
+            checks_types,
             steps: 0,
             cause: None,
             probe_patterns: Vec::new(),
@@ -341,7 +357,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_request_is_free_once_it_has_ended() {
-        let mut requests = Requests::new();
+        let mut requests = Requests::new(false);
         let (ended, pending) = (requests.start(), requests.start());
         requests.finish(ended, Err(Failure::Revoked));
         requests.abandon(ended);

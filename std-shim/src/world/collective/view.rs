@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_datatype::{Datatype, DatatypeError};
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -105,6 +106,7 @@ pub struct View<'b, T> {
     elements: usize,
     /// `None` if they are contiguous.
     layout: Option<Arc<Datatype>>,
+    element: ElementType,
 }
 
 impl<'b, T> View<'b, T> {
@@ -117,7 +119,8 @@ impl<'b, T> View<'b, T> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
         let datatype =
             if elements == 0 { Datatype::EMPTY } else { vector.datatype(count, size_of::<T>()).map_err(too_long)? };
-        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+        let data = data.get(..needed).unwrap_or_default();
+        Ok(Self { data, elements, layout: layout(datatype), element: ElementType::of::<T>() })
     }
 
     /// The elements that `count` copies of a datatype name, counted from the first byte of `data` on. Several may be
@@ -140,7 +143,8 @@ impl<'b, T> View<'b, T> {
     /// [`CollectiveError::TooLong`]: as of [`new`](Self::new).
     pub fn of(data: &'b [T], count: usize, datatype: &Datatype) -> Result<Self, CollectiveError> {
         let (all, elements, needed) = expect_within(datatype, count, size_of::<T>(), data.len())?;
-        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(all) })
+        let element = ElementType::of_datatype(&all);
+        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(all), element })
     }
 
     /// Number of elements.
@@ -158,6 +162,12 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
         View::of(data.as_bytes(), count, datatype)
     }
 
+    /// The type of the elements.
+    #[inline]
+    pub(in crate::world) const fn element(&self) -> ElementType {
+        self.element
+    }
+
     /// The bytes, with the gaps between them.
     pub(in crate::world) fn bytes(&self) -> (&'b [u8], Option<Arc<Datatype>>) {
         (self.data.as_bytes(), self.layout.clone().filter(|_| size_of::<T>() != 0))
@@ -172,7 +182,7 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
     /// The bytes, to be read as long as they are borrowed.
     pub(in crate::world) fn user_buffer(&self) -> UserBuffer {
         let (bytes, layout) = self.bytes();
-        UserBuffer::with(NonNull::from(bytes).cast(), bytes.len(), layout.as_ref())
+        UserBuffer::with(NonNull::from(bytes).cast(), bytes.len(), layout.as_ref()).of(self.element)
     }
 }
 
@@ -182,6 +192,7 @@ pub struct ViewMut<'b, T> {
     data: &'b mut [T],
     elements: usize,
     layout: Option<Arc<Datatype>>,
+    element: ElementType,
 }
 
 impl<'b, T> ViewMut<'b, T> {
@@ -196,7 +207,8 @@ impl<'b, T> ViewMut<'b, T> {
         if !datatype.is_disjoint() {
             return Err(CollectiveError::Overlapping);
         }
-        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+        let data = data.get_mut(..needed).unwrap_or_default();
+        Ok(Self { data, elements, layout: layout(datatype), element: ElementType::of::<T>() })
     }
 
     /// As [`View::of`], without shared elements ([`Datatype::is_disjoint`]).
@@ -208,7 +220,8 @@ impl<'b, T> ViewMut<'b, T> {
         if !all.is_disjoint() {
             return Err(CollectiveError::Overlapping);
         }
-        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(all) })
+        let element = ElementType::of_datatype(&all);
+        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(all), element })
     }
 
     /// Number of elements.
@@ -223,6 +236,12 @@ impl<'b, T> ViewMut<'b, T> {
 }
 
 impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
+    /// The type of the elements.
+    #[inline]
+    pub(in crate::world) const fn element(&self) -> ElementType {
+        self.element
+    }
+
     /// As [`View::bytes_of`], without shared bytes.
     ///
     /// # Errors
@@ -244,8 +263,9 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
 
     /// The bytes, to be written as long as they are borrowed.
     pub(in crate::world) fn user_buffer(self) -> UserBuffer {
+        let element = self.element;
         let (bytes, layout) = self.bytes();
-        UserBuffer::with(NonNull::from(&mut *bytes).cast(), bytes.len(), layout.as_ref())
+        UserBuffer::with(NonNull::from(&mut *bytes).cast(), bytes.len(), layout.as_ref()).of(element)
     }
 }
 
@@ -255,13 +275,13 @@ const fn too_long(_: DatatypeError) -> CollectiveError {
 
 impl<T> Default for View<'_, T> {
     fn default() -> Self {
-        Self { data: &[], elements: 0, layout: None }
+        Self { data: &[], elements: 0, layout: None, element: ElementType::Unknown }
     }
 }
 
 impl<T> Default for ViewMut<'_, T> {
     fn default() -> Self {
-        Self { data: &mut [], elements: 0, layout: None }
+        Self { data: &mut [], elements: 0, layout: None, element: ElementType::Unknown }
     }
 }
 
@@ -279,32 +299,32 @@ pub trait AsViewMut<T> {
 
 impl<T> AsView<T> for View<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        let Self { data, elements, ref layout } = *self;
-        View { data, elements, layout: layout.clone() }
+        let Self { data, elements, ref layout, element } = *self;
+        View { data, elements, layout: layout.clone(), element }
     }
 }
 
 impl<T> AsView<T> for ViewMut<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self.data, elements: self.elements, layout: self.layout.clone() }
+        View { data: self.data, elements: self.elements, layout: self.layout.clone(), element: self.element }
     }
 }
 
 impl<T> AsViewMut<T> for ViewMut<'_, T> {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { data: self.data, elements: self.elements, layout: self.layout.clone() }
+        ViewMut { data: self.data, elements: self.elements, layout: self.layout.clone(), element: self.element }
     }
 }
 
 impl<T> AsView<T> for [T] {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self, elements: self.len(), layout: None }
+        View { data: self, elements: self.len(), layout: None, element: ElementType::of::<T>() }
     }
 }
 
 impl<T> AsViewMut<T> for [T] {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { elements: self.len(), data: self, layout: None }
+        ViewMut { elements: self.len(), data: self, layout: None, element: ElementType::of::<T>() }
     }
 }
 

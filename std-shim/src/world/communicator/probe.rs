@@ -17,6 +17,7 @@ use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
@@ -126,13 +127,14 @@ impl Communicator {
 
 impl Process {
     fn probe_message(&mut self, pattern: Pattern) -> Option<MessageStatus> {
-        self.messenger.matching_mut().probe(pattern)
+        let status = self.messenger.matching_mut().probe(pattern)?;
+        Some(MessageStatus { bytes: self.payload_bytes(status.bytes), ..status })
     }
 
     pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
         let (id, status) = self.messenger.matching_mut().matched_probe(pattern)?;
         self.messages.matched_probes.push((id, status.envelope));
-        Some((id, status))
+        Some((id, MessageStatus { bytes: self.payload_bytes(status.bytes), ..status }))
     }
 
     /// Whether a message has arrived that a thread probes for.
@@ -173,6 +175,12 @@ impl Message<'_> {
     ) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
         message.receive(data.as_view_mut().user_buffer())
+    }
+
+    /// As [`receive_into`](Self::receive_into), the bytes of elements of this type.
+    pub(super) fn receive_elements(self, into: &mut [u8], element: ElementType) -> Result<Status, Failure> {
+        let message = core::mem::ManuallyDrop::new(self);
+        message.receive(UserBuffer::plain(NonNull::from(&mut *into).cast(), into.len()).of(element))
     }
 
     fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {

@@ -114,7 +114,7 @@ impl<'c> SendBuffer<'c> {
                 None => into.copy_from_slice(from),
             }
         }
-        let buffer = UserBuffer::plain(place, bytes);
+        let buffer = UserBuffer::plain(place, bytes).of(view.element());
         let handle = self.communicator.start_send_buffer(&buffer, &args, |_, started| started)?;
         let message = |handle| BufferedMessage { handle, start, end: start + bytes.max(1) };
         self.ring.messages.extend(handle.map(message));

@@ -15,6 +15,7 @@ use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// A copy of a buffer that is sent while a receive overwrites it.
@@ -81,8 +82,8 @@ impl Communicator {
         let data = data.as_mut_bytes();
         let copied = SendCopy::of(self, data)?;
         let (copy, data) = (NonNull::from(copied.bytes()), NonNull::from(&mut *data));
-        let sent = UserBuffer::plain(copy.cast(), copy.len());
-        self.exchange(&sent, &posting, UserBuffer::plain(data.cast(), data.len()), wanted)
+        let buffer = |bytes: NonNull<[u8]>| UserBuffer::plain(bytes.cast(), bytes.len()).of(ElementType::of::<T>());
+        self.exchange(&buffer(copy), &posting, buffer(data), wanted)
     }
 
     fn exchange(

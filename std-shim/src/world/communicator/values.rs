@@ -1,6 +1,6 @@
 //! Messages into memory that the call allocates, and messages of values that are not plain bytes.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use super::Communicator;
 use super::probe::Message;
@@ -8,6 +8,7 @@ use crate::collective::CollectiveError;
 use crate::equivalence::{Equivalence, read_all, write_all};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 
 impl Communicator {
     /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
@@ -38,7 +39,8 @@ impl Communicator {
     /// # Errors
     /// As of [`send`](Self::send).
     pub fn send_values<T: Equivalence>(&self, values: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        self.send(write_all(values).ok_or(Failure::ResourceExhausted)?.as_slice(), to, tag)
+        let bytes = write_all(values).ok_or(Failure::ResourceExhausted)?;
+        self.send_bytes(&bytes, ElementType::of::<T>(), to, tag)
     }
 
     /// Receives all values of a message.
@@ -50,7 +52,9 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<(Vec<T>, Status), Failure> {
-        let (bytes, status) = self.receive::<u8>(source, tag)?;
+        let message = self.matched_probe(source, tag)?;
+        let mut bytes = u8::new_vec_zeroed(message.status().bytes).map_err(|_| Failure::ResourceExhausted)?;
+        let status = message.receive_elements(&mut bytes, ElementType::of::<T>())?;
         let values = read_all(&bytes).ok_or(Failure::Truncated { bytes: bytes.len() as u64 })?;
         Ok((values, status))
     }

@@ -19,6 +19,7 @@ use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::process::message_table::Flush;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// Makes the lifetime of a scope invariant.
@@ -263,7 +264,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the
         // pointer, not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let bytes = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len());
+        let bytes = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len()).of(ElementType::of::<T>());
         let loan = self.start_receive(bytes, source.into(), tag.into())?;
         Ok(RecvRequest { request: Request::new(&self.loans, loan), buffer, borrow: PhantomData })
     }

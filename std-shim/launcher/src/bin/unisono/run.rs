@@ -100,6 +100,10 @@ pub(crate) struct Options {
     /// 30s]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     unreachable: Option<UnreachableTimeout>,
+    /// Report a message that is received as another type than was sent: every rank states types, and compares them
+    /// [default: off]
+    #[arg(long, help_heading = "Failures")]
+    check: bool,
     /// Print what each rank did, at its end [default: off]
     #[arg(long, help_heading = "Output")]
     stats: bool,
@@ -142,7 +146,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, stuck, unreachable, multicast, stats, stats_file, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -184,6 +188,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.watchdog = watchdog.or(transport.watchdog);
     transport.stuck = stuck.or(transport.stuck);
     transport.unreachable = unreachable.or(transport.unreachable);
+    if check {
+        transport.check = Some(Switch::On);
+    }
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
         return Err(Refusal::usage("--queues raw needs --device verbs"));
     }
@@ -221,6 +228,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         }
         if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
             return Err(Refusal::usage("--bare-metal needs shared memory: --device auto or shm"));
+        }
+        if transport.checks_types() {
+            return Err(Refusal::usage("--check does not apply to bare-metal ranks"));
         }
         transport.device = DeviceChoice::Shm;
     }
