@@ -97,6 +97,12 @@ impl From<SettingsError> for Error {
 
 impl Error {
     /// What went wrong, regardless of the call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Error::from(Failure::Revoked).class(), ErrorClass::Revoked);
+    /// ```
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Join(_) => ErrorClass::Environment,
@@ -118,6 +124,12 @@ impl Error {
     }
 
     /// The rank that the error names, in the communicator of the call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Error::from(Failure::PeerFailed(Rank(3))).rank(), Some(Rank(3)));
+    /// ```
     pub const fn rank(&self) -> Option<Rank> {
         match self {
             Self::Message(failure) | Self::Agreement(AgreeError::Ended(failure)) => rank_of_failure(*failure),
@@ -134,6 +146,12 @@ impl Error {
     }
 
     /// What the program or its user can do.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert!(Error::from(Failure::PeerFailed(Rank(3))).remedy().contains("shrink"));
+    /// ```
     pub const fn remedy(&self) -> &'static str {
         match self.class() {
             ErrorClass::Environment => "start all ranks alike, with `unisono run` or the variables of docs/starters.md",

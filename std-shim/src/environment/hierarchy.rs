@@ -81,6 +81,13 @@ pub struct Subgroups {
 
 impl Subgroups {
     /// The subgroups of a communicator whose ranks are on these nodes. `None`: its collectives are flat.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // Four ranks on two nodes.
+    /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).is_some());
+    /// ```
     pub fn new(choice: HierarchyChoice, nodes: &[u32]) -> Option<Self> {
         let (inner, outer) = match choice {
             HierarchyChoice::Off => return None,
@@ -106,21 +113,49 @@ impl Subgroups {
     }
 
     /// The nested groups.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// println!("{:?}", groups.hierarchy());
+    /// ```
     pub const fn hierarchy(&self) -> &Hierarchy<Arc<[u32]>> {
         &self.hierarchy
     }
 
     /// A digest of the group of each rank.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let digest = |nodes: &[u32]| Subgroups::new(HierarchyChoice::default(), nodes).map(|groups| groups.digest());
+    /// assert_eq!(digest(&[0, 0, 1, 1]), digest(&[0, 0, 1, 1]));
+    /// ```
     pub const fn digest(&self) -> u32 {
         self.digest
     }
 
     /// Whether they are used only where that pays.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(groups.is_auto());
+    /// ```
     pub const fn is_auto(&self) -> bool {
         self.is_auto
     }
 
     /// The leaders of the last level, with this root.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// assert_eq!(groups.leaders(unisono_core::ids::Rank(0)).count(), 2);
+    /// ```
     pub fn leaders(&self, root: Rank) -> impl Iterator<Item = Rank> {
         self.hierarchy.top_leaders(root)
     }

@@ -60,6 +60,12 @@ impl InterfaceName {
 
 impl MulticastChoice {
     /// Whether there are groups.
+    ///
+    /// ```
+    /// use unisono::environment::MulticastChoice;
+    ///
+    /// assert!(!MulticastChoice::Off.is_on());
+    /// ```
     pub const fn is_on(self) -> bool {
         !matches!(self, Self::Off)
     }

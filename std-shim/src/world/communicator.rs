@@ -119,33 +119,83 @@ impl Communicator {
     }
 
     /// This process's rank in the communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.rank() < Rank(world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
     /// Number of ranks in the communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.size() > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn size(&self) -> u32 {
         self.size
     }
 
     /// Whether this host runs more ranks than it has processors, if that is known: then waiting ranks yield the
     /// processor.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let polls = if world.is_oversubscribed() { 1 } else { 1000 };
+    /// # assert!(polls > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_oversubscribed(&self) -> bool {
         self.shared.oversubscribed
     }
 
     /// The group of its members, in order.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn group(&self) -> Group {
         self.members.clone()
     }
 
     /// Whether messages to this rank go through shared memory.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let near = (0..world.size()).filter(|rank| world.shares_memory_with(Rank(*rank))).count();
+    /// println!("{near} ranks are reached through shared memory");
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn shares_memory_with(&self, rank: Rank) -> bool {
         self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_shm_peer(rank.into()))
     }
 
     /// Bytes of the largest message that is sent without waiting for its receive (eager), whatever the destination: it
     /// fits in one datagram, or in one entry of a ring.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.eager_limit() > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.datagrams.device.limits().mtu as usize;
@@ -156,6 +206,15 @@ impl Communicator {
 
     /// Sends a message and waits until the buffer is free (`MPI_Send`). A short message is copied; one longer than
     /// [`eager_limit`](Self::eager_limit) waits for its receive.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1.5, 2.5], world.rank(), Tag(1))?;
+    /// assert_eq!(world.receive::<f64>(None, None)?.0, [1.5, 2.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`].
@@ -209,6 +268,17 @@ impl Communicator {
 
     /// As [`send`](Self::send), and waits until a receive has matched the message (`MPI_Ssend`).
     ///
+    /// ```no_run
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// match world.rank() {
+    ///     Rank(0) => world.synchronous_send(&[1_u8], Rank(1), Tag(1))?,
+    ///     _ => drop(world.receive::<u8>(Rank(0), Tag(1))?),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`].
     pub fn synchronous_send<T: IntoBytes + Immutable>(
@@ -223,6 +293,20 @@ impl Communicator {
     /// As [`send`](Self::send), where the receive is known to be posted (`MPI_Rsend`). It is sent like a standard send,
     /// so that a wrong assumption does no harm.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = [0_u8; 2];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut data, world.rank(), Tag(1))?;
+    ///     world.ready_send(&[1_u8, 2], world.rank(), Tag(1))?;
+    ///     receive.wait()
+    /// })?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`].
     pub fn ready_send<T: IntoBytes + Immutable>(
@@ -236,6 +320,17 @@ impl Communicator {
 
     /// Receives the next message from `source`, or from any rank; with `tag`, or with any (`MPI_Recv`). Returns its
     /// source, tag and length in bytes, which may be less than the buffer's.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u16, 2], world.rank(), Tag(4))?;
+    /// let mut data = [0_u16; 3];
+    /// let status = world.receive_into(&mut data, None, Tag(4))?;
+    /// assert_eq!((status.source, status.bytes, data), (world.rank(), 4, [1, 2, 0]));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`]; after [`Failure::Truncated`] the contents of `data` are unspecified. A rank that dies meanwhile
@@ -294,6 +389,17 @@ impl Communicator {
 
     /// As [`receive_into`](Self::receive_into), from any rank.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&7_u64, world.rank(), Tag(4))?;
+    /// let mut number = 0_u64;
+    /// assert_eq!(world.receive_any_into(&mut number, None)?.tag, Tag(4));
+    /// assert_eq!(number, 7);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`receive_into`](Self::receive_into).
     pub fn receive_any_into<T: IntoBytes + FromBytes>(
@@ -306,6 +412,16 @@ impl Communicator {
 
     /// Allocates memory for `count` values, all bytes zero (`MPI_Alloc_mem`). A message sent from it to a rank of this
     /// node is copied once, by the receiver.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = world.allocate::<f64>(1000)?;
+    /// data[999] = 1.0;
+    /// assert_eq!((data.len(), data[0]), (1000, 0.0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is

@@ -172,6 +172,16 @@ impl Communicator {
     /// Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window
     /// (`MPI_Win_allocate`). Ranks of a node access it directly. Collective.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(64)?;
+    /// assert_eq!((window.bytes(), window.communicator().size()), (64, world.size()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn allocate_window(&self, bytes: usize) -> Result<Window, WindowError> {
@@ -209,6 +219,19 @@ impl Communicator {
 impl Communicator {
     /// Makes a window of `bytes` bytes of the caller's memory in each rank (`MPI_Win_create`). All other ranks access it
     /// by requests, those of the same node through shared memory. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut memory = vec![0_u64; 8];
+    /// // SAFETY: the memory is not used otherwise before the window is freed.
+    /// let window = unsafe { world.create_window(core::ptr::NonNull::from(&mut memory[..]).cast(), 64) }?;
+    /// window.put(&[7_u64], world.rank(), 8)?;
+    /// window.free()?;
+    /// assert_eq!(memory[1], 7);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; then nobody accesses the memory.
@@ -312,16 +335,46 @@ impl Window {
     }
 
     /// The communicator of its members: a duplicate of the one that it was made of.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.communicator().rank(), world.rank());
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
     /// Bytes of the memory of this rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8 * (world.rank().0 as usize + 1))?;
+    /// assert_eq!(window.bytes(), 8 * (world.rank().0 as usize + 1));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Bytes of the memory of a rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.bytes_of(Rank(0))?, 8);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::UnknownRank`].
@@ -330,18 +383,52 @@ impl Window {
     }
 
     /// Whether the memory of this rank is accessed without its taking part.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert!(window.is_direct(world.rank()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_direct(&self, rank: Rank) -> bool {
         self.member(rank).is_ok_and(|member| !matches!(member.access, Access::Remote(..)))
     }
 
     /// The address of the memory of this rank (`MPI_WIN_BASE`). Other ranks may write there at any time: only raw
     /// pointers are safe to make of it.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// // SAFETY: no rank accesses the window meanwhile.
+    /// unsafe { window.as_ptr().write(7) };
+    /// let mut first = [0_u8];
+    /// window.read(0, &mut first)?;
+    /// assert_eq!(first, [7]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn as_ptr(&self) -> *mut u8 {
         self.own.start().as_ptr()
     }
 
     /// The address at which this process maps the memory of a rank of its node (`MPI_Win_shared_query`). `None`: it is
     /// not mapped.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// println!("mapped here: {}", window.shared_ptr(Rank(0)).is_some());
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
         match self.member(rank).ok()?.access {
             Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr()),
@@ -351,6 +438,18 @@ impl Window {
 
     /// Copies from the memory of this rank, from byte `offset` on.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let mut word = [1_u64];
+    /// window.read(0, &mut word)?;
+    /// assert_eq!(word, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<(), WindowError> {
@@ -358,6 +457,16 @@ impl Window {
     }
 
     /// Copies to the memory of this rank, from byte `offset` on.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.write(4, &[7_u32])?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError::OutOfBounds`].
@@ -367,6 +476,18 @@ impl Window {
 
     /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`). It is there after the next flush.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let next = Rank((world.rank().0 + 1) % world.size());
+    /// window.put(&[world.rank().0], next, 0)?;
+    /// window.fence()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`]; errors that the target reports are those of the flush.
     pub fn put<T: IntoBytes + Immutable>(&self, data: &[T], target: Rank, offset: usize) -> Result<(), WindowError> {
@@ -374,6 +495,17 @@ impl Window {
     }
 
     /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut word) = (world.allocate_window(8)?, [1_u64]);
+    /// window.get(&mut word, Rank(0), 0)?;
+    /// assert_eq!(word, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
@@ -402,6 +534,19 @@ impl Window {
     /// (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
     /// order.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut sum) = (world.allocate_window(8)?, [0_u64]);
+    /// window.accumulate(&[1_u64], Rank(0), 0, SystemOperation::sum())?;
+    /// window.fence()?;
+    /// window.get(&mut sum, Rank(0), 0)?;
+    /// assert_eq!(sum, [u64::from(world.size())]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`]; errors that the target reports are those of the flush.
     pub fn accumulate<T: Element>(
@@ -417,6 +562,17 @@ impl Window {
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
     /// (`MPI_Get_accumulate`, and a flush of it).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut old) = (world.allocate_window(16)?, [9_u64; 2]);
+    /// window.get_accumulate(&[1_u64, 2], &mut old, world.rank(), 0, AccumulateOperation::Replace)?;
+    /// assert_eq!(old, [0, 0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; [`WindowError::Unsupported`] if the lengths differ.
@@ -471,6 +627,17 @@ impl Window {
 
     /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let ticket = window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
+    /// assert!(ticket < u64::from(world.size()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn fetch_and_op<T: Element>(
@@ -502,6 +669,17 @@ impl Window {
 
     /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
     /// and a flush of it). Bytes are compared.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.compare_and_swap(0_u64, 5, world.rank(), 0)?, 0);
+    /// assert_eq!(window.compare_and_swap(0_u64, 6, world.rank(), 0)?, 5);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
@@ -561,6 +739,17 @@ impl Window {
 
     /// Waits until all operations of this rank on a target are done there (`MPI_Win_flush`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.put(&[1_u64], Rank(0), 0)?;
+    /// window.flush(Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The first error of an operation since the last flush.
     pub fn flush(&self, target: Rank) -> Result<(), WindowError> {
@@ -574,6 +763,17 @@ impl Window {
     }
 
     /// [Flushes](Self::flush) all targets (`MPI_Win_flush_all`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// (0..world.size()).try_for_each(|rank| window.put(&[1_u64], Rank(rank), 0))?;
+    /// window.flush_all()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`flush`](Self::flush), of the first target that reports one, after all were flushed.
@@ -592,6 +792,17 @@ impl Window {
     /// Waits until the memory that operations on a target use is free (`MPI_Win_flush_local`): at once, since it is
     /// copied.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.put(&[1_u64], Rank(0), 0)?;
+    /// window.flush_local(Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn flush_local(&self, target: Rank) -> Result<(), WindowError> {
@@ -599,11 +810,29 @@ impl Window {
     }
 
     /// Orders accesses of this rank to the memory of its window and to that of ranks of its node (`MPI_Win_sync`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.sync();
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn sync(&self) {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
     /// Frees the window (`MPI_Win_free`): waits for all members, and gives the memory back. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.allocate_window(8)?.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; the memory is then never used again.

@@ -35,6 +35,12 @@ pub struct NumberRange {
 
 impl NumberRange {
     /// `None` if `most < least`.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::NumberRange;
+    ///
+    /// assert!(NumberRange::new(2, 8).is_some() && NumberRange::new(8, 2).is_none());
+    /// ```
     pub const fn new(least: u64, most: u64) -> Option<Self> {
         if least <= most { Some(Self { min: least, max: most }) } else { None }
     }
@@ -138,6 +144,10 @@ impl TuningTable {
 
     /// Parses a table.
     ///
+    /// ```
+    /// assert!(unisono::environment::tuning::TuningTable::parse("no table").is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`TuningTableError`].
     pub fn parse(text: &str) -> Result<Self, TuningTableError> {
@@ -162,6 +172,12 @@ impl TuningTable {
     }
 
     /// Reads a file.
+    ///
+    /// ```
+    /// use std::path::Path;
+    ///
+    /// assert!(unisono::environment::tuning::TuningTable::load(Path::new("/nowhere/table")).is_err());
+    /// ```
     ///
     /// # Errors
     /// [`TuningTableError`].

@@ -25,6 +25,15 @@ pub struct Vector {
 
 impl Vector {
     /// A vector after which the next one begins right after its last row, as in MPI.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // The first column of a matrix of three rows and two columns.
+    /// let matrix = [1, 2, 3, 4, 5, 6];
+    /// assert_eq!(View::new(&matrix, 1, Vector::new(3, 1, 2))?.count(), 3);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn new(rows: usize, row: usize, stride: usize) -> Self {
         let extent = match rows.checked_sub(1) {
             Some(last) => last.saturating_mul(stride).saturating_add(row),
@@ -35,6 +44,15 @@ impl Vector {
 
     /// The same vector, but the next one begins `extent` elements after it (`MPI_Type_create_resized`): columns of a
     /// matrix are side by side if the extent is their width.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // Both columns of a matrix of three rows and two columns, one after the other.
+    /// let matrix = [1, 2, 3, 4, 5, 6];
+    /// assert_eq!(View::new(&matrix, 2, Vector::new(3, 1, 2).resized(1))?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn resized(self, extent: usize) -> Self {
         Self { extent, ..self }
     }
@@ -112,6 +130,17 @@ pub struct View<'b, T> {
 impl<'b, T> View<'b, T> {
     /// `count` vectors, one after the other, from the first element of `data` on. They may share elements.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (matrix, mut column) = ([1, 2, 3, 4, 5, 6], [0; 3]);
+    /// world.send(&View::new(&matrix, 1, Vector::new(3, 1, 2))?, world.rank(), Tag(1))?;
+    /// world.receive_into(&mut column, world.rank(), Tag(1))?;
+    /// assert_eq!(column, [1, 3, 5]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements repeatedly,
     /// and in all more than 2³² − 1 bytes.
@@ -148,6 +177,13 @@ impl<'b, T> View<'b, T> {
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(View::of(&[1_u8; 9], 2, &Datatype::of::<u8>())?.count(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn count(&self) -> usize {
         self.elements
     }
@@ -155,6 +191,15 @@ impl<'b, T> View<'b, T> {
 
 impl<'b, T: IntoBytes + Immutable> View<'b, T> {
     /// The bytes that `count` copies of a datatype name in `data`, which may be parts of its elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // The lower half of each word.
+    /// let half = Datatype::bytes(2)?.resized(0, 4)?;
+    /// assert_eq!(View::bytes_of(&[1_u32, 2, 3], 3, &half)?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`of`](Self::of).
@@ -198,6 +243,17 @@ pub struct ViewMut<'b, T> {
 impl<'b, T> ViewMut<'b, T> {
     /// As [`View::new`], without shared elements.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut matrix = [0; 6];
+    /// world.send(&[1, 3, 5], world.rank(), Tag(1))?;
+    /// world.receive_into(&mut ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 2))?, world.rank(), Tag(1))?;
+    /// assert_eq!(matrix, [1, 0, 3, 0, 5, 0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`View::new`], and [`CollectiveError::Overlapping`].
     pub fn new(data: &'b mut [T], count: usize, vector: Vector) -> Result<Self, CollectiveError> {
@@ -213,6 +269,17 @@ impl<'b, T> ViewMut<'b, T> {
 
     /// As [`View::of`], without shared elements ([`Datatype::is_disjoint`]).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut pair, swapped) = ([0_u32; 2], Datatype::of::<u32>().indexed_block(1, &[1, 0])?);
+    /// world.send(&[1_u32, 2], world.rank(), Tag(1))?;
+    /// world.receive_into(&mut ViewMut::of(&mut pair, 1, &swapped)?, world.rank(), Tag(1))?;
+    /// assert_eq!(pair, [2, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`View::of`], and [`CollectiveError::Overlapping`].
     pub fn of(data: &'b mut [T], count: usize, datatype: &Datatype) -> Result<Self, CollectiveError> {
@@ -225,6 +292,13 @@ impl<'b, T> ViewMut<'b, T> {
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(ViewMut::of(&mut [1_u8; 9], 2, &Datatype::of::<u8>())?.count(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn count(&self) -> usize {
         self.elements
     }
@@ -243,6 +317,14 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
     }
 
     /// As [`View::bytes_of`], without shared bytes.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let half = Datatype::bytes(2)?.resized(0, 4)?;
+    /// assert_eq!(ViewMut::bytes_of(&mut [1_u32, 2, 3], 3, &half)?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`of`](Self::of).
@@ -288,12 +370,24 @@ impl<T> Default for ViewMut<'_, T> {
 /// A buffer that a message or a collective reads.
 pub trait AsView<T> {
     /// The elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!([1, 2, 3].as_view().count(), 3);
+    /// ```
     fn as_view(&self) -> View<'_, T>;
 }
 
 /// A buffer that a message or a collective writes.
 pub trait AsViewMut<T> {
     /// The elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(vec![0_u8; 3].as_view_mut().count(), 3);
+    /// ```
     fn as_view_mut(&mut self) -> ViewMut<'_, T>;
 }
 

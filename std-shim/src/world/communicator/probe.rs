@@ -36,6 +36,17 @@ impl Communicator {
     /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
     /// arguments would match (`MPI_Probe`). Returns its source, tag and length in bytes.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let status = world.probe(None, None)?;
+    /// assert_eq!((status.tag, status.bytes), (Tag(3), 2));
+    /// # world.receive::<u8>(None, None)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`], as of a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
@@ -46,6 +57,14 @@ impl Communicator {
     /// Makes progress once, and returns the message that such a receive would match, if there is one (`MPI_Iprobe`). A
     /// message that its sender still holds back, since too many came before it, is found by a later call with the same
     /// arguments.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.immediate_probe(world.rank(), Tag(3))?, None);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -60,6 +79,18 @@ impl Communicator {
 
     /// As [`probe`](Self::probe), and removes the message (`MPI_Mprobe`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let message = world.matched_probe(None, Tag(3))?;
+    /// let mut data = vec![0_u8; message.status().bytes];
+    /// message.receive_into(&mut data)?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`probe`](Self::probe).
     pub fn matched_probe(
@@ -72,6 +103,14 @@ impl Communicator {
     }
 
     /// As [`immediate_probe`](Self::immediate_probe), and removes the message (`MPI_Improbe`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.immediate_matched_probe(world.rank(), Tag(3))?.is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -160,11 +199,31 @@ impl Process {
 
 impl Message<'_> {
     /// Its source, tag and length.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// assert_eq!(world.matched_probe(None, None)?.status().bytes, 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn status(&self) -> Status {
         self.status
     }
 
     /// Receives the message (`MPI_Mrecv`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let mut data = [0_u8; 2];
+    /// world.matched_probe(None, None)?.receive_into(&mut data)?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] the

@@ -66,6 +66,18 @@ impl Communicator {
     /// which is all of `data` (`MPI_Sendrecv_replace`); a shorter one leaves the rest unchanged. The sent message is
     /// copied to memory that is reused (up to 64 MiB in all).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (own, size) = (world.rank().0, world.size());
+    /// let (right, left) = (Rank((own + 1) % size), Rank((own + size - 1) % size));
+    /// let mut token = [own];
+    /// world.send_receive_replace_into(&mut token, right, Tag(1), left, Tag(1))?;
+    /// assert_eq!(token, [left.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no
     /// memory for the copy: then nothing was sent.

@@ -36,6 +36,15 @@ impl Communicator {
 
     /// Sends values of any type with [`Equivalence`], as [`send`](Self::send) does.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send_values(&[('π', true)], world.rank(), Tag(1))?;
+    /// assert_eq!(world.receive_values::<(char, bool)>(None, None)?.0, [('π', true)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`send`](Self::send).
     pub fn send_values<T: Equivalence>(&self, values: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
@@ -44,6 +53,16 @@ impl Communicator {
     }
 
     /// Receives all values of a message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send_values(&['a', 'b'], world.rank(), Tag(1))?;
+    /// let (letters, status) = world.receive_values::<char>(world.rank(), Tag(1))?;
+    /// assert_eq!((letters, status.tag), (vec!['a', 'b'], Tag(1)));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`receive`](Self::receive); [`Failure::Truncated`] also of a message that is no sequence of such values.
@@ -61,6 +80,19 @@ impl Communicator {
 
     /// Copies the root's values to those of all other ranks, of which there are as many.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut letters = ['x'; 2];
+    /// if world.rank() == Rank(0) {
+    ///     letters = ['a', 'b'];
+    /// }
+    /// world.broadcast_values(&mut letters, Rank(0))?;
+    /// assert_eq!(letters, ['a', 'b']);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`broadcast_into`](Self::broadcast_into).
     pub fn broadcast_values<T: Equivalence>(&self, values: &mut [T], root: Rank) -> Result<(), CollectiveError> {
@@ -75,6 +107,15 @@ impl Communicator {
 
 impl Message<'_> {
     /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u32, 2], world.rank(), Tag(1))?;
+    /// assert_eq!(world.matched_probe(None, None)?.receive_vec::<u32>()?.0, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`Communicator::receive`].

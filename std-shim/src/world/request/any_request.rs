@@ -130,6 +130,21 @@ impl<T> sealed::Kind for GetRequest<'_, T> {
 pub trait AnyPersistent: AnyRequest {
     /// Starts the request (`MPI_Start`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [1_u32];
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+    ///     let any: &mut dyn AnyPersistent = &mut request;
+    ///     start_all([any])?;
+    ///     Ok::<(), Error>(request.wait()?)
+    /// })?;
+    /// assert_eq!(sum, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of the `start` of its type.
     fn start_request(&mut self) -> Result<(), RequestError>;

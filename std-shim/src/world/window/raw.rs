@@ -27,6 +27,7 @@ impl RawUpdate {
     }
 }
 
+#[doc(hidden)]
 impl Window {
     /// Combines the elements in the memory of a rank, from byte `offset` on, with those in `bytes`, each atomically.
     /// With `old`, waits for the old elements; it must be as long.

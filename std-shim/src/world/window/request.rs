@@ -105,6 +105,16 @@ pub struct PutRequest<'w>(OneSided<'w>);
 impl<'w> PutRequest<'w> {
     /// Waits until the target has received the data. What was put is visible there after a flush.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.request_put(&[1_u64], world.rank(), 0)?.wait()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn wait(self) -> Result<(), WindowError> {
@@ -112,11 +122,35 @@ impl<'w> PutRequest<'w> {
     }
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let put = window.request_put(&[1_u64], world.rank(), 0)?;
+    /// while put.test().is_none() {}
+    /// drop(put);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn test(&self) -> Option<Result<(), WindowError>> {
         self.0.is_done().then(|| self.0.wait())
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let put = window.request_put(&[1_u64], world.rank(), 0)?;
+    /// while !put.is_done() {}
+    /// put.wait()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
@@ -166,6 +200,16 @@ enum GetMemory<T> {
 impl<'w, T: FromBytes + IntoBytes> GetRequest<'w, T> {
     /// Waits for the data.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.request_get::<u64>(1, world.rank(), 0)?.wait()?, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn wait(mut self) -> Result<Vec<T>, WindowError> {
@@ -188,6 +232,18 @@ impl<'w, T: FromBytes + IntoBytes> GetRequest<'w, T> {
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let get = window.request_get::<u64>(1, world.rank(), 0)?;
+    /// while !get.is_done() {}
+    /// assert_eq!(get.wait()?, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         self.call.is_done()
     }
@@ -231,6 +287,17 @@ fn zeroed<T: FromBytes>(count: usize) -> Vec<T> {
 
 impl Window {
     /// As [`put`](Self::put), with a request (`MPI_Rput`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let puts = [0, 4].map(|offset| window.request_put(&[7_u32], world.rank(), offset));
+    /// puts.into_iter().try_for_each(|put| put?.wait())?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
@@ -285,6 +352,17 @@ impl Window {
 
     /// As [`get_accumulate`](Self::get_accumulate), with a request (`MPI_Rget_accumulate`). More than 4 KiB are waited
     /// for.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let old = window.request_get_accumulate(&[3_u64], world.rank(), 0, SystemOperation::sum())?;
+    /// assert_eq!(old.wait()?, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
@@ -361,6 +439,18 @@ impl Window {
     }
 
     /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let get = window.request_get::<u32>(2, world.rank(), 0)?;
+    /// // Compute here.
+    /// assert_eq!(get.wait()?, [0, 0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
