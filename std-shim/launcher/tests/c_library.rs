@@ -117,4 +117,6 @@ fn memcheck_finds_nothing() {
     }
     installed().is_right("-n 2 --device udp", &memcheck, "windows", "windows of 2 ranks");
     installed().is_right("-n 2", &memcheck, "neighbours", "neighbours of 2 ranks");
+    installed().is_right("-n 2 --nodes 2", &memcheck, "jacobi", "at rest after");
+    installed().is_right("-n 2 --device udp", &memcheck, "event_loop", "answered 50 questions");
 }

@@ -23,9 +23,11 @@ pub(crate) struct Options {
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<u32>,
     /// Run on this host, divided into M nodes of consecutive ranks: ranks of different nodes share no memory
+    /// [default: 1]
     #[arg(long, value_name = "M", conflicts_with = "hosts", help_heading = "Placement")]
     nodes: Option<u32>,
     /// Run on these hosts, through a remote shell; the number is that of ranks per host, which are filled in order
+    /// [default: this host]
     #[arg(long, value_name = "A:4,B:4", help_heading = "Placement")]
     hosts: Option<HostList>,
     /// Remote shell that starts the ranks of other hosts, with its arguments [default: ssh -T -x]
@@ -107,11 +109,11 @@ pub(crate) struct Options {
     /// Print what each rank did, at its end [default: off]
     #[arg(long, help_heading = "Output")]
     stats: bool,
-    /// Write that to a file, as a JSON object for each rank
+    /// Write that to a file, as a JSON object for each rank [default: none]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     stats_file: Option<PathBuf>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
-    /// the image, too
+    /// the image, too [default: 0]
     #[arg(long, value_name = "K", help_heading = "Ranks without an operating system")]
     bare_metal: Option<u32>,
     /// Image of the bare-metal ranks [default: unisono-x86 beside this program]
@@ -121,6 +123,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COMMAND", help_heading = "Ranks without an operating system")]
     emulator: Option<String>,
     /// The program was compiled for the standard ABI of MPI: load libmpi_abi.so, which lies beside this program
+    /// [default: off]
     #[arg(long)]
     mpi: bool,
     /// Program to run as every rank, and its arguments; `--` may precede it
