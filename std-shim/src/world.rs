@@ -228,7 +228,7 @@ impl World {
     /// use unisono::Settings;
     ///
     /// let mut settings = Settings::from_environment()?;
-    /// settings.transport.on_death = unisono::environment::OnDeath::Tell;
+    /// settings.transport.check = Some(unisono::environment::Switch::On);
     /// let world = World::join_as(&settings)?;
     /// assert!(world.rank().0 < world.size());
     /// # Ok::<(), Error>(())

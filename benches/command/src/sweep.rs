@@ -161,7 +161,7 @@ impl Point {
     /// The field of the measure's result, the factor to its unit, and the unit.
     fn unit(name: &str) -> (&'static str, f64, &'static str) {
         match name {
-            "latency" => ("one_way_ns", 1e-3, "µs"),
+            "latency" => ("one_way_ns_p50", 1e-3, "µs"),
             "bandwidth" => ("bytes_per_s", 1e-6, "MB/s"),
             "rate" => ("messages_per_s", 1e-6, "million messages/s"),
             _ => ("time_ns", 1e-3, "µs"),

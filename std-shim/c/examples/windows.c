@@ -53,12 +53,12 @@ int main(void) {
     EXPECT(firsts == 1 && old <= size);
 
     /* Requests of all kinds, in one call. */
-    uint64_t before = 9, number = 40, sum = 0, message = rank, came = 0;
+    uint64_t before = 9, forty = 40, sum = 0, message = rank, came = 0;
     unisono_request all[5];
     size_t failed;
     CHECK(unisono_fence(counters));
-    CHECK(unisono_request_accumulate(counters, &number, 1, UNISONO_UINT64, UNISONO_SUM, right, 8 * (BINS - 3), &all[0]));
-    CHECK(unisono_request_get_accumulate(counters, &number, &before, 1, UNISONO_UINT64, UNISONO_REPLACE, rank,
+    CHECK(unisono_request_accumulate(counters, &forty, 1, UNISONO_UINT64, UNISONO_SUM, right, 8 * (BINS - 3), &all[0]));
+    CHECK(unisono_request_get_accumulate(counters, &forty, &before, 1, UNISONO_UINT64, UNISONO_REPLACE, rank,
                                          8 * (BINS - 4), &all[1]));
     CHECK(unisono_immediate_receive(world, &came, 1, UNISONO_UINT64, left, 5, &all[2]));
     CHECK(unisono_immediate_send(world, &message, 1, UNISONO_UINT64, right, 5, &all[3]));
@@ -66,7 +66,7 @@ int main(void) {
     EXPECT(unisono_window_free(counters) == UNISONO_ERROR_UNDER_WAY);
     CHECK(unisono_wait_all(5, all, NULL, &failed));
     EXPECT(failed == 5 && before == 0 && came == left && sum == size && all[0] == UNISONO_REQUEST_NULL);
-    CHECK(unisono_request_put(counters, &number, 1, UNISONO_UINT64, right, 8 * (BINS - 5), &all[0]));
+    CHECK(unisono_request_put(counters, &forty, 1, UNISONO_UINT64, right, 8 * (BINS - 5), &all[0]));
     CHECK(unisono_wait(&all[0], NULL));
     CHECK(unisono_fence(counters));
     uint64_t words[3] = {0, 0, 0};

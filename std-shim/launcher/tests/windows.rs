@@ -9,7 +9,7 @@ use std::env;
 use std::process::ExitCode;
 
 use program::{expect, run};
-use unisono::collective::SystemOperation;
+use unisono::collective::{SystemOperation, View, ViewMut};
 use unisono::{AccumulateOperation, Failure, LockKind, Rank, Window, WindowError, World};
 
 /// All means, with several progress modes.
@@ -113,6 +113,17 @@ fn data(world: &World) -> Outcome {
         check(there == pattern(rank, bytes), "a get returns what was put")?;
         window.fence()?;
     }
+    // Columns of a matrix: what a view names lies one after the other in the window.
+    let (mut matrix, column) = ([[0_u32; 5]; 7], unisono::Datatype::of::<u32>().vector(7, 2, 5)?);
+    matrix.iter_mut().zip(0..).for_each(|(row, i)| *row = [rank * 100 + i; 5]);
+    window.put(&View::of(matrix.as_flattened(), 1, &column)?, next, 8)?;
+    window.fence()?;
+    let (mut back, mut words) = ([[9_u32; 5]; 7], [0; 14]);
+    window.get(&mut ViewMut::of(back.as_flattened_mut(), 1, &column)?, next, 8)?;
+    window.read(8, &mut words)?;
+    check(back.iter().zip(0..).all(|(row, i)| row[..2] == [rank * 100 + i; 2] && row[2..] == [9; 3]), "columns")?;
+    check((0..14).all(|i| words[i as usize] == before.0 * 100 + i / 2), "the elements of columns")?;
+    window.fence()?;
     // Puts of one rank to the same place arrive in order.
     for i in 0..200_u32 {
         window.put(&[i], next, 16)?;

@@ -161,6 +161,19 @@ impl Subgroups {
     }
 
     /// Whether a collective may be composed over them.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(nodes.may_compose(&spec));
+    /// ```
     pub fn may_compose(&self, plan: &CollectiveSpec) -> bool {
         !self.is_auto || self.hierarchy.pays(plan)
     }

@@ -424,6 +424,20 @@ impl Tuning {
     /// Selects the algorithm of a collective: the override if it is valid for the call, else the user's table, else the
     /// built-in table, else the cost model. Equal on all ranks if `plan` differs in the rank only.
     ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    ///
+    /// // An allgather of 8 bytes among 4 ranks.
+    /// let choice = Tuning::default().choose(&spec, false, Carrier::Udp).expect("some algorithm can do it");
+    /// println!("{choice:?}");
+    /// ```
+    ///
     /// # Errors
     /// No schedule exists for the call: the rank is outside the group, or there are too many ranks.
     pub fn choose(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Choice, Unsupported> {
@@ -431,6 +445,20 @@ impl Tuning {
     }
 
     /// As [`choose`](Self::choose), with what selected the algorithm.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    ///
+    /// // An allgather of 8 bytes among 4 ranks.
+    /// let decision = Tuning::default().decide(&spec, false, Carrier::Udp).expect("some algorithm can do it");
+    /// println!("{:?}, selected by {:?}", decision.choice, decision.selected_by);
+    /// ```
     ///
     /// # Errors
     /// As [`choose`](Self::choose).
@@ -464,6 +492,22 @@ impl Tuning {
     /// The tree of a collective that the user's override, or else the user's table, executes by one. `None`, equal on
     /// all ranks: a schedule executes it. No release is by multicast, so a tree is never the fastest in depth, and
     /// neither the built-in table nor the model selects one.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Barrier, rank: Rank(0), size: 4, root: Rank(0), bytes: 0, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert!(tuning.tree(&spec, false, Carrier::Udp).is_none());
+    /// tuning.set(Override::new(CollectiveKind::Barrier, "combining-tree")?);
+    /// assert!(tuning.tree(&spec, false, Carrier::Udp).is_some());
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
     pub fn tree(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(TreeShape, SelectedBy)> {
         let of = |wanted: Override| match wanted.wanted {
             Wanted::Schedule(_) | Wanted::Multicast => None,
@@ -486,6 +530,22 @@ impl Tuning {
 
     /// What selects multicast for a collective over datagrams: the user's override or table. `None`, equal on all ranks:
     /// a schedule executes it. So does it, too, where the communicator's group is not usable.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 4096, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_none());
+    /// tuning.set(Override::new(CollectiveKind::Broadcast, "multicast")?);
+    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_some());
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
     pub fn multicast(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<SelectedBy> {
         let (wanted, reason) = self.wanted(plan, carrier)?;
         let is_multicast = wanted.wanted == Wanted::Multicast && carrier == Carrier::Udp;
@@ -505,6 +565,21 @@ impl Tuning {
 
     /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
     /// many of each block. `None`, equal on all ranks: the collective is flat.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // A broadcast among 4 ranks on two nodes.
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// ```
     pub fn compose(
         &self,
         plan: &CollectiveSpec,
@@ -523,6 +598,21 @@ impl Tuning {
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
     /// by multicast.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // A broadcast among 4 ranks on two nodes.
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// ```
     pub fn compose_always(
         &self,
         plan: &CollectiveSpec,

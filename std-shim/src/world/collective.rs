@@ -56,7 +56,7 @@ impl Communicator {
     ///
     /// let world = World::join()?;
     /// world.barrier()?;
-    /// // Every rank has come as far as this.
+    /// // Every rank has called it.
     /// # Ok::<(), Error>(())
     /// ```
     ///

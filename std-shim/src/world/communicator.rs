@@ -178,8 +178,8 @@ impl Communicator {
     /// use unisono::prelude::*;
     ///
     /// let world = World::join()?;
-    /// let near = (0..world.size()).filter(|rank| world.shares_memory_with(Rank(*rank))).count();
-    /// println!("{near} ranks are reached through shared memory");
+    /// let sharing = (0..world.size()).filter(|rank| world.shares_memory_with(Rank(*rank))).count();
+    /// println!("{sharing} ranks are reached through shared memory");
     /// # Ok::<(), Error>(())
     /// ```
     pub fn shares_memory_with(&self, rank: Rank) -> bool {

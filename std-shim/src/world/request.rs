@@ -281,7 +281,7 @@ impl Requests {
         self.finished += 1;
     }
 
-    /// Counts the failure of a request that ended as far as this table knows.
+    /// Counts the failure of a request that this table has recorded as ended.
     pub(super) const fn record_failed(&mut self) {
         self.failed += 1;
     }

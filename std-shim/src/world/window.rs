@@ -42,9 +42,9 @@ use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
 use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use unisono_memory::memory_regions::RegisterError;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
-use super::collective::{CollectiveError, Element, SystemOperation};
+use super::collective::{AsView, AsViewMut, CollectiveError, Element, SystemOperation, View};
 use super::communicator::Communicator;
 use super::communicator::create::CreateError;
 use super::process::Process;
@@ -474,7 +474,8 @@ impl Window {
         self.put(from, self.communicator.rank, offset)
     }
 
-    /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`). It is there after the next flush.
+    /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`): a slice, or the elements of a
+    /// [`View`](crate::collective::View), one after the other. They are there after the next flush.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -490,11 +491,30 @@ impl Window {
     ///
     /// # Errors
     /// [`WindowError`]; errors that the target reports are those of the flush.
-    pub fn put<T: IntoBytes + Immutable>(&self, data: &[T], target: Rank, offset: usize) -> Result<(), WindowError> {
-        self.start_put(data.as_bytes(), target, offset, CallEnd::Flush).map(|_| ())
+    pub fn put<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        self.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
     }
 
-    /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it).
+    fn put_view<T: IntoBytes + Immutable>(
+        &self,
+        data: &View<'_, T>,
+        target: Rank,
+        offset: usize,
+        end: CallEnd,
+    ) -> Result<Vec<u32>, WindowError> {
+        match data.dense() {
+            Some(bytes) => self.start_put(bytes, target, offset, end),
+            None => self.start_put(&data.packed().ok_or(Failure::ResourceExhausted)?, target, offset, end),
+        }
+    }
+
+    /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it), to a slice, or to the
+    /// elements of a [`ViewMut`](crate::collective::ViewMut).
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -511,11 +531,22 @@ impl Window {
     /// [`WindowError`].
     pub fn get<T: FromBytes + IntoBytes>(
         &self,
-        into: &mut [T],
+        into: &mut (impl AsViewMut<T> + ?Sized),
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        let into = into.as_mut_bytes();
+        let mut into = into.as_view_mut();
+        if let Some(bytes) = into.dense() {
+            return self.get_bytes(bytes, target, offset);
+        }
+        let bytes = into.packed_bytes();
+        let mut packed = u8::new_vec_zeroed(bytes).map_err(|_| Failure::ResourceExhausted)?;
+        self.get_bytes(&mut packed, target, offset)?;
+        into.unpack(&packed);
+        Ok(())
+    }
+
+    fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {
         let (access, offset) = self.access(target, offset, into.len())?;
         match access {
             Access::Own(memory) => self.locked(|| memory.load(offset, into), target),

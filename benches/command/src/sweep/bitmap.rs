@@ -1,4 +1,4 @@
-//! A plot as pixels, with letters that this program brings along: no font of the system is needed.
+//! A plot as pixels, with a font that this program brings along: it needs none of the system.
 
 use core::convert::Infallible;
 use std::io::BufWriter;
@@ -65,16 +65,16 @@ fn font(height: f64) -> &'static MonoFont<'static> {
     }
 }
 
-/// Letters as the places of their pixels.
-struct Letters(Vec<(i32, i32)>);
+/// Text as the places of its pixels.
+struct TextPixels(Vec<(i32, i32)>);
 
-impl Dimensions for Letters {
+impl Dimensions for TextPixels {
     fn bounding_box(&self) -> Rectangle {
         Rectangle::new(Point::zero(), Size::new(u32::from(u16::MAX), u32::from(u16::MAX)))
     }
 }
 
-impl DrawTarget for Letters {
+impl DrawTarget for TextPixels {
     type Color = BinaryColor;
     type Error = Infallible;
 
@@ -125,11 +125,11 @@ impl DrawingBackend for Bitmap<'_> {
                 VPos::Bottom => -height,
             },
         );
-        let mut letters = Letters(Vec::new());
+        let mut pixels = TextPixels(Vec::new());
         let written = MonoTextStyle::new(font(style.size()), BinaryColor::On);
-        let drawn = Text::with_baseline(text, Point::zero(), written, Baseline::Top).draw(&mut letters);
+        let drawn = Text::with_baseline(text, Point::zero(), written, Baseline::Top).draw(&mut pixels);
         drawn.map_err(DrawingErrorKind::DrawingError)?;
-        for (across, down) in letters.0 {
+        for (across, down) in pixels.0 {
             let (across, down) = (across + left, down + top);
             let (across, down) = match style.transform() {
                 FontTransform::None => (across, down),

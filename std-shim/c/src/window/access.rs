@@ -33,7 +33,7 @@ pub unsafe extern "C" fn unisono_put(
     call(|| {
         // SAFETY: the caller answers for the buffer.
         let (bytes, _) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        Ok(WINDOWS.get(window)?.put(&bytes, Rank(rank), offset)?)
+        Ok(WINDOWS.get(window)?.put(&*bytes, Rank(rank), offset)?)
     })
 }
 

@@ -92,7 +92,7 @@ pub unsafe extern "C" fn unisono_request_put(
     let put = |window: &'static Window| {
         // SAFETY: the caller answers for the buffer.
         let (bytes, _) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        Ok(Operation::Put(window.request_put(&bytes, Rank(rank), offset)?))
+        Ok(Operation::Put(window.request_put(&*bytes, Rank(rank), offset)?))
     };
     // SAFETY: the caller answers for the pointer.
     unsafe { start(window, request, put) }

@@ -131,6 +131,18 @@ pub struct TuningTable {
 impl TuningTable {
     /// A table of these lines.
     ///
+    /// ```
+    /// use unisono::environment::Override;
+    /// use unisono::environment::tuning::{Carrier, NumberRange, TuningTable, lines_from_fastest};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// let ranks = NumberRange::new(2, 8).expect("a range");
+    /// let fastest = [(64, "bruck"), (4096, "ring")];
+    /// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+    /// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
+    /// assert!(TuningTable::new(lines).is_ok());
+    /// ```
+    ///
     /// # Errors
     /// Two of them apply to the same call.
     pub fn new(lines: Vec<TuningLine>) -> Result<Self, TuningTableError> {
@@ -192,6 +204,19 @@ impl TuningTable {
     }
 
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, TuningTable};
+    ///
+    /// let empty = TuningTable::default();
+    /// assert_eq!(empty.find(Carrier::Udp, 1, &spec), None);
+    /// ```
     pub fn find(&self, carrier: Carrier, sharing: u16, plan: &CollectiveSpec) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
         let is_for = |line: &&TuningLine| {
@@ -273,6 +298,18 @@ pub enum TuningTableError {
 }
 
 /// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
+///
+/// ```
+/// use unisono::environment::Override;
+/// use unisono::environment::tuning::{Carrier, NumberRange, TuningTable, lines_from_fastest};
+/// use unisono_core::collective::CollectiveKind;
+///
+/// let ranks = NumberRange::new(2, 8).expect("a range");
+/// let fastest = [(64, "bruck"), (4096, "ring")];
+/// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+/// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
+/// assert_eq!(lines.len(), 2);
+/// ```
 pub fn lines_from_fastest(
     (carrier, sharing): (Carrier, Option<NumberRange>),
     ranks: NumberRange,

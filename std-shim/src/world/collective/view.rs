@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use unisono_datatype::{Datatype, DatatypeError};
 use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
 use super::error::CollectiveError;
 use super::partition::BLOCK_MAX;
@@ -224,6 +224,18 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
         if self.layout.is_none() { Some(self.data.as_bytes()) } else { None }
     }
 
+    /// A copy of the bytes without the gaps. `None`: there is no memory for it.
+    pub(in crate::world) fn packed(&self) -> Option<Vec<u8>> {
+        let (bytes, layout) = self.bytes();
+        let mut packed = u8::new_vec_zeroed(layout.as_ref().map_or(bytes.len(), |layout| layout.size())).ok()?;
+        match layout {
+            // The layout was checked to lie within the buffer.
+            Some(layout) => _ = layout.pack(bytes, 0, &mut packed),
+            None => packed.copy_from_slice(bytes),
+        }
+        Some(packed)
+    }
+
     /// The bytes, to be read as long as they are borrowed.
     pub(in crate::world) fn user_buffer(&self) -> UserBuffer {
         let (bytes, layout) = self.bytes();
@@ -341,6 +353,21 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
     /// The bytes, with the gaps between them.
     pub(super) fn bytes(self) -> (&'b mut [u8], Option<Arc<Datatype>>) {
         (self.data.as_mut_bytes(), self.layout.filter(|_| size_of::<T>() != 0))
+    }
+
+    /// Number of bytes without the gaps.
+    pub(in crate::world) fn packed_bytes(&self) -> usize {
+        self.elements.saturating_mul(size_of::<T>())
+    }
+
+    /// Fills it with bytes, of which there are as many as it has without the gaps.
+    pub(in crate::world) fn unpack(self, packed: &[u8]) {
+        let (bytes, layout) = self.bytes();
+        match layout {
+            // The layout was checked to lie within the buffer.
+            Some(layout) => _ = layout.unpack(packed, bytes, 0),
+            None => bytes.iter_mut().zip(packed).for_each(|(into, byte)| *into = *byte),
+        }
     }
 
     /// The bytes, to be written as long as they are borrowed.

@@ -59,8 +59,8 @@ impl Communicator {
     ///
     /// let world = World::join()?;
     /// world.send_values(&['a', 'b'], world.rank(), Tag(1))?;
-    /// let (letters, status) = world.receive_values::<char>(world.rank(), Tag(1))?;
-    /// assert_eq!((letters, status.tag), (vec!['a', 'b'], Tag(1)));
+    /// let (characters, status) = world.receive_values::<char>(world.rank(), Tag(1))?;
+    /// assert_eq!((characters, status.tag), (vec!['a', 'b'], Tag(1)));
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -84,12 +84,12 @@ impl Communicator {
     /// use unisono::prelude::*;
     ///
     /// let world = World::join()?;
-    /// let mut letters = ['x'; 2];
+    /// let mut characters = ['x'; 2];
     /// if world.rank() == Rank(0) {
-    ///     letters = ['a', 'b'];
+    ///     characters = ['a', 'b'];
     /// }
-    /// world.broadcast_values(&mut letters, Rank(0))?;
-    /// assert_eq!(letters, ['a', 'b']);
+    /// world.broadcast_values(&mut characters, Rank(0))?;
+    /// assert_eq!(characters, ['a', 'b']);
     /// # Ok::<(), Error>(())
     /// ```
     ///

@@ -12,7 +12,7 @@ use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Access, AccumulateOperation, Window, WindowError, remote_span};
-use crate::world::collective::Element;
+use crate::world::collective::{AsView, Element};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::process::remote_access::{CallEnd, CallMemory, StartError};
@@ -27,7 +27,7 @@ use unisono_bootstrap::Rank;
 pub struct OneSided<'w> {
     window: &'w Window,
     target: Rank,
-    /// The operations that have not ended, as far as is known.
+    /// The operations whose end was not taken.
     parts: RefCell<Vec<u32>>,
     /// How those ended that have: the first error.
     ended: Cell<Result<(), WindowError>>,
@@ -303,11 +303,11 @@ impl Window {
     /// [`WindowError`].
     pub fn request_put<T: IntoBytes + Immutable>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         target: Rank,
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
-        let parts = self.start_put(data.as_bytes(), target, offset, CallEnd::Request)?;
+        let parts = self.put_view(&data.as_view(), target, offset, CallEnd::Request)?;
         if !parts.is_empty() {
             let there = self.communicator.world_rank(target)?;
             self.communicator.shared.lock().record_write(self.number, there);
