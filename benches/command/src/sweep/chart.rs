@@ -81,14 +81,16 @@ where
         if low < high { (low, high) } else { (low / 2.0, low * 2.0) }
     };
     let (first, last) = range(&mut points.iter().map(|point| x(point)));
-    let (least, most) = range(&mut points.iter().flat_map(|point| point.quartiles()).filter(|value| *value > 0.0));
+    // A quartile may be an outlier: its bar ends at the edge of the chart.
+    let (least, most) = range(&mut points.iter().map(|point| point.quartiles()[1]).filter(|value| *value > 0.0));
+    let (least, most) = (least / 2.0, most * 2.0);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("unisono, device {device}"), ("sans-serif", 22))
         .margin(12)
         .margin_right(LEGEND)
         .x_label_area_size(44)
         .y_label_area_size(78)
-        .build_cartesian_2d((first..last * 1.1).log_scale().base(4.0), (least * 0.8..most * 1.25).log_scale())?;
+        .build_cartesian_2d((first..last * 1.1).log_scale().base(4.0), (least..most).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("bytes")
@@ -136,7 +138,7 @@ where
             }
         }
         let bar = |point: &&Point| {
-            let [low, median, high] = point.quartiles();
+            let [low, median, high] = point.quartiles().map(|value| value.clamp(least, most));
             ErrorBar::new_vertical(x(point), low, median, high, colour.stroke_width(1), 7)
         };
         chart.draw_series(of_line.iter().map(|point| bar(point)))?;
