@@ -5,16 +5,14 @@
 //! unisono run -n 4 -- target/debug/examples/histogram 10000
 //! ```
 
-use core::error::Error;
 use std::env;
 
-use unisono::collective::SystemOperation;
-use unisono::{Rank, World};
+use unisono::prelude::*;
 
 /// Bins of each rank.
 const BINS: u64 = 64;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn core::error::Error>> {
     let world = World::join()?;
     let draws: u64 = env::args().nth(1).map_or(Ok(2000), |argument| argument.parse())?;
     let window = world.allocate_window(BINS as usize * size_of::<u64>())?;

@@ -94,23 +94,53 @@ pub struct TransportSettings {
     pub unreachable: Option<UnreachableTimeout>,
     /// Where multicast groups are.
     pub multicast: MulticastChoice,
+    /// Whether a message that is received as another type than was sent is an error. `None`: no.
+    pub check: Option<Switch>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
     pub grant: Option<NonZero<u32>>,
 }
 
 impl TransportSettings {
     /// The time without progress after which a blocked rank reports its waits.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use unisono::Settings;
+    ///
+    /// assert_eq!(Settings::default().transport.stuck_timeout(), Duration::from_secs(10));
+    /// ```
     pub fn stuck_timeout(&self) -> Duration {
         self.stuck.map_or(Duration::from_secs(10), BoundedDuration::duration)
     }
 
     /// The time without a datagram from a peer that makes progress after which it is considered failed.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use unisono::Settings;
+    ///
+    /// assert_eq!(Settings::default().transport.unreachable_timeout(), Duration::from_secs(30));
+    /// ```
     pub fn unreachable_timeout(&self) -> Duration {
         self.unreachable.map_or(Duration::from_secs(30), BoundedDuration::duration)
     }
 
+    /// Whether a message that is received as another type than was sent is an error.
+    ///
+    /// ```
+    /// assert!(!unisono::Settings::default().transport.checks_types());
+    /// ```
+    pub fn checks_types(&self) -> bool {
+        self.check.is_some_and(Switch::is_on)
+    }
+
     /// Whether `ranks` ranks of a node share memory, in a job of `size` ranks. With fault injection they do so only if
     /// there are other nodes, since faults apply to datagrams only.
+    ///
+    /// ```
+    /// let transport = unisono::Settings::default().transport;
+    /// assert!(transport.shares_memory(4, 4) && !transport.shares_memory(1, 4));
+    /// ```
     pub fn shares_memory(&self, ranks: usize, size: usize) -> bool {
         match self.device {
             DeviceChoice::Auto => ranks > 1 && (self.faults.is_none() || ranks < size),
@@ -128,6 +158,10 @@ impl TransportSettings {
     }
 
     /// Checks that the settings are consistent.
+    ///
+    /// ```
+    /// assert!(unisono::Settings::default().transport.check().is_ok());
+    /// ```
     ///
     /// # Errors
     /// The device is set explicitly, and other settings apply to another device.
@@ -208,11 +242,26 @@ pub struct Settings {
 
 impl Settings {
     /// Reads this process's environment, and the file that `UNISONO_SECRET_FILE` names.
+    ///
+    /// ```
+    /// let settings = unisono::Settings::from_environment()?;
+    /// println!("device {}", settings.transport.device);
+    /// # Ok::<(), unisono::SettingsError>(())
+    /// ```
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::from_variables(env::vars_os())
     }
 
     /// Reads variables; ignores those without the [`PREFIX`].
+    ///
+    /// ```
+    /// use unisono::Settings;
+    ///
+    /// let settings = Settings::from_variables([("UNISONO_DEVICE".into(), "udp".into())])?;
+    /// assert_eq!(settings.transport.device.to_string(), "udp");
+    /// assert!(Settings::from_variables([("UNISONO_DEVISE".into(), "udp".into())]).is_err());
+    /// # Ok::<(), unisono::SettingsError>(())
+    /// ```
     pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, SettingsError> {
         let mut reading = SettingsReader::default();
         for (name, value) in variables {
@@ -224,6 +273,11 @@ impl Settings {
     }
 
     /// The variables, without prefix, that give another process these settings.
+    ///
+    /// ```
+    /// let variables = unisono::Settings::default().variables();
+    /// assert!(variables.contains(&("DEVICE", "auto".to_owned())));
+    /// ```
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let Self {
             position,
@@ -273,6 +327,7 @@ impl Settings {
             transport.watchdog.and_then(|watchdog| text("WATCHDOG", &watchdog)),
             transport.stuck.and_then(|stuck| text("STUCK", &stuck)),
             transport.unreachable.and_then(|unreachable| text("UNREACHABLE", &unreachable)),
+            transport.check.and_then(|check| text("CHECK", &check)),
             if transport.multicast == MulticastChoice::Auto { None } else { text("MULTICAST", &transport.multicast) },
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
@@ -294,6 +349,12 @@ impl Settings {
     }
 
     /// How this process joins its job.
+    ///
+    /// ```
+    /// let alone = unisono::Settings::default().join_options()?;
+    /// assert_eq!(alone.position.size, 1);
+    /// # Ok::<(), unisono::SettingsError>(())
+    /// ```
     ///
     /// # Errors
     /// There is a rendezvous server, but no secret.
@@ -317,18 +378,37 @@ impl Settings {
     }
 
     /// Digests of the settings that must be equal on all ranks.
+    ///
+    /// ```
+    /// use unisono::Settings;
+    ///
+    /// let other = Settings::from_variables([("UNISONO_DEVICE".into(), "udp".into())])?;
+    /// assert!(other.digests() != Settings::default().digests());
+    /// # Ok::<(), unisono::SettingsError>(())
+    /// ```
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
         let TransportSettings { device, progress, silence, grant, multicast, .. } = &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
         let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
-        let multicast = multicast.to_string();
-        let transport =
-            [env!("CARGO_PKG_VERSION"), &device.to_string(), &progress.to_string(), &silence, &grant, &multicast];
+        let (multicast, check) = (multicast.to_string(), if self.transport.checks_types() { "check" } else { "" });
+        let transport = [
+            env!("CARGO_PKG_VERSION"),
+            &device.to_string(),
+            &progress.to_string(),
+            &silence,
+            &grant,
+            &multicast,
+            check,
+        ];
         Digests { tuning, transport: transport.into_iter().fold(FNV_OFFSET, fnv) }
     }
 
     /// The join timeout: one minute by default.
+    ///
+    /// ```
+    /// assert_eq!(unisono::Settings::default().join_timeout().as_secs(), 60);
+    /// ```
     pub fn join_timeout(&self) -> Duration {
         self.join_timeout.map_or(Duration::from_secs(60), BoundedDuration::duration)
     }
@@ -340,6 +420,11 @@ pub struct JobName(String);
 
 impl JobName {
     /// As text; empty for a job without a name.
+    ///
+    /// ```
+    /// assert_eq!("night-run".parse::<unisono::environment::JobName>()?.as_str(), "night-run");
+    /// # Ok::<(), unisono::environment::JobNameError>(())
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -441,7 +526,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 58] = [
+    const NAMES: [&str; 59] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -472,6 +557,7 @@ impl SettingsReader {
         "WATCHDOG",
         "STUCK",
         "UNREACHABLE",
+        "CHECK",
         "MULTICAST",
         "PIN",
         "TAG_OUTPUT",
@@ -576,6 +662,7 @@ impl SettingsReader {
             "WATCHDOG" => store(&mut transport.watchdog, value),
             "STUCK" => store(&mut transport.stuck, value),
             "UNREACHABLE" => store(&mut transport.unreachable, value),
+            "CHECK" => store(&mut transport.check, value),
             "MULTICAST" => replace(&mut transport.multicast, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),

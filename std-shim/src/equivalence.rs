@@ -27,9 +27,47 @@ pub trait Equivalence: Sized {
     const BYTES: usize;
 
     /// Writes the value.
+    ///
+    /// ```
+    /// use unisono::{Equivalence, EquivalenceReader, EquivalenceWriter};
+    ///
+    /// /// A number below 100, as one byte.
+    /// struct Percent(u8);
+    ///
+    /// impl Equivalence for Percent {
+    ///     const BYTES: usize = 1;
+    ///
+    ///     fn write(&self, bytes: &mut EquivalenceWriter<'_>) {
+    ///         bytes.append(&[self.0]);
+    ///     }
+    ///
+    ///     fn read(bytes: &mut EquivalenceReader<'_>) -> Option<Self> {
+    ///         bytes.take().map(|[byte]| Self(byte)).filter(|percent| percent.0 < 100)
+    ///     }
+    /// }
+    /// ```
     fn write(&self, bytes: &mut EquivalenceWriter<'_>);
 
     /// Reads a value. `None`: the bytes are no value of this type, or too few.
+    ///
+    /// ```
+    /// use unisono::{Equivalence, EquivalenceReader, EquivalenceWriter};
+    ///
+    /// /// A number below 100, as one byte.
+    /// struct Percent(u8);
+    ///
+    /// impl Equivalence for Percent {
+    ///     const BYTES: usize = 1;
+    ///
+    ///     fn write(&self, bytes: &mut EquivalenceWriter<'_>) {
+    ///         bytes.append(&[self.0]);
+    ///     }
+    ///
+    ///     fn read(bytes: &mut EquivalenceReader<'_>) -> Option<Self> {
+    ///         bytes.take().map(|[byte]| Self(byte)).filter(|percent| percent.0 < 100)
+    ///     }
+    /// }
+    /// ```
     fn read(bytes: &mut EquivalenceReader<'_>) -> Option<Self>;
 }
 
@@ -43,6 +81,25 @@ pub struct EquivalenceReader<'a>(&'a [u8]);
 
 impl EquivalenceWriter<'_> {
     /// Appends bytes.
+    ///
+    /// ```
+    /// use unisono::{Equivalence, EquivalenceReader, EquivalenceWriter};
+    ///
+    /// /// A number below 100, as one byte.
+    /// struct Percent(u8);
+    ///
+    /// impl Equivalence for Percent {
+    ///     const BYTES: usize = 1;
+    ///
+    ///     fn write(&self, bytes: &mut EquivalenceWriter<'_>) {
+    ///         bytes.append(&[self.0]);
+    ///     }
+    ///
+    ///     fn read(bytes: &mut EquivalenceReader<'_>) -> Option<Self> {
+    ///         bytes.take().map(|[byte]| Self(byte)).filter(|percent| percent.0 < 100)
+    ///     }
+    /// }
+    /// ```
     pub fn append(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -50,6 +107,25 @@ impl EquivalenceWriter<'_> {
 
 impl EquivalenceReader<'_> {
     /// Takes the next `N` bytes, if there are as many.
+    ///
+    /// ```
+    /// use unisono::{Equivalence, EquivalenceReader, EquivalenceWriter};
+    ///
+    /// /// A number below 100, as one byte.
+    /// struct Percent(u8);
+    ///
+    /// impl Equivalence for Percent {
+    ///     const BYTES: usize = 1;
+    ///
+    ///     fn write(&self, bytes: &mut EquivalenceWriter<'_>) {
+    ///         bytes.append(&[self.0]);
+    ///     }
+    ///
+    ///     fn read(bytes: &mut EquivalenceReader<'_>) -> Option<Self> {
+    ///         bytes.take().map(|[byte]| Self(byte)).filter(|percent| percent.0 < 100)
+    ///     }
+    /// }
+    /// ```
     pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

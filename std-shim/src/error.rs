@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::collective::CollectiveError;
 use crate::{
-    AgreeError, AllocateError, CreateError, Failure, GroupError, Rank, RequestError, RequestFailed, SettingsError,
-    WorldError,
+    AgreeError, AllocateError, CartesianError, CreateError, DatatypeError, Failure, GroupError, Rank, RequestError,
+    RequestFailed, SettingsError, WindowError, WorldError,
 };
 
 /// Any error of the library. Each call returns an error type of its own, which converts into this one with `?`; its
@@ -25,6 +25,15 @@ pub enum Error {
     /// A collective did not complete.
     #[error("a collective failed")]
     Collective(#[from] CollectiveError),
+    /// An operation on a window failed.
+    #[error("one-sided communication failed")]
+    Window(#[from] WindowError),
+    /// A datatype cannot be made.
+    #[error("cannot make a datatype")]
+    Datatype(#[from] DatatypeError),
+    /// A grid of ranks was not made.
+    #[error("cannot make a grid of ranks")]
+    Grid(#[from] CartesianError),
     /// A communicator was not made.
     #[error("cannot make a communicator")]
     Communicator(#[from] CreateError),
@@ -88,20 +97,26 @@ impl From<SettingsError> for Error {
 
 impl Error {
     /// What went wrong, regardless of the call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Error::from(Failure::Revoked).class(), ErrorClass::Revoked);
+    /// ```
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Join(_) => ErrorClass::Environment,
-            Self::Message(failure) | Self::Request(RequestFailed { failure: RequestError::Message(failure), .. }) => {
-                of_failure(*failure)
-            }
-            Self::Collective(error)
-            | Self::Request(RequestFailed { failure: RequestError::Collective(error), .. })
-            | Self::Communicator(CreateError::Collective(error)) => of_collective(error),
-            Self::Communicator(CreateError::Differs(_) | CreateError::Disagrees(_)) => ErrorClass::Disagreement,
-            Self::Communicator(CreateError::NotMember(_)) | Self::Group(_) => ErrorClass::Argument,
-            Self::Communicator(CreateError::NoContext)
-            | Self::Agreement(AgreeError::NoContext | AgreeError::Scattered)
-            | Self::Memory(_) => ErrorClass::Resources,
+            Self::Message(failure) => of_failure(*failure),
+            Self::Request(RequestFailed { failure, .. }) => match failure {
+                RequestError::Message(failure) => of_failure(*failure),
+                RequestError::Collective(error) => of_collective(error),
+                RequestError::Window(error) => of_window(error),
+            },
+            Self::Collective(error) => of_collective(error),
+            Self::Window(error) => of_window(error),
+            Self::Communicator(error) => of_create(error),
+            Self::Group(_) | Self::Datatype(_) | Self::Grid(_) => ErrorClass::Argument,
+            Self::Agreement(AgreeError::NoContext | AgreeError::Scattered) | Self::Memory(_) => ErrorClass::Resources,
             Self::Agreement(AgreeError::NoServer) => ErrorClass::Environment,
             Self::Agreement(AgreeError::Excluded) => ErrorClass::Rank,
             Self::Agreement(AgreeError::Ended(failure)) => of_failure(*failure),
@@ -109,29 +124,34 @@ impl Error {
     }
 
     /// The rank that the error names, in the communicator of the call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Error::from(Failure::PeerFailed(Rank(3))).rank(), Some(Rank(3)));
+    /// ```
     pub const fn rank(&self) -> Option<Rank> {
         match self {
-            Self::Message(failure)
-            | Self::Request(RequestFailed { failure: RequestError::Message(failure), .. })
-            | Self::Agreement(AgreeError::Ended(failure)) => rank_of_failure(*failure),
-            Self::Collective(error)
-            | Self::Request(RequestFailed { failure: RequestError::Collective(error), .. })
-            | Self::Communicator(CreateError::Collective(error)) => match error {
-                CollectiveError::UnknownRank { rank, .. }
-                | CollectiveError::Missing { rank, .. }
-                | CollectiveError::Corrupt { rank, .. }
-                | CollectiveError::Disagrees { rank, .. } => Some(*rank),
-                CollectiveError::Ended(failure) => rank_of_failure(*failure),
-                _ => None,
+            Self::Message(failure) | Self::Agreement(AgreeError::Ended(failure)) => rank_of_failure(*failure),
+            Self::Request(RequestFailed { failure, .. }) => match failure {
+                RequestError::Message(failure) => rank_of_failure(*failure),
+                RequestError::Collective(error) => rank_of_collective(error),
+                RequestError::Window(error) => rank_of_window(error),
             },
-            Self::Communicator(
-                CreateError::Differs(rank) | CreateError::NotMember(rank) | CreateError::Disagrees(rank),
-            ) => Some(*rank),
+            Self::Collective(error) => rank_of_collective(error),
+            Self::Window(error) => rank_of_window(error),
+            Self::Communicator(error) => rank_of_create(error),
             _ => None,
         }
     }
 
     /// What the program or its user can do.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert!(Error::from(Failure::PeerFailed(Rank(3))).remedy().contains("shrink"));
+    /// ```
     pub const fn remedy(&self) -> &'static str {
         match self.class() {
             ErrorClass::Environment => "start all ranks alike, with `unisono run` or the variables of docs/starters.md",
@@ -149,7 +169,10 @@ impl Error {
 const fn of_failure(failure: Failure) -> ErrorClass {
     match failure {
         Failure::PeerFailed(_) | Failure::PeerFinished(_) => ErrorClass::Rank,
-        Failure::Truncated { .. } | Failure::RemoteTruncated(_) | Failure::Disagrees(_) => ErrorClass::Disagreement,
+        Failure::Truncated { .. }
+        | Failure::RemoteTruncated(_)
+        | Failure::Disagrees(_)
+        | Failure::TypeMismatch { .. } => ErrorClass::Disagreement,
         Failure::Corrupted(_) => ErrorClass::Corruption,
         Failure::UnknownRank(_) | Failure::UnderWay | Failure::OtherWorld => ErrorClass::Argument,
         Failure::ResourceExhausted | Failure::BufferFull { .. } => ErrorClass::Resources,
@@ -167,6 +190,7 @@ const fn rank_of_failure(failure: Failure) -> Option<Rank> {
         | Failure::Corrupted(rank)
         | Failure::UnknownRank(rank)
         | Failure::Disagrees(rank)
+        | Failure::TypeMismatch { rank, .. }
         | Failure::Aborted { rank, .. } => Some(rank),
         _ => None,
     }
@@ -186,6 +210,62 @@ const fn of_collective(error: &CollectiveError) -> ErrorClass {
         CollectiveError::Disagrees { .. } => ErrorClass::Disagreement,
         CollectiveError::Revoked => ErrorClass::Revoked,
         CollectiveError::Ended(failure) => of_failure(*failure),
+    }
+}
+
+const fn rank_of_collective(error: &CollectiveError) -> Option<Rank> {
+    match error {
+        CollectiveError::UnknownRank { rank, .. }
+        | CollectiveError::Missing { rank, .. }
+        | CollectiveError::Corrupt { rank, .. }
+        | CollectiveError::Disagrees { rank, .. } => Some(*rank),
+        CollectiveError::Ended(failure) => rank_of_failure(*failure),
+        _ => None,
+    }
+}
+
+const fn of_create(error: &CreateError) -> ErrorClass {
+    match error {
+        CreateError::Collective(error) => of_collective(error),
+        CreateError::Differs(_) | CreateError::Disagrees(_) => ErrorClass::Disagreement,
+        CreateError::NotMember(_) => ErrorClass::Argument,
+        CreateError::NoContext => ErrorClass::Resources,
+    }
+}
+
+const fn rank_of_create(error: &CreateError) -> Option<Rank> {
+    match error {
+        CreateError::Differs(rank) | CreateError::NotMember(rank) | CreateError::Disagrees(rank) => Some(*rank),
+        CreateError::Collective(error) => rank_of_collective(error),
+        CreateError::NoContext => None,
+    }
+}
+
+const fn of_window(error: &WindowError) -> ErrorClass {
+    match error {
+        WindowError::Failed(failure) => of_failure(*failure),
+        WindowError::Collective(error) => of_collective(error),
+        WindowError::Create(error) => of_create(error),
+        WindowError::Memory(_) | WindowError::Register(_) => ErrorClass::Resources,
+        WindowError::Partial(_) | WindowError::Unknown(_) => ErrorClass::Rank,
+        WindowError::OutOfBounds(_)
+        | WindowError::Misaligned(_)
+        | WindowError::Unsupported
+        | WindowError::Revoked(_) => ErrorClass::Argument,
+    }
+}
+
+const fn rank_of_window(error: &WindowError) -> Option<Rank> {
+    match error {
+        WindowError::Failed(failure) => rank_of_failure(*failure),
+        WindowError::Collective(error) => rank_of_collective(error),
+        WindowError::Create(error) => rank_of_create(error),
+        WindowError::Partial(rank)
+        | WindowError::Unknown(rank)
+        | WindowError::OutOfBounds(rank)
+        | WindowError::Misaligned(rank)
+        | WindowError::Revoked(rank) => Some(*rank),
+        WindowError::Memory(_) | WindowError::Register(_) | WindowError::Unsupported => None,
     }
 }
 
@@ -217,5 +297,8 @@ mod tests {
         assert_eq!((join.class(), join.clone()), (ErrorClass::Environment, join));
         let refused = Error::from(CreateError::Collective(CollectiveError::Overlapping));
         assert_eq!(refused.class(), ErrorClass::Argument);
+        let beyond = RequestError::from(WindowError::OutOfBounds(Rank(2)));
+        let one_sided = Error::from(RequestFailed { index: 1, failure: beyond });
+        assert_eq!((one_sided.class(), one_sided.rank()), (ErrorClass::Argument, Some(Rank(2))));
     }
 }

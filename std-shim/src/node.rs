@@ -246,37 +246,105 @@ impl Node {
     }
 
     /// The layout of the segment.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert_eq!(node.layout().sizes().ranks, node.size());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn layout(&self) -> SegmentLayout {
         self.layout
     }
 
     /// This process's number among the ranks of the node.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert_eq!(node.rank_of(node.local()), world.rank());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn local(&self) -> u32 {
         self.local
     }
 
     /// Ranks of the node.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// println!("{} ranks share memory", world.node().map_or(1, |node| node.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn size(&self) -> u32 {
         self.layout.sizes().ranks
     }
 
     /// The rank with this number on the node; `Rank(u32::MAX)` if there is none.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert_eq!(node.local_of(node.rank_of(0)), Some(0));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rank_of(&self, local: u32) -> Rank {
         self.peers.get(local as usize).map_or(Rank(u32::MAX), |neighbour| neighbour.rank)
     }
 
     /// A rank's number on the node, if it is there. O(log n).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert_eq!(node.local_of(world.rank()), Some(node.local()));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn local_of(&self, rank: Rank) -> Option<u32> {
         let found = self.peers.binary_search_by_key(&rank, |neighbour| neighbour.rank).ok()?;
         u32::try_from(found).ok()
     }
 
     /// Whether a rank of the node is running. One system call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert!(node.is_alive(node.local()));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_alive(&self, local: u32) -> bool {
         self.rank_state(local) == NodeRankState::Alive
     }
 
     /// The state of a rank of the node, from its lock and from its slot. One system call.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert_eq!(node.rank_state(node.local()), unisono::NodeRankState::Alive);
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rank_state(&self, local: u32) -> NodeRankState {
         let Some(neighbour) = self.peers.get(local as usize) else { return NodeRankState::Dead };
         let said = || RankSlot::of(self.segment(), &self.layout, local).map(|slot| slot.state());
@@ -302,12 +370,32 @@ impl Node {
 
     /// The process ID of a rank of the node, in this process's PID namespace. `None`: it never attached, or is in
     /// another namespace.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{:?}", node.pid(node.local()));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn pid(&self, local: u32) -> Option<u32> {
         let neighbour = self.peers.get(local as usize)?;
         (neighbour.process != 0).then_some(neighbour.process)
     }
 
     /// Whether every rank of the node has recorded a process ID in its slot. Equal on all ranks.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{}", node.has_processes());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn has_processes(&self) -> bool {
         let sits = |local| RankSlot::of(self.segment(), &self.layout, local).map(|slot| slot.state());
         (0..self.size()).all(|local| match sits(local) {
@@ -322,6 +410,16 @@ impl Node {
     }
 
     /// The incarnation of a rank that shares memory; later incarnations do not.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert!(node.incarnation(node.local()).is_some());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn incarnation(&self, local: u32) -> Option<Incarnation> {
         let neighbour = self.peers.get(local as usize)?;
         (neighbour.place != PeerPlace::Absent).then_some(neighbour.incarnation)
@@ -329,27 +427,75 @@ impl Node {
 
     /// Whether this process's own slot is unchanged. If not, another process wrote where it must not, and nothing in
     /// the segment can be trusted.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.node().is_none_or(|node| node.is_intact()));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_intact(&self) -> bool {
         self.own_slot.is_intact()
     }
 
     /// Whether waiting ranks of the node spin or sleep.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{:?}", node.waiting());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn waiting(&self) -> WaitMode {
         self.layout.sizes().waiting
     }
 
     /// The sleeping ranks, to wake them.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{:?}", node.sleepers());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn sleepers(&self) -> Sleepers<'static> {
         self.sleepers
     }
 
     /// The wait strategy for a new wait.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{:?}", node.wait_strategy());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn wait_strategy(&self) -> BlockingWait<'static> {
         BlockingWait::new(self.sleepers)
     }
 
     /// Whether a rank has left the collectives for good, since one of its collectives failed, or it finishes or fails.
     /// One load.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     assert!(!node.has_retired(node.local()));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn has_retired(&self, local: u32) -> bool {
         RankSlot::of(self.segment(), &self.layout, local).is_some_and(|slot| slot.has_retired())
     }

@@ -75,7 +75,7 @@ pub use request::exchange::{ExchangeRequest, PersistentExchange};
 pub use request::persistent_message::PersistentMessage;
 pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
-pub use request::{Failure, RequestError, RequestFailed, Status, Tag};
+pub use request::{Failure, RequestError, RequestFailed, Status, Tag, TypeCode};
 pub use shm_transport::{AllocateError, Buffer};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
@@ -223,6 +223,16 @@ impl World {
     /// that this process is a task of, by PMI-1 (`mpiexec.hydra`, `srun --mpi=pmi2`) or PMIx (`prterun`,
     /// `srun --mpi=pmix`), or else a job of this process alone.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let world = World::join()?;
+    /// println!("rank {} of {}", world.rank(), world.size());
+    /// world.finish()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WorldError`].
     pub fn join() -> Result<Self, WorldError> {
@@ -230,6 +240,17 @@ impl World {
     }
 
     /// Joins the job that the settings describe; if they describe none, as [`join`](Self::join).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    /// use unisono::Settings;
+    ///
+    /// let mut settings = Settings::from_environment()?;
+    /// settings.transport.check = Some(unisono::environment::Switch::On);
+    /// let world = World::join_as(&settings)?;
+    /// assert!(world.rank().0 < world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WorldError`].
@@ -329,21 +350,58 @@ impl World {
     }
 
     /// The memory that this process shares with the other ranks of its node, if there is any.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Some(node) = world.node() {
+    ///     println!("{} ranks share memory", node.size());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
     }
 
     /// The endpoint's counters since the start.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.barrier()?;
+    /// println!("{} data datagrams sent", world.counters().data_sent());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn counters(&self) -> Counters {
         self.shared.lock().datagrams.counters
     }
 
     /// The counters of the UDP device.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.udp_counters().bad_checksum.get(), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn udp_counters(&self) -> &UdpCounters {
         &self.udp_counters
     }
 
     /// The device that carries messages to a rank: `shm`, or the datagram device.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// for rank in (0..world.size()).map(Rank) {
+    ///     println!("{} to rank {rank}", world.device_to(rank));
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn device_to(&self, rank: Rank) -> DeviceChoice {
         if self.shares_memory_with(rank) {
             DeviceChoice::Shm
@@ -353,11 +411,29 @@ impl World {
     }
 
     /// Bytes of the largest datagram, checksum excluded.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.max_datagram_bytes() > 500);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn max_datagram_bytes(&self) -> usize {
         self.shared.lock().datagrams.device.limits().mtu as usize
     }
 
     /// Makes progress once, and returns whether everything that was sent has arrived.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8], world.rank(), Tag(1))?;
+    /// while !world.is_flushed() {}
+    /// # world.receive::<u8>(None, None)?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_flushed(&self) -> bool {
         let mut process = self.shared.lock();
         self.shared.progress(&mut process);
@@ -368,6 +444,15 @@ impl World {
     /// or receives no more, and until every live rank has called this. From the start of the call, whatever other
     /// threads start on its communicators fails with [`Failure::Finished`], and so do their receives that have matched
     /// no message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.barrier()?;
+    /// world.finish()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::Aborted`] when the job was aborted meanwhile; [`Failure::Disagrees`] when a rank of this node named

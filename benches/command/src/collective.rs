@@ -1,10 +1,13 @@
 //! Timing of collectives and barriers, by the same loop as the benchmarks of other libraries (`benches/`).
 
+use core::error::Error;
 use std::time::Instant;
 
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{Communicator, Rank};
 use zerocopy::IntoBytes;
+
+use super::buffer;
 
 /// Untimed calls at the start.
 const WARM_UP: usize = 3;
@@ -68,15 +71,15 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
 /// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
 /// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
 /// readers' caches.
-pub(super) fn collective(world: &Communicator, name: CollectiveName, bytes: usize) -> Result<f64, CollectiveError> {
+pub(super) fn collective(world: &Communicator, name: CollectiveName, bytes: usize) -> Result<f64, Box<dyn Error>> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
-    let many = |many| words * if many { size } else { 1 };
+    let many = |many| words.saturating_mul(if many { size } else { 1 });
     let many_in = matches!(name, CollectiveName::AllToAll | CollectiveName::ReduceScatter)
         || (name == CollectiveName::Scatter && first);
     let many_out = matches!(name, CollectiveName::AllGather | CollectiveName::AllToAll)
         || (name == CollectiveName::Gather && first);
-    let (mut input, mut output) = (vec![0.0_f64; many(many_in)], vec![0.0_f64; many(many_out)]);
+    let (mut input, mut output) = (buffer::zeroed::<f64>(many(many_in))?, buffer::zeroed::<f64>(many(many_out))?);
     let given =
         if first || !matches!(name, CollectiveName::Broadcast | CollectiveName::Scatter) { input.len() } else { 0 };
     let mut timed = |number: usize| -> Result<f64, CollectiveError> {

@@ -1,13 +1,14 @@
 //! `unisono bench exchange`: every rank sends data to the next one in a ring, and rank 0 prints a table of all ranks'
 //! results.
 
+use core::error::Error;
 use indicatif::HumanBytes;
 use std::time::Instant;
 use unisono::{Failure, Rank, Tag, World};
 use unisono_core::counters::DropReason;
 use unisono_core::device::TxReason;
 
-use super::{device::device, latency, verification};
+use super::{buffer, device::device, latency, verification};
 
 const DATA: Tag = Tag(3);
 const REPORT: Tag = Tag(4);
@@ -17,13 +18,13 @@ const MESSAGE: usize = 1 << 20;
 const NUMBERS: usize = 9;
 
 /// Exchanges `bytes` bytes per rank. Returns whether every byte was correct.
-pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Failure> {
+pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Box<dyn Error>> {
     let (rank, size) = (world.rank().0, world.size());
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
-    let data = verification::data(rank, bytes);
-    let mut arrived = vec![0_u8; bytes];
+    let data = verification::data(rank, bytes)?;
+    let mut arrived = buffer::zeroed::<u8>(bytes)?;
     let started = Instant::now();
-    world.scope(|scope| {
+    world.scope(|scope| -> Result<(), Failure> {
         let mut requests = Vec::new();
         for (there, here) in data.chunks(MESSAGE).zip(arrived.chunks_mut(MESSAGE)) {
             requests.push(scope.immediate_receive_into(here, previous, DATA)?);
@@ -32,7 +33,7 @@ pub(super) fn run(world: &World, bytes: usize, as_json: bool) -> Result<bool, Fa
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
     let time = started.elapsed();
-    let right = verification::hash(&arrived) == verification::hash(&verification::data(previous.0, bytes));
+    let right = verification::hash(&arrived) == verification::hash(&verification::data(previous.0, bytes)?);
     let latency = if size > 1 { latency::ring(world, 8, 200)? } else { 0 };
     let counters = world.counters();
     let report: [u64; NUMBERS] = [

@@ -1,8 +1,11 @@
 //! Latency of point-to-point messages: ping-pong between two ranks, and a message around the ring of all ranks.
 
+use core::error::Error;
 use std::time::Instant;
 
 use unisono::{Failure, Rank, Tag, World};
+
+use super::buffer;
 
 const BALL: Tag = Tag(5);
 /// Round trips before the clock starts.
@@ -14,18 +17,20 @@ const BATCH: usize = 1000;
 /// Half the round-trip times of `rounds` round trips of `bytes` bytes with rank 1, in nanoseconds, sorted, each
 /// including a reading of the clock; and half the round-trip time in the median batch of as many more, without that.
 /// Empty except on rank 0.
-pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(Vec<u64>, u64), Failure> {
-    let mut ball = vec![0_u8; bytes];
-    let mut pass = || match world.rank() {
-        Rank(0) => {
-            world.send(&ball, Rank(1), BALL)?;
-            world.receive_into(&mut ball, Rank(1), BALL).map(drop)
+pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(Vec<u64>, u64), Box<dyn Error>> {
+    let mut ball = buffer::zeroed::<u8>(bytes)?;
+    let mut pass = || -> Result<(), Failure> {
+        match world.rank() {
+            Rank(0) => {
+                world.send(&ball, Rank(1), BALL)?;
+                world.receive_into(&mut ball, Rank(1), BALL).map(drop)
+            }
+            Rank(1) => {
+                world.receive_into(&mut ball, Rank(0), BALL)?;
+                world.send(&ball, Rank(0), BALL)
+            }
+            _ => Ok(()),
         }
-        Rank(1) => {
-            world.receive_into(&mut ball, Rank(0), BALL)?;
-            world.send(&ball, Rank(0), BALL)
-        }
-        _ => Ok(()),
     };
     for _ in 0..WARM_UP {
         pass()?;
@@ -49,10 +54,10 @@ pub(super) fn ping_pong(world: &World, bytes: usize, rounds: usize) -> Result<(V
 
 /// Sends a message around the ring of all ranks `rounds` times. Returns the median time of one hop in nanoseconds, on
 /// rank 0; zero elsewhere.
-pub(super) fn ring(world: &World, bytes: usize, rounds: usize) -> Result<u64, Failure> {
+pub(super) fn ring(world: &World, bytes: usize, rounds: usize) -> Result<u64, Box<dyn Error>> {
     let (rank, size) = (world.rank().0, world.size());
     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
-    let mut ball = vec![0_u8; bytes];
+    let mut ball = buffer::zeroed::<u8>(bytes)?;
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let started = Instant::now();

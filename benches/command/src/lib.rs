@@ -2,6 +2,7 @@
 
 extern crate alloc;
 
+mod buffer;
 mod bytes;
 mod collective;
 mod counters;
@@ -10,6 +11,7 @@ mod exchange;
 mod hardware_baseline;
 mod latency;
 mod one_sided;
+pub mod programs;
 mod skew;
 mod stream;
 mod sweep;

@@ -1,10 +1,12 @@
 //! One-sided operations of rank 0 on a window of rank 1, which polls, against a round trip of messages; in turn.
 
+use core::error::Error;
 use std::time::Instant;
 
 use unisono::collective::SystemOperation;
 use unisono::{Rank, Tag, WindowError, World};
 
+use super::buffer;
 use super::latency::percentile;
 
 const BALL: Tag = Tag(6);
@@ -34,14 +36,14 @@ pub(super) struct OneSided {
 }
 
 /// Measures operations of `bytes` bytes. Collective.
-pub(super) fn measure(world: &World, bytes: usize) -> Result<OneSided, WindowError> {
-    let window = world.allocate_window(COUNTER + bytes)?;
+pub(super) fn measure(world: &World, bytes: usize) -> Result<OneSided, Box<dyn Error>> {
+    let window = world.allocate_window(COUNTER.saturating_add(bytes))?;
     let mut times = [const { Vec::new() }; 5];
-    let streams = (STREAM_BYTES / (bytes.max(1) * OUTSTANDING)).clamp(1, BATCHES);
+    let streams = (STREAM_BYTES / bytes.max(1).saturating_mul(OUTSTANDING)).clamp(1, BATCHES);
     for batch in 0..BATCHES {
         match world.rank() {
             Rank(0) => {
-                let mut data = vec![0_u8; bytes];
+                let mut data = buffer::zeroed::<u8>(bytes)?;
                 let target = Rank(1);
                 let mut batch_of = |kind: usize, count: usize, run: &mut dyn FnMut() -> Result<(), WindowError>| {
                     let started = Instant::now();
@@ -68,7 +70,7 @@ pub(super) fn measure(world: &World, bytes: usize) -> Result<OneSided, WindowErr
                 }
             }
             Rank(1) => {
-                let (mut ball, data) = ([0_u8; 8], vec![0_u8; bytes]);
+                let (mut ball, data) = ([0_u8; 8], buffer::zeroed::<u8>(bytes)?);
                 for _ in 0..BATCH {
                     world.receive_into(&mut ball, Rank(0), BALL)?;
                     world.send(&data, Rank(0), BALL)?;

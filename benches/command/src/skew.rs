@@ -3,18 +3,19 @@
 //!
 //! As measured by Mamidala, Liu, Panda (2004), §5. Times of different ranks are compared, so all ranks run on one host.
 
+use core::error::Error;
 use core::time::Duration;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::collective::SystemOperation;
 use unisono::environment::{Override, OverrideError};
 use unisono::{Communicator, Rank};
 use unisono_core::collective::CollectiveKind;
 
-use crate::Bytes;
+use crate::{Bytes, buffer};
 
 /// Time from the agreement on the start of a round until its start.
 const LEAD: Duration = Duration::from_millis(2);
@@ -85,10 +86,10 @@ impl Options {
 }
 
 /// The delays of all rounds in nanoseconds, sorted; none on other ranks than the first.
-pub(crate) fn measure(on: &Communicator, options: &Options) -> Result<Vec<u64>, CollectiveError> {
+pub(crate) fn measure(on: &Communicator, options: &Options) -> Result<Vec<u64>, Box<dyn Error>> {
     let own = on.rank().0;
     let delay = options.late.iter().filter(|(rank, _)| *rank == own).map(|(_, delay)| *delay).max();
-    let mut sums = vec![0_u64; (options.size().0 as usize).div_ceil(8)];
+    let mut sums = buffer::zeroed::<u64>((options.size().0 as usize).div_ceil(8))?;
     let mut times = Vec::new();
     for round in 0..WARM_UP + options.rounds {
         let mut start = [now() + LEAD.as_nanos() as u64];

@@ -8,6 +8,8 @@ use std::time::Instant;
 use clap::ValueEnum;
 use unisono::{Failure, Rank, RecvRequest, Request, Scope, Tag, World};
 
+use super::buffer;
+
 /// Where the sender's data is stored.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffers {
@@ -66,11 +68,12 @@ pub(super) fn stream(
     let flow = Flow::new(bytes, reuse);
     Ok(match world.rank() {
         Rank(0) if buffers == Buffers::Segment => {
-            let mut data = world.allocate(bytes * flow.window.min(SEGMENT_BYTES / bytes.max(1)).max(1))?;
+            let mut data =
+                world.allocate(bytes.saturating_mul(flow.window.min(SEGMENT_BYTES / bytes.max(1)).max(1)))?;
             data.fill(7);
             send(world, &data, flow, least)?
         }
-        Rank(0) => send(world, &vec![7_u8; bytes * flow.window], flow, least)?,
+        Rank(0) => send(world, &buffer::filled(bytes.saturating_mul(flow.window), 7)?, flow, least)?,
         Rank(1) => receive(world, flow).map(|()| (0, Duration::ZERO))?,
         _ => (0, Duration::ZERO),
     })
@@ -134,9 +137,9 @@ fn wait_for(requests: Vec<Request<'_>>) -> Result<(), Failure> {
     requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
 }
 
-fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failure> {
+fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Box<dyn core::error::Error>> {
     // Written now, since the system would otherwise map the pages during the measurement.
-    let mut data = vec![1_u8; bytes * window * WINDOWS];
+    let mut data = buffer::filled(bytes.saturating_mul(window * WINDOWS), 1)?;
     let mut parts = data.chunks_mut(bytes.max(1));
     let mut places: Vec<&mut [u8]> = (0..window * WINDOWS).map(|_| parts.next().unwrap_or_default()).collect();
     world.scope(|scope| {
@@ -155,8 +158,9 @@ fn receive(world: &World, Flow { bytes, window, .. }: Flow) -> Result<(), Failur
             }
             world.send(&[1_u8], Rank(0), ARRIVED)?;
         }
-        Ok(())
-    })
+        Ok::<(), Failure>(())
+    })?;
+    Ok(())
 }
 
 fn wait_for_buffer<'scope>(loan: RecvRequest<'scope, u8>) -> Result<&'scope mut [u8], Failure> {

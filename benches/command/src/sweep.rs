@@ -1,19 +1,24 @@
 //! `unisono bench sweep`: measurements against message sizes, in jobs that it launches, as a table, as CSV and as a plot.
 
+mod against;
+mod bitmap;
 mod chart;
 
 use core::error::Error;
 use core::fmt::{self, Write as _};
 use core::str::FromStr;
 use std::env;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::available_parallelism;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::bytes::Bytes;
+use against::Mpi;
 
 /// What to measure.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
@@ -37,18 +42,31 @@ pub(crate) struct Options {
     /// Number of jobs of each measurement: the table shows their quartiles
     #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Draw the medians, with quartiles as bars, into an SVG file
-    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
+    /// Measure other libraries, too: the MPIs on the PATH, or those in these folders (bin/mpicc, bin/mpiexec)
+    #[arg(long, value_name = "FOLDER,…", num_args = 0..=1, require_equals = true, value_delimiter = ',',
+          default_missing_value = "", value_parser = folder)]
+    against: Vec<PathBuf>,
+    /// Draw the medians, with quartiles as bars, into an SVG or PNG file
+    #[arg(long, value_name = "FILE.svg|png", value_parser = image)]
     plot: Option<PathBuf>,
     /// Write all quartiles to a CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
 
-fn svg(text: &str) -> Result<PathBuf, &'static str> {
+fn folder(text: &str) -> Result<PathBuf, core::convert::Infallible> {
+    Ok(PathBuf::from(text))
+}
+
+fn image(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
-    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    if is_svg { Ok(path) } else { Err("expected a file name that ends in .svg") }
+    let is_known =
+        |extension: &std::ffi::OsStr| ["svg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
+    if path.extension().is_some_and(is_known) {
+        Ok(path)
+    } else {
+        Err("expected a file name that ends in .svg or .png")
+    }
 }
 
 /// A measure by its name, in any of its spellings.
@@ -115,8 +133,12 @@ impl Sizes {
     }
 }
 
-/// The measurements of one measure with one number of ranks at one size.
+/// This library's name.
+const UNISONO: &str = "unisono";
+
+/// The measurements of one measure of a library with one number of ranks at one size.
 struct Point {
+    library: &'static str,
     name: &'static str,
     ranks: u32,
     bytes: u64,
@@ -139,7 +161,7 @@ impl Point {
     /// The field of the measure's result, the factor to its unit, and the unit.
     fn unit(name: &str) -> (&'static str, f64, &'static str) {
         match name {
-            "latency" => ("one_way_ns", 1e-3, "µs"),
+            "latency" => ("one_way_ns_p50", 1e-3, "µs"),
             "bandwidth" => ("bytes_per_s", 1e-6, "MB/s"),
             "rate" => ("messages_per_s", 1e-6, "million messages/s"),
             _ => ("time_ns", 1e-3, "µs"),
@@ -148,7 +170,7 @@ impl Point {
 }
 
 impl Options {
-    fn points(&self) -> Vec<Point> {
+    fn points(&self, library: &'static str) -> Vec<Point> {
         let mut points = Vec::new();
         for Measured(name) in &self.names {
             // Those between two ranks need no more.
@@ -156,7 +178,7 @@ impl Options {
             let ranks = if pairs { self.ranks.get(..1).unwrap_or_default() } else { &self.ranks };
             for &ranks in ranks {
                 let sizes = if *name == "barrier" { vec![0] } else { self.bytes.all() };
-                points.extend(sizes.into_iter().map(|bytes| Point { name, ranks, bytes, values: Vec::new() }));
+                points.extend(sizes.into_iter().map(|bytes| Point { library, name, ranks, bytes, values: Vec::new() }));
             }
         }
         points
@@ -168,6 +190,9 @@ impl Options {
         job.args(["run", "-n", &point.ranks.to_string(), "--device", &self.device]);
         if let Some(nodes) = self.nodes {
             job.args(["--nodes", &nodes.to_string()]);
+        }
+        if !is_oversubscribed(point.ranks) {
+            job.arg("--pin");
         }
         job.arg("--").arg(own).arg("bench");
         let bytes = point.bytes.to_string();
@@ -186,22 +211,37 @@ impl Options {
     }
 }
 
+/// Whether there are more ranks than processors; otherwise each rank has one of its own.
+fn is_oversubscribed(ranks: u32) -> bool {
+    available_parallelism().map_or(1, usize::from) < ranks as usize
+}
+
 /// Runs the measurements, and prints a table, or, as JSON, one object per point.
 pub(super) fn run(options: &Options, json: bool) -> Result<(), Box<dyn Error>> {
     let own = env::current_exe()?;
-    let mut points = options.points();
+    let libraries = Mpi::find(&options.against)?;
+    let names = core::iter::once(UNISONO).chain(libraries.iter().map(|library| library.name));
+    let mut points: Vec<Point> = names.flat_map(|name| options.points(name)).collect();
+    let is_remote = options.device == "udp" || options.nodes.is_some();
+    // Where that is allowed, no processor sleeps as long as this is open.
+    let awake = std::fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency");
+    let awake = awake.and_then(|mut file| file.write_all(&0_i32.to_ne_bytes()).map(|()| file));
     // Drawn on the standard error if that is a terminal.
     let bar = ProgressBar::new(points.len() as u64 * u64::from(options.rounds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
     for _ in 0..options.rounds {
         for point in &mut points {
-            bar.set_message(format!("{} of {}", point.name, Bytes(point.bytes)));
-            let value = options.measure(&own, point)?;
+            bar.set_message(format!("{} {} of {}", point.library, point.name, Bytes(point.bytes)));
+            let value = match libraries.iter().find(|library| library.name == point.library) {
+                Some(library) => library.measure(point, is_remote)?,
+                None => options.measure(&own, point)?,
+            };
             point.values.push(value);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
+    drop(awake);
     if let Some(path) = &options.csv {
         std::fs::write(path, csv(&points))?;
     }
@@ -210,16 +250,18 @@ pub(super) fn run(options: &Options, json: bool) -> Result<(), Box<dyn Error>> {
     }
     for point in &points {
         let ([low, median, high], (.., unit)) = (point.quartiles(), Point::unit(point.name));
-        let Point { name, ranks, bytes, .. } = point;
+        let Point { library, name, ranks, bytes, .. } = point;
         if json {
             let quartiles = [low, median, high];
             println!(
                 "{}",
-                json!({ "bench": "sweep", "measure": name, "ranks": ranks, "bytes": bytes, "unit": unit, "quartiles": quartiles })
+                json!({ "bench": "sweep", "library": library, "measure": name, "ranks": ranks, "bytes": bytes, "unit": unit, "quartiles": quartiles })
             );
         } else {
             let size = Bytes(*bytes).to_string();
-            println!("{name:<14} {ranks:>4} ranks {size:>6}  {median:>12.3} {unit}  ({low:.3} to {high:.3})");
+            println!(
+                "{library:<9} {name:<14} {ranks:>4} ranks {size:>6}  {median:>12.3} {unit}  ({low:.3} to {high:.3})"
+            );
         }
     }
     Ok(())
@@ -227,12 +269,12 @@ pub(super) fn run(options: &Options, json: bool) -> Result<(), Box<dyn Error>> {
 
 /// All points as comma-separated values, with a header.
 fn csv(points: &[Point]) -> String {
-    let mut text = String::from("measure,ranks,bytes,unit,first_quartile,median,third_quartile\n");
+    let mut text = String::from("library,measure,ranks,bytes,unit,first_quartile,median,third_quartile\n");
     for point in points {
         let ([low, median, high], (.., unit)) = (point.quartiles(), Point::unit(point.name));
-        let Point { name, ranks, bytes, .. } = point;
+        let Point { library, name, ranks, bytes, .. } = point;
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name},{ranks},{bytes},{unit},{low},{median},{high}");
+        let _ = writeln!(text, "{library},{name},{ranks},{bytes},{unit},{low},{median},{high}");
     }
     text
 }
@@ -260,9 +302,10 @@ mod tests {
 
     #[test]
     fn quartiles_are_interpolated() {
-        let point = |values: &[f64]| Point { name: "rate", ranks: 2, bytes: 8, values: values.to_vec() };
+        let point =
+            |values: &[f64]| Point { library: UNISONO, name: "rate", ranks: 2, bytes: 8, values: values.to_vec() };
         assert_eq!(point(&[5.0, 1.0, 2.0, 4.0, 3.0]).quartiles(), [2.0, 3.0, 4.0]);
         assert_eq!(point(&[1.0, 2.0]).quartiles(), [1.25, 1.5, 1.75]);
-        assert_eq!(csv(&[point(&[7.0])]).lines().nth(1), Some("rate,2,8,million messages/s,7,7,7"));
+        assert_eq!(csv(&[point(&[7.0])]).lines().nth(1), Some("unisono,rate,2,8,million messages/s,7,7,7"));
     }
 }

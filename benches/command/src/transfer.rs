@@ -1,5 +1,6 @@
 //! `unisono bench transfer`: one rank sends position-dependent data, the other hashes the received data.
 
+use core::error::Error;
 use core::time::Duration;
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use unisono_core::counters::Counters;
 use unisono_core::device::TxReason;
 use unisono_core::wire::SEGMENT_HEADER;
 
-use super::verification;
+use super::{buffer, verification};
 
 /// Size of one message in bytes.
 const MESSAGE: usize = 1 << 20;
@@ -35,14 +36,14 @@ pub(super) struct Transfer {
 }
 
 /// Sends `bytes` bytes to `to`, which calls [`receive`] with as many.
-pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Failure> {
-    let data = verification::data(world.rank().0, bytes);
+pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Box<dyn Error>> {
+    let data = verification::data(world.rank().0, bytes)?;
     let hash_sent = verification::hash(&data);
     // Wait until the receiver is ready.
     world.receive_into(&mut [0_u8], to, REPORT)?;
     let before = world.counters();
     let started = Instant::now();
-    world.scope(|scope| {
+    world.scope(|scope| -> Result<(), Failure> {
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks(MESSAGE) {
             if requests.len() == OUTSTANDING {
@@ -73,12 +74,12 @@ pub(super) fn send(world: &World, to: Rank, bytes: usize) -> Result<Transfer, Fa
 }
 
 /// Receives `bytes` bytes from `from` and returns their hash to it.
-pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Failure> {
-    let mut data = vec![0_u8; bytes];
+pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Box<dyn Error>> {
+    let mut data = buffer::zeroed::<u8>(bytes)?;
     // Touch every page before the measurement.
     data.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     world.send(&[1_u8], from, REPORT)?;
-    world.scope(|scope| {
+    world.scope(|scope| -> Result<(), Failure> {
         let mut requests = alloc::collections::VecDeque::new();
         for message in data.chunks_mut(MESSAGE) {
             if requests.len() == OUTSTANDING {
@@ -89,5 +90,5 @@ pub(super) fn receive(world: &World, from: Rank, bytes: usize) -> Result<(), Fai
         requests.into_iter().try_for_each(|request| request.wait().map(|_| ()))
     })?;
     world.send(&[0_u64], from, REPORT)?;
-    world.send(&[verification::hash(&data)], from, REPORT)
+    Ok(world.send(&[verification::hash(&data)], from, REPORT)?)
 }

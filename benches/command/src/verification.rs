@@ -2,6 +2,8 @@
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
+use super::buffer::{self, NoMemory};
+
 /// Word `i` of the data of `rank`: two positions of a job are unlikely to be equal.
 const fn word(rank: u32, i: u64) -> u64 {
     // The finalizer of SplitMix64.
@@ -12,13 +14,13 @@ const fn word(rank: u32, i: u64) -> u64 {
 }
 
 /// `bytes` bytes of the data of `rank`.
-pub(super) fn data(rank: u32, bytes: usize) -> Vec<u8> {
-    let mut data = vec![0_u8; bytes];
+pub(super) fn data(rank: u32, bytes: usize) -> Result<Vec<u8>, NoMemory> {
+    let mut data = buffer::zeroed::<u8>(bytes)?;
     for (i, chunk) in data.chunks_mut(8).enumerate() {
         let word = word(rank, i as u64).to_le_bytes();
         chunk.copy_from_slice(word.get(..chunk.len()).unwrap_or_default());
     }
-    data
+    Ok(data)
 }
 
 /// A 64-bit hash (CRC-64/NVME) of all bytes in order.
@@ -28,7 +30,11 @@ pub(super) fn hash(data: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{data, hash};
+    use super::{data as made, hash};
+
+    fn data(rank: u32, bytes: usize) -> Vec<u8> {
+        made(rank, bytes).expect("memory")
+    }
 
     #[test]
     fn hash_depends_on_order_and_rank() {

@@ -11,7 +11,7 @@ use crate::contenders::unisono_command;
 
 /// Benchmarks of an MPI; compiled by its own `mpicc`.
 const PROGRAMS: [(&str, &str); 2] =
-    [("exchange", include_str!("programs/exchange.c")), ("collective", include_str!("programs/collective.c"))];
+    [("exchange", unisono_bench::programs::EXCHANGE), ("collective", unisono_bench::programs::COLLECTIVE)];
 
 /// Seconds after which a peer that does not end is given up, and those after which it is killed.
 const LIMIT: &str = "60";

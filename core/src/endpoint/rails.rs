@@ -59,7 +59,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// The records of the rails of all send windows, used or not: [`rails`](Self::rails) for each window, none if there
     /// is one rail.
     pub fn all_rail_states(&self) -> &[RailState<S::Time>] {
-        self.rails.as_ref()
+        self.senders.rail_states()
     }
 
     /// What is known of the rails to a peer that has a send window: none if there is one rail.

@@ -5,9 +5,9 @@
 
 #include "check.h"
 
-enum { ROWS = 48 };
-
-int main(void) {
+/* With an argument: a plate of that many rows and columns. */
+int main(int count, char **arguments) {
+    size_t rows = count > 1 ? (size_t)atol(arguments[1]) : 48;
     unisono_communicator world;
     CHECK(unisono_join(NULL, &world));
     uint32_t rank, size;
@@ -15,11 +15,11 @@ int main(void) {
     CHECK(unisono_size(world, &size));
 
     /* Own columns, with a halo column on each side. */
-    size_t own = ROWS / size + (rank < ROWS % size), width = own + 2;
-    double *plate = (double *)calloc(ROWS * width, sizeof *plate), *next = (double *)calloc(ROWS * width, sizeof *next);
+    size_t own = rows / size + (rank < rows % size), width = own + 2;
+    double *plate = (double *)calloc(rows * width, sizeof *plate), *next = (double *)calloc(rows * width, sizeof *next);
     for (size_t j = 0; j < width; j++) plate[j] = next[j] = 100.0; /* the upper edge is hot */
     unisono_datatype column;
-    CHECK(unisono_datatype_vector(ROWS, 1, (ptrdiff_t)width, UNISONO_DOUBLE, &column));
+    CHECK(unisono_datatype_vector(rows, 1, (ptrdiff_t)width, UNISONO_DOUBLE, &column));
 
     double change = 1;
     int rounds = 0;
@@ -36,7 +36,7 @@ int main(void) {
         }
         CHECK(unisono_wait_all(count, requests, NULL, NULL));
         double largest = 0;
-        for (size_t i = 1; i + 1 < ROWS; i++) {
+        for (size_t i = 1; i + 1 < rows; i++) {
             for (size_t j = 1; j <= own; j++) {
                 /* The left and right edges of the plate stay cold. */
                 if ((rank == 0 && j == 1) || (rank + 1 == size && j == own)) continue;
@@ -53,15 +53,15 @@ int main(void) {
     }
 
     double heat = 0, total;
-    for (size_t i = 0; i < ROWS; i++)
+    for (size_t i = 0; i < rows; i++)
         for (size_t j = 1; j <= own; j++) heat += plate[i * width + j];
     unisono_operation sum;
     CHECK(unisono_operation_reproducible(UNISONO_SUM, &sum));
     CHECK(unisono_all_reduce(world, &heat, &total, 1, UNISONO_DOUBLE, sum));
     CHECK(unisono_operation_free(sum));
-    if (rank == 0) printf("at rest after %d rounds: mean temperature %.3f\n", rounds, total / (ROWS * ROWS));
+    if (rank == 0) printf("at rest after %d rounds: mean temperature %.3f\n", rounds, total / (rows * rows));
     EXPECT(change <= 1e-3);
-    EXPECT(fabs(total / (ROWS * ROWS) - 25.0) < 2.0);
+    EXPECT(fabs(total / (rows * rows) - 25.0) < 2.0);
     free(plate);
     free(next);
     CHECK(unisono_datatype_free(column));

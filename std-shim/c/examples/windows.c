@@ -51,6 +51,31 @@ int main(void) {
     uint64_t is_first = old == 0, firsts;
     CHECK(unisono_all_reduce(world, &is_first, &firsts, 1, UNISONO_UINT64, UNISONO_SUM));
     EXPECT(firsts == 1 && old <= size);
+
+    /* Requests of all kinds, in one call. A rank alone has counted in these words before. */
+    uint64_t before = 9, forty = 40, sum = 0, message = rank, came = 0;
+    unisono_request all[5];
+    size_t failed;
+    CHECK(unisono_fence(counters));
+    CHECK(unisono_request_accumulate(counters, &forty, 1, UNISONO_UINT64, UNISONO_SUM, right, 8 * (BINS - 3), &all[0]));
+    CHECK(unisono_request_get_accumulate(counters, &forty, &before, 1, UNISONO_UINT64, UNISONO_REPLACE, rank,
+                                         8 * (BINS - 4), &all[1]));
+    CHECK(unisono_immediate_receive(world, &came, 1, UNISONO_UINT64, left, 5, &all[2]));
+    CHECK(unisono_immediate_send(world, &message, 1, UNISONO_UINT64, right, 5, &all[3]));
+    CHECK(unisono_immediate_all_reduce(world, &one, &sum, 1, UNISONO_UINT64, UNISONO_SUM, &all[4]));
+    EXPECT(unisono_window_free(counters) == UNISONO_ERROR_UNDER_WAY);
+    CHECK(unisono_wait_all(5, all, NULL, &failed));
+    EXPECT(failed == 5 && before == (size == 1) && came == left && sum == size && all[0] == UNISONO_REQUEST_NULL);
+    CHECK(unisono_request_put(counters, &forty, 1, UNISONO_UINT64, right, 8 * (BINS - 5), &all[0]));
+    CHECK(unisono_wait(&all[0], NULL));
+    CHECK(unisono_fence(counters));
+    uint64_t words[3] = {0, 0, 0};
+    CHECK(unisono_request_get(counters, words, 3, UNISONO_UINT64, rank, 8 * (BINS - 5), &all[0]));
+    CHECK(unisono_wait(&all[0], NULL));
+    EXPECT(words[0] == 40 && words[1] == 40 && words[2] == 40 + (uint64_t)(size == 1));
+    EXPECT(unisono_request_get(counters, NULL, 3, UNISONO_UINT64, rank, 0, &all[0]) == UNISONO_ERROR_ARGUMENT);
+    EXPECT(unisono_request_put(counters, words, 3, UNISONO_UINT64, right, 8 * BINS, &all[0]) == UNISONO_ERROR_WINDOW);
+    CHECK(unisono_barrier(world));
     CHECK(unisono_window_free(counters));
     EXPECT(unisono_fence(counters) == UNISONO_ERROR_HANDLE);
 

@@ -75,6 +75,8 @@ typedef enum {
   UNISONO_ERROR_INTERNAL = 19,
   // An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
   UNISONO_ERROR_WINDOW = 20,
+  // In a job that checks types (`--check`): the message has elements of another type than the buffer of its receive.
+  UNISONO_ERROR_TYPE = 21,
 } unisono_result;
 
 // Makes the value of a duplicate, in `unisono_duplicate`: stores it and returns true; false: the duplicate gets none.
@@ -1404,6 +1406,46 @@ unisono_result unisono_wait_epoch(unisono_window window);
 
 // Whether the ranks of `unisono_post` have completed; then their epoch is over.
 unisono_result unisono_test_epoch(unisono_window window, bool *is_over);
+
+// As `unisono_put`, with a request, which is complete when the target has received the elements. They are there after a
+// flush.
+unisono_result unisono_request_put(unisono_window window,
+                                   const void *data,
+                                   size_t count,
+                                   unisono_datatype datatype,
+                                   uint32_t rank,
+                                   size_t offset,
+                                   unisono_request *request);
+
+// As `unisono_get`, with a request. The elements are in the buffer when it is complete.
+unisono_result unisono_request_get(unisono_window window,
+                                   void *data,
+                                   size_t count,
+                                   unisono_datatype datatype,
+                                   uint32_t rank,
+                                   size_t offset,
+                                   unisono_request *request);
+
+// As `unisono_accumulate`, with a request.
+unisono_result unisono_request_accumulate(unisono_window window,
+                                          const void *data,
+                                          size_t count,
+                                          unisono_datatype datatype,
+                                          unisono_operation operation,
+                                          uint32_t rank,
+                                          size_t offset,
+                                          unisono_request *request);
+
+// As `unisono_get_accumulate`, with a request. The old elements are in `old` when it is complete.
+unisono_result unisono_request_get_accumulate(unisono_window window,
+                                              const void *data,
+                                              void *old,
+                                              size_t count,
+                                              unisono_datatype datatype,
+                                              unisono_operation operation,
+                                              uint32_t rank,
+                                              size_t offset,
+                                              unisono_request *request);
 
 #ifdef __cplusplus
 }  // extern "C"

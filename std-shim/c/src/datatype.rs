@@ -169,6 +169,11 @@ impl Buffer {
         Ok((start, all.shifted(first.checked_neg().unwrap_or(0))?, element))
     }
 
+    /// Number of its bytes, without those between them; an error if it is NULL or exceeds the address space.
+    pub(crate) fn bytes(self) -> Result<usize, Error> {
+        self.memory().map(|(_, datatype, _)| datatype.size())
+    }
+
     /// Its bytes; equal blocks lie one after the other.
     ///
     /// # Safety

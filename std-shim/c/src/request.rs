@@ -13,6 +13,7 @@ use crate::handle::{Kind, Table};
 use crate::message::unisono_status;
 use crate::result::unisono_result::{self, UNISONO_ERROR_UNDER_WAY};
 use crate::result::{Error, call};
+use crate::window::requests::OneSided;
 
 /// Something that was started. The memory that it uses is the library's until it is complete.
 #[allow(non_camel_case_types, reason = "a name of C")]
@@ -29,13 +30,14 @@ pub(crate) enum Started {
     Persistent(PersistentRequest<'static, u8>),
     Exchange(ExchangeRequest<'static>),
     PersistentExchange(PersistentExchange<'static, u8>),
+    OneSided(OneSided),
 }
 
 /// A request, while no thread waits for it.
 pub(crate) struct Entry {
     /// Dropped before the communicator.
     pub(crate) started: Started,
-    pub(crate) member: Arc<Member>,
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 /// Where a request is, while no thread waits for it.
@@ -45,7 +47,12 @@ static REQUESTS: Table<Place> = Table::new(Kind::Request);
 
 /// Records what was started, and returns its handle.
 pub(crate) fn insert(started: Started, member: Arc<Member>) -> unisono_request {
-    REQUESTS.insert(Arc::new(Mutex::new(Some(Entry { started, member }))))
+    REQUESTS.insert(Arc::new(Mutex::new(Some(Entry { started, member: Some(member) }))))
+}
+
+/// As [`insert`], of an operation on a window.
+pub(crate) fn insert_one_sided(started: OneSided) -> unisono_request {
+    REQUESTS.insert(Arc::new(Mutex::new(Some(Entry { started: Started::OneSided(started), member: None }))))
 }
 
 /// How a request ended.
@@ -65,6 +72,7 @@ impl Entry {
             Started::Persistent(request) => request.is_done(),
             Started::Exchange(request) => request.is_done(),
             Started::PersistentExchange(request) => request.is_done(),
+            Started::OneSided(request) => request.is_done(),
         }
     }
 
@@ -87,6 +95,7 @@ impl Entry {
                 let ended = request.wait().map(|()| Status::EMPTY).map_err(Error::from);
                 (ended, Some(Self { started: Started::PersistentExchange(request), member }))
             }
+            Started::OneSided(request) => (request.wait().map(|()| Status::EMPTY), None),
         }
     }
 }
@@ -223,7 +232,7 @@ fn start(handle: unisono_request) -> Result<(), Error> {
     match place.lock().as_mut() {
         Some(Entry { started: Started::Persistent(request), .. }) => Ok(request.start()?),
         Some(Entry { started: Started::PersistentExchange(request), .. }) => Ok(request.start()?),
-        Some(Entry { started: Started::PersistentMessage(request), member }) => {
+        Some(Entry { started: Started::PersistentMessage(request), member: Some(member) }) => {
             request.start()?;
             // SAFETY: the scope is not used after this call, and the entry holds the member.
             unsafe { member.scope() }.flush();

@@ -62,6 +62,8 @@ pub enum unisono_result {
     UNISONO_ERROR_INTERNAL = 19,
     /// An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
     UNISONO_ERROR_WINDOW = 20,
+    /// In a job that checks types (`--check`): the message has elements of another type than the buffer of its receive.
+    UNISONO_ERROR_TYPE = 21,
 }
 
 use unisono_result::*;
@@ -97,6 +99,7 @@ impl From<Failure> for Error {
             Failure::NoDevice => (UNISONO_ERROR_DEVICE, None),
             Failure::OtherWorld => (UNISONO_ERROR_ARGUMENT, None),
             Failure::Disagrees(rank) => (UNISONO_ERROR_DISAGREES, Some(rank.0)),
+            Failure::TypeMismatch { rank, .. } => (UNISONO_ERROR_TYPE, Some(rank.0)),
             Failure::Finished => (UNISONO_ERROR_FINISHED, None),
             Failure::Aborted { rank, .. } => (UNISONO_ERROR_FINISHED, Some(rank.0)),
             Failure::ResourceExhausted | Failure::BufferFull { .. } => (UNISONO_ERROR_RESOURCES, None),

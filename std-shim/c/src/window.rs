@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod epochs;
+pub mod requests;
 
 use alloc::sync::Arc;
 use core::ffi::c_void;
@@ -135,7 +136,7 @@ pub extern "C" fn unisono_window_free(window: unisono_window) -> unisono_result 
     call(|| {
         let removed = Arc::try_unwrap(WINDOWS.remove(window)?).map_err(|used| {
             WINDOWS.restore(window, used);
-            Error::new(UNISONO_ERROR_UNDER_WAY, "another thread uses the window")
+            Error::new(UNISONO_ERROR_UNDER_WAY, "requests on the window are not complete, or another thread uses it")
         })?;
         Ok(removed.free()?)
     })

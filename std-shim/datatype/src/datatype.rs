@@ -25,6 +25,8 @@ pub struct Datatype {
     upper: isize,
     alignment: usize,
     signature: Signature,
+    /// The code of the basic type of all its elements. `None`: there are none, or several types.
+    code: Option<u16>,
 }
 
 /// A field of a [`structure`](Datatype::structure).
@@ -55,6 +57,7 @@ impl Datatype {
         upper: 0,
         alignment: 1,
         signature: Signature { elements: 0, hash: 0 },
+        code: None,
     };
 
     /// One element of a basic type.
@@ -66,6 +69,7 @@ impl Datatype {
             upper: bytes as isize,
             alignment: usize::from(basic.alignment),
             signature: Signature::basic(basic),
+            code: Some(basic.code),
         }
     }
 
@@ -207,6 +211,11 @@ impl Datatype {
         self.signature
     }
 
+    /// The [code](Basic::code) of the basic type of all its elements. `None`: it has no elements, or several types.
+    pub const fn basic_code(&self) -> Option<u16> {
+        self.code
+    }
+
     /// The largest alignment of its basic types.
     pub const fn alignment(&self) -> usize {
         self.alignment
@@ -288,7 +297,8 @@ impl Datatype {
         let placed = self.placed.as_ref().map(|placed| placed.repeated(count, stride)).transpose()?;
         let bounds = self.bounds.repeated(count, stride)?;
         let upper = bounds.padded_upper(self.alignment)?;
-        Ok(Self { placed, bounds, upper, alignment: self.alignment, signature: self.signature.repeated(count) })
+        let signature = self.signature.repeated(count);
+        Ok(Self { placed, bounds, upper, alignment: self.alignment, signature, code: self.code })
     }
 
     /// Whether it has neither bytes nor bounds.
@@ -315,12 +325,15 @@ impl Datatype {
             if part.is_void() {
                 continue;
             }
-            let (bounds, signature) = match &all {
-                None => (part.bounds, part.signature),
-                Some(all) => (all.bounds.with(part.bounds), all.signature.then(part.signature)),
+            let (bounds, signature, code) = match &all {
+                None => (part.bounds, part.signature, part.code),
+                Some(all) => {
+                    let code = all.code.filter(|code| part.code == Some(*code));
+                    (all.bounds.with(part.bounds), all.signature.then(part.signature), code)
+                }
             };
             placed.extend(part.placed);
-            all = Some(Self { placed: None, bounds, upper: 0, alignment, signature });
+            all = Some(Self { placed: None, bounds, upper: 0, alignment, signature, code });
         }
         let Some(all) = all else { return Ok(Self { alignment, ..Self::EMPTY }) };
         all.bounds.upper.checked_sub(all.bounds.lower).ok_or(TooLarge)?;

@@ -57,7 +57,9 @@ impl Installed {
     /// Runs an example as a job, and checks that it prints this line.
     fn is_right(&self, options: &str, before: &[&str], example: &str, line: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-        command.arg("run").args(options.split_whitespace()).arg("--").args(before).arg(self.folder.join(example));
+        let (program, arguments) = example.split_once(' ').unwrap_or((example, ""));
+        command.arg("run").args(options.split_whitespace()).arg("--").args(before).arg(self.folder.join(program));
+        command.args(arguments.split_whitespace());
         let output = command.stdin(Stdio::null()).output().expect("unisono starts");
         let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(0), "{example} {options}: {printed}{errors}");
@@ -117,4 +119,6 @@ fn memcheck_finds_nothing() {
     }
     installed().is_right("-n 2 --device udp", &memcheck, "windows", "windows of 2 ranks");
     installed().is_right("-n 2", &memcheck, "neighbours", "neighbours of 2 ranks");
+    installed().is_right("-n 2 --nodes 2", &memcheck, "jacobi 8", "at rest after");
+    installed().is_right("-n 2 --device udp", &memcheck, "event_loop", "answered 50 questions");
 }

@@ -9,7 +9,7 @@ use std::env;
 use std::process::ExitCode;
 
 use program::{expect, run};
-use unisono::collective::SystemOperation;
+use unisono::collective::{SystemOperation, View, ViewMut};
 use unisono::{AccumulateOperation, Failure, LockKind, Rank, Window, WindowError, World};
 
 /// All means, with several progress modes.
@@ -113,6 +113,17 @@ fn data(world: &World) -> Outcome {
         check(there == pattern(rank, bytes), "a get returns what was put")?;
         window.fence()?;
     }
+    // Columns of a matrix: what a view names lies one after the other in the window.
+    let (mut matrix, column) = ([[0_u32; 5]; 7], unisono::Datatype::of::<u32>().vector(7, 2, 5)?);
+    matrix.iter_mut().zip(0..).for_each(|(row, i)| *row = [rank * 100 + i; 5]);
+    window.put(&View::of(matrix.as_flattened(), 1, &column)?, next, 8)?;
+    window.fence()?;
+    let (mut back, mut words) = ([[9_u32; 5]; 7], [0; 14]);
+    window.get(&mut ViewMut::of(back.as_flattened_mut(), 1, &column)?, next, 8)?;
+    window.read(8, &mut words)?;
+    check(back.iter().zip(0..).all(|(row, i)| row[..2] == [rank * 100 + i; 2] && row[2..] == [9; 3]), "columns")?;
+    check((0..14).all(|i| words[i as usize] == before.0 * 100 + i / 2), "the elements of columns")?;
+    window.fence()?;
     // Puts of one rank to the same place arrive in order.
     for i in 0..200_u32 {
         window.put(&[i], next, 16)?;
@@ -266,6 +277,37 @@ fn requests(world: &World) -> Outcome {
     let mut own = [0_u8; 100];
     window.read(90_000, &mut own)?;
     check(own == [1; 100], "a put that nobody waits for arrives")?;
+    window.fence()?;
+    // Operations on windows beside messages and collectives.
+    let sum = SystemOperation::sum();
+    let (sent, mut received, mut total) = ([rank], [0; 1], [1_u64]);
+    world.scope(|scope| {
+        let put = window.request_put(&[rank], next, 80_000)?;
+        let added = window.request_accumulate(&[5_u64; 700], next, 80_008, sum)?;
+        let old = window.request_get_accumulate(&[u64::from(rank); 3], next, 90_000, AccumulateOperation::Replace)?;
+        let get = window.request_get::<u8>(100, next, 90_000)?;
+        let receive = scope.immediate_receive_into(&mut received, None, None)?;
+        let send = scope.immediate_send(&sent, next, unisono::Tag(1))?;
+        let reduce = scope.immediate_all_reduce_in_place(&mut total, sum)?;
+        let all: [&dyn unisono::AnyRequest; 7] = [&put, &added, &old, &get, &receive, &send, &reduce];
+        let mut left = all.len();
+        while left > 3 {
+            left -= unisono::wait_some(all)?.len();
+        }
+        let statuses = unisono::wait_all(all)?;
+        check(statuses.len() == 7 && unisono::wait_any(all)?.is_none(), "each is reported once")?;
+        check(get.wait()?.len() == 100, "the data of a get is there")?;
+        check(old.wait()? == [0x0101_0101_0101_0101; 3], "the old elements are there")
+    })?;
+    check(total == [u64::from(size)], "the sum")?;
+    window.fence()?;
+    let mut added = [0_u64; 700];
+    window.read(80_008, &mut added)?;
+    check(added == [5; 700], "what was accumulated")?;
+    // The target reports an error of its own only where it is not accessed directly.
+    let misaligned = window.request_accumulate(&[1_u64], next, 4, sum);
+    let failed = misaligned.map(|request| unisono::wait_all([&request]).is_err());
+    check(failed.unwrap_or(true), "a misaligned update fails")?;
     window.free()?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 extern crate alloc;
 
+pub mod element_type;
 pub mod endpoint_storage;
 pub mod memory_regions;
 pub mod user_buffer;

@@ -332,7 +332,7 @@ impl Regions {
     /// # Safety
     /// As of [`register`](Self::register), of all bytes of the buffer.
     pub unsafe fn register_buffer(&mut self, buffer: UserBuffer) -> Result<Region, RegisterError> {
-        let UserBuffer { start, bytes, layout } = buffer;
+        let UserBuffer { start, bytes, layout, .. } = buffer;
         let Some(layout) = layout else {
             // SAFETY: what `register` demands the caller promises.
             return unsafe { self.register(start, bytes) };

@@ -5,6 +5,8 @@ use core::ptr::NonNull;
 
 use unisono_datatype::Datatype;
 
+use crate::element_type::ElementType;
+
 /// Memory that a message or a collective reads or writes.
 #[derive(Clone, Debug)]
 pub struct UserBuffer {
@@ -14,12 +16,19 @@ pub struct UserBuffer {
     pub bytes: usize,
     /// Which bytes; `None` where they are adjacent.
     pub layout: Option<Arc<Datatype>>,
+    /// The type of its elements.
+    pub element: ElementType,
 }
 
 impl UserBuffer {
     /// Adjacent bytes.
     pub const fn plain(start: NonNull<u8>, bytes: usize) -> Self {
-        Self { start, bytes, layout: None }
+        Self { start, bytes, layout: None, element: ElementType::Unknown }
+    }
+
+    /// The same buffer, with elements of this type.
+    pub fn of(self, element: ElementType) -> Self {
+        Self { element, ..self }
     }
 
     /// The bytes that a datatype names, counted from `start` on.
@@ -28,7 +37,7 @@ impl UserBuffer {
         match layout.adjacent(0, bytes) {
             Some(first) => Self::plain(offset(start, first), bytes),
             None if bytes == 0 => Self::plain(start, 0),
-            None => Self { start, bytes, layout: Some(Arc::clone(layout)) },
+            None => Self { layout: Some(Arc::clone(layout)), ..Self::plain(start, bytes) },
         }
     }
 

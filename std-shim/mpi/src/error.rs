@@ -20,6 +20,7 @@ pub type Outcome<T = ()> = Result<T, c_int>;
 pub const fn class_of_failure(failure: Failure) -> c_int {
     match failure {
         Failure::Truncated { .. } | Failure::RemoteTruncated(_) => MPI_ERR_TRUNCATE,
+        Failure::TypeMismatch { .. } => MPI_ERR_TYPE,
         Failure::UnknownRank(_) => MPI_ERR_RANK,
         Failure::ResourceExhausted => MPI_ERR_NO_MEM,
         Failure::BufferFull { .. } => MPI_ERR_BUFFER,

@@ -54,6 +54,12 @@ words! {
 
 impl DeviceChoice {
     /// Whether this version contains the device.
+    ///
+    /// ```
+    /// use unisono::environment::DeviceChoice;
+    ///
+    /// assert!(DeviceChoice::Udp.is_built());
+    /// ```
     pub const fn is_built(self) -> bool {
         match self {
             Self::Auto | Self::Shm | Self::Udp => true,
@@ -119,6 +125,12 @@ words! {
 
 impl Switch {
     /// Whether it is on.
+    ///
+    /// ```
+    /// use unisono::environment::Switch;
+    ///
+    /// assert!(Switch::On.is_on() && !Switch::Off.is_on());
+    /// ```
     pub const fn is_on(self) -> bool {
         matches!(self, Self::On)
     }
@@ -190,11 +202,21 @@ impl Mtu {
     pub const MAX: u16 = 65507;
 
     /// `None` outside [`MIN`](Self::MIN) to [`MAX`](Self::MAX).
+    ///
+    /// ```
+    /// use unisono::environment::Mtu;
+    ///
+    /// assert!(Mtu::new(1500).is_some() && Mtu::new(100).is_none());
+    /// ```
     pub const fn new(bytes: u32) -> Option<Self> {
         if bytes >= Self::MIN as u32 && bytes <= Self::MAX as u32 { Some(Self(bytes as u16)) } else { None }
     }
 
     /// In bytes.
+    ///
+    /// ```
+    /// assert_eq!(unisono::environment::Mtu::new(9000).map(|mtu| mtu.bytes()), Some(9000));
+    /// ```
     pub const fn bytes(self) -> u32 {
         self.0 as u32
     }

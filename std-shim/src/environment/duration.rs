@@ -21,12 +21,27 @@ pub type JoinTimeout = BoundedDuration<3600>;
 
 impl<const LIMIT: u64> BoundedDuration<LIMIT> {
     /// `None` outside the bounds.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use unisono::environment::SilenceTimeout;
+    ///
+    /// assert!(SilenceTimeout::new(Duration::from_secs(2)).is_some());
+    /// assert!(SilenceTimeout::new(Duration::ZERO).is_none());
+    /// ```
     pub fn new(duration: Duration) -> Option<Self> {
         let bounds = Duration::from_millis(1)..=Duration::from_secs(LIMIT);
         bounds.contains(&duration).then_some(Self(duration))
     }
 
     /// As a duration.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use unisono::environment::SilenceTimeout;
+    ///
+    /// assert_eq!("250ms".parse().map(SilenceTimeout::duration), Ok(Duration::from_millis(250)));
+    /// ```
     pub const fn duration(self) -> Duration {
         self.0
     }

@@ -11,11 +11,23 @@ impl EagerPool {
     pub const MAX: u32 = 1 << 30;
 
     /// `None` beyond [`MAX`](Self::MAX).
+    ///
+    /// ```
+    /// use unisono::environment::EagerPool;
+    ///
+    /// assert!(EagerPool::new(1 << 16).is_some());
+    /// ```
     pub const fn new(bytes: u32) -> Option<Self> {
         if bytes <= Self::MAX { Some(Self(bytes)) } else { None }
     }
 
     /// In bytes.
+    ///
+    /// ```
+    /// use unisono::environment::EagerPool;
+    ///
+    /// assert_eq!("64K".parse().map(EagerPool::bytes), Ok(1 << 16));
+    /// ```
     pub const fn bytes(self) -> usize {
         self.0 as usize
     }

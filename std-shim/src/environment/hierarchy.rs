@@ -81,6 +81,13 @@ pub struct Subgroups {
 
 impl Subgroups {
     /// The subgroups of a communicator whose ranks are on these nodes. `None`: its collectives are flat.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // Four ranks on two nodes.
+    /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).is_some());
+    /// ```
     pub fn new(choice: HierarchyChoice, nodes: &[u32]) -> Option<Self> {
         let (inner, outer) = match choice {
             HierarchyChoice::Off => return None,
@@ -106,26 +113,67 @@ impl Subgroups {
     }
 
     /// The nested groups.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// println!("{:?}", groups.hierarchy());
+    /// ```
     pub const fn hierarchy(&self) -> &Hierarchy<Arc<[u32]>> {
         &self.hierarchy
     }
 
     /// A digest of the group of each rank.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let digest = |nodes: &[u32]| Subgroups::new(HierarchyChoice::default(), nodes).map(|groups| groups.digest());
+    /// assert_eq!(digest(&[0, 0, 1, 1]), digest(&[0, 0, 1, 1]));
+    /// ```
     pub const fn digest(&self) -> u32 {
         self.digest
     }
 
     /// Whether they are used only where that pays.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(groups.is_auto());
+    /// ```
     pub const fn is_auto(&self) -> bool {
         self.is_auto
     }
 
     /// The leaders of the last level, with this root.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// assert_eq!(groups.leaders(unisono_core::ids::Rank(0)).count(), 2);
+    /// ```
     pub fn leaders(&self, root: Rank) -> impl Iterator<Item = Rank> {
         self.hierarchy.top_leaders(root)
     }
 
     /// Whether a collective may be composed over them.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(nodes.may_compose(&spec));
+    /// ```
     pub fn may_compose(&self, plan: &CollectiveSpec) -> bool {
         !self.is_auto || self.hierarchy.pays(plan)
     }

@@ -9,6 +9,14 @@ pub struct HostList(Vec<(String, u32)>);
 
 impl HostList {
     /// Each host with its number of ranks.
+    ///
+    /// ```
+    /// use unisono::environment::HostList;
+    ///
+    /// let hosts: HostList = "a:4,b:2".parse()?;
+    /// assert_eq!(hosts.hosts(), [("a".to_owned(), 4), ("b".to_owned(), 2)]);
+    /// # Ok::<(), unisono::environment::HostListError>(())
+    /// ```
     pub fn hosts(&self) -> &[(String, u32)] {
         &self.0
     }

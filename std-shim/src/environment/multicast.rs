@@ -47,11 +47,25 @@ impl InterfaceName {
     }
 
     /// As text.
+    ///
+    /// ```
+    /// use unisono::environment::MulticastChoice;
+    ///
+    /// let Ok(MulticastChoice::At(base)) = "239.255.7.0%lo".parse() else { panic!("an address") };
+    /// assert_eq!(base.interface.map(|interface| interface.as_str().to_owned()), Some("lo".to_owned()));
+    /// ```
     pub fn as_str(&self) -> &str {
         self.bytes.get(..self.length.into()).and_then(|bytes| core::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
     /// Its index in this network namespace. `None`: there is no such interface.
+    ///
+    /// ```
+    /// use unisono::environment::MulticastChoice;
+    ///
+    /// let Ok(MulticastChoice::At(base)) = "239.255.7.0%nowhere9".parse() else { panic!("an address") };
+    /// assert_eq!(base.interface.and_then(|interface| interface.index()), None);
+    /// ```
     pub fn index(&self) -> Option<u32> {
         let file = format!("/sys/class/net/{}/ifindex", self.as_str());
         std::fs::read_to_string(file).ok()?.trim().parse().ok()
@@ -60,6 +74,12 @@ impl InterfaceName {
 
 impl MulticastChoice {
     /// Whether there are groups.
+    ///
+    /// ```
+    /// use unisono::environment::MulticastChoice;
+    ///
+    /// assert!(!MulticastChoice::Off.is_on());
+    /// ```
     pub const fn is_on(self) -> bool {
         !matches!(self, Self::Off)
     }

@@ -70,6 +70,12 @@ impl Carrier {
     pub const ALL: [Self; 2] = [Self::Udp, Self::Rings];
 
     /// Its name in tables.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::Carrier;
+    ///
+    /// assert_eq!(Carrier::ALL.map(Carrier::name), ["udp", "rings"]);
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -79,6 +85,12 @@ impl Carrier {
 
     /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
     /// overhead.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::Carrier;
+    ///
+    /// assert!(Carrier::Rings.cost(1).latency_ns < Carrier::Udp.cost(1).latency_ns);
+    /// ```
     pub const fn cost(self, sharing: u16) -> LinkModel {
         let link = match self {
             Self::Udp => UDP_COST,
@@ -107,6 +119,12 @@ enum Wanted {
 }
 
 /// The names of the algorithms of a collective.
+///
+/// ```
+/// use unisono_core::collective::CollectiveKind;
+///
+/// assert!(unisono::environment::tuning::algorithm_names(CollectiveKind::Allreduce).contains(&"ring"));
+/// ```
 pub fn algorithm_names(kind: CollectiveKind) -> Vec<&'static str> {
     let others = tree::names(kind).iter().chain(multicast::names(kind)).copied();
     algorithms(kind).iter().map(|algorithm| algorithm.name()).chain(others).collect()
@@ -117,6 +135,14 @@ impl Override {
     /// and `segments`; of `token-tree` and `combining-tree`, which barrier and allreduce have besides, `degree` and
     /// `units`. `multicast`, which broadcast has besides, takes none. Options that are missing are selected
     /// automatically.
+    ///
+    /// ```
+    /// use unisono::environment::Override;
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// assert!(Override::new(CollectiveKind::Broadcast, "knomial:radix=4").is_ok());
+    /// assert!(Override::new(CollectiveKind::Broadcast, "pigeons").is_err());
+    /// ```
     ///
     /// # Errors
     /// [`OverrideError`], with the valid values.
@@ -259,6 +285,16 @@ pub struct Tuning {
 
 impl Tuning {
     /// Sets an override for its collective.
+    ///
+    /// ```
+    /// use unisono::environment::{Override, Tuning};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// let mut tuning = Tuning::default();
+    /// tuning.set(Override::new(CollectiveKind::Allgather, "ring")?);
+    /// assert_eq!(tuning.get(CollectiveKind::Allgather).map(|wanted| wanted.to_string()), Some("ring".to_owned()));
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
     pub fn set(&mut self, wanted: Override) {
         if let Some(place) = self.overrides.get_mut(wanted.kind as usize) {
             *place = Some(wanted);
@@ -266,11 +302,21 @@ impl Tuning {
     }
 
     /// The override of a collective, if there is one.
+    ///
+    /// ```
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// assert_eq!(unisono::environment::Tuning::default().get(CollectiveKind::Scan), None);
+    /// ```
     pub fn get(&self, verb: CollectiveKind) -> Option<Override> {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
     /// Reads the user's table, which selects where there is no override.
+    ///
+    /// ```
+    /// assert!(unisono::environment::Tuning::default().load_table("/nowhere/table").is_err());
+    /// ```
     ///
     /// # Errors
     /// [`TuningTableError`].
@@ -283,42 +329,90 @@ impl Tuning {
     }
 
     /// The subgroups over which collectives are composed.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Tuning};
+    ///
+    /// assert_eq!(Tuning::default().hierarchy(), HierarchyChoice::default());
+    /// ```
     pub const fn hierarchy(&self) -> HierarchyChoice {
         self.hierarchy
     }
 
     /// Sets the subgroups over which collectives are composed.
+    ///
+    /// ```
+    /// use unisono::environment::{HierarchyChoice, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// tuning.set_hierarchy(HierarchyChoice::Off);
+    /// assert_eq!(tuning.hierarchy(), HierarchyChoice::Off);
+    /// ```
     pub const fn set_hierarchy(&mut self, choice: HierarchyChoice) {
         self.hierarchy = choice;
     }
 
     /// The number of ranks that share a processor; 1 if unknown.
+    ///
+    /// ```
+    /// assert_eq!(unisono::environment::Tuning::default().sharing(), 1);
+    /// ```
     pub fn sharing(&self) -> u16 {
         self.sharing.unwrap_or(1)
     }
 
     /// As [`sharing`](Self::sharing), but `None` if unknown.
+    ///
+    /// ```
+    /// assert_eq!(unisono::environment::Tuning::default().explicit_sharing(), None);
+    /// ```
     pub const fn explicit_sharing(&self) -> Option<u16> {
         self.sharing
     }
 
     /// Sets the number of ranks that share a processor.
+    ///
+    /// ```
+    /// let mut tuning = unisono::environment::Tuning::default();
+    /// tuning.set_sharing(4);
+    /// assert_eq!(tuning.explicit_sharing(), Some(4));
+    /// ```
     pub const fn set_sharing(&mut self, ranks: u16) {
         self.sharing = Some(ranks);
     }
 
     /// Clears the number of ranks that share a processor, as it was of another job.
+    ///
+    /// ```
+    /// let mut tuning = unisono::environment::Tuning::default();
+    /// tuning.set_sharing(4);
+    /// tuning.clear_sharing();
+    /// assert_eq!(tuning.sharing(), 1);
+    /// ```
     pub const fn clear_sharing(&mut self) {
         self.sharing = None;
     }
 
     /// Sets the number of ranks that share a processor, unless it is set, for a job whose ranks are all on this host.
+    ///
+    /// ```
+    /// let mut tuning = unisono::environment::Tuning::default();
+    /// tuning.set_default_sharing(8, 2);
+    /// assert_eq!(tuning.sharing(), 4);
+    /// ```
     pub fn set_default_sharing(&mut self, ranks: u32, processors: usize) {
         let sharing = (ranks as usize).div_ceil(processors.max(1));
         self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
     }
 
     /// A digest, equal on ranks that select the same algorithms.
+    ///
+    /// ```
+    /// let [mut tuning, same] = [(); 2].map(|()| unisono::environment::Tuning::default());
+    /// assert_eq!(tuning.digest(), same.digest());
+    /// tuning.set_sharing(2);
+    /// assert_ne!(tuning.digest(), same.digest());
+    /// ```
     pub fn digest(&self) -> u64 {
         let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
         let begin = table::digest(&self.hierarchy, begin);
@@ -330,6 +424,20 @@ impl Tuning {
     /// Selects the algorithm of a collective: the override if it is valid for the call, else the user's table, else the
     /// built-in table, else the cost model. Equal on all ranks if `plan` differs in the rank only.
     ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    ///
+    /// // An allgather of 8 bytes among 4 ranks.
+    /// let choice = Tuning::default().choose(&spec, false, Carrier::Udp).expect("some algorithm can do it");
+    /// println!("{choice:?}");
+    /// ```
+    ///
     /// # Errors
     /// No schedule exists for the call: the rank is outside the group, or there are too many ranks.
     pub fn choose(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Choice, Unsupported> {
@@ -337,6 +445,20 @@ impl Tuning {
     }
 
     /// As [`choose`](Self::choose), with what selected the algorithm.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    ///
+    /// // An allgather of 8 bytes among 4 ranks.
+    /// let decision = Tuning::default().decide(&spec, false, Carrier::Udp).expect("some algorithm can do it");
+    /// println!("{:?}, selected by {:?}", decision.choice, decision.selected_by);
+    /// ```
     ///
     /// # Errors
     /// As [`choose`](Self::choose).
@@ -370,6 +492,22 @@ impl Tuning {
     /// The tree of a collective that the user's override, or else the user's table, executes by one. `None`, equal on
     /// all ranks: a schedule executes it. No release is by multicast, so a tree is never the fastest in depth, and
     /// neither the built-in table nor the model selects one.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Barrier, rank: Rank(0), size: 4, root: Rank(0), bytes: 0, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert!(tuning.tree(&spec, false, Carrier::Udp).is_none());
+    /// tuning.set(Override::new(CollectiveKind::Barrier, "combining-tree")?);
+    /// assert!(tuning.tree(&spec, false, Carrier::Udp).is_some());
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
     pub fn tree(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(TreeShape, SelectedBy)> {
         let of = |wanted: Override| match wanted.wanted {
             Wanted::Schedule(_) | Wanted::Multicast => None,
@@ -392,6 +530,22 @@ impl Tuning {
 
     /// What selects multicast for a collective over datagrams: the user's override or table. `None`, equal on all ranks:
     /// a schedule executes it. So does it, too, where the communicator's group is not usable.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 4096, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_none());
+    /// tuning.set(Override::new(CollectiveKind::Broadcast, "multicast")?);
+    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_some());
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
     pub fn multicast(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<SelectedBy> {
         let (wanted, reason) = self.wanted(plan, carrier)?;
         let is_multicast = wanted.wanted == Wanted::Multicast && carrier == Carrier::Udp;
@@ -399,6 +553,10 @@ impl Tuning {
     }
 
     /// Whether any collective may ask for multicast.
+    ///
+    /// ```
+    /// assert!(!unisono::environment::Tuning::default().uses_multicast());
+    /// ```
     pub fn uses_multicast(&self) -> bool {
         let is_multicast = |wanted: &Override| wanted.wanted == Wanted::Multicast;
         let by_table = || self.table.as_ref().is_some_and(|(table, _)| table.overrides().any(is_multicast));
@@ -407,6 +565,21 @@ impl Tuning {
 
     /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
     /// many of each block. `None`, equal on all ranks: the collective is flat.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // A broadcast among 4 ranks on two nodes.
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// ```
     pub fn compose(
         &self,
         plan: &CollectiveSpec,
@@ -425,6 +598,21 @@ impl Tuning {
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
     /// by multicast.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    ///
+    /// // A broadcast among 4 ranks on two nodes.
+    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// ```
     pub fn compose_always(
         &self,
         plan: &CollectiveSpec,
@@ -441,6 +629,12 @@ impl Tuning {
     }
 
     /// The variables, without prefix, that give another process these settings.
+    ///
+    /// ```
+    /// let mut tuning = unisono::environment::Tuning::default();
+    /// tuning.set_sharing(2);
+    /// assert!(tuning.variables().any(|variable| variable == ("SHARING", "2".to_owned())));
+    /// ```
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));

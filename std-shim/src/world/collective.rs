@@ -51,6 +51,15 @@ use unisono_bootstrap::Rank;
 impl Communicator {
     /// Waits until every rank has called this (`MPI_Barrier`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.barrier()?;
+    /// // Every rank has called it.
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`], as of all collectives. After an error that names a rank, every further collective of this
     /// communicator fails.
@@ -67,6 +76,19 @@ impl Communicator {
     }
 
     /// Copies the root's `data` to the `data` of all other ranks (`MPI_Bcast`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut numbers = [0_u32; 3];
+    /// if world.rank() == Rank(0) {
+    ///     numbers = [1, 2, 3];
+    /// }
+    /// world.broadcast_into(&mut numbers, Rank(0))?;
+    /// assert_eq!(numbers, [1, 2, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -89,6 +111,16 @@ impl Communicator {
     /// Gathers every rank's `data`, in rank order, in the root's `into`, which has size × `data` elements
     /// (`MPI_Gather`). Other ranks' `into` is unused and may be empty.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut all = vec![0; if world.rank() == Rank(0) { world.size() as usize } else { 0 }];
+    /// world.gather_into(&[world.rank().0], &mut all, Rank(0))?;
+    /// assert!(all.iter().copied().eq(0..all.len() as u32));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn gather_into<T>(
@@ -105,6 +137,17 @@ impl Communicator {
 
     /// Copies block i of the root's `data`, which has size × `into` elements, to rank i's `into` (`MPI_Scatter`). Other
     /// ranks' `data` is unused and may be empty.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let blocks: Vec<u32> = if world.rank() == Rank(0) { (0..world.size()).collect() } else { Vec::new() };
+    /// let mut own = 9;
+    /// world.scatter_into(&blocks, &mut own, Rank(0))?;
+    /// assert_eq!(own, world.rank().0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -123,6 +166,16 @@ impl Communicator {
     /// Gathers every rank's `data`, in rank order, in every rank's `into`, which has size × `data` elements
     /// (`MPI_Allgather`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut all = vec![0; world.size() as usize];
+    /// world.all_gather_into(&[world.rank().0], &mut all)?;
+    /// assert!(all.into_iter().eq(0..world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn all_gather_into<T>(
@@ -139,6 +192,17 @@ impl Communicator {
     /// Copies block j of rank i's `data` to block i of rank j's `into`; both have the same number of elements, a
     /// multiple of size (`MPI_Alltoall`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let to_each: Vec<[u32; 2]> = (0..world.size()).map(|to| [world.rank().0, to]).collect();
+    /// let mut from_each = vec![[0; 2]; to_each.len()];
+    /// world.all_to_all_into(&to_each, &mut from_each)?;
+    /// assert!(from_each.into_iter().eq((0..world.size()).map(|from| [from, world.rank().0])));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn all_to_all_into<T>(
@@ -154,6 +218,16 @@ impl Communicator {
 
     /// Reduces every rank's `data`, element by element, to the root's `into`, which is as long (`MPI_Reduce`). Other
     /// ranks' `into` is unused and may be empty.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0];
+    /// world.reduce_into(&[1_u32], &mut sum, SystemOperation::sum(), Rank(0))?;
+    /// assert!(world.rank() != Rank(0) || sum == [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -174,6 +248,16 @@ impl Communicator {
     /// Reduces every rank's `data`, element by element, to every rank's `into`, which is as long (`MPI_Allreduce`). All
     /// ranks get the same bits.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut most = [0];
+    /// world.all_reduce_into(&[world.rank().0], &mut most, SystemOperation::max())?;
+    /// assert_eq!(most, [world.size() - 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn all_reduce_into<T, O>(
@@ -190,6 +274,16 @@ impl Communicator {
     }
 
     /// As [`all_reduce_into`](Self::all_reduce_into), where the result replaces `data` (`MPI_IN_PLACE`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut ranks = 1_u32;
+    /// world.all_reduce_in_place(&mut ranks, SystemOperation::sum())?;
+    /// assert_eq!(ranks, world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -208,6 +302,16 @@ impl Communicator {
     /// Reduces block i of every rank's `data`, which has size × `into` elements, to rank i's `into`
     /// (`MPI_Reduce_scatter_block`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (blocks, mut own) = (vec![1_u32; world.size() as usize], [0]);
+    /// world.reduce_scatter_block_into(&blocks, &mut own, SystemOperation::sum())?;
+    /// assert_eq!(own, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn reduce_scatter_block_into<T, O>(
@@ -224,6 +328,16 @@ impl Communicator {
     }
 
     /// Reduces the `data` of ranks 0 to i to rank i's `into`, which is as long (`MPI_Scan`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut before = [0];
+    /// world.scan_into(&[1_u32], &mut before, SystemOperation::sum())?;
+    /// assert_eq!(before, [world.rank().0 + 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -242,6 +356,16 @@ impl Communicator {
 
     /// Reduces the `data` of ranks 0 to i − 1 to rank i's `into`, which is as long (`MPI_Exscan`); rank 0's `into` is
     /// unchanged.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut offset = [0];
+    /// world.exclusive_scan_into(&[1_u32], &mut offset, SystemOperation::sum())?;
+    /// assert_eq!(offset, [world.rank().0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -45,6 +45,7 @@ use super::watchdog::BlockedOn;
 use crate::node::Node;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// Exit code of a Rust program that panicked.
@@ -118,33 +119,83 @@ impl Communicator {
     }
 
     /// This process's rank in the communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.rank() < Rank(world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
     /// Number of ranks in the communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.size() > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn size(&self) -> u32 {
         self.size
     }
 
     /// Whether this host runs more ranks than it has processors, if that is known: then waiting ranks yield the
     /// processor.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let polls = if world.is_oversubscribed() { 1 } else { 1000 };
+    /// # assert!(polls > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_oversubscribed(&self) -> bool {
         self.shared.oversubscribed
     }
 
     /// The group of its members, in order.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn group(&self) -> Group {
         self.members.clone()
     }
 
     /// Whether messages to this rank go through shared memory.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let sharing = (0..world.size()).filter(|rank| world.shares_memory_with(Rank(*rank))).count();
+    /// println!("{sharing} ranks are reached through shared memory");
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn shares_memory_with(&self, rank: Rank) -> bool {
         self.members.world_rank(rank).is_some_and(|rank| self.shared.lock().is_shm_peer(rank.into()))
     }
 
     /// Bytes of the largest message that is sent without waiting for its receive (eager), whatever the destination: it
     /// fits in one datagram, or in one entry of a ring.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.eager_limit() > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn eager_limit(&self) -> usize {
         let process = self.shared.lock();
         let mtu = process.datagrams.device.limits().mtu as usize;
@@ -155,6 +206,15 @@ impl Communicator {
 
     /// Sends a message and waits until the buffer is free (`MPI_Send`). A short message is copied; one longer than
     /// [`eager_limit`](Self::eager_limit) waits for its receive.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1.5, 2.5], world.rank(), Tag(1))?;
+    /// assert_eq!(world.receive::<f64>(None, None)?.0, [1.5, 2.5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`].
@@ -167,18 +227,18 @@ impl Communicator {
     ) -> Result<(), Failure> {
         let view = data.as_view();
         match view.dense() {
-            Some(bytes) => self.send_bytes(bytes, to, tag),
+            Some(bytes) => self.send_bytes(bytes, view.element(), to, tag),
             None => self.send_buffer(&view.user_buffer(), Mode::Standard, to, tag),
         }
     }
 
-    fn send_bytes(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+    pub(super) fn send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let there = self.world_rank(to)?;
         let has_left = match self.shared.try_enter() {
             Some(mut process) => process.send_inline(bytes, self.message_context, there, tag),
             None => self.send_locked(bytes, there, tag),
         };
-        if has_left { Ok(()) } else { self.send_general(bytes, there, tag) }
+        if has_left { Ok(()) } else { self.send_general(bytes, element, there, tag) }
     }
 
     #[inline(never)]
@@ -188,9 +248,10 @@ impl Communicator {
 
     /// The general path, for a message that cannot leave at once.
     #[inline(never)]
-    fn send_general(&self, bytes: &[u8], to: Rank, tag: Tag) -> Result<(), Failure> {
+    fn send_general(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let posting = SendArgs { context: self.message_context, to, tag, mode: Mode::Standard, flush: Flush::Now };
-        match self.start_send(bytes, &posting, |_, started| started)? {
+        let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
+        match self.start_send_buffer(&buffer, &posting, |_, started| started)? {
             None => Ok(()),
             Some(request) => self.wait(request).map(|_| ()),
         }
@@ -207,6 +268,17 @@ impl Communicator {
 
     /// As [`send`](Self::send), and waits until a receive has matched the message (`MPI_Ssend`).
     ///
+    /// ```no_run
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// match world.rank() {
+    ///     Rank(0) => world.synchronous_send(&[1_u8], Rank(1), Tag(1))?,
+    ///     _ => drop(world.receive::<u8>(Rank(0), Tag(1))?),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`].
     pub fn synchronous_send<T: IntoBytes + Immutable>(
@@ -220,6 +292,20 @@ impl Communicator {
 
     /// As [`send`](Self::send), where the receive is known to be posted (`MPI_Rsend`). It is sent like a standard send,
     /// so that a wrong assumption does no harm.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = [0_u8; 2];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut data, world.rank(), Tag(1))?;
+    ///     world.ready_send(&[1_u8, 2], world.rank(), Tag(1))?;
+    ///     receive.wait()
+    /// })?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`].
@@ -235,6 +321,17 @@ impl Communicator {
     /// Receives the next message from `source`, or from any rank; with `tag`, or with any (`MPI_Recv`). Returns its
     /// source, tag and length in bytes, which may be less than the buffer's.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u16, 2], world.rank(), Tag(4))?;
+    /// let mut data = [0_u16; 3];
+    /// let status = world.receive_into(&mut data, None, Tag(4))?;
+    /// assert_eq!((status.source, status.bytes, data), (world.rank(), 4, [1, 2, 0]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`]; after [`Failure::Truncated`] the contents of `data` are unspecified. A rank that dies meanwhile
     /// ends a receive from any rank, since it may be the one that is waited for.
@@ -246,18 +343,19 @@ impl Communicator {
         tag: impl Into<Option<Tag>>,
     ) -> Result<Status, Failure> {
         let mut view = data.as_view_mut();
+        let element = view.element();
         let Some(bytes) = view.dense() else {
             let target = self.receive_target(source.into(), tag.into())?;
             let request = self.start_receive_buffer(view.user_buffer(), target, |_, started| started)?;
             return self.wait(request);
         };
         match (source.into(), tag.into()) {
-            (Some(source), Some(tag)) => self.receive_bytes(bytes, source, tag),
-            (source, tag) => self.receive_general(bytes, source, tag),
+            (Some(source), Some(tag)) => self.receive_bytes(bytes, element, source, tag),
+            (source, tag) => self.receive_general(bytes, element, source, tag),
         }
     }
 
-    fn receive_bytes(&self, into: &mut [u8], source: Rank, tag: Tag) -> Result<Status, Failure> {
+    fn receive_bytes(&self, into: &mut [u8], element: ElementType, source: Rank, tag: Tag) -> Result<Status, Failure> {
         let from = self.world_rank(source)?;
         let came = match self.shared.try_enter() {
             Some(mut process) => process.receive_inline(into, self.message_context, from, tag),
@@ -266,7 +364,7 @@ impl Communicator {
         match came {
             Some(bytes) if bytes <= into.len() => Ok(Status { source, tag, bytes }),
             Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
-            None => self.receive_general(into, Some(source), Some(tag)),
+            None => self.receive_general(into, element, Some(source), Some(tag)),
         }
     }
 
@@ -277,12 +375,30 @@ impl Communicator {
 
     /// The general path, for a message that has not arrived yet, or may come from any rank.
     #[inline(never)]
-    fn receive_general(&self, into: &mut [u8], source: Option<Rank>, tag: Option<Tag>) -> Result<Status, Failure> {
-        let request = self.start_receive(into, self.receive_target(source, tag)?, |_, started| started)?;
+    fn receive_general(
+        &self,
+        into: &mut [u8],
+        element: ElementType,
+        source: Option<Rank>,
+        tag: Option<Tag>,
+    ) -> Result<Status, Failure> {
+        let buffer = UserBuffer::plain(NonNull::from(&mut *into).cast(), into.len()).of(element);
+        let request = self.start_receive_buffer(buffer, self.receive_target(source, tag)?, |_, started| started)?;
         self.wait(request)
     }
 
     /// As [`receive_into`](Self::receive_into), from any rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&7_u64, world.rank(), Tag(4))?;
+    /// let mut number = 0_u64;
+    /// assert_eq!(world.receive_any_into(&mut number, None)?.tag, Tag(4));
+    /// assert_eq!(number, 7);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`receive_into`](Self::receive_into).
@@ -296,6 +412,16 @@ impl Communicator {
 
     /// Allocates memory for `count` values, all bytes zero (`MPI_Alloc_mem`). A message sent from it to a rank of this
     /// node is copied once, by the receiver.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = world.allocate::<f64>(1000)?;
+    /// data[999] = 1.0;
+    /// assert_eq!((data.len(), data[0]), (1000, 0.0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`AllocateError`]: this rank's part of the shared memory is used up, or the system's memory where none is
@@ -341,6 +467,11 @@ impl Communicator {
         self.local_failure_if(failure, || self.is_revoked())
     }
 
+    /// As [`local_failure`](Self::local_failure), for the holder of the lock.
+    pub(super) fn local_failure_locked(&self, process: &Process, failure: Failure) -> Failure {
+        self.local_failure_if(failure, || process.expect_open(self.context).is_err())
+    }
+
     fn local_failure_if(&self, failure: Failure, is_revoked: impl FnOnce() -> bool) -> Failure {
         let number = |rank| self.members.number(rank).unwrap_or(rank);
         match failure {
@@ -351,6 +482,9 @@ impl Communicator {
             Failure::RemoteTruncated(rank) => Failure::RemoteTruncated(number(rank)),
             Failure::Corrupted(rank) => Failure::Corrupted(number(rank)),
             Failure::UnknownRank(rank) => Failure::UnknownRank(number(rank)),
+            Failure::TypeMismatch { rank, sent, expected } => {
+                Failure::TypeMismatch { rank: number(rank), sent, expected }
+            }
             _ => failure,
         }
     }

@@ -48,6 +48,18 @@ impl AsFd for EventSource {
 
 impl Communicator {
     /// Makes progress once: handles what has arrived, and transmits what waits. Returns whether anything moved.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8], world.rank(), Tag(1))?;
+    /// while world.immediate_probe(None, None)?.is_none() {
+    ///     world.progress();
+    /// }
+    /// # world.receive::<u8>(None, None)?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn progress(&self) -> bool {
         let mut process = self.shared.lock();
         let moved = self.shared.progress(&mut process);
@@ -59,6 +71,18 @@ impl Communicator {
 
 impl World {
     /// A file descriptor for an event loop.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let source = world.event_source()?;
+    /// // For `poll` or `epoll`, beside other descriptors.
+    /// let descriptor = source.as_fd();
+    /// # let _ = descriptor;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The operating system refuses a descriptor.
@@ -77,6 +101,18 @@ impl World {
     /// of the World expires. Returns false if there is more to do: make progress before sleeping. While ranks share
     /// memory, or broadcast by multicast, which signal no descriptor, it becomes readable after 50 µs, and after up to
     /// 2 ms while the World is idle.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut source = world.event_source()?;
+    /// if world.arm(&mut source)? {
+    ///     // Sleep in `poll` until the source, or another descriptor, is readable.
+    /// }
+    /// world.progress();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The operating system refuses to set the timer.

@@ -53,11 +53,23 @@ impl Group {
     }
 
     /// The group without members (`MPI_GROUP_EMPTY`).
+    ///
+    /// ```
+    /// assert_eq!(unisono::Group::empty().size(), 0);
+    /// ```
     pub fn empty() -> Self {
         Self::of(Vec::new())
     }
 
     /// Number of members.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn size(&self) -> u32 {
         match &self.0 {
             Members::All(size) => *size,
@@ -66,6 +78,15 @@ impl Group {
     }
 
     /// The rank in the job of the member with this number.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let last = world.group().include(&[Rank(world.size() - 1)])?;
+    /// assert_eq!((last.world_rank(Rank(0)), last.world_rank(Rank(1))), (Some(Rank(world.size() - 1)), None));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[inline]
     pub fn world_rank(&self, number: Rank) -> Option<Rank> {
         match &self.0 {
@@ -75,6 +96,15 @@ impl Group {
     }
 
     /// The number in the group of a rank of the job, if it is a member.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let last = world.group().include(&[Rank(world.size() - 1)])?;
+    /// assert_eq!(last.number(Rank(world.size() - 1)), Some(Rank(0)));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[inline]
     pub fn number(&self, world_rank: Rank) -> Option<Rank> {
         match &self.0 {
@@ -88,31 +118,81 @@ impl Group {
 
     /// The number in `other` of this group's member `rank` (`MPI_Group_translate_ranks`). `None`: there is no such
     /// member, or it is no member of `other`.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let last = world.group().include(&[Rank(world.size() - 1)])?;
+    /// assert_eq!(last.translate(Rank(0), &world.group()), Some(Rank(world.size() - 1)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn translate(&self, rank: Rank, other: &Self) -> Option<Rank> {
         other.number(self.world_rank(rank)?)
     }
 
     /// The ranks in the job of all members, in order.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.group().iter().eq((0..world.size()).map(Rank)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = Rank> {
         (0..self.size()).filter_map(|number| self.world_rank(Rank(number)))
     }
 
     /// This group's members, then those of `other` that are not among them.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(Group::empty().union(&world.group()).size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn union(&self, other: &Self) -> Self {
         Self::of(self.iter().chain(other.iter().filter(|rank| self.number(*rank).is_none())).collect())
     }
 
     /// Those that are members of both, in the order of this one.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().intersection(&Group::empty()).size(), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn intersection(&self, other: &Self) -> Self {
         Self::of(self.iter().filter(|rank| other.number(*rank).is_some()).collect())
     }
 
     /// Those that are not members of `other`.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().difference(&world.group()).size(), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn difference(&self, other: &Self) -> Self {
         Self::of(self.iter().filter(|rank| other.number(*rank).is_none()).collect())
     }
 
     /// The members with these numbers, in this order.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let backwards: Vec<Rank> = (0..world.size()).rev().map(Rank).collect();
+    /// assert!(world.group().include(&backwards)?.iter().eq(backwards));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`GroupError`].
@@ -122,6 +202,14 @@ impl Group {
     }
 
     /// The members but those with these numbers.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.group().exclude(&[Rank(0)])?.size(), world.size() - 1);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`GroupError`].

@@ -3,6 +3,7 @@
 
 pub(super) mod blocked;
 pub(super) mod bounce_buffers;
+mod checked_messages;
 pub(super) mod collective_messages;
 pub(super) mod collectives;
 pub(super) mod contexts;
@@ -152,7 +153,7 @@ impl Process {
             messenger,
             messages: MessageTable::default(),
             datagrams: Datagrams::new(device),
-            requests: Requests::new(),
+            requests: Requests::new(settings.transport.checks_types()),
             membership: None,
             choices: Choices { digest: u64::from(digests.tuning) << 32 | u64::from(digests.transport), hierarchy },
             aborted: None,

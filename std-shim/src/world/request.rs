@@ -2,7 +2,7 @@
 
 pub(super) mod any_request;
 pub(super) mod exchange;
-mod future;
+pub(super) mod future;
 pub(super) mod handle;
 pub(super) mod persistent_message;
 pub(super) mod scope;
@@ -14,8 +14,10 @@ use core::fmt;
 use unisono_core::message::Pattern;
 
 use super::collective::CollectiveError;
+use super::window::WindowError;
 use unisono_bootstrap::Rank;
 use unisono_core::ids::PeerId;
+pub use unisono_memory::element_type::TypeCode;
 
 /// Distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -96,6 +98,16 @@ pub enum Failure {
     /// receives.
     #[error("rank {0} does not call the same collectives as this rank: all ranks name the same root and lengths")]
     Disagrees(Rank),
+    /// In a job that checks types (`--check`): the message has elements of another type than the buffer of the receive.
+    #[error("rank {rank} sent elements of the type {sent}, and the receive expects {expected}")]
+    TypeMismatch {
+        /// The rank that sent it.
+        rank: Rank,
+        /// The type of what was sent.
+        sent: TypeCode,
+        /// The type of the receive's buffer.
+        expected: TypeCode,
+    },
     /// This process has finished its part of the job.
     #[error("this process has finished")]
     Finished,
@@ -113,9 +125,11 @@ impl Failure {
     /// The rank whose death, end or behaviour is the cause.
     pub(super) const fn named_rank(self) -> Option<Rank> {
         match self {
-            Self::PeerFailed(rank) | Self::PeerFinished(rank) | Self::Corrupted(rank) | Self::Disagrees(rank) => {
-                Some(rank)
-            }
+            Self::PeerFailed(rank)
+            | Self::PeerFinished(rank)
+            | Self::Corrupted(rank)
+            | Self::Disagrees(rank)
+            | Self::TypeMismatch { rank, .. } => Some(rank),
             Self::Truncated { .. }
             | Self::RemoteTruncated(_)
             | Self::UnknownRank(_)
@@ -150,6 +164,9 @@ pub enum RequestError {
     /// Its collective did not complete.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// Its operation on a window failed.
+    #[error(transparent)]
+    Window(#[from] WindowError),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +187,8 @@ pub(super) struct Requests {
     free: u32,
     finished: u64,
     failed: u64,
+    /// Whether messages state the type of their elements (`--check`).
+    pub(super) checks_types: bool,
     /// Transfers of collectives that have ended.
     steps: u64,
     /// The rank that the first failure named.
@@ -180,12 +199,13 @@ pub(super) struct Requests {
 
 const NONE: u32 = u32::MAX;
 impl Requests {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(checks_types: bool) -> Self {
         Self {
             entries: Vec::new(),
             free: NONE,
             finished: 0,
             failed: 0,
+            checks_types,
             steps: 0,
             cause: None,
             probe_patterns: Vec::new(),
@@ -261,6 +281,11 @@ impl Requests {
         self.finished += 1;
     }
 
+    /// Counts the failure of a request that this table has recorded as ended.
+    pub(super) const fn record_failed(&mut self) {
+        self.failed += 1;
+    }
+
     /// As [`record_finished`](Self::record_finished), of what may have failed.
     pub(super) const fn record_collective(&mut self, has_failed: bool) {
         self.finished += 1;
@@ -332,7 +357,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_request_is_free_once_it_has_ended() {
-        let mut requests = Requests::new();
+        let mut requests = Requests::new(false);
         let (ended, pending) = (requests.start(), requests.start());
         requests.finish(ended, Err(Failure::Revoked));
         requests.abandon(ended);

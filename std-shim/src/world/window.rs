@@ -42,9 +42,9 @@ use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
 use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use unisono_memory::memory_regions::RegisterError;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
-use super::collective::{CollectiveError, Element, SystemOperation};
+use super::collective::{AsView, AsViewMut, CollectiveError, Element, SystemOperation, View};
 use super::communicator::Communicator;
 use super::communicator::create::CreateError;
 use super::process::Process;
@@ -59,6 +59,7 @@ use unisono_bootstrap::Rank;
 pub use dynamic::ATTACHED_MAX;
 pub use epochs::LockKind;
 pub use memory::AccumulateOperation;
+pub(super) use request::OneSided;
 pub use request::{GetRequest, PutRequest};
 
 /// Why an operation on a window failed. Ranks are those of the window's communicator.
@@ -171,6 +172,16 @@ impl Communicator {
     /// Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window
     /// (`MPI_Win_allocate`). Ranks of a node access it directly. Collective.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(64)?;
+    /// assert_eq!((window.bytes(), window.communicator().size()), (64, world.size()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn allocate_window(&self, bytes: usize) -> Result<Window, WindowError> {
@@ -208,6 +219,19 @@ impl Communicator {
 impl Communicator {
     /// Makes a window of `bytes` bytes of the caller's memory in each rank (`MPI_Win_create`). All other ranks access it
     /// by requests, those of the same node through shared memory. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut memory = vec![0_u64; 8];
+    /// // SAFETY: the memory is not used otherwise before the window is freed.
+    /// let window = unsafe { world.create_window(core::ptr::NonNull::from(&mut memory[..]).cast(), 64) }?;
+    /// window.put(&[7_u64], world.rank(), 8)?;
+    /// window.free()?;
+    /// assert_eq!(memory[1], 7);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; then nobody accesses the memory.
@@ -312,16 +336,46 @@ impl Window {
     }
 
     /// The communicator of its members: a duplicate of the one that it was made of.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.communicator().rank(), world.rank());
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
     /// Bytes of the memory of this rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8 * (world.rank().0 as usize + 1))?;
+    /// assert_eq!(window.bytes(), 8 * (world.rank().0 as usize + 1));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Bytes of the memory of a rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.bytes_of(Rank(0))?, 8);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::UnknownRank`].
@@ -330,18 +384,52 @@ impl Window {
     }
 
     /// Whether the memory of this rank is accessed without its taking part.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert!(window.is_direct(world.rank()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_direct(&self, rank: Rank) -> bool {
         self.member(rank).is_ok_and(|member| !matches!(member.access, Access::Remote(..)))
     }
 
     /// The address of the memory of this rank (`MPI_WIN_BASE`). Other ranks may write there at any time: only raw
     /// pointers are safe to make of it.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// // SAFETY: no rank accesses the window meanwhile.
+    /// unsafe { window.as_ptr().write(7) };
+    /// let mut first = [0_u8];
+    /// window.read(0, &mut first)?;
+    /// assert_eq!(first, [7]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn as_ptr(&self) -> *mut u8 {
         self.own.start().as_ptr()
     }
 
     /// The address at which this process maps the memory of a rank of its node (`MPI_Win_shared_query`). `None`: it is
     /// not mapped.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// println!("mapped here: {}", window.shared_ptr(Rank(0)).is_some());
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
         match self.member(rank).ok()?.access {
             Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr()),
@@ -351,6 +439,18 @@ impl Window {
 
     /// Copies from the memory of this rank, from byte `offset` on.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let mut word = [1_u64];
+    /// window.read(0, &mut word)?;
+    /// assert_eq!(word, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<(), WindowError> {
@@ -359,31 +459,95 @@ impl Window {
 
     /// Copies to the memory of this rank, from byte `offset` on.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.write(4, &[7_u32])?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, from: &[T]) -> Result<(), WindowError> {
         self.put(from, self.communicator.rank, offset)
     }
 
-    /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`). It is there after the next flush.
+    /// Copies `data` to the memory of a rank, from byte `offset` on (`MPI_Put`): a slice, or the elements of a
+    /// [`View`](crate::collective::View), one after the other. They are there after the next flush.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let next = Rank((world.rank().0 + 1) % world.size());
+    /// window.put(&[world.rank().0], next, 0)?;
+    /// window.fence()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; errors that the target reports are those of the flush.
-    pub fn put<T: IntoBytes + Immutable>(&self, data: &[T], target: Rank, offset: usize) -> Result<(), WindowError> {
-        self.start_put(data.as_bytes(), target, offset, CallEnd::Flush).map(|_| ())
+    pub fn put<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        self.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
     }
 
-    /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it).
+    fn put_view<T: IntoBytes + Immutable>(
+        &self,
+        data: &View<'_, T>,
+        target: Rank,
+        offset: usize,
+        end: CallEnd,
+    ) -> Result<Vec<u32>, WindowError> {
+        match data.dense() {
+            Some(bytes) => self.start_put(bytes, target, offset, end),
+            None => self.start_put(&data.packed().ok_or(Failure::ResourceExhausted)?, target, offset, end),
+        }
+    }
+
+    /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it), to a slice, or to the
+    /// elements of a [`ViewMut`](crate::collective::ViewMut).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut word) = (world.allocate_window(8)?, [1_u64]);
+    /// window.get(&mut word, Rank(0), 0)?;
+    /// assert_eq!(word, [0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
     pub fn get<T: FromBytes + IntoBytes>(
         &self,
-        into: &mut [T],
+        into: &mut (impl AsViewMut<T> + ?Sized),
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        let into = into.as_mut_bytes();
+        let mut into = into.as_view_mut();
+        if let Some(bytes) = into.dense() {
+            return self.get_bytes(bytes, target, offset);
+        }
+        let bytes = into.packed_bytes();
+        let mut packed = u8::new_vec_zeroed(bytes).map_err(|_| Failure::ResourceExhausted)?;
+        self.get_bytes(&mut packed, target, offset)?;
+        into.unpack(&packed);
+        Ok(())
+    }
+
+    fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {
         let (access, offset) = self.access(target, offset, into.len())?;
         match access {
             Access::Own(memory) => self.locked(|| memory.load(offset, into), target),
@@ -402,6 +566,19 @@ impl Window {
     /// (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
     /// order.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut sum) = (world.allocate_window(8)?, [0_u64]);
+    /// window.accumulate(&[1_u64], Rank(0), 0, SystemOperation::sum())?;
+    /// window.fence()?;
+    /// window.get(&mut sum, Rank(0), 0)?;
+    /// assert_eq!(sum, [u64::from(world.size())]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`]; errors that the target reports are those of the flush.
     pub fn accumulate<T: Element>(
@@ -417,6 +594,17 @@ impl Window {
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
     /// (`MPI_Get_accumulate`, and a flush of it).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut old) = (world.allocate_window(16)?, [9_u64; 2]);
+    /// window.get_accumulate(&[1_u64, 2], &mut old, world.rank(), 0, AccumulateOperation::Replace)?;
+    /// assert_eq!(old, [0, 0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; [`WindowError::Unsupported`] if the lengths differ.
@@ -471,6 +659,17 @@ impl Window {
 
     /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let ticket = window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
+    /// assert!(ticket < u64::from(world.size()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn fetch_and_op<T: Element>(
@@ -502,6 +701,17 @@ impl Window {
 
     /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
     /// and a flush of it). Bytes are compared.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.compare_and_swap(0_u64, 5, world.rank(), 0)?, 0);
+    /// assert_eq!(window.compare_and_swap(0_u64, 6, world.rank(), 0)?, 5);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
@@ -561,6 +771,17 @@ impl Window {
 
     /// Waits until all operations of this rank on a target are done there (`MPI_Win_flush`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.put(&[1_u64], Rank(0), 0)?;
+    /// window.flush(Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The first error of an operation since the last flush.
     pub fn flush(&self, target: Rank) -> Result<(), WindowError> {
@@ -574,6 +795,17 @@ impl Window {
     }
 
     /// [Flushes](Self::flush) all targets (`MPI_Win_flush_all`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// (0..world.size()).try_for_each(|rank| window.put(&[1_u64], Rank(rank), 0))?;
+    /// window.flush_all()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`flush`](Self::flush), of the first target that reports one, after all were flushed.
@@ -592,6 +824,17 @@ impl Window {
     /// Waits until the memory that operations on a target use is free (`MPI_Win_flush_local`): at once, since it is
     /// copied.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.put(&[1_u64], Rank(0), 0)?;
+    /// window.flush_local(Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn flush_local(&self, target: Rank) -> Result<(), WindowError> {
@@ -599,11 +842,29 @@ impl Window {
     }
 
     /// Orders accesses of this rank to the memory of its window and to that of ranks of its node (`MPI_Win_sync`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.sync();
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn sync(&self) {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
     /// Frees the window (`MPI_Win_free`): waits for all members, and gives the memory back. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.allocate_window(8)?.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; the memory is then never used again.
@@ -711,6 +972,12 @@ impl Window {
 
     fn result(&self, ended: CallResult, target: Rank) -> Result<u64, WindowError> {
         ended.map_err(|failure| self.communicator.local_failure(failure))?.map_err(|error| self.error(error, target))
+    }
+
+    /// As [`result`](Self::result), for the holder of the lock.
+    fn result_locked(&self, process: &Process, ended: CallResult, target: Rank) -> Result<u64, WindowError> {
+        let local = |failure| self.communicator.local_failure_locked(process, failure);
+        ended.map_err(local)?.map_err(|error| self.error(error, target))
     }
 
     fn error(&self, error: RmaError, target: Rank) -> WindowError {

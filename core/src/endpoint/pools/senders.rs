@@ -89,6 +89,11 @@ where
         Some((sender, self.rails.as_mut().get_mut(states).unwrap_or_default()))
     }
 
+    /// The states of the rails of all senders.
+    pub(in crate::endpoint) fn rail_states(&self) -> &[RailState<T>] {
+        self.rails.as_ref()
+    }
+
     /// The states of a sender's rails: none if there is one rail.
     pub(in crate::endpoint) fn rails_of(&self, i: u32) -> &[RailState<T>] {
         self.rails.as_ref().get(states_of(self.rail_count(), i)).unwrap_or_default()

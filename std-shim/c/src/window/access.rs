@@ -12,7 +12,7 @@ use crate::result::unisono_result::{self, UNISONO_ERROR_OPERATION};
 use crate::result::{Error, call};
 
 /// The type of elements that are updated.
-fn expect_element(element: Option<Element>) -> Result<Element, Error> {
+pub(super) fn expect_element(element: Option<Element>) -> Result<Element, Error> {
     let reason = "elements of a window are updated as numbers: the datatype has none, or several kinds";
     element.ok_or_else(|| Error::new(UNISONO_ERROR_OPERATION, reason))
 }
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn unisono_put(
     call(|| {
         // SAFETY: the caller answers for the buffer.
         let (bytes, _) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        Ok(WINDOWS.get(window)?.put(&bytes, Rank(rank), offset)?)
+        Ok(WINDOWS.get(window)?.put(&*bytes, Rank(rank), offset)?)
     })
 }
 

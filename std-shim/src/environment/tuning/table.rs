@@ -35,6 +35,12 @@ pub struct NumberRange {
 
 impl NumberRange {
     /// `None` if `most < least`.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::NumberRange;
+    ///
+    /// assert!(NumberRange::new(2, 8).is_some() && NumberRange::new(8, 2).is_none());
+    /// ```
     pub const fn new(least: u64, most: u64) -> Option<Self> {
         if least <= most { Some(Self { min: least, max: most }) } else { None }
     }
@@ -125,6 +131,18 @@ pub struct TuningTable {
 impl TuningTable {
     /// A table of these lines.
     ///
+    /// ```
+    /// use unisono::environment::Override;
+    /// use unisono::environment::tuning::{Carrier, NumberRange, TuningTable, lines_from_fastest};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// let ranks = NumberRange::new(2, 8).expect("a range");
+    /// let fastest = [(64, "bruck"), (4096, "ring")];
+    /// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+    /// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
+    /// assert!(TuningTable::new(lines).is_ok());
+    /// ```
+    ///
     /// # Errors
     /// Two of them apply to the same call.
     pub fn new(lines: Vec<TuningLine>) -> Result<Self, TuningTableError> {
@@ -137,6 +155,10 @@ impl TuningTable {
     }
 
     /// Parses a table.
+    ///
+    /// ```
+    /// assert!(unisono::environment::tuning::TuningTable::parse("no table").is_err());
+    /// ```
     ///
     /// # Errors
     /// [`TuningTableError`].
@@ -163,6 +185,12 @@ impl TuningTable {
 
     /// Reads a file.
     ///
+    /// ```
+    /// use std::path::Path;
+    ///
+    /// assert!(unisono::environment::tuning::TuningTable::load(Path::new("/nowhere/table")).is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`TuningTableError`].
     pub fn load(path: &Path) -> Result<Self, TuningTableError> {
@@ -176,6 +204,19 @@ impl TuningTable {
     }
 
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Allgather, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, TuningTable};
+    ///
+    /// let empty = TuningTable::default();
+    /// assert_eq!(empty.find(Carrier::Udp, 1, &spec), None);
+    /// ```
     pub fn find(&self, carrier: Carrier, sharing: u16, plan: &CollectiveSpec) -> Option<Override> {
         let (ranks, bytes) = (u64::from(plan.size), plan.bytes as u64);
         let is_for = |line: &&TuningLine| {
@@ -257,6 +298,18 @@ pub enum TuningTableError {
 }
 
 /// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
+///
+/// ```
+/// use unisono::environment::Override;
+/// use unisono::environment::tuning::{Carrier, NumberRange, TuningTable, lines_from_fastest};
+/// use unisono_core::collective::CollectiveKind;
+///
+/// let ranks = NumberRange::new(2, 8).expect("a range");
+/// let fastest = [(64, "bruck"), (4096, "ring")];
+/// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+/// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
+/// assert_eq!(lines.len(), 2);
+/// ```
 pub fn lines_from_fastest(
     (carrier, sharing): (Carrier, Option<NumberRange>),
     ranks: NumberRange,

@@ -31,6 +31,12 @@ pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {
 }
 
 /// The name of a tree of this shape.
+///
+/// ```
+/// use unisono_core::collective::token_tree::header::TreeShape;
+///
+/// assert_eq!(unisono::environment::tuning::tree_name(TreeShape { degree: 2, units: 0 }), "combining-tree");
+/// ```
 pub const fn name(shape: TreeShape) -> &'static str {
     if shape.units == 0 { COMBINING } else { TOKEN }
 }

@@ -69,16 +69,46 @@ impl CollectiveCall {
     }
 
     /// The name of the collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// fn show(error: CollectiveError) {
+    ///     if let CollectiveError::Disagrees { rank, calls: Some((_, own, theirs)), .. } = error {
+    ///         println!("{:?} here, {:?} at rank {rank}", own.name(), theirs.name());
+    ///     }
+    /// }
+    /// ```
     pub const fn name(&self) -> &'static str {
         self.kind.name()
     }
 
     /// Its root, if it has one.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// fn show(error: CollectiveError) {
+    ///     if let CollectiveError::Disagrees { rank, calls: Some((_, own, theirs)), .. } = error {
+    ///         println!("{:?} here, {:?} at rank {rank}", own.root(), theirs.root());
+    ///     }
+    /// }
+    /// ```
     pub const fn root(&self) -> Option<Rank> {
         self.root
     }
 
     /// Bytes of a rank's block; 0 where blocks differ in length.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// fn show(error: CollectiveError) {
+    ///     if let CollectiveError::Disagrees { rank, calls: Some((_, own, theirs)), .. } = error {
+    ///         println!("{:?} here, {:?} at rank {rank}", own.bytes(), theirs.bytes());
+    ///     }
+    /// }
+    /// ```
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -17,6 +17,14 @@ use unisono_bootstrap::Rank;
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a [`barrier`](crate::world::Communicator::barrier) (`MPI_Ibarrier`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| scope.immediate_barrier()?.wait())?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`] when the collective was not started, as of all the calls below.
     pub fn immediate_barrier(&'scope self) -> ImmediateResult<'scope> {
@@ -24,6 +32,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`broadcast_into`](crate::world::Communicator::broadcast_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = [world.rank().0];
+    /// world.scope(|scope| scope.immediate_broadcast_into(&mut data, Rank(0))?.wait())?;
+    /// assert_eq!(data, [0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -39,6 +57,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`gather_into`](crate::world::Communicator::gather_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (own, mut all) = ([world.rank().0], vec![0; if world.rank() == Rank(0) { world.size() as usize } else { 0 }]);
+    /// world.scope(|scope| scope.immediate_gather_into(&own, &mut all, Rank(0))?.wait())?;
+    /// assert!(all.iter().copied().eq(0..all.len() as u32));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -56,6 +84,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`scatter_into`](crate::world::Communicator::scatter_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (blocks, mut own) = (vec![5; if world.rank() == Rank(0) { world.size() as usize } else { 0 }], [0]);
+    /// world.scope(|scope| scope.immediate_scatter_into(&blocks, &mut own, Rank(0))?.wait())?;
+    /// assert_eq!(own, [5]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_scatter_into<T>(
@@ -72,6 +110,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_gather_into`](crate::world::Communicator::all_gather_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (own, mut all) = ([world.rank().0], vec![0; world.size() as usize]);
+    /// world.scope(|scope| scope.immediate_all_gather_into(&own, &mut all)?.wait())?;
+    /// assert!(all.into_iter().eq(0..world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_gather_into<T>(
@@ -87,6 +135,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_to_all_into`](crate::world::Communicator::all_to_all_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (data, mut into) = (vec![world.rank().0; world.size() as usize], vec![0; world.size() as usize]);
+    /// world.scope(|scope| scope.immediate_all_to_all_into(&data, &mut into)?.wait())?;
+    /// assert!(into.into_iter().eq(0..world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_to_all_into<T>(
@@ -101,6 +159,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`reduce_into`](crate::world::Communicator::reduce_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0_u32];
+    /// world.scope(|scope| scope.immediate_reduce_into(&[1], &mut sum, SystemOperation::sum(), Rank(0))?.wait())?;
+    /// assert!(world.rank() != Rank(0) || sum == [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -120,6 +188,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_reduce_into`](crate::world::Communicator::all_reduce_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0_u32];
+    /// world.scope(|scope| scope.immediate_all_reduce_into(&[1], &mut sum, SystemOperation::sum())?.wait())?;
+    /// assert_eq!(sum, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_reduce_into<T, O>(
@@ -137,6 +215,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_reduce_in_place`](crate::world::Communicator::all_reduce_in_place).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [1_u32];
+    /// world.scope(|scope| scope.immediate_all_reduce_in_place(&mut sum, SystemOperation::sum())?.wait())?;
+    /// assert_eq!(sum, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_reduce_in_place<T, O>(
@@ -152,6 +240,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`reduce_scatter_block_into`](crate::world::Communicator::reduce_scatter_block_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (blocks, mut own) = (vec![1_u32; world.size() as usize], [0]);
+    /// world.scope(|scope| scope.immediate_reduce_scatter_block_into(&blocks, &mut own, SystemOperation::sum())?.wait())?;
+    /// assert_eq!(own, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -173,6 +271,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`scan_into`](crate::world::Communicator::scan_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0_u32];
+    /// world.scope(|scope| scope.immediate_scan_into(&[1], &mut sum, SystemOperation::sum())?.wait())?;
+    /// assert_eq!(sum, [world.rank().0 + 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_scan_into<T, O>(
@@ -192,6 +300,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`exclusive_scan_into`](crate::world::Communicator::exclusive_scan_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0_u32];
+    /// world.scope(|scope| scope.immediate_exclusive_scan_into(&[1], &mut sum, SystemOperation::sum())?.wait())?;
+    /// assert_eq!(sum, [world.rank().0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -15,9 +15,18 @@ use crate::world::request::scope::Scope;
 use unisono_bootstrap::Rank;
 
 macro_rules! moving {
-    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {
+    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?) $data:literal;)*) => {
         impl Communicator { $(
             $(#[$doc])*
+            ///
+            /// ```
+            /// use unisono::prelude::*;
+            ///
+            /// let (world, root) = (World::join()?, Rank(0));
+            #[doc = concat!("let mut data = ", $data, ";")]
+            #[doc = concat!("world.", stringify!($name), "(&mut data" $(, ", ", stringify!($root))?, ")?;")]
+            /// # Ok::<(), Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`CollectiveError`].
@@ -32,6 +41,15 @@ macro_rules! moving {
         impl<'scope, 'env> Scope<'scope, 'env> { $(
             #[doc = concat!("Starts [`", stringify!($name), "`](Communicator::", stringify!($name), ").")]
             ///
+            /// ```
+            /// use unisono::prelude::*;
+            ///
+            /// let (world, root) = (World::join()?, Rank(0));
+            #[doc = concat!("let mut data = ", $data, ";")]
+            #[doc = concat!("world.scope(|scope| scope.", stringify!($immediate), "(&mut data" $(, ", ", stringify!($root))?, ")?.wait())?;")]
+            /// # Ok::<(), Error>(())
+            /// ```
+            ///
             /// # Errors
             /// [`CollectiveError`].
             pub fn $immediate<T>(&'scope self, data: &'scope mut (impl AsViewMut<T> + ?Sized) $(, $root: Rank)?) -> ImmediateResult<'scope>
@@ -45,9 +63,18 @@ macro_rules! moving {
 }
 
 macro_rules! combining {
-    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?);)*) => {
+    ($($(#[$doc:meta])* $name:ident, $immediate:ident, $call:ident($($root:ident)?) $data:literal;)*) => {
         impl Communicator { $(
             $(#[$doc])*
+            ///
+            /// ```
+            /// use unisono::prelude::*;
+            ///
+            /// let (world, root) = (World::join()?, Rank(0));
+            #[doc = concat!("let mut data = ", $data, ";")]
+            #[doc = concat!("world.", stringify!($name), "(&mut data, SystemOperation::sum()" $(, ", ", stringify!($root))?, ")?;")]
+            /// # Ok::<(), Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`CollectiveError`].
@@ -62,6 +89,15 @@ macro_rules! combining {
 
         impl<'scope, 'env> Scope<'scope, 'env> { $(
             #[doc = concat!("Starts [`", stringify!($name), "`](Communicator::", stringify!($name), ").")]
+            ///
+            /// ```
+            /// use unisono::prelude::*;
+            ///
+            /// let (world, root) = (World::join()?, Rank(0));
+            #[doc = concat!("let mut data = ", $data, ";")]
+            #[doc = concat!("world.scope(|scope| scope.", stringify!($immediate), "(&mut data, SystemOperation::sum()" $(, ", ", stringify!($root))?, ")?.wait())?;")]
+            /// # Ok::<(), Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`CollectiveError`].
@@ -84,26 +120,34 @@ macro_rules! combining {
 moving! {
     /// Gathers every rank's `data` at the root, whose own `data` has a block for every rank, with its own block in its
     /// place.
-    gather_in_place, immediate_gather_in_place, call_gather_in_place(root);
+    gather_in_place, immediate_gather_in_place, call_gather_in_place(root)
+        "vec![1_u32; if world.rank() == root { world.size() as usize } else { 1 }]";
     /// Copies block i of the root's `data` to rank i's `data`, which is as long as a block; the root's block stays in
     /// its place.
-    scatter_in_place, immediate_scatter_in_place, call_scatter_in_place(root);
+    scatter_in_place, immediate_scatter_in_place, call_scatter_in_place(root)
+        "vec![1_u32; if world.rank() == root { world.size() as usize } else { 1 }]";
     /// Gathers every rank's own block in every rank's `data`, which has a block for every rank.
-    all_gather_in_place, immediate_all_gather_in_place, call_all_gather_in_place();
+    all_gather_in_place, immediate_all_gather_in_place, call_all_gather_in_place()
+        "vec![1_u32; world.size() as usize]";
     /// Exchanges block j of rank i's `data` with block i of rank j's `data`.
-    all_to_all_in_place, immediate_all_to_all_in_place, call_all_to_all_in_place();
+    all_to_all_in_place, immediate_all_to_all_in_place, call_all_to_all_in_place()
+        "vec![1_u32; world.size() as usize]";
 }
 
 combining! {
     /// Reduces every rank's `data`; the result replaces the root's. The `data` of other ranks is unchanged.
-    reduce_in_place, immediate_reduce_in_place, call_reduce_in_place(root);
+    reduce_in_place, immediate_reduce_in_place, call_reduce_in_place(root)
+        "vec![1_u32; 3]";
     /// Reduces block i of every rank's `data`, which has a block for every rank, to the beginning of rank i's `data`.
     /// The rest is unspecified afterwards.
-    reduce_scatter_block_in_place, immediate_reduce_scatter_block_in_place, call_reduce_scatter_in_place();
+    reduce_scatter_block_in_place, immediate_reduce_scatter_block_in_place, call_reduce_scatter_in_place()
+        "vec![1_u32; world.size() as usize]";
     /// Reduces the `data` of ranks 0 to i; the result replaces rank i's.
-    scan_in_place, immediate_scan_in_place, call_scan_in_place();
+    scan_in_place, immediate_scan_in_place, call_scan_in_place()
+        "vec![1_u32; 3]";
     /// Reduces the `data` of ranks 0 to i − 1; the result replaces rank i's. Rank 0's `data` is unchanged.
-    exclusive_scan_in_place, immediate_exclusive_scan_in_place, call_exclusive_scan_in_place();
+    exclusive_scan_in_place, immediate_exclusive_scan_in_place, call_exclusive_scan_in_place()
+        "vec![1_u32; 3]";
 }
 
 impl Communicator {

@@ -27,16 +27,29 @@ pub struct ValueIndex<T> {
 
 impl<T: Copy> ValueIndex<T> {
     /// A value with an index.
+    ///
+    /// ```
+    /// let least = unisono::collective::ValueIndex::new(0.5, 3);
+    /// assert_eq!((least.value(), least.index()), (0.5, 3));
+    /// ```
     pub const fn new(value: T, index: u64) -> Self {
         Self { value, index }
     }
 
     /// The value.
+    ///
+    /// ```
+    /// assert_eq!(unisono::collective::ValueIndex::new(7_u32, 1).value(), 7);
+    /// ```
     pub const fn value(self) -> T {
         self.value
     }
 
     /// The index.
+    ///
+    /// ```
+    /// assert_eq!(unisono::collective::ValueIndex::new(7_u32, 1).index(), 1);
+    /// ```
     pub const fn index(self) -> u64 {
         self.index
     }

@@ -39,37 +39,51 @@ pub trait Operation<T> {
 pub struct SystemOperation(reduction_ops::ReduceOperation);
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident $operation:ident;)*) => {
-        impl SystemOperation { $($(#[$doc])* pub const fn $name() -> Self { Self(reduction_ops::ReduceOperation::$operation) })* }
+    ($($(#[$doc:meta])* $name:ident $operation:ident $value:literal;)*) => {
+        impl SystemOperation { $(
+            $(#[$doc])*
+            ///
+            /// ```
+            /// use unisono::prelude::*;
+            ///
+            /// let world = World::join()?;
+            #[doc = concat!("let (own, mut all) = ([", $value, "], [", $value, "]);")]
+            #[doc = concat!("world.all_reduce_into(&own, &mut all, SystemOperation::", stringify!($name), "())?;")]
+            /// # Ok::<(), Error>(())
+            /// ```
+            pub const fn $name() -> Self {
+                Self(reduction_ops::ReduceOperation::$operation)
+            }
+        )* }
     };
 }
 
 operations! {
     /// left + right.
-    sum Sum;
+    sum Sum "1.5";
     /// left × right.
-    product Product;
+    product Product "1.5";
     /// The lesser one.
-    min Min;
+    min Min "1.5";
     /// The greater one.
-    max Max;
+    max Max "1.5";
     /// 1 where both are nonzero, else 0.
-    logical_and LogicalAnd;
+    logical_and LogicalAnd "5_u32";
     /// 1 where at least one is nonzero, else 0.
-    logical_or LogicalOr;
+    logical_or LogicalOr "5_u32";
     /// 1 where exactly one is nonzero, else 0.
-    logical_xor LogicalXor;
+    logical_xor LogicalXor "5_u32";
     /// left & right.
-    bitwise_and BitwiseAnd;
+    bitwise_and BitwiseAnd "5_u32";
     /// left | right.
-    bitwise_or BitwiseOr;
+    bitwise_or BitwiseOr "5_u32";
     /// left ^ right.
-    bitwise_xor BitwiseXor;
+    bitwise_xor BitwiseXor "5_u32";
     /// The lesser value with its index ([`ValueIndex`](super::ValueIndex)); of equal values the one with the least
     /// index.
-    min_location MinLocation;
+    min_location MinLocation "ValueIndex::new(1.5, world.rank().0.into())";
     /// The greater value with its index; of equal values the one with the least index.
-    max_location MaxLocation;
+    max_location MaxLocation "ValueIndex::new(1.5, world.rank().0.into())";
 }
 
 impl From<reduction_ops::ReduceOperation> for SystemOperation {
@@ -109,11 +123,34 @@ pub struct UserOperation<T, F> {
 
 impl<T, F: FnMut(&T, &T) -> T> UserOperation<T, F> {
     /// An operation that need not commute: elements are combined in rank order.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // The last rank's word.
+    /// let last = UserOperation::associative(|_: &u32, right: &u32| *right);
+    /// let mut word = [world.rank().0];
+    /// world.all_reduce_in_place(&mut word, last)?;
+    /// assert_eq!(word, [world.size() - 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn associative(function: F) -> Self {
         Self { function, order: Order::Rank, of: PhantomData }
     }
 
     /// An operation that also commutes.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let longest = UserOperation::commutative(|left: &f64, right: &f64| if left.abs() < right.abs() { *right } else { *left });
+    /// let mut number = [-2.0];
+    /// world.all_reduce_in_place(&mut number, longest)?;
+    /// assert_eq!(number, [-2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn commutative(function: F) -> Self {
         Self { function, order: Order::Any, of: PhantomData }
     }

@@ -75,6 +75,14 @@ pub struct Partition<'b, T> {
 impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
     /// Block i has `counts[i]` elements from `displacements[i]` on.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // Two blocks, of one element and of three.
+    /// assert!(Partition::new(&[1, 2, 3, 4], &[1, 3], &[0, 1]).is_ok());
+    /// assert!(Partition::new(&[1, 2, 3, 4], &[1, 3], &[0, 2]).is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::Length`]: the lists differ in length, or a block exceeds `data`.
     pub fn new(data: &'b [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
@@ -84,6 +92,14 @@ impl<'b, T: IntoBytes + Immutable> Partition<'b, T> {
 
     /// Block i has `counts[i]` elements from `displacements[i]` on, in rows of `row` elements that begin `stride`
     /// elements apart, like columns of a matrix whose rows have `stride` elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // The left two columns of a matrix of two rows and three columns, and the right one.
+    /// let matrix = [1, 2, 3, 4, 5, 6];
+    /// assert!(Partition::in_rows(&matrix, &[4], &[0], 2, 3).is_ok() && Partition::in_rows(&matrix, &[2], &[2], 1, 3).is_ok());
+    /// ```
     ///
     /// # Errors
     /// As of [`new`](Self::new), and where `row` is 0 or more than `stride`.
@@ -109,6 +125,13 @@ pub struct PartitionMut<'b, T> {
 impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     /// As [`Partition::new`].
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let mut data = [0; 4];
+    /// assert!(PartitionMut::new(&mut data, &[1, 3], &[0, 1]).is_ok());
+    /// ```
+    ///
     /// # Errors
     /// As of [`Partition::new`].
     pub fn new(data: &'b mut [T], counts: &[usize], displacements: &[usize]) -> Result<Self, CollectiveError> {
@@ -117,9 +140,16 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
     }
 
     /// As [`Partition::in_rows`].
-    /// As of [`Partition::in_rows`].
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let mut matrix = [0; 6];
+    /// assert!(PartitionMut::in_rows(&mut matrix, &[4], &[0], 2, 3).is_ok());
+    /// ```
+    ///
     /// # Errors
-    /// As there.
+    /// As of [`Partition::in_rows`].
     pub fn in_rows(
         data: &'b mut [T],
         counts: &[usize],
@@ -134,6 +164,18 @@ impl<'b, T: IntoBytes + FromBytes> PartitionMut<'b, T> {
 
 impl<T> PartitionMut<'_, T> {
     /// The same blocks, to be sent.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (one, mut data, mut into) = (world.size() as usize, vec![7; 2 * world.size() as usize], vec![0; 2 * world.size() as usize]);
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..one).map(|rank| (2, 2 * rank)).unzip();
+    /// let blocks = PartitionMut::new(&mut data, &counts, &places)?;
+    /// world.all_to_all_varcount_into(&blocks.as_partition(), PartitionMut::new(&mut into, &counts, &places)?)?;
+    /// assert_eq!(into, vec![7; 2 * one]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn as_partition(&self) -> Partition<'_, T> {
         Partition { data: self.data, table: self.table.clone() }
     }

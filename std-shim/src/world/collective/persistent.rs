@@ -76,6 +76,23 @@ type PersistentResult<'scope, T> = Result<PersistentRequest<'scope, T>, Collecti
 impl<'scope, T> PersistentRequest<'scope, T> {
     /// Starts the collective (`MPI_Start`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [1_u32];
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+    ///     for _ in 0..2 {
+    ///         request.start()?;
+    ///         request.wait()?;
+    ///     }
+    ///     Ok::<(), CollectiveError>(())
+    /// })?;
+    /// assert_eq!(sum, [world.size() * world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::UnderWay`]: the previous start was not waited for. Otherwise as of all collectives.
     pub fn start(&mut self) -> Result<(), CollectiveError> {
@@ -111,6 +128,18 @@ impl<'scope, T> PersistentRequest<'scope, T> {
 
     /// Waits for the end (`MPI_Wait`); returns at once when it is not under way.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_barrier()?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(&mut self) -> Result<(), CollectiveError> {
@@ -119,11 +148,41 @@ impl<'scope, T> PersistentRequest<'scope, T> {
 
     /// Makes progress once. Returns the result if the collective has ended, and `Some(Ok(()))` when it is not under
     /// way.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_barrier()?;
+    ///     request.start()?;
+    ///     loop {
+    ///         // Compute here.
+    ///         if let Some(ended) = request.test() {
+    ///             break ended;
+    ///         }
+    ///     }
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn test(&mut self) -> Option<Result<(), CollectiveError>> {
         self.is_done().then(|| self.wait())
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_barrier()?;
+    ///     request.start()?;
+    ///     while !request.is_done() {}
+    ///     request.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         match self.collective.kind {
             PersistentKind::Scheduled(place) => {
@@ -137,6 +196,22 @@ impl<'scope, T> PersistentRequest<'scope, T> {
     /// [`ViewMut`](super::ViewMut) all elements from its first to its last, of a [`PartitionMut`](super::PartitionMut)
     /// the whole buffer.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut own, mut sum) = ([0_u32], [0_u32]);
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_reduce_into(&mut own, &mut sum, SystemOperation::sum())?;
+    ///     request.data()?[0] = 2;
+    ///     request.start()?;
+    ///     request.wait()?;
+    ///     assert_eq!(request.result()?, [2 * world.size()]);
+    ///     Ok::<(), CollectiveError>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
     pub fn data(&mut self) -> Result<&mut [T], CollectiveError> {
@@ -147,6 +222,22 @@ impl<'scope, T> PersistentRequest<'scope, T> {
     }
 
     /// This rank's result.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut own, mut sum) = ([1_u32], [0_u32]);
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_reduce_into(&mut own, &mut sum, SystemOperation::sum())?;
+    ///     request.start()?;
+    ///     assert!(request.result().is_err() || world.size() == 1, "it is under way");
+    ///     request.wait()?;
+    ///     assert_eq!(request.result()?, [world.size()]);
+    ///     Ok::<(), CollectiveError>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError::UnderWay`].
@@ -258,8 +349,24 @@ impl CallOutline {
 }
 
 macro_rules! moving {
-    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?) $data:literal;)*) => { $(
         #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
+        ///
+        /// ```
+        /// use unisono::prelude::*;
+        ///
+        /// let (world, root) = (World::join()?, Rank(0));
+        #[doc = concat!("let (mut data, mut into) = ", $data, ";")]
+        /// world.scope(|scope| {
+        #[doc = concat!("    let mut request = scope.", stringify!($persistent), "(&mut data, &mut into" $(, ", ", stringify!($root))?, ")?;")]
+        ///     for _ in 0..2 {
+        ///         request.start()?;
+        ///         request.wait()?;
+        ///     }
+        ///     Ok::<(), CollectiveError>(())
+        /// })?;
+        /// # Ok::<(), Error>(())
+        /// ```
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -280,8 +387,24 @@ macro_rules! moving {
 }
 
 macro_rules! combining {
-    ($($persistent:ident $name:ident $call:ident($($verb:expr)?; $($root:ident)?);)*) => { $(
+    ($($persistent:ident $name:ident $call:ident($($verb:expr)?; $($root:ident)?) $data:literal;)*) => { $(
         #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
+        ///
+        /// ```
+        /// use unisono::prelude::*;
+        ///
+        /// let (world, root) = (World::join()?, Rank(0));
+        #[doc = concat!("let (mut data, mut into) = ", $data, ";")]
+        /// world.scope(|scope| {
+        #[doc = concat!("    let mut request = scope.", stringify!($persistent), "(&mut data, &mut into, SystemOperation::sum()" $(, ", ", stringify!($root))?, ")?;")]
+        ///     for _ in 0..2 {
+        ///         request.start()?;
+        ///         request.wait()?;
+        ///     }
+        ///     Ok::<(), CollectiveError>(())
+        /// })?;
+        /// # Ok::<(), Error>(())
+        /// ```
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -304,8 +427,24 @@ macro_rules! combining {
 }
 
 macro_rules! moving_in_place {
-    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?) $data:literal;)*) => { $(
         #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
+        ///
+        /// ```
+        /// use unisono::prelude::*;
+        ///
+        /// let (world, root) = (World::join()?, Rank(0));
+        #[doc = concat!("let mut data = ", $data, ";")]
+        /// world.scope(|scope| {
+        #[doc = concat!("    let mut request = scope.", stringify!($persistent), "(&mut data" $(, ", ", stringify!($root))?, ")?;")]
+        ///     for _ in 0..2 {
+        ///         request.start()?;
+        ///         request.wait()?;
+        ///     }
+        ///     Ok::<(), CollectiveError>(())
+        /// })?;
+        /// # Ok::<(), Error>(())
+        /// ```
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -326,8 +465,24 @@ macro_rules! moving_in_place {
 }
 
 macro_rules! combining_in_place {
-    ($($persistent:ident $name:ident $call:ident($($root:ident)?);)*) => { $(
+    ($($persistent:ident $name:ident $call:ident($($root:ident)?) $data:literal;)*) => { $(
         #[doc = concat!("Prepares [`", stringify!($name), "`](crate::world::Communicator::", stringify!($name), ").")]
+        ///
+        /// ```
+        /// use unisono::prelude::*;
+        ///
+        /// let (world, root) = (World::join()?, Rank(0));
+        #[doc = concat!("let mut data = ", $data, ";")]
+        /// world.scope(|scope| {
+        #[doc = concat!("    let mut request = scope.", stringify!($persistent), "(&mut data, SystemOperation::sum()" $(, ", ", stringify!($root))?, ")?;")]
+        ///     for _ in 0..2 {
+        ///         request.start()?;
+        ///         request.wait()?;
+        ///     }
+        ///     Ok::<(), CollectiveError>(())
+        /// })?;
+        /// # Ok::<(), Error>(())
+        /// ```
         ///
         /// # Errors
         /// [`CollectiveError`].
@@ -351,37 +506,68 @@ macro_rules! combining_in_place {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     moving_in_place! {
-        persistent_broadcast_into broadcast_into call_broadcast(root);
-        persistent_gather_in_place gather_in_place call_gather_in_place(root);
-        persistent_scatter_in_place scatter_in_place call_scatter_in_place(root);
-        persistent_all_gather_in_place all_gather_in_place call_all_gather_in_place();
-        persistent_all_to_all_in_place all_to_all_in_place call_all_to_all_in_place();
+        persistent_broadcast_into broadcast_into call_broadcast(root)
+            "vec![1_u32; 3]";
+        persistent_gather_in_place gather_in_place call_gather_in_place(root)
+            "vec![1_u32; if world.rank() == root { world.size() as usize } else { 1 }]";
+        persistent_scatter_in_place scatter_in_place call_scatter_in_place(root)
+            "vec![1_u32; if world.rank() == root { world.size() as usize } else { 1 }]";
+        persistent_all_gather_in_place all_gather_in_place call_all_gather_in_place()
+            "vec![1_u32; world.size() as usize]";
+        persistent_all_to_all_in_place all_to_all_in_place call_all_to_all_in_place()
+            "vec![1_u32; world.size() as usize]";
     }
 
     combining_in_place! {
-        persistent_reduce_in_place reduce_in_place call_reduce_in_place(root);
-        persistent_all_reduce_in_place all_reduce_in_place call_all_reduce_in_place();
-        persistent_reduce_scatter_block_in_place reduce_scatter_block_in_place call_reduce_scatter_in_place();
-        persistent_scan_in_place scan_in_place call_scan_in_place();
-        persistent_exclusive_scan_in_place exclusive_scan_in_place call_exclusive_scan_in_place();
+        persistent_reduce_in_place reduce_in_place call_reduce_in_place(root)
+            "vec![1_u32; 3]";
+        persistent_all_reduce_in_place all_reduce_in_place call_all_reduce_in_place()
+            "vec![1_u32; 3]";
+        persistent_reduce_scatter_block_in_place reduce_scatter_block_in_place call_reduce_scatter_in_place()
+            "vec![1_u32; world.size() as usize]";
+        persistent_scan_in_place scan_in_place call_scan_in_place()
+            "vec![1_u32; 3]";
+        persistent_exclusive_scan_in_place exclusive_scan_in_place call_exclusive_scan_in_place()
+            "vec![1_u32; 3]";
     }
 
     moving! {
-        persistent_gather_into gather_into call_gather(root);
-        persistent_scatter_into scatter_into call_scatter(root);
-        persistent_all_gather_into all_gather_into call_all_gather();
-        persistent_all_to_all_into all_to_all_into call_all_to_all();
+        persistent_gather_into gather_into call_gather(root)
+            "(vec![1_u32], vec![1_u32; world.size() as usize])";
+        persistent_scatter_into scatter_into call_scatter(root)
+            "(vec![1_u32; world.size() as usize], vec![0])";
+        persistent_all_gather_into all_gather_into call_all_gather()
+            "(vec![1_u32], vec![0; world.size() as usize])";
+        persistent_all_to_all_into all_to_all_into call_all_to_all()
+            "(vec![1_u32; world.size() as usize], vec![0; world.size() as usize])";
     }
 
     combining! {
-        persistent_reduce_into reduce_into call_reduce(; root);
-        persistent_all_reduce_into all_reduce_into call_all_reduce(;);
-        persistent_reduce_scatter_block_into reduce_scatter_block_into call_reduce_scatter(;);
-        persistent_scan_into scan_into call_scan(CollectiveKind::Scan;);
-        persistent_exclusive_scan_into exclusive_scan_into call_scan(CollectiveKind::Exscan;);
+        persistent_reduce_into reduce_into call_reduce(; root)
+            "(vec![1_u32], vec![0])";
+        persistent_all_reduce_into all_reduce_into call_all_reduce(;)
+            "(vec![1_u32], vec![0])";
+        persistent_reduce_scatter_block_into reduce_scatter_block_into call_reduce_scatter(;)
+            "(vec![1_u32; world.size() as usize], vec![0])";
+        persistent_scan_into scan_into call_scan(CollectiveKind::Scan;)
+            "(vec![1_u32], vec![0])";
+        persistent_exclusive_scan_into exclusive_scan_into call_scan(CollectiveKind::Exscan;)
+            "(vec![1_u32], vec![0])";
     }
 
     /// Prepares [`barrier`](crate::world::Communicator::barrier).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let mut barrier = scope.persistent_barrier()?;
+    ///     barrier.start()?;
+    ///     barrier.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -52,6 +52,7 @@ pub struct RawCollective {
     pub reduction_id: u32,
 }
 
+#[doc(hidden)]
 impl Communicator {
     /// # Safety
     /// The buffers are valid, the output exclusively, as long as the result lives.

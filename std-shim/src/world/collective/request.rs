@@ -119,6 +119,18 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Waits for the end; returns `Ok` at once when it was reported before.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let barrier = scope.immediate_barrier()?;
+    ///     // Compute here.
+    ///     barrier.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn wait(self) -> Result<(), CollectiveError> {
@@ -127,11 +139,39 @@ impl<'scope> CollectiveRequest<'scope> {
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the collective has ended. Reports it once:
     /// later calls return `Some(Ok(()))`.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let barrier = scope.immediate_barrier()?;
+    ///     loop {
+    ///         // Compute here.
+    ///         if let Some(ended) = barrier.test() {
+    ///             break ended;
+    ///         }
+    ///     }
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn test(&self) -> Option<Result<(), CollectiveError>> {
         self.is_done().then(|| self.finish())
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let barrier = scope.immediate_barrier()?;
+    ///     while !barrier.is_done() {}
+    ///     barrier.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         match self.state.get() {
             CollectiveState::Begun(begun) => self.loans.communicator.has_ended(begun),

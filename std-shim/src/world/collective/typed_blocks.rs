@@ -41,6 +41,14 @@ fn layouts(blocks: &[Field<'_>], given: usize) -> Result<Vec<Arc<Datatype>>, Col
 impl<'b, T: IntoBytes + Immutable> TypedBlocks<'b, T> {
     /// Block i has `count` copies of `datatype`, `offset` bytes after the beginning of `data`, as the i-th field says.
     ///
+    /// ```
+    /// use unisono::{Datatype, Field, collective::TypedBlocks};
+    ///
+    /// let number = Datatype::of::<u32>();
+    /// let fields = [0, 4].map(|offset| Field { count: 1, offset, datatype: &number });
+    /// assert!(TypedBlocks::new(&[1_u32, 2], &fields).is_ok() && TypedBlocks::new(&[1_u32], &fields).is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::Length`], in bytes: a block exceeds `data`. [`CollectiveError::TooLong`]: it exceeds the
     /// address space.
@@ -59,6 +67,15 @@ impl<'b, T: IntoBytes + Immutable> TypedBlocks<'b, T> {
 
 impl<'b, T: IntoBytes + FromBytes> TypedBlocksMut<'b, T> {
     /// As [`TypedBlocks::new`].
+    ///
+    /// ```
+    /// use unisono::{Datatype, Field, collective::TypedBlocksMut};
+    ///
+    /// let number = Datatype::of::<u32>();
+    /// let fields = [0, 0].map(|offset| Field { count: 1, offset, datatype: &number });
+    /// assert!(TypedBlocksMut::new(&mut [1_u32, 2], &fields[..1]).is_ok());
+    /// assert!(TypedBlocksMut::new(&mut [1_u32, 2], &fields).is_err(), "they overlap");
+    /// ```
     ///
     /// # Errors
     /// As of [`TypedBlocks::new`], and [`CollectiveError::Overlapping`].

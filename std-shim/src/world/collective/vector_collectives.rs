@@ -18,6 +18,19 @@ impl Communicator {
     /// Gathers every rank's `data`, of any length, in its block of the root's `into` (`MPI_Gatherv`). Other ranks'
     /// `into` is unused and may have no blocks.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Rank i has i + 1 elements.
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..ranks).map(|rank| (rank + 1, rank * (rank + 1) / 2)).unzip();
+    /// let (own, mut all) = (vec![7; world.rank().0 as usize + 1], vec![0; counts.iter().sum()]);
+    /// world.gather_varcount_into(&own, PartitionMut::new(&mut all, &counts, &places)?, Rank(0))?;
+    /// assert!(all.iter().all(|element| *element == 7));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn gather_varcount_into<T>(
@@ -34,6 +47,19 @@ impl Communicator {
 
     /// Copies block i of the root's `data` to rank i's `into`, which has its length (`MPI_Scatterv`). Other ranks'
     /// `data` is unused.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Rank i gets i + 1 elements.
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..ranks).map(|rank| (rank + 1, rank * (rank + 1) / 2)).unzip();
+    /// let (all, mut own) = (vec![7; counts.iter().sum()], vec![0; world.rank().0 as usize + 1]);
+    /// world.scatter_varcount_into(&Partition::new(&all, &counts, &places)?, &mut own, Rank(0))?;
+    /// assert!(own.iter().all(|element| *element == 7));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -52,6 +78,18 @@ impl Communicator {
     /// Gathers every rank's `data`, of any length, in its block of every rank's `into` (`MPI_Allgatherv`). All ranks
     /// pass the same lengths.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Rank i has i + 1 elements.
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..world.size() as usize).map(|i| (i + 1, i * (i + 1) / 2)).unzip();
+    /// let (own, mut all) = (vec![7; world.rank().0 as usize + 1], vec![0; counts.iter().sum()]);
+    /// world.all_gather_varcount_into(&own, PartitionMut::new(&mut all, &counts, &places)?)?;
+    /// assert!(all.iter().all(|element| *element == 7));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn all_gather_varcount_into<T>(
@@ -66,6 +104,19 @@ impl Communicator {
     }
 
     /// Copies block j of rank i's `data` to block i of rank j's `into`, which has its length (`MPI_Alltoallv`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Two elements to each rank, and from each.
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..world.size() as usize).map(|i| (2, 2 * i)).unzip();
+    /// let (data, mut into) = (vec![7; 2 * counts.len()], vec![0; 2 * counts.len()]);
+    /// let blocks = Partition::new(&data, &counts, &places)?;
+    /// world.all_to_all_varcount_into(&blocks, PartitionMut::new(&mut into, &counts, &places)?)?;
+    /// assert_eq!(into, data);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -82,6 +133,18 @@ impl Communicator {
 
     /// Reduces block i of every rank's `data` to rank i's `into`, which has its length (`MPI_Reduce_scatter`). All
     /// ranks pass the same lengths.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Rank i gets i + 1 sums.
+    /// let (counts, places): (Vec<_>, Vec<_>) = (0..world.size() as usize).map(|i| (i + 1, i * (i + 1) / 2)).unzip();
+    /// let (data, mut own) = (vec![1_u32; counts.iter().sum()], vec![0; world.rank().0 as usize + 1]);
+    /// world.reduce_scatter_varcount_into(&Partition::new(&data, &counts, &places)?, &mut own, SystemOperation::sum())?;
+    /// assert!(own.iter().all(|sum| *sum == world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -208,6 +271,19 @@ impl Communicator {
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts [`gather_varcount_into`](Communicator::gather_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // One element of each rank.
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![0; ranks]);
+    /// let into = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| scope.immediate_gather_varcount_into(&[7], into, Rank(0))?.wait())?;
+    /// assert_eq!(all, vec![7; ranks]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_gather_varcount_into<T>(
@@ -223,6 +299,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`scatter_varcount_into`](Communicator::scatter_varcount_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // One element for each rank.
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places, all, mut own) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![7; ranks], [0]);
+    /// let blocks = Partition::new(&all, &counts, &places)?;
+    /// world.scope(|scope| scope.immediate_scatter_varcount_into(&blocks, &mut own, Rank(0))?.wait())?;
+    /// assert_eq!(own, [7]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -240,6 +329,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_gather_varcount_into`](Communicator::all_gather_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // One element of each rank.
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![0; ranks]);
+    /// let into = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| scope.immediate_all_gather_varcount_into(&[7], into)?.wait())?;
+    /// assert_eq!(all, vec![7; ranks]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_gather_varcount_into<T>(
@@ -255,6 +357,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Starts [`all_to_all_varcount_into`](Communicator::all_to_all_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // One element to each rank, and from each.
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, data, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![7; ranks], vec![0; ranks]);
+    /// let (blocks, into) = (Partition::new(&data, &counts, &places)?, PartitionMut::new(&mut all, &counts, &places)?);
+    /// world.scope(|scope| scope.immediate_all_to_all_varcount_into(&blocks, into)?.wait())?;
+    /// assert_eq!(all, data);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn immediate_all_to_all_varcount_into<T>(
@@ -269,6 +384,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts [`reduce_scatter_varcount_into`](Communicator::reduce_scatter_varcount_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // One sum for each rank.
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, data, mut own) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![1_u32; ranks], [0]);
+    /// let (blocks, sum) = (Partition::new(&data, &counts, &places)?, SystemOperation::sum());
+    /// world.scope(|scope| scope.immediate_reduce_scatter_varcount_into(&blocks, &mut own, sum)?.wait())?;
+    /// assert_eq!(own, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -4,8 +4,9 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_datatype::{Datatype, DatatypeError};
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
 use super::error::CollectiveError;
 use super::partition::BLOCK_MAX;
@@ -24,6 +25,15 @@ pub struct Vector {
 
 impl Vector {
     /// A vector after which the next one begins right after its last row, as in MPI.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // The first column of a matrix of three rows and two columns.
+    /// let matrix = [1, 2, 3, 4, 5, 6];
+    /// assert_eq!(View::new(&matrix, 1, Vector::new(3, 1, 2))?.count(), 3);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn new(rows: usize, row: usize, stride: usize) -> Self {
         let extent = match rows.checked_sub(1) {
             Some(last) => last.saturating_mul(stride).saturating_add(row),
@@ -34,6 +44,15 @@ impl Vector {
 
     /// The same vector, but the next one begins `extent` elements after it (`MPI_Type_create_resized`): columns of a
     /// matrix are side by side if the extent is their width.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // Both columns of a matrix of three rows and two columns, one after the other.
+    /// let matrix = [1, 2, 3, 4, 5, 6];
+    /// assert_eq!(View::new(&matrix, 2, Vector::new(3, 1, 2).resized(1))?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn resized(self, extent: usize) -> Self {
         Self { extent, ..self }
     }
@@ -105,10 +124,22 @@ pub struct View<'b, T> {
     elements: usize,
     /// `None` if they are contiguous.
     layout: Option<Arc<Datatype>>,
+    element: ElementType,
 }
 
 impl<'b, T> View<'b, T> {
     /// `count` vectors, one after the other, from the first element of `data` on. They may share elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (matrix, mut column) = ([1, 2, 3, 4, 5, 6], [0; 3]);
+    /// world.send(&View::new(&matrix, 1, Vector::new(3, 1, 2))?, world.rank(), Tag(1))?;
+    /// world.receive_into(&mut column, world.rank(), Tag(1))?;
+    /// assert_eq!(column, [1, 3, 5]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError::Length`]: they exceed `data`. [`CollectiveError::TooLong`]: they name elements repeatedly,
@@ -117,7 +148,8 @@ impl<'b, T> View<'b, T> {
         let (elements, needed) = vector.spans::<T>(count, data.len())?;
         let datatype =
             if elements == 0 { Datatype::EMPTY } else { vector.datatype(count, size_of::<T>()).map_err(too_long)? };
-        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+        let data = data.get(..needed).unwrap_or_default();
+        Ok(Self { data, elements, layout: layout(datatype), element: ElementType::of::<T>() })
     }
 
     /// The elements that `count` copies of a datatype name, counted from the first byte of `data` on. Several may be
@@ -140,10 +172,18 @@ impl<'b, T> View<'b, T> {
     /// [`CollectiveError::TooLong`]: as of [`new`](Self::new).
     pub fn of(data: &'b [T], count: usize, datatype: &Datatype) -> Result<Self, CollectiveError> {
         let (all, elements, needed) = expect_within(datatype, count, size_of::<T>(), data.len())?;
-        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(all) })
+        let element = ElementType::of_datatype(&all);
+        Ok(Self { data: data.get(..needed).unwrap_or_default(), elements, layout: layout(all), element })
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(View::of(&[1_u8; 9], 2, &Datatype::of::<u8>())?.count(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn count(&self) -> usize {
         self.elements
     }
@@ -152,10 +192,25 @@ impl<'b, T> View<'b, T> {
 impl<'b, T: IntoBytes + Immutable> View<'b, T> {
     /// The bytes that `count` copies of a datatype name in `data`, which may be parts of its elements.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // The lower half of each word.
+    /// let half = Datatype::bytes(2)?.resized(0, 4)?;
+    /// assert_eq!(View::bytes_of(&[1_u32, 2, 3], 3, &half)?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`of`](Self::of).
     pub fn bytes_of(data: &'b [T], count: usize, datatype: &Datatype) -> Result<View<'b, u8>, CollectiveError> {
         View::of(data.as_bytes(), count, datatype)
+    }
+
+    /// The type of the elements.
+    #[inline]
+    pub(in crate::world) const fn element(&self) -> ElementType {
+        self.element
     }
 
     /// The bytes, with the gaps between them.
@@ -169,10 +224,22 @@ impl<'b, T: IntoBytes + Immutable> View<'b, T> {
         if self.layout.is_none() { Some(self.data.as_bytes()) } else { None }
     }
 
+    /// A copy of the bytes without the gaps. `None`: there is no memory for it.
+    pub(in crate::world) fn packed(&self) -> Option<Vec<u8>> {
+        let (bytes, layout) = self.bytes();
+        let mut packed = u8::new_vec_zeroed(layout.as_ref().map_or(bytes.len(), |layout| layout.size())).ok()?;
+        match layout {
+            // The layout was checked to lie within the buffer.
+            Some(layout) => _ = layout.pack(bytes, 0, &mut packed),
+            None => packed.copy_from_slice(bytes),
+        }
+        Some(packed)
+    }
+
     /// The bytes, to be read as long as they are borrowed.
     pub(in crate::world) fn user_buffer(&self) -> UserBuffer {
         let (bytes, layout) = self.bytes();
-        UserBuffer::with(NonNull::from(bytes).cast(), bytes.len(), layout.as_ref())
+        UserBuffer::with(NonNull::from(bytes).cast(), bytes.len(), layout.as_ref()).of(self.element)
     }
 }
 
@@ -182,10 +249,22 @@ pub struct ViewMut<'b, T> {
     data: &'b mut [T],
     elements: usize,
     layout: Option<Arc<Datatype>>,
+    element: ElementType,
 }
 
 impl<'b, T> ViewMut<'b, T> {
     /// As [`View::new`], without shared elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut matrix = [0; 6];
+    /// world.send(&[1, 3, 5], world.rank(), Tag(1))?;
+    /// world.receive_into(&mut ViewMut::new(&mut matrix, 1, Vector::new(3, 1, 2))?, world.rank(), Tag(1))?;
+    /// assert_eq!(matrix, [1, 0, 3, 0, 5, 0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`View::new`], and [`CollectiveError::Overlapping`].
@@ -196,10 +275,22 @@ impl<'b, T> ViewMut<'b, T> {
         if !datatype.is_disjoint() {
             return Err(CollectiveError::Overlapping);
         }
-        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(datatype) })
+        let data = data.get_mut(..needed).unwrap_or_default();
+        Ok(Self { data, elements, layout: layout(datatype), element: ElementType::of::<T>() })
     }
 
     /// As [`View::of`], without shared elements ([`Datatype::is_disjoint`]).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut pair, swapped) = ([0_u32; 2], Datatype::of::<u32>().indexed_block(1, &[1, 0])?);
+    /// world.send(&[1_u32, 2], world.rank(), Tag(1))?;
+    /// world.receive_into(&mut ViewMut::of(&mut pair, 1, &swapped)?, world.rank(), Tag(1))?;
+    /// assert_eq!(pair, [2, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`View::of`], and [`CollectiveError::Overlapping`].
@@ -208,10 +299,18 @@ impl<'b, T> ViewMut<'b, T> {
         if !all.is_disjoint() {
             return Err(CollectiveError::Overlapping);
         }
-        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(all) })
+        let element = ElementType::of_datatype(&all);
+        Ok(Self { data: data.get_mut(..needed).unwrap_or_default(), elements, layout: layout(all), element })
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(ViewMut::of(&mut [1_u8; 9], 2, &Datatype::of::<u8>())?.count(), 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn count(&self) -> usize {
         self.elements
     }
@@ -223,7 +322,21 @@ impl<'b, T> ViewMut<'b, T> {
 }
 
 impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
+    /// The type of the elements.
+    #[inline]
+    pub(in crate::world) const fn element(&self) -> ElementType {
+        self.element
+    }
+
     /// As [`View::bytes_of`], without shared bytes.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let half = Datatype::bytes(2)?.resized(0, 4)?;
+    /// assert_eq!(ViewMut::bytes_of(&mut [1_u32, 2, 3], 3, &half)?.count(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`of`](Self::of).
@@ -242,10 +355,26 @@ impl<'b, T: IntoBytes + FromBytes> ViewMut<'b, T> {
         (self.data.as_mut_bytes(), self.layout.filter(|_| size_of::<T>() != 0))
     }
 
+    /// Number of bytes without the gaps.
+    pub(in crate::world) fn packed_bytes(&self) -> usize {
+        self.elements.saturating_mul(size_of::<T>())
+    }
+
+    /// Fills it with bytes, of which there are as many as it has without the gaps.
+    pub(in crate::world) fn unpack(self, packed: &[u8]) {
+        let (bytes, layout) = self.bytes();
+        match layout {
+            // The layout was checked to lie within the buffer.
+            Some(layout) => _ = layout.unpack(packed, bytes, 0),
+            None => bytes.iter_mut().zip(packed).for_each(|(into, byte)| *into = *byte),
+        }
+    }
+
     /// The bytes, to be written as long as they are borrowed.
     pub(in crate::world) fn user_buffer(self) -> UserBuffer {
+        let element = self.element;
         let (bytes, layout) = self.bytes();
-        UserBuffer::with(NonNull::from(&mut *bytes).cast(), bytes.len(), layout.as_ref())
+        UserBuffer::with(NonNull::from(&mut *bytes).cast(), bytes.len(), layout.as_ref()).of(element)
     }
 }
 
@@ -255,56 +384,68 @@ const fn too_long(_: DatatypeError) -> CollectiveError {
 
 impl<T> Default for View<'_, T> {
     fn default() -> Self {
-        Self { data: &[], elements: 0, layout: None }
+        Self { data: &[], elements: 0, layout: None, element: ElementType::Unknown }
     }
 }
 
 impl<T> Default for ViewMut<'_, T> {
     fn default() -> Self {
-        Self { data: &mut [], elements: 0, layout: None }
+        Self { data: &mut [], elements: 0, layout: None, element: ElementType::Unknown }
     }
 }
 
 /// A buffer that a message or a collective reads.
 pub trait AsView<T> {
     /// The elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!([1, 2, 3].as_view().count(), 3);
+    /// ```
     fn as_view(&self) -> View<'_, T>;
 }
 
 /// A buffer that a message or a collective writes.
 pub trait AsViewMut<T> {
     /// The elements.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(vec![0_u8; 3].as_view_mut().count(), 3);
+    /// ```
     fn as_view_mut(&mut self) -> ViewMut<'_, T>;
 }
 
 impl<T> AsView<T> for View<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        let Self { data, elements, ref layout } = *self;
-        View { data, elements, layout: layout.clone() }
+        let Self { data, elements, ref layout, element } = *self;
+        View { data, elements, layout: layout.clone(), element }
     }
 }
 
 impl<T> AsView<T> for ViewMut<'_, T> {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self.data, elements: self.elements, layout: self.layout.clone() }
+        View { data: self.data, elements: self.elements, layout: self.layout.clone(), element: self.element }
     }
 }
 
 impl<T> AsViewMut<T> for ViewMut<'_, T> {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { data: self.data, elements: self.elements, layout: self.layout.clone() }
+        ViewMut { data: self.data, elements: self.elements, layout: self.layout.clone(), element: self.element }
     }
 }
 
 impl<T> AsView<T> for [T] {
     fn as_view(&self) -> View<'_, T> {
-        View { data: self, elements: self.len(), layout: None }
+        View { data: self, elements: self.len(), layout: None, element: ElementType::of::<T>() }
     }
 }
 
 impl<T> AsViewMut<T> for [T] {
     fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut { elements: self.len(), data: self, layout: None }
+        ViewMut { elements: self.len(), data: self, layout: None, element: ElementType::of::<T>() }
     }
 }
 

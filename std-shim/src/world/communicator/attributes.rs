@@ -36,18 +36,48 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl<T: Send + Sync + 'static> AttributeKey<T> {
     /// A key of values that a duplicate of the communicator does not get (`MPI_Comm_create_keyval` with
     /// `MPI_COMM_NULL_COPY_FN`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let key = AttributeKey::new();
+    /// world.set_attribute(&key, 7);
+    /// assert_eq!(world.duplicate()?.attribute(&key), None);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[expect(clippy::new_without_default, reason = "every key is another one")]
     pub fn new() -> Self {
         Self::copied_by(|_| None)
     }
 
     /// A key of values that a duplicate shares (`MPI_COMM_DUP_FN`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let key = AttributeKey::shared();
+    /// world.set_attribute(&key, 7);
+    /// assert_eq!(world.duplicate()?.attribute(&key).as_deref(), Some(&7));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn shared() -> Self {
         Self::with(Arc::new(|value| Some(Arc::clone(value))))
     }
 
     /// A key of values of which `copy` makes those of a duplicate; `None`: it gets none. It runs in
     /// [`duplicate`](Communicator::duplicate).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let depth = AttributeKey::copied_by(|depth: &u32| Some(depth + 1));
+    /// world.set_attribute(&depth, 0);
+    /// assert_eq!(world.duplicate()?.attribute(&depth).as_deref(), Some(&1));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn copied_by(copy: impl Fn(&T) -> Option<T> + Send + Sync + 'static) -> Self {
         Self::with(Arc::new(move |value| {
             let copied: Value = Arc::new(copy(value.downcast_ref()?)?);
@@ -92,6 +122,15 @@ impl Communicator {
     }
 
     /// The value of a key (`MPI_Comm_get_attr`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let key = AttributeKey::<u32>::new();
+    /// assert_eq!(world.attribute(&key), None);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn attribute<T: Send + Sync + 'static>(&self, key: &AttributeKey<T>) -> Option<Arc<T>> {
         let attributes = self.attributes.lock();
         let found = attributes.0.iter().find(|attribute| attribute.id == key.id)?;

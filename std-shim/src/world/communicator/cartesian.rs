@@ -40,6 +40,14 @@ pub enum CartesianError {
 
 impl Grid {
     /// A grid with these numbers of points; a dimension is periodic if its last point is a neighbour of its first.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// // Two rows of three, whose ends meet.
+    /// let grid = Grid::new(&[(2, false), (3, true)]);
+    /// assert_eq!((grid.points(), grid.dimensions()), (6, 2));
+    /// ```
     pub fn new(dimensions: &[(u32, bool)]) -> Self {
         Self { dimensions: dimensions.to_vec() }
     }
@@ -54,16 +62,30 @@ impl Grid {
     }
 
     /// Number of points.
+    ///
+    /// ```
+    /// assert_eq!(unisono::Grid::new(&[(2, false), (3, true)]).points(), 6);
+    /// ```
     pub fn points(&self) -> u64 {
         self.dimensions.iter().fold(1, |points: u64, (size, _)| points.saturating_mul(u64::from(*size)))
     }
 
     /// Number of dimensions.
+    ///
+    /// ```
+    /// assert_eq!(unisono::Grid::new(&[(2, false), (3, true)]).dimensions(), 2);
+    /// ```
     pub const fn dimensions(&self) -> usize {
         self.dimensions.len()
     }
 
     /// The coordinates of a point (`MPI_Cart_coords`). `None`: there is no such point.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Grid::new(&[(2, false), (3, true)]).coordinates(Rank(4)), Some(vec![1, 1]));
+    /// ```
     pub fn coordinates(&self, rank: Rank) -> Option<Vec<u32>> {
         if u64::from(rank.0) >= self.points() {
             return None;
@@ -81,6 +103,13 @@ impl Grid {
 
     /// The point with these coordinates (`MPI_Cart_rank`), which wrap around in periodic dimensions. `None`: there is
     /// none.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let grid = Grid::new(&[(2, false), (3, true)]);
+    /// assert_eq!((grid.rank(&[1, -1]), grid.rank(&[2, 0])), (Some(Rank(5)), None));
+    /// ```
     pub fn rank(&self, coordinates: &[i64]) -> Option<Rank> {
         if coordinates.len() != self.dimensions.len() {
             return None;
@@ -98,6 +127,14 @@ impl Grid {
     }
 
     /// The neighbours of a point `steps` before and after it in a dimension (`MPI_Cart_shift`); `None` past the edge.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let grid = Grid::new(&[(2, false), (3, true)]);
+    /// assert_eq!(grid.shift(Rank(0), 0, 1), [None, Some(Rank(3))]);
+    /// assert_eq!(grid.shift(Rank(0), 1, 1), [Some(Rank(2)), Some(Rank(1))]);
+    /// ```
     pub fn shift(&self, rank: Rank, dimension: usize, steps: i64) -> [Option<Rank>; 2] {
         let moved = |steps: i64| {
             let mut coordinates: Vec<i64> = self.coordinates(rank)?.into_iter().map(i64::from).collect();
@@ -109,6 +146,12 @@ impl Grid {
     }
 
     /// The neighbours of a point: of each dimension the one before and the one after it.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// assert_eq!(Grid::new(&[(3, false)]).neighbours(Rank(0)), [None, Some(Rank(1))]);
+    /// ```
     pub fn neighbours(&self, rank: Rank) -> Vec<Option<Rank>> {
         (0..self.dimensions.len()).flat_map(|dimension| self.shift(rank, dimension, 1)).collect()
     }
@@ -155,11 +198,29 @@ impl Communicator {
 
 impl Cartesian {
     /// The grid.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let line = world.cartesian(Grid::new(&[(world.size(), false)]))?.expect("every rank is a point");
+    /// assert_eq!(line.grid().points(), u64::from(world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn grid(&self) -> &Grid {
         &self.grid
     }
 
     /// This rank's coordinates.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let line = world.cartesian(Grid::new(&[(world.size(), false)]))?.expect("every rank is a point");
+    /// assert_eq!(line.coordinates(), [world.rank().0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn coordinates(&self) -> Vec<u32> {
         self.grid.coordinates(self.communicator().rank()).unwrap_or_default()
     }

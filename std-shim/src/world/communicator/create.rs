@@ -141,6 +141,15 @@ impl Drop for ReservedContext<'_> {
 impl Communicator {
     /// Makes another communicator of the same members in the same order (`MPI_Comm_dup`). Collective.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let copy = world.duplicate()?;
+    /// assert_eq!((copy.rank(), copy.size()), (world.rank(), world.size()));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CreateError`], as of all the calls below.
     pub fn duplicate(&self) -> Result<Self, CreateError> {
@@ -152,6 +161,15 @@ impl Communicator {
 
     /// Makes one communicator per color, of the members that pass it, in the order of this one (`MPI_Comm_split`); a
     /// member that passes no color gets none. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let half = world.split_by_color(world.rank().0 % 2)?.expect("it has a color");
+    /// half.barrier()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CreateError`].
@@ -189,6 +207,16 @@ impl Communicator {
     /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where they are equal in the order of
     /// this communicator.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // The same ranks in the opposite order.
+    /// let reversed = world.split_by_color_with_key(0, -(world.rank().0 as i32))?.expect("it has a color");
+    /// assert_eq!(reversed.rank(), Rank(world.size() - 1 - world.rank().0));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CreateError`].
     pub fn split_by_color_with_key(
@@ -213,6 +241,16 @@ impl Communicator {
 
     /// Makes a communicator of the group's members, in its order (`MPI_Comm_create`); the other members get none.
     /// Collective: members of the group all pass the same group, other members any group that they do not belong to.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let first = world.group().include(&[Rank(0)])?;
+    /// let alone = world.split_by_subgroup_collective(&first)?;
+    /// assert_eq!(alone.is_some(), world.rank() == Rank(0));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CreateError`].

@@ -115,6 +115,15 @@ impl Communicator {
 
 impl Graph {
     /// The weights of the edges from the [sources](Neighbourhood::sources) (`MPI_Dist_graph_neighbors`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = Neighbour { rank: world.rank(), weight: 7 };
+    /// assert_eq!(world.graph(&[own], &[own])?.source_weights(), [7]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn source_weights(&self) -> &[u32] {
         &self.source_weights
     }

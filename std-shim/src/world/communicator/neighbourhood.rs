@@ -121,16 +121,43 @@ impl Neighbourhood {
     }
 
     /// The communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = Neighbour { rank: world.rank(), weight: 1 };
+    /// assert_eq!(world.graph(&[own], &[own])?.communicator().size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
     /// The neighbours that this rank receives from; `None` past the edge of a grid.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = Neighbour { rank: world.rank(), weight: 1 };
+    /// assert!(world.graph(&[own], &[own])?.sources().eq([Some(world.rank())]));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn sources(&self) -> impl ExactSizeIterator<Item = Option<Rank>> + '_ {
         self.sources.iter().map(|edge| edge.map(|edge| edge.rank))
     }
 
     /// The neighbours that this rank sends to; `None` past the edge of a grid.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = Neighbour { rank: world.rank(), weight: 1 };
+    /// assert!(world.graph(&[own], &[own])?.destinations().eq([Some(world.rank())]));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn destinations(&self) -> impl ExactSizeIterator<Item = Option<Rank>> + '_ {
         self.destinations.iter().map(|edge| edge.map(|edge| edge.rank))
     }

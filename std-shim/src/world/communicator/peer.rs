@@ -38,16 +38,42 @@ impl Communicator {
 
 impl<'a> Peer<'a> {
     /// Its rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.process_at_rank(Rank(0)).rank(), Rank(0));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
     /// The communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.process_at_rank(Rank(0)).communicator().size(), world.size());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn communicator(&self) -> &'a Communicator {
         self.communicator
     }
 
     /// As [`Communicator::send`].
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = world.process_at_rank(world.rank());
+    /// own.send(&[1_u8], Tag(1))?;
+    /// assert_eq!(own.receive::<u8>(Tag(1))?.0, [1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`].
@@ -56,6 +82,17 @@ impl<'a> Peer<'a> {
     }
 
     /// As [`Communicator::synchronous_send`].
+    ///
+    /// ```no_run
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// match world.rank() {
+    ///     Rank(0) => world.process_at_rank(Rank(1)).synchronous_send(&[1_u8], Tag(1))?,
+    ///     _ => drop(world.process_at_rank(Rank(0)).receive::<u8>(Tag(1))?),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`].
@@ -69,6 +106,17 @@ impl<'a> Peer<'a> {
 
     /// As [`Communicator::receive_into`], from this rank.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (own, mut number) = (world.process_at_rank(world.rank()), 0_u32);
+    /// own.send(&7_u32, Tag(1))?;
+    /// assert_eq!(own.receive_into(&mut number, None)?.bytes, 4);
+    /// assert_eq!(number, 7);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`].
     pub fn receive_into<T: IntoBytes + FromBytes>(
@@ -81,6 +129,16 @@ impl<'a> Peer<'a> {
 
     /// As [`Communicator::receive`], from this rank.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let own = world.process_at_rank(world.rank());
+    /// own.send(&[1_u8, 2], Tag(1))?;
+    /// assert_eq!(own.receive::<u8>(None)?.0, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`Communicator::receive`].
     pub fn receive<T: IntoBytes + FromBytes>(&self, tag: impl Into<Option<Tag>>) -> Result<(Vec<T>, Status), Failure> {
@@ -88,6 +146,16 @@ impl<'a> Peer<'a> {
     }
 
     /// As [`Communicator::broadcast_into`], with this rank as the root.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut data = [world.rank().0];
+    /// world.process_at_rank(Rank(0)).broadcast_into(&mut data)?;
+    /// assert_eq!(data, [0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -99,6 +167,16 @@ impl<'a> Peer<'a> {
     }
 
     /// As [`Communicator::gather_into`], with this rank as the root.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut all = vec![0; if world.rank() == Rank(0) { world.size() as usize } else { 0 }];
+    /// world.process_at_rank(Rank(0)).gather_into(&[7], &mut all)?;
+    /// assert!(all.iter().all(|element| *element == 7));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -115,6 +193,16 @@ impl<'a> Peer<'a> {
 
     /// As [`Communicator::scatter_into`], with this rank as the root.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (blocks, mut own) = (vec![7; if world.rank() == Rank(0) { world.size() as usize } else { 0 }], [0]);
+    /// world.process_at_rank(Rank(0)).scatter_into(&blocks, &mut own)?;
+    /// assert_eq!(own, [7]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`].
     pub fn scatter_into<T>(
@@ -129,6 +217,16 @@ impl<'a> Peer<'a> {
     }
 
     /// As [`Communicator::reduce_into`], with this rank as the root.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [0];
+    /// world.process_at_rank(Rank(0)).reduce_into(&[1_u32], &mut sum, SystemOperation::sum())?;
+    /// assert!(world.rank() != Rank(0) || sum == [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`CollectiveError`].

@@ -17,6 +17,7 @@ use crate::world::progress::WaitFor;
 use crate::world::request::{Failure, Status, Tag};
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// A message that a matched probe has removed: no other receive matches it. If it is dropped without being received, it
@@ -35,6 +36,17 @@ impl Communicator {
     /// Waits for a message from `source`, or from any rank, with `tag`, or with any, that a receive with these
     /// arguments would match (`MPI_Probe`). Returns its source, tag and length in bytes.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let status = world.probe(None, None)?;
+    /// assert_eq!((status.tag, status.bytes), (Tag(3), 2));
+    /// # world.receive::<u8>(None, None)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`], as of a receive.
     pub fn probe(&self, source: impl Into<Option<Rank>>, tag: impl Into<Option<Tag>>) -> Result<Status, Failure> {
@@ -45,6 +57,14 @@ impl Communicator {
     /// Makes progress once, and returns the message that such a receive would match, if there is one (`MPI_Iprobe`). A
     /// message that its sender still holds back, since too many came before it, is found by a later call with the same
     /// arguments.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.immediate_probe(world.rank(), Tag(3))?, None);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -59,6 +79,18 @@ impl Communicator {
 
     /// As [`probe`](Self::probe), and removes the message (`MPI_Mprobe`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let message = world.matched_probe(None, Tag(3))?;
+    /// let mut data = vec![0_u8; message.status().bytes];
+    /// message.receive_into(&mut data)?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`probe`](Self::probe).
     pub fn matched_probe(
@@ -71,6 +103,14 @@ impl Communicator {
     }
 
     /// As [`immediate_probe`](Self::immediate_probe), and removes the message (`MPI_Improbe`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.immediate_matched_probe(world.rank(), Tag(3))?.is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -126,13 +166,14 @@ impl Communicator {
 
 impl Process {
     fn probe_message(&mut self, pattern: Pattern) -> Option<MessageStatus> {
-        self.messenger.matching_mut().probe(pattern)
+        let status = self.messenger.matching_mut().probe(pattern)?;
+        Some(MessageStatus { bytes: self.payload_bytes(status.bytes), ..status })
     }
 
     pub(super) fn probe_matched(&mut self, pattern: Pattern) -> Option<(MessageId, MessageStatus)> {
         let (id, status) = self.messenger.matching_mut().matched_probe(pattern)?;
         self.messages.matched_probes.push((id, status.envelope));
-        Some((id, status))
+        Some((id, MessageStatus { bytes: self.payload_bytes(status.bytes), ..status }))
     }
 
     /// Whether a message has arrived that a thread probes for.
@@ -158,11 +199,31 @@ impl Process {
 
 impl Message<'_> {
     /// Its source, tag and length.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// assert_eq!(world.matched_probe(None, None)?.status().bytes, 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn status(&self) -> Status {
         self.status
     }
 
     /// Receives the message (`MPI_Mrecv`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u8, 2], world.rank(), Tag(3))?;
+    /// let mut data = [0_u8; 2];
+    /// world.matched_probe(None, None)?.receive_into(&mut data)?;
+    /// assert_eq!(data, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`], such as [`Failure::PeerFailed`] where its sender died with it; after [`Failure::Truncated`] the
@@ -173,6 +234,12 @@ impl Message<'_> {
     ) -> Result<Status, Failure> {
         let message = core::mem::ManuallyDrop::new(self);
         message.receive(data.as_view_mut().user_buffer())
+    }
+
+    /// As [`receive_into`](Self::receive_into), the bytes of elements of this type.
+    pub(super) fn receive_elements(self, into: &mut [u8], element: ElementType) -> Result<Status, Failure> {
+        let message = core::mem::ManuallyDrop::new(self);
+        message.receive(UserBuffer::plain(NonNull::from(&mut *into).cast(), into.len()).of(element))
     }
 
     fn receive(&self, into: UserBuffer) -> Result<Status, Failure> {

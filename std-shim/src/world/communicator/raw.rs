@@ -47,6 +47,7 @@ pub struct RawMessage {
     source: Rank,
 }
 
+#[doc(hidden)]
 impl Communicator {
     pub(in crate::world) fn channel(&self, channel: Channel) -> Context {
         match channel {

@@ -56,17 +56,43 @@ impl Communicator {
     /// every member, and later ones fail. Not collective. Every member that receives the revocation forwards it once,
     /// so that all live members receive it if one does. An operation that has already matched its message completes by
     /// itself.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let copy = world.duplicate()?;
+    /// copy.revoke();
+    /// assert_eq!(copy.send(&[1_u8], copy.rank(), Tag(1)), Err(Failure::Revoked));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn revoke(&self) {
         self.shared.with_process(|process| process.revoke_and_transmit(self.context));
     }
 
     /// Whether a member has revoked this communicator, to the knowledge of this rank.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(!world.is_revoked());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_revoked(&self) -> bool {
         self.shared.lock().expect_open(self.context).is_err()
     }
 
     /// Members that this rank knows to have failed or finished (`MPIX_Comm_get_failed`), at least those of the last
     /// agreement.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert_eq!(world.failed().size(), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn failed(&self) -> Group {
         let process = self.shared.lock();
         let (dead, lost) = (&process.collectives.failed, &process.collectives.contexts.agreed_failed);
@@ -78,6 +104,16 @@ impl Communicator {
     /// The result is the same at all members that return, also when members fail meanwhile or the communicator is
     /// revoked. Every live member calls it.
     ///
+    /// ```no_run
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// // Whether all ranks have converged: bit 0 is the and of theirs.
+    /// let agreed = world.agree(1)?;
+    /// println!("{} and {} ranks failed", agreed.flags & 1, agreed.failed.size());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`AgreeError`].
     pub fn agree(&self, flags: u64) -> Result<Agreement, AgreeError> {
@@ -88,6 +124,19 @@ impl Communicator {
     /// Makes a communicator of the live members, in the same order (`MPIX_Comm_shrink`). Every live member calls it;
     /// [`revoke`](Self::revoke) releases members that wait in another operation on this communicator. A member that
     /// fails meanwhile may belong to the new one.
+    ///
+    /// ```no_run
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// if let Err(failure) = world.barrier() {
+    ///     eprintln!("{failure}");
+    ///     world.revoke();
+    ///     let survivors = world.shrink()?;
+    ///     survivors.barrier()?;
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`AgreeError`].

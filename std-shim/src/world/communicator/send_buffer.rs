@@ -88,6 +88,16 @@ impl<'c> SendBuffer<'c> {
 
     /// Copies a message to the buffer and starts to send it (`MPI_Bsend`). Returns without waiting for its receive.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut buffer = world.attach_buffer(vec![0; 4096]);
+    /// buffer.buffered_send(&[1_u8, 2], world.rank(), Tag(1))?;
+    /// assert_eq!(world.receive::<u8>(None, None)?.0, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::BufferFull`]: the message was not sent. Otherwise as of [`send`](Communicator::send). The failure of
     /// a send that has started is reported by [`flush`](Self::flush) and [`detach`](Self::detach).
@@ -114,7 +124,7 @@ impl<'c> SendBuffer<'c> {
                 None => into.copy_from_slice(from),
             }
         }
-        let buffer = UserBuffer::plain(place, bytes);
+        let buffer = UserBuffer::plain(place, bytes).of(view.element());
         let handle = self.communicator.start_send_buffer(&buffer, &args, |_, started| started)?;
         let message = |handle| BufferedMessage { handle, start, end: start + bytes.max(1) };
         self.ring.messages.extend(handle.map(message));
@@ -124,6 +134,17 @@ impl<'c> SendBuffer<'c> {
     }
 
     /// Waits until all messages have been sent (`MPI_Comm_flush_buffer`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut buffer = world.attach_buffer(vec![0; 4096]);
+    /// buffer.buffered_send(&[1_u8, 2], world.rank(), Tag(1))?;
+    /// # world.receive::<u8>(None, None)?;
+    /// buffer.flush()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`] of the first send that failed since the last call.
@@ -138,6 +159,16 @@ impl<'c> SendBuffer<'c> {
 
     /// Waits until all messages have been sent, and returns the memory (`MPI_Comm_detach_buffer`), with the result of
     /// [`flush`](Self::flush).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let buffer = world.attach_buffer(vec![0; 4096]);
+    /// let (sent, memory) = buffer.detach();
+    /// assert_eq!((sent, memory.len()), (Ok(()), 4096));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn detach(mut self) -> (Result<(), Failure>, Vec<u8>) {
         let ended = self.flush();
         (ended, core::mem::take(&mut self.owner))

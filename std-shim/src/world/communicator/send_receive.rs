@@ -15,6 +15,7 @@ use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// A copy of a buffer that is sent while a receive overwrites it.
@@ -65,6 +66,18 @@ impl Communicator {
     /// which is all of `data` (`MPI_Sendrecv_replace`); a shorter one leaves the rest unchanged. The sent message is
     /// copied to memory that is reused (up to 64 MiB in all).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (own, size) = (world.rank().0, world.size());
+    /// let (right, left) = (Rank((own + 1) % size), Rank((own + size - 1) % size));
+    /// let mut token = [own];
+    /// world.send_receive_replace_into(&mut token, right, Tag(1), left, Tag(1))?;
+    /// assert_eq!(token, [left.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`send_receive_into`](Self::send_receive_into), and [`Failure::ResourceExhausted`] where the system has no
     /// memory for the copy: then nothing was sent.
@@ -81,8 +94,8 @@ impl Communicator {
         let data = data.as_mut_bytes();
         let copied = SendCopy::of(self, data)?;
         let (copy, data) = (NonNull::from(copied.bytes()), NonNull::from(&mut *data));
-        let sent = UserBuffer::plain(copy.cast(), copy.len());
-        self.exchange(&sent, &posting, UserBuffer::plain(data.cast(), data.len()), wanted)
+        let buffer = |bytes: NonNull<[u8]>| UserBuffer::plain(bytes.cast(), bytes.len()).of(ElementType::of::<T>());
+        self.exchange(&buffer(copy), &posting, buffer(data), wanted)
     }
 
     fn exchange(

@@ -1,6 +1,6 @@
 //! Messages into memory that the call allocates, and messages of values that are not plain bytes.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use super::Communicator;
 use super::probe::Message;
@@ -8,6 +8,7 @@ use crate::collective::CollectiveError;
 use crate::equivalence::{Equivalence, read_all, write_all};
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 
 impl Communicator {
     /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
@@ -35,13 +36,33 @@ impl Communicator {
 
     /// Sends values of any type with [`Equivalence`], as [`send`](Self::send) does.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send_values(&[('π', true)], world.rank(), Tag(1))?;
+    /// assert_eq!(world.receive_values::<(char, bool)>(None, None)?.0, [('π', true)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`send`](Self::send).
     pub fn send_values<T: Equivalence>(&self, values: &[T], to: Rank, tag: Tag) -> Result<(), Failure> {
-        self.send(write_all(values).ok_or(Failure::ResourceExhausted)?.as_slice(), to, tag)
+        let bytes = write_all(values).ok_or(Failure::ResourceExhausted)?;
+        self.send_bytes(&bytes, ElementType::of::<T>(), to, tag)
     }
 
     /// Receives all values of a message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send_values(&['a', 'b'], world.rank(), Tag(1))?;
+    /// let (characters, status) = world.receive_values::<char>(world.rank(), Tag(1))?;
+    /// assert_eq!((characters, status.tag), (vec!['a', 'b'], Tag(1)));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`receive`](Self::receive); [`Failure::Truncated`] also of a message that is no sequence of such values.
@@ -50,12 +71,27 @@ impl Communicator {
         source: impl Into<Option<Rank>>,
         tag: impl Into<Option<Tag>>,
     ) -> Result<(Vec<T>, Status), Failure> {
-        let (bytes, status) = self.receive::<u8>(source, tag)?;
+        let message = self.matched_probe(source, tag)?;
+        let mut bytes = u8::new_vec_zeroed(message.status().bytes).map_err(|_| Failure::ResourceExhausted)?;
+        let status = message.receive_elements(&mut bytes, ElementType::of::<T>())?;
         let values = read_all(&bytes).ok_or(Failure::Truncated { bytes: bytes.len() as u64 })?;
         Ok((values, status))
     }
 
     /// Copies the root's values to those of all other ranks, of which there are as many.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut characters = ['x'; 2];
+    /// if world.rank() == Rank(0) {
+    ///     characters = ['a', 'b'];
+    /// }
+    /// world.broadcast_values(&mut characters, Rank(0))?;
+    /// assert_eq!(characters, ['a', 'b']);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`broadcast_into`](Self::broadcast_into).
@@ -71,6 +107,15 @@ impl Communicator {
 
 impl Message<'_> {
     /// As [`receive_into`](Self::receive_into), into a vector that is as long as the message.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.send(&[1_u32, 2], world.rank(), Tag(1))?;
+    /// assert_eq!(world.matched_probe(None, None)?.receive_vec::<u32>()?.0, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`Communicator::receive`].

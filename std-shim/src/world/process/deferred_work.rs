@@ -87,7 +87,7 @@ impl Process {
                         ReceiveFailure::Truncated(status) => Failure::Truncated { bytes: status.bytes },
                         ReceiveFailure::PeerGone | ReceiveFailure::Disagrees => failure.unwrap_or(Failure::Finished),
                     });
-                    self.requests.finish(user, result);
+                    self.end_receive(user, result);
                 }
                 Event::ProtocolViolation(peer) => self.handle_violation(peer),
             }

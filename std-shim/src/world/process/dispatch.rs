@@ -37,7 +37,9 @@ pub(in crate::world) struct Dispatcher<'a> {
 impl Handler for Dispatcher<'_> {
     #[inline(always)]
     fn handle_eager(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
-        if let Some(ExpectedMessage { user, into, tag, bytes }) = self.messenger.handle_expected(from, head, bytes) {
+        if !self.requests.checks_types
+            && let Some(ExpectedMessage { user, into, tag, bytes }) = self.messenger.handle_expected(from, head, bytes)
+        {
             let length = bytes as usize;
             if length <= into.bytes {
                 self.requests.succeed(user, Status { source: from.into(), tag: Tag(tag.0), bytes: length });

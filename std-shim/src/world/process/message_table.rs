@@ -7,6 +7,7 @@ use unisono_core::messenger::ReceiveHandle;
 use unisono_core::span::{Region, RegionRange};
 
 use super::bounce_buffers::BounceBuffer;
+use super::checked_messages::CheckedReceive;
 
 /// Numbers from here on are no requests, but copies.
 const FIRST_COPY: u32 = 1 << 31;
@@ -52,6 +53,8 @@ pub(in crate::world) struct MessageTable {
     free_copies: Vec<u32>,
     /// Packed copies of buffers with a layout, by the request that sends them.
     packed: Vec<(u32, Region)>,
+    /// Receives of a job that checks types.
+    pub(in crate::world) checked: Vec<CheckedReceive>,
     /// Messages that matched probes have removed, and that were not received yet.
     pub(in crate::world) matched_probes: Vec<(MessageId, Envelope)>,
     /// Rounds that sends have waited for room.

@@ -63,10 +63,27 @@ impl Process {
         args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
+        if self.requests.checks_types {
+            // SAFETY: under the same promises of the caller.
+            return unsafe { self.send_checked(args, buffer) };
+        }
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.send_unchecked(args, buffer) }
+    }
+
+    /// As [`send`](Self::send), of the bytes alone.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    pub(super) unsafe fn send_unchecked(
+        &mut self,
+        args: &SendArgs,
+        buffer: &UserBuffer,
+    ) -> Result<Option<(u32, Region)>, SendFailure> {
         if let Some(failure) = self.closed_reason() {
             return Err(SendFailure::Failed(failure));
         }
-        let UserBuffer { start, bytes, ref layout } = *buffer;
+        let UserBuffer { start, bytes, ref layout, .. } = *buffer;
         let SendArgs { to, context, tag, mode, flush } = *args;
         let (route, peer) = (self.route(to)?, PeerId::from(to));
         if self.datagrams.batch.sends == 0 && route == Route::Remote {
@@ -164,7 +181,8 @@ impl Process {
         args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        let (UserBuffer { start, bytes, layout: Some(layout) }, regions) = (buffer, self.transport.regions.get_mut())
+        let (UserBuffer { start, bytes, layout: Some(layout), .. }, regions) =
+            (buffer, self.transport.regions.get_mut())
         else {
             return Err(SendFailure::Failed(Failure::ResourceExhausted));
         };
@@ -175,7 +193,7 @@ impl Process {
         // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
         unsafe { layout.gather(*start, 0, packed, *bytes) };
         // SAFETY: the copy lives until the request has ended.
-        let sent = unsafe { self.send(args, &UserBuffer::plain(packed, *bytes)) };
+        let sent = unsafe { self.send_unchecked(args, &UserBuffer::plain(packed, *bytes)) };
         match sent {
             Ok(Some((request, _))) => self.messages.record_packed(request, region),
             // SAFETY: the bytes were copied, or are not sent.
@@ -359,19 +377,26 @@ impl Process {
         what: ReceiveTarget,
         buffer: UserBuffer,
     ) -> Result<(u32, Region), Failure> {
+        self.expect_receivable(what.source())?;
+        if self.requests.checks_types {
+            // SAFETY: under the same promises of the caller.
+            return unsafe { self.receive_checked(what, buffer) };
+        }
         let bytes = buffer.bytes;
-        let source = match what {
-            ReceiveTarget::Pattern(Pattern { source, .. }) => source.map(Rank::from),
-            ReceiveTarget::Matched(..) => None,
-        };
-        let context = if let ReceiveTarget::Pattern(Pattern { context, .. }) = what { context } else { Context(0) };
-        self.expect_receivable(source)?;
         // SAFETY: the caller promises that the memory stays valid, and nobody else's, until the request has ended and
         // its region is revoked.
         let region = unsafe { self.transport.regions.get_mut().register_buffer(buffer) }
             .map_err(|_| Failure::ResourceExhausted)?;
         let request = self.requests.start();
-        let into = RegionRange { region, offset: 0, bytes };
+        self.begin_receive(what, RegionRange { region, offset: 0, bytes }, request);
+        Ok((request, region))
+    }
+
+    /// Posts the receive of a started request, which fails if it can never complete.
+    #[inline]
+    pub(super) fn begin_receive(&mut self, what: ReceiveTarget, into: RegionRange, request: u32) {
+        let source = what.source();
+        let context = if let ReceiveTarget::Pattern(Pattern { context, .. }) = what { context } else { Context(0) };
         let posted = self.post_receive(what, into, request);
         if posted.is_none() {
             let failure = match what {
@@ -380,7 +405,7 @@ impl Process {
                 }
                 ReceiveTarget::Pattern(_) => Failure::ResourceExhausted,
             };
-            self.requests.finish(request, Err(failure));
+            self.end_receive(request, Err(failure));
         }
         // A message that arrived before its sender ended still counts; another one will not arrive.
         if !source.is_some_and(|source| self.is_present(source))
@@ -390,7 +415,6 @@ impl Process {
             self.cancel_receive(handle, failure);
         }
         self.run_deferred_if_any();
-        Ok((request, region))
     }
 
     /// Posts a receive for a started request. `None`: it can never complete, since the probed message went with its
@@ -421,7 +445,7 @@ impl Process {
     /// Cancels a receive that has matched no message: its request fails. Returns false if it has matched one.
     pub(super) fn cancel_receive(&mut self, handle: ReceiveHandle, failure: Failure) -> bool {
         let cancelled = self.messenger.cancel(handle);
-        cancelled.into_iter().for_each(|request| self.requests.finish(request, Err(failure)));
+        cancelled.into_iter().for_each(|request| self.end_receive(request, Err(failure)));
         cancelled.is_some()
     }
 
@@ -498,6 +522,7 @@ impl Process {
         let Some((handle, _)) = self.posted_receive(request) else { return false };
         let cancelled = self.messenger.cancel(handle).is_some();
         if cancelled {
+            self.forget_checked(request);
             self.release_request(request, region);
         }
         cancelled
@@ -551,6 +576,7 @@ impl Process {
         self.requests.release(request);
         self.unregister(region);
         if let Some(packed) = self.messages.take_packed(request) {
+            self.datagrams.device.wait_for_completions(self.transport.regions.get_mut(), packed);
             // SAFETY: the request has ended, and its postings are completed: nobody reads the copy any more.
             unsafe { self.transport.regions.get_mut().free(packed) };
         }
@@ -578,4 +604,14 @@ pub(in crate::world) enum ReceiveTarget {
     Pattern(Pattern),
     /// A message that a matched probe has removed, and its sender.
     Matched(MessageId, PeerId),
+}
+
+impl ReceiveTarget {
+    /// The source of a pattern that names one.
+    fn source(self) -> Option<Rank> {
+        match self {
+            Self::Pattern(Pattern { source, .. }) => source.map(Rank::from),
+            Self::Matched(..) => None,
+        }
+    }
 }

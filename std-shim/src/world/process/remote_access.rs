@@ -53,9 +53,10 @@ impl RmaStorage for Boxes {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum CallMemory {
     Nothing,
-    /// A copy in a bounce buffer, or in memory of its own.
+    /// A copy in a bounce buffer.
     Cell(BounceBuffer),
-    Copy(Region),
+    /// A copy, or an answer, in memory of its own; and a copy in a bounce buffer.
+    Copy(Region, Option<BounceBuffer>),
     /// Memory of the caller, which waits for the end; and a copy.
     User(Region, Option<BounceBuffer>),
 }
@@ -385,7 +386,7 @@ impl Process {
             None => {
                 let region = self.transport.regions.get_mut().allocate(bytes.len()).ok()?;
                 let bytes = u32::try_from(bytes.len()).ok()?;
-                (CallMemory::Copy(region), Span { region, offset: 0, bytes })
+                (CallMemory::Copy(region, None), Span { region, offset: 0, bytes })
             }
         };
         let to = self.transport.regions.get_mut().address(span)?;
@@ -416,8 +417,11 @@ impl Process {
         match memory {
             CallMemory::Nothing => {}
             CallMemory::Cell(buffer) => self.transport.bounce_buffers.release(buffer),
-            // SAFETY: the operation has ended, or was not started: no posting or copy uses the memory.
-            CallMemory::Copy(region) => _ = unsafe { self.transport.regions.get_mut().free(region) },
+            CallMemory::Copy(region, buffer) => {
+                // SAFETY: the operation has ended, or was not started: no posting or copy uses the memory.
+                unsafe { self.transport.regions.get_mut().free(region) };
+                buffer.into_iter().for_each(|buffer| self.transport.bounce_buffers.release(buffer));
+            }
             CallMemory::User(region, buffer) => {
                 self.unregister(region);
                 buffer.into_iter().for_each(|buffer| self.transport.bounce_buffers.release(buffer));
@@ -610,6 +614,9 @@ impl Process {
                     self.remote_access.results.insert(user, result);
                 }
                 self.requests.finish(user, Ok(Status::sent(peer)));
+                if result.is_err() {
+                    self.requests.record_failed();
+                }
             }
             CallEnd::Nobody => self.requests.finish(user, Ok(Status::sent(peer))),
             CallEnd::Flush => {
@@ -644,8 +651,11 @@ impl Process {
     /// As [`abandon_remote`](Self::abandon_remote), of a read into this memory of the process.
     pub(in crate::world) fn abandon_remote_read(&mut self, request: u32, into: Region) {
         match self.remote_access.calls.get_mut(&request) {
-            Some(call) => call.memory = CallMemory::Copy(into),
-            None => self.release_call_memory(CallMemory::Copy(into)),
+            Some(call) => {
+                let buffer = if let CallMemory::Cell(buffer) = call.memory { Some(buffer) } else { None };
+                call.memory = CallMemory::Copy(into, buffer);
+            }
+            None => self.release_call_memory(CallMemory::Copy(into, None)),
         }
         self.abandon_remote(request);
     }

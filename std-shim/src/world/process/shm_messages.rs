@@ -56,7 +56,7 @@ impl Process {
     ) -> Option<usize> {
         let (shm, peer) = (self.transport.shm.as_mut()?, PeerId::from(source));
         let sender = self.messenger.matching_mut().inline_receive(peer)?;
-        if self.aborted.is_some() || !self.revoked.is_empty() {
+        if self.aborted.is_some() || !self.revoked.is_empty() || self.requests.checks_types {
             return None;
         }
         let polls = if shm.spins { SPIN_POLLS } else { 1 };
@@ -155,6 +155,7 @@ impl Process {
             || context != Context(0)
             || self.aborted.is_some()
             || !self.revoked.is_empty()
+            || self.requests.checks_types
             || shm_peer.failure.is_some()
         {
             return false;

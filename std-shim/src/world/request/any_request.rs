@@ -13,8 +13,9 @@ use crate::world::collective::persistent::PersistentCollective;
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::progress::SharedProcess;
+use crate::world::window::{GetRequest, OneSided, PutRequest};
 
-/// A request of any kind: of a message, a collective or an exchange, started once or persistent. Requests of different kinds are
+/// A request of any kind: of a message, a collective, an exchange or a window's operation, started once or persistent. Requests of different kinds are
 /// passed to one call as references to this trait:
 ///
 /// ```
@@ -56,6 +57,7 @@ pub enum RequestRef<'a> {
     Collective(&'a CollectiveRequest<'a>),
     Persistent(&'a PersistentCollective<'a>),
     Exchange(&'a Exchange<'a>),
+    OneSided(&'a OneSided<'a>),
 }
 
 impl<R: sealed::Kind + ?Sized> sealed::Kind for &R {
@@ -112,9 +114,36 @@ impl<T> sealed::Kind for PersistentExchange<'_, T> {
     }
 }
 
+impl sealed::Kind for PutRequest<'_> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::OneSided(self.one_sided())
+    }
+}
+
+impl<T> sealed::Kind for GetRequest<'_, T> {
+    fn kind(&self) -> RequestRef<'_> {
+        RequestRef::OneSided(self.one_sided())
+    }
+}
+
 /// A persistent request of any kind: of a message ([`PersistentMessage`]) or of a collective ([`PersistentRequest`]).
 pub trait AnyPersistent: AnyRequest {
     /// Starts the request (`MPI_Start`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sum = [1_u32];
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+    ///     let any: &mut dyn AnyPersistent = &mut request;
+    ///     start_all([any])?;
+    ///     Ok::<(), Error>(request.wait()?)
+    /// })?;
+    /// assert_eq!(sum, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of the `start` of its type.
@@ -201,13 +230,14 @@ impl<'a> RequestRef<'a> {
             Self::Collective(request) => request.communicator(),
             Self::Persistent(request) => request.communicator(),
             Self::Exchange(request) => request.communicator(),
+            Self::OneSided(request) => request.communicator(),
         }
     }
 
     /// The place in the progress table of a collective that is under way.
     pub(in crate::world) fn collective(&self) -> Option<u32> {
         match self {
-            Self::Message(_) | Self::Exchange(_) => None,
+            Self::Message(_) | Self::Exchange(_) | Self::OneSided(_) => None,
             Self::Collective(request) => request.place(),
             Self::Persistent(request) => request.place(),
         }
@@ -225,6 +255,7 @@ impl<'a> RequestRef<'a> {
             Self::Collective(request) => request.stage(process),
             Self::Persistent(request) => request.stage(process),
             Self::Exchange(request) => request.stage(process),
+            Self::OneSided(request) => request.stage(process),
         }
     }
 
@@ -236,13 +267,14 @@ impl<'a> RequestRef<'a> {
             Self::Collective(request) => request.report(process, outcomes),
             Self::Persistent(request) => request.report(process, outcomes),
             Self::Exchange(request) => request.report(process),
+            Self::OneSided(request) => request.report(process),
         }
     }
 
     /// The error of this request as its `wait` would return it; not under the lock.
     pub(in crate::world) fn explained(&self, error: RequestError) -> RequestError {
         match error {
-            RequestError::Message(_) => error,
+            RequestError::Message(_) | RequestError::Window(_) => error,
             RequestError::Collective(error) => self.communicator().explained(error).into(),
         }
     }

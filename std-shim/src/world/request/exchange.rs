@@ -243,6 +243,16 @@ fn failure_of(ended: Result<Status, Failure>, expected: Option<usize>) -> Option
 impl<'scope> ExchangeRequest<'scope> {
     /// Waits for the end.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ring = world.cartesian(Grid::new(&[(world.size(), true)]))?.expect("every rank is a point");
+    /// let (own, mut from) = ([world.rank().0], [0; 2]);
+    /// ring.communicator().scope(|scope| scope.immediate_neighbour_all_gather_into(&ring, &own, &mut from)?.wait())?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError::Ended`] with the first failure of a message; [`Failure::Disagrees`] if a rank has sent another
     /// number of bytes than this rank receives.
@@ -252,11 +262,42 @@ impl<'scope> ExchangeRequest<'scope> {
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the exchange has ended. Reports it once: later
     /// calls return `Some(Ok(()))`.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ring = world.cartesian(Grid::new(&[(world.size(), true)]))?.expect("every rank is a point");
+    /// let (own, mut from) = ([world.rank().0], [0; 2]);
+    /// ring.communicator().scope(|scope| {
+    ///     let exchange = scope.immediate_neighbour_all_gather_into(&ring, &own, &mut from)?;
+    ///     loop {
+    ///         if let Some(ended) = exchange.test() {
+    ///             break ended;
+    ///         }
+    ///     }
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn test(&self) -> Option<Result<(), CollectiveError>> {
         self.0.is_done().then(|| self.0.finish().map_err(CollectiveError::Ended))
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ring = world.cartesian(Grid::new(&[(world.size(), true)]))?.expect("every rank is a point");
+    /// let (own, mut from) = ([world.rank().0], [0; 2]);
+    /// ring.communicator().scope(|scope| {
+    ///     let exchange = scope.immediate_neighbour_all_gather_into(&ring, &own, &mut from)?;
+    ///     while !exchange.is_done() {}
+    ///     exchange.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }

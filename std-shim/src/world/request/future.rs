@@ -58,7 +58,7 @@ impl<T> Future for PersistentRequest<'_, T> {
 }
 
 /// The result, if there is one; else asks for another poll.
-pub(super) fn poll_again<R>(result: Option<R>, context: &Context<'_>) -> Poll<R> {
+pub(in crate::world) fn poll_again<R>(result: Option<R>, context: &Context<'_>) -> Poll<R> {
     if result.is_none() {
         context.waker().wake_by_ref();
     }

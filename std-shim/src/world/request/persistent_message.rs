@@ -86,6 +86,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Prepares a [synchronous send](Self::immediate_synchronous_send) (`MPI_Ssend_init`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut sent, mut received) = ([1_u32], [0_u32]);
+    /// world.scope(|scope| {
+    ///     let mut receive = scope.persistent_receive_into(&mut received, world.rank(), Tag(1))?;
+    ///     let mut send = scope.persistent_synchronous_send(&mut sent, world.rank(), Tag(1))?;
+    ///     start_all([&mut receive, &mut send])?;
+    ///     wait_all([&receive, &send])?;
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// assert_eq!(received, [1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn persistent_synchronous_send<T: IntoBytes + FromBytes + 'scope>(
@@ -98,6 +114,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Prepares a [ready send](Self::immediate_ready_send) (`MPI_Rsend_init`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (mut sent, mut received) = ([1_u32], [0_u32]);
+    /// world.scope(|scope| {
+    ///     let mut receive = scope.persistent_receive_into(&mut received, world.rank(), Tag(1))?;
+    ///     let mut send = scope.persistent_ready_send(&mut sent, world.rank(), Tag(1))?;
+    ///     start_all([&mut receive, &mut send])?;
+    ///     wait_all([&receive, &send])?;
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// assert_eq!(received, [1]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::UnknownRank`].
@@ -112,6 +144,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Prepares a [receive](Self::immediate_receive_into) (`MPI_Recv_init`) from `source`, or from any rank; with `tag`,
     /// or with any.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u32];
+    /// world.scope(|scope| {
+    ///     let mut receive = scope.persistent_receive_into(&mut received, None, None)?;
+    ///     for number in [1_u32, 2] {
+    ///         receive.start()?;
+    ///         world.send(&number, world.rank(), Tag(1))?;
+    ///         receive.wait()?;
+    ///         assert_eq!(receive.data()?, [number]);
+    ///     }
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::UnknownRank`].
@@ -171,6 +221,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 impl<T> PersistentMessage<'_, T> {
     /// Starts the send or receive (`MPI_Start`). Sends are batched, as in [`Scope`].
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u32];
+    /// world.scope(|scope| {
+    ///     let mut receive = scope.persistent_receive_into(&mut received, None, None)?;
+    ///     receive.start()?;
+    ///     assert_eq!(receive.start(), Err(Failure::UnderWay));
+    ///     world.send(&1_u32, world.rank(), Tag(1))?;
+    ///     receive.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::UnderWay`]: the previous start was not waited for. Otherwise as of the call that is started once.
     pub fn start(&mut self) -> Result<(), Failure> {
@@ -180,6 +245,21 @@ impl<T> PersistentMessage<'_, T> {
     /// As [`Request::wait`] (`MPI_Wait`); afterwards it can be started again. Returns [`Status::EMPTY`] at once when it
     /// is not under way.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u32];
+    /// world.scope(|scope| {
+    ///     let mut receive = scope.persistent_receive_into(&mut received, None, None)?;
+    ///     receive.start()?;
+    ///     world.send(&1_u32, world.rank(), Tag(7))?;
+    ///     assert_eq!(receive.wait()?.tag, Tag(7));
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`] of the operation.
     pub fn wait(&mut self) -> Result<Status, Failure> {
@@ -188,6 +268,22 @@ impl<T> PersistentMessage<'_, T> {
 
     /// The buffer, to be read, or written before the next start. Of a [`ViewMut`] all elements from its first to its
     /// last.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut sent = [0_u32];
+    /// world.scope(|scope| {
+    ///     let mut send = scope.persistent_send(&mut sent, world.rank(), Tag(1))?;
+    ///     send.data()?[0] = 7;
+    ///     send.start()?;
+    ///     send.wait()?;
+    ///     assert_eq!(world.receive::<u32>(None, None)?.0, [7]);
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure::UnderWay`].

@@ -19,6 +19,7 @@ use crate::world::communicator::Communicator;
 use crate::world::process::Process;
 use crate::world::process::message_table::Flush;
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
 use unisono_memory::user_buffer::UserBuffer;
 
 /// Makes the lifetime of a scope invariant.
@@ -135,6 +136,20 @@ impl Drop for OpenScope<'_> {
 impl<'env> OpenScope<'env> {
     /// The scope.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let data = [1_u8];
+    /// let open = world.open_scope();
+    /// // SAFETY: the reference is not used once `open` is dropped, and `data` outlives it.
+    /// let sent = unsafe { open.scope() }.immediate_send(&data, world.rank(), Tag(1))?;
+    /// # world.receive::<u8>(None, None)?;
+    /// sent.wait()?;
+    /// drop(open);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Safety
     /// The reference, and the requests that it starts, are not used once this is dropped; and this is dropped, and not
     /// leaked, before a buffer that was passed to the scope is used otherwise, unless the request that uses it has
@@ -152,11 +167,33 @@ impl Communicator {
     ///
     /// Sends are batched: they are transmitted when 64 sends or 256 KiB are queued, by the next call that waits or
     /// tests, or by [`Scope::flush`].
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (sent, mut received) = ([1_u8], [0_u8]);
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, Tag(1))?;
+    ///     scope.immediate_send(&sent, world.rank(), Tag(1))?.wait()?;
+    ///     receive.wait()
+    /// })?;
+    /// assert_eq!(received, sent);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn scope<'env, R>(&'env self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
         run(self, body)
     }
 
     /// Opens a scope that lasts until the result is dropped.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// drop(world.open_scope());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn open_scope(&self) -> OpenScope<'_> {
         OpenScope(Box::new(Scope::new(self)))
     }
@@ -168,6 +205,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// The same scope, for requests on another communicator.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (copy, mut sum) = (world.duplicate()?, [1_u32]);
+    /// world.scope(|scope| {
+    ///     let barrier = scope.immediate_barrier()?;
+    ///     let total = scope.on(&copy).immediate_all_reduce_in_place(&mut sum, SystemOperation::sum())?;
+    ///     wait_all([&barrier, &total])?;
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// assert_eq!(sum, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn on(&'scope self, communicator: &'env Communicator) -> &'scope Self {
         let mut scope = self;
         while !core::ptr::eq(scope.communicator(), communicator) {
@@ -177,6 +229,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Starts a standard send (`MPI_Isend`). The buffer is borrowed until the scope ends.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let data = [1_u8, 2];
+    /// world.scope(|scope| {
+    ///     let send = scope.immediate_send(&data, world.rank(), Tag(1))?;
+    ///     assert_eq!(world.receive::<u8>(None, None)?.0, data);
+    ///     send.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`] when the send was not started.
@@ -193,6 +258,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// As [`immediate_send`](Self::immediate_send); the request ends when a receive has matched the message
     /// (`MPI_Issend`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let send = scope.immediate_synchronous_send(&[1_u8], world.rank(), Tag(1))?;
+    ///     assert!(!send.is_done(), "no receive has matched it");
+    ///     world.receive::<u8>(None, None)?;
+    ///     send.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`] when the send was not started.
     pub fn immediate_synchronous_send<T: IntoBytes + Immutable + 'scope>(
@@ -207,6 +285,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// As [`immediate_send`](Self::immediate_send), where the receive is known to be posted (`MPI_Irsend`). It is sent
     /// like a standard send.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u8];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, world.rank(), Tag(1))?;
+    ///     scope.immediate_ready_send(&[1_u8], world.rank(), Tag(1))?.wait()?;
+    ///     receive.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Failure`] when the send was not started.
@@ -236,6 +327,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Posts a receive (`MPI_Irecv`) from `source`, or from any rank; with `tag`, or with any.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u8; 2];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, Tag(1))?;
+    ///     world.send(&[1_u8, 2], world.rank(), Tag(1))?;
+    ///     receive.wait()
+    /// })?;
+    /// assert_eq!(received, [1, 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`] when the receive was not posted.
     pub fn immediate_receive_into<T: IntoBytes + FromBytes + 'scope>(
@@ -251,6 +356,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// As [`immediate_receive_into`](Self::immediate_receive_into); [`RecvRequest::wait`] returns the buffer.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut buffer = [0_u8; 2];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_returning(&mut buffer, None, Tag(1))?;
+    ///     world.send(&[1_u8, 2], world.rank(), Tag(1))?;
+    ///     let (status, received) = receive.wait();
+    ///     assert_eq!((status?.bytes, &*received), (2, &[1, 2][..]));
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Failure`] when the receive was not posted.
     pub fn immediate_receive_returning<T: IntoBytes + FromBytes>(
@@ -263,7 +383,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the exclusive borrow that the pointer was made of ends with 'scope. The bytes are borrowed from the
         // pointer, not beside it, so that it stays good for giving the buffer back.
         let bytes = unsafe { buffer.as_mut() }.as_mut_bytes();
-        let bytes = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len());
+        let bytes = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len()).of(ElementType::of::<T>());
         let loan = self.start_receive(bytes, source.into(), tag.into())?;
         Ok(RecvRequest { request: Request::new(&self.loans, loan), buffer, borrow: PhantomData })
     }
@@ -275,6 +395,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Transmits the sends that wait to be sent together.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// world.scope(|scope| {
+    ///     let send = scope.immediate_send(&[1_u8], world.rank(), Tag(1))?;
+    ///     scope.flush();
+    ///     // Compute here, while the message is on its way.
+    ///     world.receive::<u8>(None, None)?;
+    ///     send.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn flush(&self) {
         self.communicator().shared.with_process(Process::flush);
     }
@@ -351,6 +485,24 @@ impl<'scope> Request<'scope> {
 
     /// Makes progress once. Returns the result of [`wait`](Self::wait) if the operation has ended. Reports it once:
     /// later calls return `Some(Ok(Status::EMPTY))`.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u8];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, None)?;
+    ///     assert!(receive.test().is_none());
+    ///     world.send(&[1_u8], world.rank(), Tag(1))?;
+    ///     loop {
+    ///         if let Some(ended) = receive.test() {
+    ///             break ended;
+    ///         }
+    ///     }
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn test(&self) -> Option<Result<Status, Failure>> {
         self.poll(|loan| self.loans.test(loan), Option::is_some).unwrap_or_else(|| {
             self.id.set(None);
@@ -359,12 +511,40 @@ impl<'scope> Request<'scope> {
     }
 
     /// Makes progress once; returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u8];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, None)?;
+    ///     assert!(!receive.is_done());
+    ///     world.send(&[1_u8], world.rank(), Tag(1))?;
+    ///     receive.wait()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         self.poll(|loan| self.loans.is_done(loan), |_| false).unwrap_or(true)
     }
 
     /// Cancels a receive that has matched no message: it has ended, and [`wait`](Self::wait) returns
     /// [`Status::EMPTY`]. Returns false if it continues, is a send, or has ended.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut received = [0_u8];
+    /// world.scope(|scope| {
+    ///     let receive = scope.immediate_receive_into(&mut received, None, None)?;
+    ///     assert!(receive.cancel());
+    ///     assert_eq!(receive.wait()?, Status::EMPTY);
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn cancel(&self) -> bool {
         self.poll(|loan| self.loans.cancel(loan), |cancelled| *cancelled).unwrap_or(false)
     }
@@ -435,6 +615,25 @@ impl<'scope, T> Deref for RecvRequest<'scope, T> {
 impl<'scope, T> RecvRequest<'scope, T> {
     /// Waits until the receive has ended. Returns its result, as [`Request::wait`] does, and the buffer; a receive that
     /// was [cancelled](Request::cancel) returns it at once and unchanged.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let mut buffer = [0_u8];
+    /// world.scope(|scope| {
+    ///     let mut free = &mut buffer[..];
+    ///     for number in [1_u8, 2] {
+    ///         let receive = scope.immediate_receive_returning(free, None, None)?;
+    ///         world.send(&number, world.rank(), Tag(1))?;
+    ///         let (status, received) = receive.wait();
+    ///         assert_eq!((status?.bytes, received[0]), (1, number));
+    ///         free = received;
+    ///     }
+    ///     Ok::<(), Failure>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn wait(mut self) -> (Result<Status, Failure>, &'scope mut [T]) {
         let ended = self.request.finish();
         // SAFETY: made of an exclusive borrow for 'scope; the request has ended and its memory is revoked, so that

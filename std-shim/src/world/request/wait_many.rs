@@ -50,6 +50,21 @@ pub fn wait_any<'a, R: AnyRequest + ?Sized + 'a>(
 }
 
 /// Makes progress once. Returns `None` where [`wait_any`] would wait, else its result.
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// let mut received = [0_u8];
+/// world.scope(|scope| {
+///     let receives = [scope.immediate_receive_into(&mut received, None, None)?];
+///     assert!(test_any(&receives).is_none());
+///     world.send(&[1_u8], world.rank(), Tag(1))?;
+///     wait_all(&receives)?;
+///     Ok::<(), Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 pub fn test_any<'a, R: AnyRequest + ?Sized + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Option<CompletedRequest>, RequestFailed>> {
@@ -96,6 +111,21 @@ pub fn wait_some<'a, R: AnyRequest + ?Sized + 'a>(
 }
 
 /// Makes progress once. Returns `None` where [`wait_some`] would wait, else its result.
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// let mut received = [0_u8];
+/// world.scope(|scope| {
+///     let receives = [scope.immediate_receive_into(&mut received, None, None)?];
+///     assert!(test_some(&receives).is_none());
+///     world.send(&[1_u8], world.rank(), Tag(1))?;
+///     wait_all(&receives)?;
+///     Ok::<(), Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 pub fn test_some<'a, R: AnyRequest + ?Sized + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<CompletedRequest>, RequestFailed>> {
@@ -141,6 +171,21 @@ pub fn wait_all<'a, R: AnyRequest + ?Sized + 'a>(
 }
 
 /// Makes progress once. Returns `None` where [`wait_all`] would wait, else its result.
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// let mut received = [0_u8];
+/// world.scope(|scope| {
+///     let receives = [scope.immediate_receive_into(&mut received, None, None)?];
+///     assert!(test_all(&receives).is_none());
+///     world.send(&[1_u8], world.rank(), Tag(1))?;
+///     wait_all(&receives)?;
+///     Ok::<(), Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 pub fn test_all<'a, R: AnyRequest + ?Sized + 'a>(
     requests: impl IntoIterator<Item = &'a R>,
 ) -> Option<Result<Vec<Status>, RequestFailed>> {

@@ -140,6 +140,15 @@ impl<T: FromBytes + IntoBytes> Buffer<T> {
 
 impl<T> Buffer<T> {
     /// Whether it is in the memory that the ranks of the node share.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let data = world.allocate::<u8>(64)?;
+    /// println!("{}", if data.is_shared() { "in the node's segment" } else { "in private memory" });
+    /// # Ok::<(), Error>(())
+    /// ```
     pub const fn is_shared(&self) -> bool {
         matches!(self.memory, BufferMemory::Pool(..))
     }

@@ -83,6 +83,15 @@ impl Communicator {
     /// Makes a window without memory, to which each rank [attaches](Window::attach) some (`MPI_Win_create_dynamic`).
     /// Offsets in it are addresses in the target's process. Collective.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.create_dynamic_window()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn create_dynamic_window(&self) -> Result<Window, WindowError> {
@@ -100,6 +109,22 @@ impl Communicator {
 
 impl Window {
     /// Attaches memory of this rank to a dynamic window (`MPI_Win_attach`): other ranks access it by its address.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut memory) = (world.create_dynamic_window()?, [0_u64; 4]);
+    /// let start = core::ptr::NonNull::from(&mut memory).cast::<u8>();
+    /// // SAFETY: the memory is not used otherwise before it is detached.
+    /// unsafe { window.attach(start, 32) }?;
+    /// window.put(&[7_u64], world.rank(), start.addr().get())?;
+    /// window.flush(world.rank())?;
+    /// window.detach(start.as_ptr())?;
+    /// assert_eq!(memory[0], 7);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError::Unsupported`] if the window is not dynamic; [`WindowError::Register`] if [`ATTACHED_MAX`] pieces
@@ -134,6 +159,19 @@ impl Window {
     }
 
     /// Detaches the memory that begins at `start` from a dynamic window (`MPI_Win_detach`): nobody accesses it any more.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut memory) = (world.create_dynamic_window()?, [0_u64; 4]);
+    /// let start = core::ptr::NonNull::from(&mut memory).cast::<u8>();
+    /// // SAFETY: the memory is not used otherwise before it is detached.
+    /// unsafe { window.attach(start, 32) }?;
+    /// window.detach(start.as_ptr())?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError::OutOfBounds`] if no attached memory begins there; otherwise the job has ended, and the memory may

@@ -31,6 +31,19 @@ const COMPLETED: Tag = Tag(1);
 impl Window {
     /// Waits until all operations of all members are done, on all members (`MPI_Win_fence`). Collective.
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut word) = (world.allocate_window(8)?, [0_u64]);
+    /// window.put(&[7_u64], Rank((world.rank().0 + 1) % world.size()), 0)?;
+    /// window.fence()?;
+    /// window.read(0, &mut word)?;
+    /// assert_eq!(word, [7]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`]: of an operation of this rank since the last flush, or of the barrier.
     pub fn fence(&self) -> Result<(), WindowError> {
@@ -42,6 +55,19 @@ impl Window {
 
     /// Locks the memory of a rank, and waits for it (`MPI_Win_lock`). Operations are allowed without a lock, too: it
     /// excludes other locks.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, mut word) = (world.allocate_window(8)?, [0_u64]);
+    /// window.lock(LockKind::Exclusive, Rank(0))?;
+    /// window.get(&mut word, Rank(0), 0)?;
+    /// window.put(&[word[0] + 1], Rank(0), 0)?;
+    /// window.unlock(LockKind::Exclusive, Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]. If a member fails meanwhile (it may hold the lock), [`Failure::PeerFailed`].
@@ -94,6 +120,17 @@ impl Window {
 
     /// Unlocks the memory of a rank, after a flush of it (`MPI_Win_unlock`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.lock(LockKind::Shared, Rank(0))?;
+    /// window.unlock(LockKind::Shared, Rank(0))?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`]: also those of the flush, after which the lock is released.
     pub fn unlock(&self, kind: LockKind, target: Rank) -> Result<(), WindowError> {
@@ -113,6 +150,18 @@ impl Window {
 
     /// [Locks](Self::lock) the memory of all ranks, shared (`MPI_Win_lock_all`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.lock_all()?;
+    /// window.accumulate(&[1_u64], Rank(0), 0, SystemOperation::sum())?;
+    /// window.unlock_all()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn lock_all(&self) -> Result<(), WindowError> {
@@ -120,6 +169,17 @@ impl Window {
     }
 
     /// [Unlocks](Self::unlock) the memory of all ranks (`MPI_Win_unlock_all`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// window.lock_all()?;
+    /// window.unlock_all()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
@@ -129,6 +189,20 @@ impl Window {
     }
 
     /// Exposes the memory of this rank to these ranks until they [complete](Self::complete) (`MPI_Win_post`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, own) = (world.allocate_window(8)?, [world.rank()]);
+    /// window.post(&own)?;
+    /// window.start_epoch(&own)?;
+    /// window.put(&[7_u64], world.rank(), 0)?;
+    /// window.complete()?;
+    /// window.wait_epoch()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].
@@ -143,6 +217,19 @@ impl Window {
 
     /// Waits until these ranks have [posted](Self::post) (`MPI_Win_start`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, own) = (world.allocate_window(8)?, [world.rank()]);
+    /// window.post(&own)?;
+    /// window.start_epoch(&own)?;
+    /// window.complete()?;
+    /// window.wait_epoch()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn start_epoch(&self, targets: &[Rank]) -> Result<(), WindowError> {
@@ -155,6 +242,19 @@ impl Window {
 
     /// Ends the epoch that [`start_epoch`](Self::start_epoch) began: all operations on its ranks are done
     /// (`MPI_Win_complete`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, own) = (world.allocate_window(8)?, [world.rank()]);
+    /// window.post(&own)?;
+    /// window.start_epoch(&own)?;
+    /// window.complete()?;
+    /// window.wait_epoch()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`]; every rank is notified of the end all the same.
@@ -172,6 +272,19 @@ impl Window {
 
     /// Waits until all ranks that this one has [posted](Self::post) to have completed (`MPI_Win_wait`).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, own) = (world.allocate_window(8)?, [world.rank()]);
+    /// window.post(&own)?;
+    /// window.start_epoch(&own)?;
+    /// window.complete()?;
+    /// window.wait_epoch()?;
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WindowError`].
     pub fn wait_epoch(&self) -> Result<(), WindowError> {
@@ -185,6 +298,20 @@ impl Window {
 
     /// Whether all ranks that this one has [posted](Self::post) to have completed (`MPI_Win_test`): then the epoch has
     /// ended, as after [`wait_epoch`](Self::wait_epoch). Makes progress once.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let (window, own) = (world.allocate_window(8)?, [world.rank()]);
+    /// window.post(&own)?;
+    /// window.start_epoch(&own)?;
+    /// assert!(!window.test_epoch()?);
+    /// window.complete()?;
+    /// while !window.test_epoch()? {}
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`].

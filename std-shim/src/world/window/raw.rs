@@ -3,7 +3,7 @@
 
 use unisono_shmem::reduction_ops::{Element, ReduceOperation};
 
-use super::{AccumulateOperation, LockKind, Window, WindowError};
+use super::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 use crate::world::collective::SystemOperation;
 use unisono_bootstrap::Rank;
 
@@ -27,6 +27,7 @@ impl RawUpdate {
     }
 }
 
+#[doc(hidden)]
 impl Window {
     /// Combines the elements in the memory of a rank, from byte `offset` on, with those in `bytes`, each atomically.
     /// With `old`, waits for the old elements; it must be as long.
@@ -47,6 +48,36 @@ impl Window {
         }
         let grain = update.element.bytes();
         self.update(update.operation.update(update.element), grain, bytes, old, target, offset)
+    }
+
+    /// As [`raw_update`](Self::raw_update), with a request, which copies the bytes.
+    ///
+    /// # Errors
+    /// As of [`raw_update`](Self::raw_update).
+    pub fn raw_request_update(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        target: Rank,
+        offset: usize,
+    ) -> Result<PutRequest<'_>, WindowError> {
+        let grain = update.element.bytes();
+        self.request_update(update.operation.update(update.element), grain, bytes, target, offset)
+    }
+
+    /// As [`raw_request_update`](Self::raw_request_update); the request returns the old elements.
+    ///
+    /// # Errors
+    /// As of [`raw_update`](Self::raw_update).
+    pub fn raw_request_fetch(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        target: Rank,
+        offset: usize,
+    ) -> Result<GetRequest<'_, u8>, WindowError> {
+        let grain = update.element.bytes();
+        self.request_fetch(update.operation.update(update.element), grain, bytes, target, offset)
     }
 
     /// Holds a rank's lock of updates that no instruction executes, and waits for it. It is another one than that of

@@ -43,7 +43,7 @@ enum Action {
 }
 
 fn main() -> ExitCode {
-    let mut command = with_variables(with_negative_numbers(Command::command()));
+    let mut command = with_examples(with_variables(with_negative_numbers(Command::command())));
     if env::args_os().len() == 1 {
         return match command.print_help() {
             Ok(()) => ExitCode::SUCCESS,
@@ -103,6 +103,39 @@ fn with_variables(command: clap::Command) -> clap::Command {
     command.mut_subcommand("run", |run| run.mut_args(name))
 }
 
+/// The end of the help of each command.
+const EXAMPLES: [(&str, &str); 3] = [
+    (
+        "run",
+        "Examples:
+  unisono run -n 4 -- ./program argument
+  unisono run -n 4 --device udp --loss 5% --seed 7 -- ./program
+  unisono run --hosts a:8,b:8 --on-death tell --stats -- ./program",
+    ),
+    (
+        "info",
+        "Examples:
+  unisono info
+  unisono info --collectives -n 16 --nodes 4 --bytes 8 --bytes 1M",
+    ),
+    (
+        "bench",
+        "Examples:
+  unisono run -n 2 -- unisono bench latency --bytes 8
+  unisono run -n 4 --device udp -- unisono bench collective all_reduce --bytes 4K
+  unisono bench sweep latency all_reduce --ranks 2,4 --against --plot sweep.svg --csv sweep.csv",
+    ),
+];
+
+/// Shows examples at the end of the help.
+fn with_examples(command: clap::Command) -> clap::Command {
+    let all = |command: clap::Command, (name, examples): (&str, &'static str)| {
+        command.mut_subcommand(name, |one| one.after_help(examples))
+    };
+    let command = EXAMPLES.into_iter().fold(command, all);
+    command.after_help("Example:\n  unisono run -n 4 -- ./program\n\n`unisono COMMAND --help` shows the options.")
+}
+
 /// Ends this process quietly when the reader of its output is gone, as other commands in a pipeline do.
 fn end_with_reader() {
     // SAFETY: the default action replaces that of the start of this process; no thread runs yet.
@@ -157,6 +190,18 @@ mod tests {
             let name = std::ffi::OsString::from(format!("UNISONO_{name}"));
             let unknown = unisono::Settings::from_variables([(name.clone(), "?".into())]);
             assert!(!matches!(unknown, Err(unisono::SettingsError::Unknown { .. })), "{name:?} is no setting");
+        }
+    }
+
+    #[test]
+    fn examples_of_the_help_are_understood() {
+        for (name, examples) in EXAMPLES {
+            let help = with_examples(Command::command()).find_subcommand_mut(name).expect("a command").render_help();
+            assert!(help.to_string().contains(examples), "{name}");
+            for line in examples.lines().filter(|line| line.starts_with("  ")) {
+                let parsed = Command::command().try_get_matches_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+            }
         }
     }
 

@@ -23,9 +23,11 @@ pub(crate) struct Options {
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<u32>,
     /// Run on this host, divided into M nodes of consecutive ranks: ranks of different nodes share no memory
+    /// [default: 1]
     #[arg(long, value_name = "M", conflicts_with = "hosts", help_heading = "Placement")]
     nodes: Option<u32>,
     /// Run on these hosts, through a remote shell; the number is that of ranks per host, which are filled in order
+    /// [default: this host]
     #[arg(long, value_name = "A:4,B:4", help_heading = "Placement")]
     hosts: Option<HostList>,
     /// Remote shell that starts the ranks of other hosts, with its arguments [default: ssh -T -x]
@@ -112,14 +114,18 @@ pub(crate) struct Options {
     /// 30s]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     unreachable: Option<UnreachableTimeout>,
+    /// Report a message that is received as another type than was sent: every rank states types, and compares them
+    /// [default: off]
+    #[arg(long, help_heading = "Failures")]
+    check: bool,
     /// Print what each rank did, at its end [default: off]
     #[arg(long, help_heading = "Output")]
     stats: bool,
-    /// Write that to a file, as a JSON object for each rank
+    /// Write that to a file, as a JSON object for each rank [default: none]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     stats_file: Option<PathBuf>,
     /// Run a bare-metal image as the last K ranks, in an emulator on this host; the program's arguments are passed to
-    /// the image, too
+    /// the image, too [default: 0]
     #[arg(long, value_name = "K", help_heading = "Ranks without an operating system")]
     bare_metal: Option<u32>,
     /// Image of the bare-metal ranks [default: unisono-x86 beside this program]
@@ -129,6 +135,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COMMAND", help_heading = "Ranks without an operating system")]
     emulator: Option<String>,
     /// The program was compiled for the standard ABI of MPI: load libmpi_abi.so, which lies beside this program
+    /// [default: off]
     #[arg(long)]
     mpi: bool,
     /// Program to run as every rank, and its arguments; `--` may precede it
@@ -154,7 +161,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
-    let Options { bare_metal, image, emulator, stuck, unreachable, multicast, stats, stats_file, .. } = options;
+    let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
     let Options { rails, integrity, cut, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
@@ -200,6 +207,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.watchdog = watchdog.or(transport.watchdog);
     transport.stuck = stuck.or(transport.stuck);
     transport.unreachable = unreachable.or(transport.unreachable);
+    if check {
+        transport.check = Some(Switch::On);
+    }
     if transport.queues == Some(QueuesChoice::Raw) && transport.device != DeviceChoice::Verbs {
         return Err(Refusal::usage("--queues raw needs --device verbs"));
     }
@@ -237,6 +247,9 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         }
         if !matches!(transport.device, DeviceChoice::Auto | DeviceChoice::Shm) {
             return Err(Refusal::usage("--bare-metal needs shared memory: --device auto or shm"));
+        }
+        if transport.checks_types() {
+            return Err(Refusal::usage("--check does not apply to bare-metal ranks"));
         }
         transport.device = DeviceChoice::Shm;
     }

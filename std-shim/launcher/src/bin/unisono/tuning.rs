@@ -10,44 +10,45 @@ use unisono_core::collective::CollectiveKind;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
-    /// One of dissemination, knomial, doubling, standard-exchange, token-tree or combining-tree
+    /// One of dissemination, knomial, doubling, standard-exchange, token-tree or combining-tree [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Barrier))]
     barrier: Option<Override>,
-    /// One of knomial, bruck, ring or multicast
+    /// One of knomial, bruck, ring or multicast [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Broadcast))]
     broadcast: Option<Override>,
-    /// One of knomial, halving or ring
+    /// One of knomial, halving or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Reduce))]
     reduce: Option<Override>,
-    /// One of doubling, standard-exchange, knomial, halving or ring
+    /// One of doubling, standard-exchange, knomial, halving or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allreduce), aliases = ["all-reduce", "all_reduce"])]
     allreduce: Option<Override>,
-    /// One of direct or knomial
+    /// One of direct or knomial [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Gather))]
     gather: Option<Override>,
-    /// One of direct or knomial
+    /// One of direct or knomial [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scatter))]
     scatter: Option<Override>,
-    /// One of direct, doubling, standard-exchange, bruck or ring
+    /// One of direct, doubling, standard-exchange, bruck or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allgather), aliases = ["all-gather", "all_gather"])]
     allgather: Option<Override>,
-    /// One of direct, pairwise, bruck, doubling or standard-exchange
+    /// One of direct, pairwise, bruck, doubling or standard-exchange [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Alltoall), aliases = ["all-to-all", "all_to_all"])]
     alltoall: Option<Override>,
-    /// One of knomial, halving or ring
+    /// One of knomial, halving or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::ReduceScatter), aliases = ["reduce_scatter", "reducescatter"])]
     reduce_scatter: Option<Override>,
-    /// One of dissemination or ring
+    /// One of dissemination or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Scan))]
     scan: Option<Override>,
-    /// One of dissemination or ring
+    /// One of dissemination or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Exscan))]
     exscan: Option<Override>,
-    /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does
+    /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does [default:
+    /// the built-in table]
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
     /// Subgroups over which collectives are composed: off, auto, host (the ranks of each node), N or N,M (groups of N
-    /// consecutive ranks, in inner groups of M)
+    /// consecutive ranks, in inner groups of M) [default: auto]
     #[arg(long, value_name = "SPEC")]
     hierarchy: Option<HierarchyChoice>,
 }

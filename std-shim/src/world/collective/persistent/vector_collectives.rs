@@ -13,6 +13,22 @@ use unisono_bootstrap::Rank;
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Prepares [`gather_varcount_into`](crate::world::Communicator::gather_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places, mut own, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), [7], vec![0; ranks]);
+    /// let into = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_gather_varcount_into(&mut own, into, Rank(0))?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// assert_eq!(all, vec![7; ranks]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CollectiveError`](crate::world::collective::CollectiveError), as of all the calls below.
     pub fn persistent_gather_varcount_into<T>(
@@ -31,6 +47,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Prepares [`scatter_varcount_into`](crate::world::Communicator::scatter_varcount_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ranks = if world.rank() == Rank(0) { world.size() as usize } else { 0 };
+    /// let (counts, places, mut all, mut own) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![7; ranks], [0]);
+    /// let blocks = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_scatter_varcount_into(blocks, &mut own, Rank(0))?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// assert_eq!(own, [7]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
@@ -51,6 +83,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Prepares [`all_gather_varcount_into`](crate::world::Communicator::all_gather_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, mut own, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), [7], vec![0; ranks]);
+    /// let into = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_gather_varcount_into(&mut own, into)?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// assert_eq!(all, vec![7; ranks]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_all_gather_varcount_into<T>(
@@ -68,6 +116,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Prepares [`all_to_all_varcount_into`](crate::world::Communicator::all_to_all_varcount_into).
     ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, mut data, mut all) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![7; ranks], vec![0; ranks]);
+    /// let blocks = PartitionMut::new(&mut data, &counts, &places)?;
+    /// let into = PartitionMut::new(&mut all, &counts, &places)?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_all_to_all_varcount_into(blocks, into)?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// assert_eq!(all, vec![7; ranks]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).
     pub fn persistent_all_to_all_varcount_into<T>(
@@ -84,6 +149,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Prepares [`reduce_scatter_varcount_into`](crate::world::Communicator::reduce_scatter_varcount_into).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let ranks = world.size() as usize;
+    /// let (counts, places, mut data, mut own) = (vec![1; ranks], Vec::from_iter(0..ranks), vec![1_u32; ranks], [0]);
+    /// let blocks = PartitionMut::new(&mut data, &counts, &places)?;
+    /// world.scope(|scope| {
+    ///     let mut request = scope.persistent_reduce_scatter_varcount_into(blocks, &mut own, SystemOperation::sum())?;
+    ///     request.start()?;
+    ///     request.wait()
+    /// })?;
+    /// assert_eq!(own, [world.size()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// As of [`persistent_gather_varcount_into`](Self::persistent_gather_varcount_into).

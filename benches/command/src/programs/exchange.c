@@ -3,6 +3,7 @@
  *
  *   exchange latency BYTES     prints nanoseconds
  *   exchange bandwidth BYTES   prints bytes per second
+ *   exchange rate BYTES        prints messages per second; windows of up to 128 messages
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 /* Seconds until a rank whose launcher was killed ends. */
 enum { LIMIT = 90 };
 
-enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, DATA = 6, ARRIVED = 8 };
+enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, MOST = 128, DATA = 6, ARRIVED = 8 };
 
 /* Bytes of all timed windows, and number of windows before them. */
 static const double STREAM_BYTES = 256e6;
@@ -48,23 +49,23 @@ static void latency(int rank, int bytes)
     free(ball);
 }
 
-static void bandwidth(int rank, int bytes)
+static void stream(int rank, int bytes, int window, double stream_bytes, int counts_bytes)
 {
-    char *data = malloc((size_t)bytes * WINDOW * WINDOWS), mark[WINDOWS];
-    MPI_Request requests[WINDOWS][WINDOW], arrived[WINDOWS];
-    long all = EARLIER + (long)(STREAM_BYTES / bytes / WINDOW);
+    char *data = malloc((size_t)bytes * window * WINDOWS + 1), mark[WINDOWS];
+    MPI_Request requests[WINDOWS][MOST], arrived[WINDOWS];
+    long all = EARLIER + (long)(stream_bytes / (bytes ? bytes : 1) / window) + 1;
     double start = 0;
-    memset(data, 7, (size_t)bytes * WINDOW * WINDOWS);
+    memset(data, 7, (size_t)bytes * window * WINDOWS);
     if (rank == 1) {
         for (long w = -WINDOWS; w < all; w++) {
             int slot = (w + WINDOWS) % WINDOWS;
             if (w >= 0) {
-                MPI_Waitall(WINDOW, requests[slot], MPI_STATUSES_IGNORE);
+                MPI_Waitall(window, requests[slot], MPI_STATUSES_IGNORE);
                 MPI_Send(mark, 1, MPI_CHAR, 0, ARRIVED, MPI_COMM_WORLD);
             }
             if (w + WINDOWS < all)
-                for (int i = 0; i < WINDOW; i++)
-                    MPI_Irecv(data + (size_t)bytes * (slot * WINDOW + i), bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD,
+                for (int i = 0; i < window; i++)
+                    MPI_Irecv(data + (size_t)bytes * (slot * window + i), bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD,
                               &requests[slot][i]);
             if (w == -1)
                 MPI_Barrier(MPI_COMM_WORLD);
@@ -74,18 +75,18 @@ static void bandwidth(int rank, int bytes)
         for (long w = 0; w < all + WINDOWS; w++) {
             int slot = w % WINDOWS;
             if (w >= WINDOWS) {
-                MPI_Waitall(WINDOW, requests[slot], MPI_STATUSES_IGNORE);
+                MPI_Waitall(window, requests[slot], MPI_STATUSES_IGNORE);
                 MPI_Wait(&arrived[slot], MPI_STATUS_IGNORE);
                 if (w - WINDOWS == EARLIER - 1)
                     start = MPI_Wtime();
             }
             if (w < all) {
                 MPI_Irecv(&mark[slot], 1, MPI_CHAR, 1, ARRIVED, MPI_COMM_WORLD, &arrived[slot]);
-                for (int i = 0; i < WINDOW; i++)
+                for (int i = 0; i < window; i++)
                     MPI_Isend(data + (size_t)bytes * i, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[slot][i]);
             }
         }
-        printf("%.0f\n", (double)(all - EARLIER) * WINDOW * bytes / (MPI_Wtime() - start));
+        printf("%.0f\n", (double)(all - EARLIER) * window * (counts_bytes ? bytes : 1) / (MPI_Wtime() - start));
     }
     free(data);
 }
@@ -98,13 +99,18 @@ int main(int count, char **arguments)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (count != 3 || size != 2) {
-        fprintf(stderr, "two ranks: exchange latency|bandwidth BYTES\n");
+        fprintf(stderr, "two ranks: exchange latency|bandwidth|rate BYTES\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (strcmp(arguments[1], "latency") == 0)
         latency(rank, atoi(arguments[2]));
-    else
-        bandwidth(rank, atoi(arguments[2]));
+    else if (strcmp(arguments[1], "rate") == 0) {
+        int bytes = atoi(arguments[2]), fit = bytes ? (1 << 18) / bytes : MOST;
+        int window = fit < WINDOW ? WINDOW : fit > MOST ? MOST : fit;
+        /* Windows for a fraction of a second. */
+        stream(rank, bytes, window, bytes < 4096 ? 600.0 * window * bytes : STREAM_BYTES, 0);
+    } else
+        stream(rank, atoi(arguments[2]), WINDOW, STREAM_BYTES, 1);
     MPI_Finalize();
     return 0;
 }

@@ -104,6 +104,16 @@ static void reduce_scatter(double *in, double *out, int bytes)
     MPI_Reduce_scatter_block(in, out, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static void scan(double *in, double *out, int bytes)
+{
+    MPI_Scan(in, out, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void exscan(double *in, double *out, int bytes)
+{
+    MPI_Exscan(in, out, bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
 /* A collective, and whose input and output hold a block for each rank: nobody's, the root's or everybody's. */
 static const struct collective {
     const char *name;
@@ -119,6 +129,8 @@ static const struct collective {
     { "reduce", reduce, NOBODY, NOBODY, 0 },
     { "all_reduce", all_reduce, NOBODY, NOBODY, 0 },
     { "reduce_scatter", reduce_scatter, EVERYBODY, NOBODY, 0 },
+    { "scan", scan, NOBODY, NOBODY, 0 },
+    { "exscan", exscan, NOBODY, NOBODY, 0 },
 };
 
 static size_t words(int who, int bytes)
