@@ -41,8 +41,8 @@ pub use world::{
     Buffer, Cartesian, CartesianError, Communicator, CreateError, EventSource, ExchangeRequest, Failure, GetRequest,
     Graph, Grid, Group, GroupError, LockKind, Message, Neighbour, Neighbourhood, OpenScope, Peer, PersistentExchange,
     PersistentMessage, PutRequest, RailStats, RecvRequest, Request, RequestError, RequestFailed, Scope, SendBuffer,
-    SplitType, Status, Tag, TypeCode, Window, WindowError, World, WorldError, collective, start_all, test_all, test_any,
-    test_some, wait_all, wait_any, wait_some,
+    SplitType, Status, Tag, TypeCode, Window, WindowError, World, WorldError, collective, start_all, test_all,
+    test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use zerocopy;
 

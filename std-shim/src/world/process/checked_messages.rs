@@ -48,7 +48,7 @@ impl Process {
         match layout {
             // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
             Some(layout) => _ = unsafe { layout.gather(*start, 0, payload, *bytes) },
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the buffer has these bytes; the copy has room for them, and is new memory.
             None => unsafe { payload.copy_from_nonoverlapping(*start, *bytes) },
         }
         // SAFETY: the copy lives until the request has ended.
