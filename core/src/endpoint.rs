@@ -257,7 +257,7 @@ pub struct Pools<S: Storage<W, BITS>, const W: usize, const BITS: u32> {
     pub senders: S::Senders,
     /// [`RailState::FREE`](crate::window::rails::RailState::FREE): none, or as many for each sender as there are rails.
     pub rails: S::Rails,
-    /// [`ReceiveWindow::EMPTY`].
+    /// [`ReceiveWindow::EMPTY`](crate::window::receive_window::ReceiveWindow::EMPTY).
     pub receivers: S::Receivers,
     /// [`Operation::FREE`](crate::endpoint::operation::Operation::FREE).
     pub operations: S::Operations,
