@@ -155,6 +155,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_STUCK", "20s"),
         ("UNISONO_UNREACHABLE", "1m"),
         ("UNISONO_MULTICAST", "239.255.7.0:4711%eth1"),
+        ("UNISONO_CHECK", "on"),
         ("UNISONO_PIN", "on"),
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),
