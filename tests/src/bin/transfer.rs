@@ -1,4 +1,5 @@
 //! Bar 1: a transfer over UDP whose datagrams are lost, overtaken, doubled and changed, beside the same without faults.
+//! Both have checksums.
 
 use std::env::consts::EXE_SUFFIX;
 use std::process::{Command, ExitCode, Stdio};
@@ -48,7 +49,7 @@ fn transfer(bytes: &str, faults: &str) -> Result<Said, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let unisono = own.with_file_name(format!("unisono{EXE_SUFFIX}"));
     let mut command = Command::new(&unisono);
-    command.args("run -n 2 --device udp --mtu 1500".split(' ')).args(faults.split_whitespace());
+    command.args("run -n 2 --device udp --mtu 1500 --integrity crc32c".split(' ')).args(faults.split_whitespace());
     command.arg("--").arg(&unisono).args(["bench", "transfer", "--json", "--bytes", bytes]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("{}: {error}", unisono.display()))?;
