@@ -1,8 +1,9 @@
 //! The exported functions that read, write and update the memory of a rank.
 
+use alloc::borrow::Cow;
 use core::ffi::c_void;
 
-use unisono::raw::Element;
+use unisono::raw::{Element, RawUpdate};
 use unisono::{Rank, Window};
 
 use super::{WINDOWS, on, unisono_window};
@@ -12,9 +13,24 @@ use crate::result::unisono_result::{self, UNISONO_ERROR_OPERATION};
 use crate::result::{Error, call};
 
 /// The type of elements that are updated.
-pub(super) fn expect_element(element: Option<Element>) -> Result<Element, Error> {
+fn expect_element(element: Option<Element>) -> Result<Element, Error> {
     let reason = "elements of a window are updated as numbers: the datatype has none, or several kinds";
     element.ok_or_else(|| Error::new(UNISONO_ERROR_OPERATION, reason))
+}
+
+/// The elements of an update, and what it does with them.
+///
+/// # Safety
+/// The buffer has the elements that the datatype names.
+pub(super) unsafe fn update_of<'a>(
+    data: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    operation: unisono_operation,
+) -> Result<(Cow<'a, [u8]>, RawUpdate), Error> {
+    // SAFETY: the caller answers for the buffer.
+    let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
+    Ok((bytes, operation::update(operation, expect_element(element)?)?))
 }
 
 /// Copies elements to the memory of a rank, from byte `offset` on. Their memory can be used again when this returns.
@@ -75,8 +91,7 @@ pub unsafe extern "C" fn unisono_accumulate(
 ) -> unisono_result {
     call(|| {
         // SAFETY: the caller answers for the buffer.
-        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        let update = operation::update(operation, expect_element(element)?)?;
+        let (bytes, update) = unsafe { update_of(data, count, datatype, operation) }?;
         Ok(WINDOWS.get(window)?.raw_update(update, &bytes, None, Rank(rank), offset)?)
     })
 }
@@ -99,8 +114,7 @@ pub unsafe extern "C" fn unisono_get_accumulate(
 ) -> unisono_result {
     call(|| {
         // SAFETY: the caller answers for the buffer.
-        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        let update = operation::update(operation, expect_element(element)?)?;
+        let (bytes, update) = unsafe { update_of(data, count, datatype, operation) }?;
         let window = WINDOWS.get(window)?;
         let buffer = Buffer { start: old, count, datatype };
         // SAFETY: the caller answers for the buffer.

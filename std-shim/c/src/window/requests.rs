@@ -5,10 +5,10 @@ use core::ffi::c_void;
 
 use unisono::{GetRequest, PutRequest, Rank, Window};
 
-use super::access::expect_element;
+use super::access::update_of;
 use super::{WINDOWS, unisono_window};
 use crate::datatype::{Buffer, check, store, unisono_datatype};
-use crate::operation::{self, unisono_operation};
+use crate::operation::unisono_operation;
 use crate::request::{insert_one_sided, unisono_request};
 use crate::result::unisono_result;
 use crate::result::{Error, call};
@@ -137,8 +137,7 @@ pub unsafe extern "C" fn unisono_request_accumulate(
 ) -> unisono_result {
     let update = |window: &'static Window| {
         // SAFETY: the caller answers for the buffer.
-        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        let update = operation::update(operation, expect_element(element)?)?;
+        let (bytes, update) = unsafe { update_of(data, count, datatype, operation) }?;
         Ok(Operation::Put(window.raw_request_update(update, &bytes, Rank(rank), offset)?))
     };
     // SAFETY: the caller answers for the pointer.
@@ -163,8 +162,7 @@ pub unsafe extern "C" fn unisono_request_get_accumulate(
 ) -> unisono_result {
     let update = |window: &'static Window| {
         // SAFETY: the caller answers for the buffer.
-        let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-        let update = operation::update(operation, expect_element(element)?)?;
+        let (bytes, update) = unsafe { update_of(data, count, datatype, operation) }?;
         let old = Buffer { start: old, count, datatype };
         old.bytes()?;
         Ok(Operation::Get(window.raw_request_fetch(update, &bytes, Rank(rank), offset)?, old))
