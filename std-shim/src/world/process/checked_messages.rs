@@ -3,7 +3,7 @@
 use unisono_core::device::Memory as _;
 use unisono_core::span::Region;
 use unisono_memory::element_type::TypeCode;
-use unisono_memory::memory_regions::{Address, RegionRange};
+use unisono_memory::memory_regions::RegionRange;
 use unisono_memory::user_buffer::UserBuffer;
 
 use super::Process;
@@ -33,32 +33,11 @@ impl Process {
         args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        let exhausted = || SendFailure::Failed(Failure::ResourceExhausted);
-        let UserBuffer { start, bytes, layout, element } = buffer;
-        let whole = bytes.checked_add(PREFIX).ok_or_else(exhausted)?;
-        let regions = self.transport.regions.get_mut();
-        let region = regions.allocate(whole).map_err(|_| exhausted())?;
-        let range = RegionRange { region, offset: 0, bytes: whole };
-        let at = regions.address(range.span(0, 0)).and_then(Address::adjacent).ok_or_else(exhausted)?;
-        let code = element.code().0.to_le_bytes();
-        // SAFETY: the region has as many bytes, and nobody else uses them.
-        unsafe { at.copy_from_nonoverlapping(core::ptr::NonNull::from(&code).cast(), code.len()) };
-        // SAFETY: within the region.
-        let payload = unsafe { at.add(PREFIX) };
-        match layout {
-            // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
-            Some(layout) => _ = unsafe { layout.gather(*start, 0, payload, *bytes) },
-            // SAFETY: the caller promises that the buffer has these bytes; the copy has room for them, and is new memory.
-            None => unsafe { payload.copy_from_nonoverlapping(*start, *bytes) },
-        }
-        // SAFETY: the copy lives until the request has ended.
-        let sent = unsafe { self.send_unchecked(args, &UserBuffer::plain(at, whole)) };
-        match sent {
-            Ok(Some((request, _))) => self.messages.record_packed(request, region),
-            // SAFETY: the bytes were copied, or are not sent.
-            Ok(None) | Err(_) => _ = unsafe { self.transport.regions.get_mut().free(region) },
-        }
-        sent
+        let mut prefix = [0; PREFIX];
+        let code = buffer.element.code().0.to_le_bytes();
+        prefix.iter_mut().zip(code).for_each(|(into, byte)| *into = byte);
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.send_copy(args, &prefix, buffer) }
     }
 
     /// As [`receive`](Self::receive), into memory of the process first.

@@ -181,19 +181,39 @@ impl Process {
         args: &SendArgs,
         buffer: &UserBuffer,
     ) -> Result<Option<(u32, Region)>, SendFailure> {
-        let (UserBuffer { start, bytes, layout: Some(layout), .. }, regions) =
-            (buffer, self.transport.regions.get_mut())
-        else {
-            return Err(SendFailure::Failed(Failure::ResourceExhausted));
-        };
+        // SAFETY: under the same promises of the caller.
+        unsafe { self.send_copy(args, &[], buffer) }
+    }
+
+    /// Sends a copy of `head` and of the bytes of a buffer, which is freed with the request.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    pub(super) unsafe fn send_copy(
+        &mut self,
+        args: &SendArgs,
+        head: &[u8],
+        buffer: &UserBuffer,
+    ) -> Result<Option<(u32, Region)>, SendFailure> {
         let exhausted = || SendFailure::Failed(Failure::ResourceExhausted);
-        let region = regions.allocate(*bytes).map_err(|_| exhausted())?;
-        let whole = RegionRange { region, offset: 0, bytes: *bytes };
-        let packed = regions.address(whole.span(0, 0)).and_then(Address::adjacent).ok_or_else(exhausted)?;
-        // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
-        unsafe { layout.gather(*start, 0, packed, *bytes) };
+        let UserBuffer { start, bytes, layout, .. } = buffer;
+        let whole = bytes.checked_add(head.len()).ok_or_else(exhausted)?;
+        let regions = self.transport.regions.get_mut();
+        let region = regions.allocate(whole).map_err(|_| exhausted())?;
+        let range = RegionRange { region, offset: 0, bytes: whole };
+        let copy = regions.address(range.span(0, 0)).and_then(Address::adjacent).ok_or_else(exhausted)?;
+        // SAFETY: the region has as many bytes, and nobody else uses them.
+        unsafe { copy.copy_from_nonoverlapping(NonNull::from(head).cast(), head.len()) };
+        // SAFETY: within the region.
+        let payload = unsafe { copy.add(head.len()) };
+        match layout {
+            // SAFETY: the caller promises that the bytes of the buffer are valid; the copy has as many.
+            Some(layout) => _ = unsafe { layout.gather(*start, 0, payload, *bytes) },
+            // SAFETY: the caller promises that the buffer has these bytes; the copy has room for them, and is new memory.
+            None => unsafe { payload.copy_from_nonoverlapping(*start, *bytes) },
+        }
         // SAFETY: the copy lives until the request has ended.
-        let sent = unsafe { self.send_unchecked(args, &UserBuffer::plain(packed, *bytes)) };
+        let sent = unsafe { self.send_unchecked(args, &UserBuffer::plain(copy, whole)) };
         match sent {
             Ok(Some((request, _))) => self.messages.record_packed(request, region),
             // SAFETY: the bytes were copied, or are not sent.
