@@ -192,8 +192,8 @@ fn cut(returns: bool) {
         has_died |= state.injected_cut > 0 && !state.is_alive;
         has_died
     });
-    let before = state(&world).sent[1];
-    let sent = |world: &World| state(world).sent[1] - before;
+    let before = state(&world).sent_bytes;
+    let sent = |world: &World| state(world).sent_bytes - before;
     if returns {
         // It carries messages again.
         rounds_until(&world, number, |world| state(world).is_alive && sent(world) > MESSAGE as u64);

@@ -14,10 +14,14 @@ use super::World;
 pub struct RailStats {
     /// The address of its sockets, if the device has any.
     pub local: Option<IpAddr>,
-    /// Datagrams that the kernel accepted, and their bytes.
-    pub sent: [u64; 2],
-    /// Datagrams that arrived, and their bytes.
-    pub received: [u64; 2],
+    /// Datagrams that the kernel accepted.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams that arrived.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
     /// Datagrams that the kernel did not accept.
     pub lost: u64,
     /// Datagrams that fault injection lost because the rail is cut.
@@ -96,8 +100,10 @@ impl RailMonitor {
             let RailCounters { sent, sent_bytes, lost, received, received_bytes, link_downs, injected_cut } = counters;
             RailStats {
                 local: local(rail),
-                sent: [sent.get(), sent_bytes.get()],
-                received: [received.get(), received_bytes.get()],
+                sent: sent.get(),
+                sent_bytes: sent_bytes.get(),
+                received: received.get(),
+                received_bytes: received_bytes.get(),
                 lost: lost.get(),
                 injected_cut: injected_cut.get(),
                 link_downs: link_downs.get(),

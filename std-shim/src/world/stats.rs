@@ -72,16 +72,17 @@ impl Stats<'_> {
             sum(dropped),
         );
         for (number, rail) in self.rails.iter().enumerate().filter(|_| self.rails.len() > 1) {
-            let RailStats { local, sent, received, lost, deaths, is_alive, round_trip, .. } = rail;
+            let RailStats {
+                local, sent, sent_bytes, received, received_bytes, lost, deaths, is_alive, round_trip, ..
+            } = rail;
             let local = local.map_or_else(String::new, |local| format!(" ({local})"));
             let state = if *is_alive { "alive" } else { "dead" };
             let round_trip = round_trip.map_or_else(String::new, |time| format!(", round trip {time:?}"));
             // Writing to a String does not fail.
             let _ = write!(
                 text,
-                "; rail {number}{local}: sent {} datagrams of {} bytes, received {} of {}, lost {lost}, died {deaths} \
-                 times, is {state}{round_trip}",
-                sent[0], sent[1], received[0], received[1],
+                "; rail {number}{local}: sent {sent} datagrams of {sent_bytes} bytes, received {received} of \
+                 {received_bytes}, lost {lost}, died {deaths} times, is {state}{round_trip}",
             );
         }
         text
@@ -93,7 +94,9 @@ impl Stats<'_> {
             let RailStats {
                 local,
                 sent,
+                sent_bytes,
                 received,
+                received_bytes,
                 lost,
                 injected_cut,
                 link_downs,
@@ -106,10 +109,10 @@ impl Stats<'_> {
             let [round_trip, timeout] = [round_trip, timeout]
                 .map(|time| time.map_or_else(|| "null".to_owned(), |time| time.as_nanos().to_string()));
             format!(
-                "{{\"local\":{local},\"sent\":{},\"bytes_sent\":{},\"received\":{},\"bytes_received\":{},\
+                "{{\"local\":{local},\"sent\":{sent},\"bytes_sent\":{sent_bytes},\"received\":{received},\
+                 \"bytes_received\":{received_bytes},\
                  \"lost\":{lost},\"injected_cut\":{injected_cut},\"link_downs\":{link_downs},\"deaths\":{deaths},\
                  \"alive\":{is_alive},\"round_trip_ns\":{round_trip},\"timeout_ns\":{timeout}}}",
-                sent[0], sent[1], received[0], received[1],
             )
         };
         self.rails.iter().map(rail).collect::<Vec<_>>().join(",")
