@@ -15,6 +15,7 @@ pub fn fresh_incarnation() -> Result<Incarnation, getrandom::Error> {
 
 /// Most rails of a process.
 pub const RAILS_MAX: usize = 4;
+const _: () = assert!(RAILS_MAX >= unisono_core::window::rails::MAX_RAILS as usize, "a record has room for all rails");
 
 /// The data that a process submits when it joins.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
