@@ -227,7 +227,6 @@ impl World {
     /// use unisono::prelude::*;
     ///
     /// let world = World::join()?;
-    /// let world = World::join()?;
     /// println!("rank {} of {}", world.rank(), world.size());
     /// world.finish()?;
     /// # Ok::<(), Error>(())
@@ -278,7 +277,7 @@ impl World {
         check_digests(offer.digests, membership.table())?;
         check_rails(1 + offer.further_rails.len(), membership.table())?;
         if !membership.table().iter().any(|entry| entry.checksums) {
-            device.omit_checksums();
+            device.set_checksums(false);
         }
         let node = Node::join(settings, &mut membership)?.map(Arc::new);
         if size > 1 && node.as_ref().is_none_or(|node| node.size() < size) {

@@ -173,20 +173,11 @@ impl DatagramTransport {
         }
     }
 
-    /// Sends no checksums from now on, and expects none.
-    pub(super) fn omit_checksums(&mut self) {
+    /// Whether checksums are sent and expected from now on.
+    pub(super) fn set_checksums(&mut self, used: bool) {
         match self {
-            Self::Udp(device) => device.set_checksums(false),
+            Self::Udp(device) => device.set_checksums(used),
             // The link has its own.
-            #[cfg(feature = "verbs")]
-            Self::Verbs(_) => {}
-        }
-    }
-
-    /// Sends checksums from now on, and expects them.
-    pub(super) fn use_checksums(&mut self) {
-        match self {
-            Self::Udp(device) => device.set_checksums(true),
             #[cfg(feature = "verbs")]
             Self::Verbs(_) => {}
         }

@@ -189,18 +189,21 @@ impl Process {
     fn add_peer(&mut self, rank: Rank, entry: &PeerRecord) {
         if entry.checksums {
             // A process that joined later may be reached through another link.
-            self.datagrams.device.use_checksums();
+            self.datagrams.device.set_checksums(true);
         }
-        if rank != self.rank && self.datagrams.device.limits().groups > 0 {
-            // Members of groups are reached by datagrams, wherever they are.
-            let path = self.datagrams.device.set_paths(rank.into(), entry);
-            tracing::trace!(%rank, ?path, "path of a group's member");
-        }
-        // Ranks of this node are connected through the shared segment.
-        if rank == self.rank || self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some()) {
+        // Ranks of this node are connected through the shared segment, but members of groups are reached by datagrams,
+        // wherever they are.
+        let is_shm_peer = self.transport.shm.as_ref().is_some_and(|shm| shm.peer(rank.into()).is_some());
+        let device = &mut self.datagrams.device;
+        if rank == self.rank || is_shm_peer && device.limits().groups == 0 {
             return;
         }
-        if let Err(error) = self.datagrams.device.set_paths(rank.into(), entry) {
+        let path = device.set_paths(rank.into(), entry);
+        if is_shm_peer {
+            tracing::trace!(%rank, ?path, "path of a group's member");
+            return;
+        }
+        if let Err(error) = path {
             tracing::error!(%rank, ?error, "no path");
             return;
         }
