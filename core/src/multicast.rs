@@ -25,6 +25,7 @@
 mod datagram;
 mod group_test;
 mod members;
+mod notice;
 mod receiver;
 mod root;
 mod stream;
@@ -33,6 +34,7 @@ mod topology;
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
 pub use self::group_test::{GroupTest, TestState};
 pub use self::members::Audience;
+pub use self::notice::{NOTICE_HEADER, Notice};
 pub use self::receiver::{Placement, Receiver};
 pub use self::root::{Request, Root, WindowFull};
 pub use self::stream::{Delivery, GroupMember, Ring, Stream, StreamCounters};
