@@ -520,7 +520,7 @@ impl World {
         let process = self.shared.lock();
         let (ended, failed, counters) =
             (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
-        let (streams, rails) = (process.stream_counters(), process.rail_stats());
+        let (streams, trees, rails) = (process.stream_counters(), process.tree_counters(), process.rail_stats());
         let integrity = process.datagrams.device.integrity();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
@@ -532,6 +532,7 @@ impl World {
             counters: &counters,
             udp: &self.udp_counters,
             streams,
+            trees,
             rails: &rails,
             integrity,
         }

@@ -22,8 +22,11 @@
 //!    that every rank has the same bits. The claims, and with them the association of floating-point sums, differ from
 //!    call to call.
 //! 6. A rank that lacks a release asks the child whose claim covers the first gap, else its parent, and asks again.
+//!    A release that goes along the tree is passed on by each rank, also where it is known already; one that answers
+//!    an Ask is not.
 //! 7. Messages report which epochs have been left ([`Message::left`], [`Message::all_left`]). Releases are kept until
-//!    every rank has left their epoch. A rank has at most [`TokenTree::OPEN`] epochs open.
+//!    every rank has left their epoch; a rank that [ends](TokenTree::end) before sends them to its neighbours. A rank
+//!    has at most [`TokenTree::OPEN`] epochs open.
 //!
 //! With 0 units this is the combining tree of the same degree, which does not adapt.
 //!
@@ -43,7 +46,7 @@ mod releases;
 #[cfg(test)]
 mod tests;
 
-pub use self::message::{Body, Epoch, Message, Payload, Token};
+pub use self::message::{Body, Epoch, Message, Payload, Release, Token};
 pub use self::operands::{Combination, Operand};
 pub use self::position::{Position, RankRange};
 
@@ -52,13 +55,15 @@ use self::neighbour::{Neighbour, Neighbours};
 use crate::ids::Rank;
 use crate::time::Time;
 
-/// How a release reaches all ranks.
+/// How the releases of a rank reach all ranks. Each rank has its own, which may change between any two.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReleasePath {
     /// By a multicast to all other ranks, which may lose, double and reorder it.
     Multicast,
     /// From neighbour to neighbour along the tree, by the messages that also carry Acks.
     Tree,
+    /// Both: until this rank knows that its multicasts reach all ranks.
+    Both,
 }
 
 /// The parameters of a tree, equal on all its ranks. Times in units of 64 ns.
@@ -70,16 +75,17 @@ pub struct TreeConfig {
     pub degree: u32,
     /// Units of the root's token: the number of releases at most. 0 is a combining tree, whose root never passes it.
     pub units: u8,
-    /// How a release reaches all ranks.
+    /// How the releases of a rank reach all ranks at first.
     pub path: ReleasePath,
     /// How long no Ack may arrive before a token is passed: about one hop.
     pub patience: u32,
-    /// How long a rank waits for a release before it asks for it; doubles up to 32 times as long.
-    pub repair: u32,
+    /// How long a rank waits for a release before it asks for it; doubles up to 32 times as long. `None`: no rank ever
+    /// sends by multicast, and no release is lost.
+    pub repair: Option<u32>,
 }
 
-/// A tree cannot have these parameters: there is no such rank or degree, `units` exceeds the records `M`, or `S` is
-/// no power of two from 2 on.
+/// A tree cannot have these parameters: there is no such rank or degree, `units` exceeds the records `M`, `S` is no
+/// power of two from 2 on, or releases are sent by multicast and never asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InvalidTree;
 
@@ -171,7 +177,7 @@ pub struct TokenTree<T: Time, const M: usize, const S: usize> {
     units: u8,
     path: ReleasePath,
     patience: u32,
-    repair: u32,
+    repair: Option<u32>,
     /// The next epoch to enter.
     next: Epoch,
     /// The first epoch that this rank has not left.
@@ -193,7 +199,8 @@ impl<T: Time, const M: usize, const S: usize> TokenTree<T, M, S> {
     pub fn new(rank: Rank, config: &TreeConfig, first: Epoch) -> Result<Self, InvalidTree> {
         let TreeConfig { size, degree, units, path, patience, repair } = *config;
         let position = Position::new(rank, size, degree).ok_or(InvalidTree)?;
-        if M == 0 || usize::from(units) > M || S < 2 || !S.is_power_of_two() {
+        let is_repaired = path == ReleasePath::Tree || repair.is_some();
+        if M == 0 || usize::from(units) > M || S < 2 || !S.is_power_of_two() || !is_repaired {
             return Err(InvalidTree);
         }
         let (next, left, all_left) = (first, first, first);
@@ -204,6 +211,24 @@ impl<T: Time, const M: usize, const S: usize> TokenTree<T, M, S> {
     /// This rank's position.
     pub const fn position(&self) -> &Position {
         &self.position
+    }
+
+    /// This rank's later releases travel so. Without a repair time they go along the tree whatever is set.
+    pub const fn set_path(&mut self, path: ReleasePath) {
+        if self.repair.is_some() {
+            self.path = path;
+        }
+    }
+
+    /// This rank will answer no more Asks. What it has left, and another rank perhaps has not, it sends to all its
+    /// neighbours; the host polls for that.
+    pub fn end(&mut self) {
+        if self.repair.is_none() || mutant!("ends_silently") {
+            return;
+        }
+        for state in self.epochs.iter_mut().flatten() {
+            state.send_releases(&self.position);
+        }
     }
 
     /// Every rank has left the epochs before this one: their buffers are free.
@@ -239,7 +264,7 @@ impl<T: Time, const M: usize, const S: usize> TokenTree<T, M, S> {
     /// A multicast of any rank.
     pub fn handle_multicast(&mut self, now: T::Instant, message: &Message) -> Arrival {
         match message.body {
-            Body::Release(_) => self.handle(now, None, message),
+            Body::Release(Release { is_passed_on: false, .. }) => self.handle(now, None, message),
             _ => Arrival::ProtocolViolation,
         }
     }
@@ -330,7 +355,7 @@ impl<T: Time, const M: usize, const S: usize> TokenTree<T, M, S> {
         let stored = match (body, from) {
             (Body::Ack, Some(Neighbour::Child(child))) => state.handle_ack(now, child, left),
             (Body::Token(token), Some(Neighbour::Parent)) => state.handle_token(token, left, &position),
-            (Body::Release(claim), from) => state.handle_release(now, from, claim, left, tree),
+            (Body::Release(release), from) => state.handle_release(now, from, release, left, tree),
             _ => Err(Violation),
         };
         stored.map_or(Arrival::ProtocolViolation, Arrival::Store)

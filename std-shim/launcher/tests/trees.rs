@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("late") => late_ranks_release(&world),
             Some("overlap") => calls_overlap(&world),
+            Some("drop") => communicators_end(&world),
             Some("differ") => differ(&world),
             Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
             _ => panic!("a part"),
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("nobody_leaves_before_all_have_entered", nobody_leaves_before_all_have_entered),
+        ("releases_go_by_multicast_once_it_reaches_all", releases_go_by_multicast_once_it_reaches_all),
+        ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
         ("calls_on_one_tree_overlap", calls_on_one_tree_overlap),
         ("a_rank_that_calls_something_else_is_named", a_rank_that_calls_something_else_is_named),
         ("survivors_name_the_dead_rank", survivors_name_the_dead_rank),
@@ -56,6 +59,44 @@ fn nobody_leaves_before_all_have_entered() {
     }
 }
 
+/// What all ranks did to release: multicasts, those that arrived, and asks.
+fn releases(options: &str, part: &str, code: i32, lines: &[&str]) -> [u64; 3] {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    expect(&run(&format!("{options} --stats-file {}", file.path().display()), part), code, lines);
+    let text = std::fs::read_to_string(file.path()).expect("the statistics");
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+    lines.fold([0; 3], |sums, line| {
+        let of = |name: &str| line["releases"][name].as_u64().expect("a number");
+        let [multicasts, received, asks] = sums;
+        [multicasts + of("multicasts"), received + of("received"), asks + of("asks")]
+    })
+}
+
+fn releases_go_by_multicast_once_it_reaches_all() {
+    let tree = on("token-tree:degree=2,units=2,release=multicast");
+    // Each of the 97 calls on the World is released once at least.
+    let calls = u64::from(4 * ROUNDS);
+    for means in ["-n 4 --device udp", "-n 6 --nodes 2"] {
+        let [multicasts, received, _] = releases(&format!("{means} {tree}"), "late", 0, &[]);
+        assert!(multicasts >= calls && received > multicasts, "{means}: {multicasts} {received}");
+    }
+    let [multicasts, received, asks] =
+        releases(&format!("-n 5 --device udp --loss 5% --dup 3% {tree}"), "late", 0, &[]);
+    assert!(multicasts >= calls && received > multicasts && asks > 0, "{multicasts} {received} {asks}");
+    for (means, part) in [("-n 5 --device udp --loss 3%", "overlap"), ("-n 4 --device udp", "drop")] {
+        assert!(releases(&format!("{means} {tree}"), part, 0, &[])[0] > 0, "{means} {part}");
+    }
+}
+
+fn a_group_that_cannot_be_used_changes_no_result() {
+    let tree = on("token-tree:degree=2,release=multicast");
+    // No member can join, or the ranks share memory.
+    for means in ["-n 4 --device udp --multicast off", "-n 5 --nodes 2 --multicast ff15::7", "-n 3"] {
+        let [multicasts, received, _] = releases(&format!("{means} {tree}"), "late", 0, &[]);
+        assert_eq!([multicasts, received], [0; 2], "{means}");
+    }
+}
+
 fn calls_on_one_tree_overlap() {
     for means in ["-n 5 --device udp --loss 3%", "-n 6 --nodes 2 --progress thread", "-n 3"] {
         expect(&run(&format!("{means} {}", on("token-tree:degree=2")), "overlap"), 0, &[]);
@@ -63,15 +104,20 @@ fn calls_on_one_tree_overlap() {
 }
 
 fn a_rank_that_calls_something_else_is_named() {
-    for means in ["-n 4 --device udp", "-n 4 --nodes 2"] {
-        expect(&run(&format!("{means} {}", on("token-tree:degree=2")), "differ"), 0, &[]);
+    for (means, tree) in [
+        ("-n 4 --device udp", "token-tree:degree=2"),
+        ("-n 4 --nodes 2", "token-tree:degree=2"),
+        ("-n 4 --device udp", "token-tree:degree=2,release=multicast"),
+    ] {
+        expect(&run(&format!("{means} {}", on(tree)), "differ"), 0, &[]);
     }
 }
 
 fn survivors_name_the_dead_rank() {
     for seed in 0..6 {
         let means = ["--device udp", "--nodes 2"][seed % 2];
-        let options = format!("-n 7 {means} --on-death tell {}", on("token-tree:degree=2"));
+        let release = ["tree", "multicast"][seed / 2 % 2];
+        let options = format!("-n 7 {means} --on-death tell {}", on(&format!("token-tree:degree=2,release={release}")));
         expect(&run(&options, &format!("die {seed}")), 137, &["named"; 6]);
     }
 }
@@ -159,6 +205,20 @@ fn calls_overlap(world: &World) {
         for results in [&ours, &theirs] {
             assert!((0..).zip(results).all(|(call, result)| *result == all(call)), "{results:?}");
         }
+    }
+}
+
+/// Communicators of changing members end right after a call that a multicast releases, and others get their contexts.
+fn communicators_end(world: &World) {
+    let (rank, sum) = (world.rank().0, SystemOperation::sum());
+    for round in 0..40 {
+        let part = world.split_by_color((rank + round) % 4 / 3).expect("a part").expect("a member");
+        if part.size() < 2 {
+            continue;
+        }
+        let mut count = [1_u32];
+        part.all_reduce_in_place(&mut count, sum).expect("a count");
+        assert_eq!(count, [part.size()], "round {round}");
     }
 }
 

@@ -206,7 +206,9 @@ pub enum OverrideError {
         given: String,
     },
     /// There is no such option of a tree.
-    #[error("the options are degree= and, of token-tree, units=, separated by commas, not {given:?}")]
+    #[error(
+        "the options are degree=, release=tree or multicast, and, of token-tree, units=, separated by commas, not {given:?}"
+    )]
     TreeOption {
         /// The given text.
         given: String,
@@ -490,8 +492,8 @@ impl Tuning {
     }
 
     /// The tree of a collective that the user's override, or else the user's table, executes by one. `None`, equal on
-    /// all ranks: a schedule executes it. No release is by multicast, so a tree is never the fastest in depth, and
-    /// neither the built-in table nor the model selects one.
+    /// all ranks: a schedule executes it. Neither the built-in table nor the model selects a tree: it is the fastest in
+    /// depth only where releases go by multicast, which the user decides.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -514,7 +516,8 @@ impl Tuning {
             Wanted::Tree(tree) => tree.shape(plan, varying).ok(),
         };
         let (wanted, reason) = self.wanted(plan, carrier)?;
-        of(wanted).map(|shape| (shape, reason))
+        let shape = of(wanted)?;
+        Some((TreeShape { is_multicast: shape.is_multicast && carrier == Carrier::Udp, ..shape }, reason))
     }
 
     /// What the user's override, or else the user's table, wants for a collective.
@@ -558,7 +561,11 @@ impl Tuning {
     /// assert!(!unisono::environment::Tuning::default().uses_multicast());
     /// ```
     pub fn uses_multicast(&self) -> bool {
-        let is_multicast = |wanted: &Override| wanted.wanted == Wanted::Multicast;
+        let is_multicast = |wanted: &Override| match wanted.wanted {
+            Wanted::Schedule(_) => false,
+            Wanted::Tree(tree) => tree.uses_multicast(),
+            Wanted::Multicast => true,
+        };
         let by_table = || self.table.as_ref().is_some_and(|(table, _)| table.overrides().any(is_multicast));
         self.overrides.iter().flatten().any(is_multicast) || by_table()
     }

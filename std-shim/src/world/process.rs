@@ -18,6 +18,7 @@ pub(super) mod messenger;
 mod multicast_groups;
 mod multicast_messages;
 pub(super) mod random_keys;
+mod release_multicasts;
 pub(super) mod remote_access;
 mod shm_messages;
 pub(super) mod shutdown;

@@ -12,6 +12,7 @@ use unisono_core::multicast::StreamCounters;
 use unisono_core::wire::DatagramKind;
 use unisono_udp::UdpCounters;
 
+use super::collective::engine::token_trees::TreeCounters;
 use super::rails::RailStats;
 use super::watchdog::report;
 use crate::environment::{Integrity, Settings, Switch};
@@ -30,6 +31,8 @@ pub(super) struct Stats<'a> {
     pub(super) udp: &'a UdpCounters,
     /// Of multicast.
     pub(super) streams: StreamCounters,
+    /// Of releases of trees.
+    pub(super) trees: TreeCounters,
     pub(super) rails: &'a [RailStats],
     pub(super) integrity: Integrity,
 }
@@ -141,6 +144,8 @@ impl Stats<'_> {
              \"repaired_all\":{repaired_all},\"probes\":{probes},\"reports\":{reports_sent},\"foreign\":{foreign}}}",
             self.streams.sent
         );
+        let TreeCounters { multicasts, received, asks } = self.trees;
+        let _ = write!(line, ",\"releases\":{{\"multicasts\":{multicasts},\"received\":{received},\"asks\":{asks}}}");
         let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
         let _ = write!(
             line,

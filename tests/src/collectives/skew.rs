@@ -97,7 +97,7 @@ pub fn barrier(algorithm: BarrierAlgorithm, size: u32, cost: NetworkCost, late: 
         BarrierAlgorithm::Tree { degree, units: tokens, path } => {
             // A unit of 64 ns more than a hop, so that an Ack in time is in time.
             let patience = units(cost.hop()) + 1;
-            let config = TreeConfig { size, degree, units: tokens, path, patience, repair: u32::MAX };
+            let config = TreeConfig { size, degree, units: tokens, path, patience, repair: Some(u32::MAX) };
             let tree = TokenTree::new(Rank(rank), &config, Epoch(0)).expect("a tree that exists");
             Participant::Tree(Box::new(tree))
         }

@@ -18,7 +18,7 @@ use super::peer_lifecycle::{self, PeerLifecycle};
 #[cfg(not(feature = "optimize_for_size"))]
 use super::rails::TwoRails;
 use super::rma::{Events, RemoteAccess, Step};
-use super::token_tree::{TokenTrees, TreeOptions, TreeSizes};
+use super::token_tree::{ReleasePaths, TokenTrees, TreeOptions, TreeSizes};
 use super::window::{self, Window};
 use crate::model_checker::{ExplorationReport, Explorer};
 
@@ -314,10 +314,12 @@ const BURST: peer_lifecycle::LifecycleOptions = peer_lifecycle::LifecycleOptions
 const TREE: TreeOptions = TreeOptions {
     epochs: 1,
     has_values: true,
-    path: ReleasePath::Multicast,
+    paths: ReleasePaths::Same(ReleasePath::Multicast),
     losses: 0,
     doubles: 0,
     crash: false,
+    ends: false,
+    asks: true,
     early_asks: 0,
     polls_late: false,
 };
@@ -712,8 +714,41 @@ pub const MODELS: &[CatalogueEntry] = &[
         &[1, 2, 3],
         &[0, 1, 2],
         1,
-        TreeOptions { path: ReleasePath::Tree, ..TREE },
+        TreeOptions { paths: ReleasePaths::Same(ReleasePath::Tree), ..TREE },
         "releases go from neighbour to neighbour"
+    ),
+    token_tree!(
+        "token-mixed",
+        2,
+        2,
+        &[3],
+        &[1, 2],
+        &[0, 1, 2],
+        1,
+        TreeOptions { paths: ReleasePaths::Every, losses: 1, ..TREE },
+        "releases of each rank go by multicast, along the tree, or both; one copy is lost"
+    ),
+    token_tree!(
+        "token-both",
+        2,
+        2,
+        &[4],
+        &[1, 2],
+        &[0, 1, 2],
+        1,
+        TreeOptions { paths: ReleasePaths::Same(ReleasePath::Both), losses: 6, asks: false, ..TREE },
+        "releases go both ways, every copy may be lost, and nobody asks"
+    ),
+    token_tree!(
+        "token-end",
+        1,
+        2,
+        &[3],
+        &[1, 2],
+        &[0, 1],
+        1,
+        TreeOptions { losses: 2, early_asks: 0, ends: true, ..TREE },
+        "two copies are lost; ranks that have left end"
     ),
     multicast!("multicast-basic", MulticastOptions { losses: 1, ..BASIC }, "one datagram is lost"),
     multicast!(
@@ -823,6 +858,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("opens_more", "token-queue"),
     ("death_ignored", "token-crash"),
     ("parent_unawaited", "token-unicast"),
+    ("known_not_passed_on", "token-both"),
+    ("asks_by_own_path", "token-mixed"),
+    ("ends_silently", "token-end"),
     ("freed_by_first_ack", "multicast-delayed"),
     ("window_overrun", "multicast-delayed"),
     ("old_segment_placed", "multicast-delayed"),

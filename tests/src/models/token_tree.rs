@@ -2,6 +2,8 @@
 //! reliable and ordered per pair of neighbours, and multicasts whose copies arrive in any order, get lost or arrive
 //! twice.
 //!
+//! Each rank has a way for its releases. A rank may end when it has left all its calls, and takes nothing any more.
+//!
 //! A value is the range of ranks whose contributions it combines, and their epoch; only neighbouring ranges may be
 //! combined. Every armed timer may fire at any moment. The first epoch is the last before the wrap.
 
@@ -11,7 +13,9 @@ mod state;
 
 use alloc::collections::VecDeque;
 
-use unisono_core::collective::token_tree::{Arrival, Body, Epoch, Operand, Payload, ReleasePath, Request, TreeConfig};
+use unisono_core::collective::token_tree::{
+    Arrival, Body, Epoch, Operand, Payload, Release, ReleasePath, Request, TreeConfig,
+};
 use unisono_core::ids::Rank;
 
 use self::rank::{RankState, Value, epoch_of, number};
@@ -22,8 +26,15 @@ use crate::model_checker::Model;
 /// The model, with up to `M` releases and `S` epochs with a record.
 #[derive(Clone, Debug)]
 pub struct TokenTrees<const M: usize, const S: usize> {
-    trees: Vec<TreeConfig>,
+    trees: Vec<ModelTree>,
     options: TreeOptions,
+}
+
+/// A tree, and how the releases of each rank travel.
+#[derive(Clone, Debug)]
+struct ModelTree {
+    config: TreeConfig,
+    paths: Vec<ReleasePath>,
 }
 
 /// Trees by their parameters: ranks, degree, units of the root's token.
@@ -37,6 +48,33 @@ pub struct TreeSizes<'s> {
     pub units: &'s [u8],
 }
 
+/// How the releases of the ranks travel.
+#[derive(Clone, Copy, Debug)]
+pub enum ReleasePaths {
+    /// Those of all ranks this way.
+    Same(ReleasePath),
+    /// Every assignment of paths to ranks.
+    Every,
+}
+
+impl ReleasePaths {
+    /// All assignments to `size` ranks.
+    fn all(self, size: u32) -> Vec<Vec<ReleasePath>> {
+        const PATHS: [ReleasePath; 3] = [ReleasePath::Multicast, ReleasePath::Tree, ReleasePath::Both];
+        match self {
+            Self::Same(path) => vec![vec![path; size as usize]],
+            Self::Every => (0..3_usize.pow(size))
+                .map(|number| (0..size).map(|rank| PATHS[number / 3_usize.pow(rank) % 3]).collect())
+                .collect(),
+        }
+    }
+
+    /// How long a rank waits before it asks for a release, if one can get lost.
+    const fn repair(self) -> Option<u32> {
+        if matches!(self, Self::Same(ReleasePath::Tree)) { None } else { Some(1) }
+    }
+}
+
 /// What may happen.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOptions {
@@ -45,13 +83,17 @@ pub struct TreeOptions {
     /// They are allreduces, not barriers.
     pub has_values: bool,
     /// How releases travel.
-    pub path: ReleasePath,
+    pub paths: ReleasePaths,
     /// Copies of releases that get lost.
     pub losses: u8,
     /// Copies that arrive twice.
     pub doubles: u8,
     /// A rank dies.
     pub crash: bool,
+    /// Ranks end after their last call.
+    pub ends: bool,
+    /// Ranks ask for releases.
+    pub asks: bool,
     /// Asks for a release of which no copy was lost. A rank whose copy was lost asks at any moment, one ask at a time.
     pub early_asks: u8,
     /// Machines are polled at any later moment, not with each event.
@@ -108,6 +150,8 @@ pub enum Action {
     },
     /// A rank learns of the failed one.
     Report(usize),
+    /// A rank that has left all its calls ends.
+    End(usize),
 }
 
 /// More requests than one event can cause: of all epochs with a record, those of all operands and neighbours.
@@ -116,12 +160,14 @@ const MOST_REQUESTS: u32 = 1000;
 impl<const M: usize, const S: usize> TokenTrees<M, S> {
     /// All trees of these sizes.
     pub fn new(sizes: TreeSizes<'_>, options: TreeOptions) -> Self {
-        let path = options.path;
+        let repair = options.paths.repair();
         let mut trees = Vec::new();
         for &size in sizes.ranks {
             for &degree in sizes.degrees {
                 for &units in sizes.units {
-                    trees.push(TreeConfig { size, degree, units, path, patience: 1, repair: 1 });
+                    let path = ReleasePath::Tree;
+                    let config = TreeConfig { size, degree, units, path, patience: 1, repair };
+                    trees.extend(options.paths.all(size).into_iter().map(|paths| ModelTree { config, paths }));
                 }
             }
         }
@@ -135,8 +181,8 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
     pub fn start(&self, number: usize) -> State<M, S> {
         let tree = &self.trees[number];
         State {
-            ranks: (0..tree.size).map(|rank| RankState::new(rank, tree)).collect(),
-            channels: vec![[VecDeque::new(), VecDeque::new()]; tree.size as usize],
+            ranks: tree.paths.iter().zip(0..).map(|(path, rank)| RankState::new(rank, &tree.config, *path)).collect(),
+            channels: vec![[VecDeque::new(), VecDeque::new()]; tree.paths.len()],
             copies: Vec::new(),
             claims: vec![Vec::new(); self.options.epochs.into()],
             lost: vec![0; self.options.epochs.into()],
@@ -199,10 +245,16 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
                 if state.is_asking(rank) {
                     let is_early = state.lost[usize::from(number(epoch))] & 1 << rank == 0;
                     state.early_asks += u8::from(is_early);
-                    return !was_asking && state.early_asks <= self.options.early_asks;
+                    return self.options.asks && !was_asking && state.early_asks <= self.options.early_asks;
                 }
             }
             Action::Crash(rank) => self.crash(state, rank),
+            Action::End(rank) => {
+                state.ranks[rank].machine.end();
+                self.poll(state, rank);
+                state.ranks[rank].has_ended = true;
+                state.drop_messages_to(rank);
+            }
             Action::Cut { child, down } => return state.channels[child][usize::from(down)].pop_back().is_some(),
             Action::Report(rank) => {
                 let Some(dead) = state.dead else { return false };
@@ -227,21 +279,12 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
 
     /// Messages to and in the dead rank vanish.
     fn crash(&self, state: &mut State<M, S>, rank: usize) {
-        let tree = self.trees[state.tree];
+        let tree = &self.trees[state.tree];
         state.dead = Some(rank as u8);
         let entered = state.ranks[rank].entered;
-        state.ranks[rank] = RankState::new(rank as u32, &tree);
+        state.ranks[rank] = RankState::new(rank as u32, &tree.config, tree.paths[rank]);
         state.ranks[rank].entered = entered;
-        for child in 1..state.ranks.len() {
-            if child == rank {
-                state.channels[child][1].clear();
-            } else if state.parent(child) == Some(rank) {
-                state.channels[child][0].clear();
-            }
-        }
-        for release in (0..state.copies.len()).rev() {
-            state.remove_copy(release, rank);
-        }
+        state.drop_messages_to(rank);
     }
 
     fn arrive(&self, state: &mut State<M, S>, from: Option<usize>, to: usize, arriving: InTransit) {
@@ -303,12 +346,12 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
                 if !is_carried(payload, values) {
                     state.violate("every value that is sent is known");
                 }
-                if let Body::Release(claim) = message.body {
+                if let Body::Release(Release { claim, .. }) = message.body {
                     state.claim(message.epoch, claim, false);
                 }
                 let to = to.0 as usize;
                 let (child, down) = if state.parent(to) == Some(rank) { (to, true) } else { (rank, false) };
-                if state.dead != Some(to as u8) {
+                if state.takes(to) {
                     state.channels[child][usize::from(down)].push_back(InTransit { message, values });
                 }
             }
@@ -317,12 +360,12 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
                 if !is_carried(payload, values) {
                     state.violate("every value that is sent is known");
                 }
-                let Body::Release(claim) = message.body else {
+                let Body::Release(Release { claim, is_passed_on: false }) = message.body else {
                     state.violate("only releases are sent by multicast");
                     return;
                 };
                 state.claim(message.epoch, claim, true);
-                let others = (0..state.ranks.len()).filter(|to| *to != rank && state.dead != Some(*to as u8));
+                let others = (0..state.ranks.len()).filter(|to| *to != rank && state.takes(*to));
                 let receivers = others.fold(0, |set, to| set | 1 << to);
                 if receivers != 0 {
                     state.copies.push(Copies { sent: InTransit { message, values }, from: rank as u8, receivers });
@@ -355,7 +398,7 @@ impl<const M: usize, const S: usize> TokenTrees<M, S> {
                     let (child, down) = if state.parent(rank) == Some(peer) { (rank, 1) } else { (peer, 0) };
                     state.ranks[peer].left & 1 << epoch != 0 && state.channels[child][down].is_empty()
                 };
-                if self.options.path == ReleasePath::Tree && awaited.any(|peer| state.is_alive(peer) && has_all(peer)) {
+                if self.options.paths.repair().is_none() && awaited.any(|peer| state.is_alive(peer) && has_all(peer)) {
                     return Some("an awaited neighbour that has left has sent what is lacking");
                 }
             }
@@ -393,13 +436,19 @@ impl<const M: usize, const S: usize> Model for TokenTrees<M, S> {
     }
 
     fn actions(&self, state: &State<M, S>, actions: &mut Vec<Action>) {
-        let TreeOptions { epochs, losses, doubles, crash, polls_late, .. } = self.options;
+        let TreeOptions { epochs, losses, doubles, crash, ends, polls_late, .. } = self.options;
         if state.ranks.is_empty() {
             actions.extend((0..self.trees.len()).map(Action::Choose));
             return;
         }
         for rank in state.living() {
             let side = &state.ranks[rank];
+            if side.has_ended {
+                continue;
+            }
+            if ends && side.left == self.all_epochs() {
+                actions.push(Action::End(rank));
+            }
             if side.entered < epochs {
                 actions.push(Action::Enter(rank));
             }
@@ -452,8 +501,8 @@ impl<const M: usize, const S: usize> Model for TokenTrees<M, S> {
         !state.ranks.is_empty() && is_quiet && state.living().all(is_done)
     }
 
-    /// No rank has to die for the others to finish.
+    /// No rank has to die or end for the others to finish.
     fn counts(&self, action: &Action) -> bool {
-        !matches!(action, Action::Crash(_) | Action::Lose { .. } | Action::Double { .. })
+        !matches!(action, Action::Crash(_) | Action::End(_) | Action::Lose { .. } | Action::Double { .. })
     }
 }

@@ -2,8 +2,10 @@
 
 use super::neighbour::{Neighbour, Neighbours};
 use super::operands::Operands;
-use super::releases::{Output, Release, Releases};
-use super::{Body, Epoch, Message, Operand, Payload, Position, RankRange, ReleasePath, Request, Token, Violation};
+use super::releases::{KnownRelease, Output, Releases};
+use super::{
+    Body, Epoch, Message, Operand, Payload, Position, RankRange, Release, ReleasePath, Request, Token, Violation,
+};
 use crate::ids::Rank;
 use crate::time::Time;
 
@@ -14,7 +16,7 @@ pub(super) struct Surroundings<'t> {
     pub(super) path: ReleasePath,
     /// Units of 64 ns.
     pub(super) patience: u32,
-    pub(super) repair: u32,
+    pub(super) repair: Option<u32>,
     pub(super) all_left: Epoch,
 }
 
@@ -148,7 +150,7 @@ impl<T: Time, const M: usize> EpochState<T, M> {
         &mut self,
         now: T::Instant,
         from: Option<Neighbour>,
-        claim: RankRange,
+        Release { claim, is_passed_on }: Release,
         left: Epoch,
         tree: Surroundings<'_>,
     ) -> Result<Payload, Violation> {
@@ -156,13 +158,14 @@ impl<T: Time, const M: usize> EpochState<T, M> {
             return Err(Violation);
         }
         let from = from.map_or(Neighbours::NONE, Neighbours::one);
-        if self.releases.knows(claim, from)? {
+        let receivers = if is_passed_on { Neighbours::all(tree.position).without(from) } else { Neighbours::NONE };
+        if self.releases.knows(claim, from, receivers)? {
             return Ok([None; 2]);
         }
         if claim.contains(tree.position.rank().0) && !self.has_contributed() {
             return Err(Violation);
         }
-        let value = self.releases.add(claim, None, left, tree.receivers().without(from)).ok_or(Violation)?;
+        let value = self.releases.add(claim, None, left, receivers).ok_or(Violation)?;
         self.attempts = 0;
         self.arm_repair(now, tree);
         Ok([Some(value), None])
@@ -174,11 +177,17 @@ impl<T: Time, const M: usize> EpochState<T, M> {
         self.releases.request(Neighbours::one(from), gap);
     }
 
+    /// This rank will answer no more Asks: it sends its neighbours the releases that they may lack.
+    pub(super) fn send_releases(&mut self, position: &Position) {
+        self.releases.send_all(Neighbours::all(position));
+    }
+
     fn arm_repair(&mut self, now: T::Instant, tree: Surroundings<'_>) {
         let lacks_release = self.has_contributed() && self.releases.covered() != tree.position.size();
-        self.repair_at = (tree.path == ReleasePath::Multicast && lacks_release).then(|| {
+        let is_asking = tree.path != ReleasePath::Tree || !mutant!("asks_by_own_path");
+        self.repair_at = tree.repair.filter(|_| lacks_release && is_asking).map(|repair| {
             let times = 1_u32.wrapping_shl(self.attempts.into());
-            T::after(now, tree.repair.saturating_mul(times))
+            T::after(now, repair.saturating_mul(times))
         });
     }
 
@@ -270,10 +279,14 @@ impl<T: Time, const M: usize> EpochState<T, M> {
         }
         let value = self.operands.value()?;
         self.stage = Stage::Released;
-        self.releases.add(claim, Some(value), self.left, tree.receivers())?;
+        let (is_multicast, receivers) = match tree.path {
+            ReleasePath::Multicast => (true, Neighbours::NONE),
+            ReleasePath::Tree => (false, Neighbours::all(tree.position)),
+            ReleasePath::Both => (true, Neighbours::all(tree.position)),
+        };
+        self.releases.add(claim, Some(value), self.left, receivers)?;
         self.arm_repair(now, tree);
-        let message = self.message(Body::Release(claim), self.left, tree);
-        let is_multicast = tree.path == ReleasePath::Multicast;
+        let message = self.message(Body::Release(Release { claim, is_passed_on: false }), self.left, tree);
         is_multicast.then_some(Request::Multicast { message, payload: [Some(value), None] })
     }
 
@@ -332,8 +345,8 @@ impl<T: Time, const M: usize> EpochState<T, M> {
     fn answer(&mut self, tree: Surroundings<'_>) -> Option<Request> {
         let release = self.releases.pending()?;
         let to = release.pending.pop()?.rank(tree.position)?;
-        let Release { claim, value, left, .. } = *release;
-        let message = self.message(Body::Release(claim), left, tree);
+        let KnownRelease { claim, value, left, is_passed_on, .. } = *release;
+        let message = self.message(Body::Release(Release { claim, is_passed_on }), left, tree);
         Some(Request::Send { to, message, payload: [Some(value), None] })
     }
 
@@ -395,15 +408,5 @@ impl<T: Time, const M: usize> EpochState<T, M> {
 
     const fn message(&self, body: Body, left: Epoch, tree: Surroundings<'_>) -> Message {
         Message { epoch: self.epoch, left, all_left: tree.all_left, body }
-    }
-}
-
-impl Surroundings<'_> {
-    /// The neighbours that this rank sends each new release to.
-    fn receivers(self) -> Neighbours {
-        match self.path {
-            ReleasePath::Multicast => Neighbours::NONE,
-            ReleasePath::Tree => Neighbours::all(self.position),
-        }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! +--------+--------+--------+--------+
-//! |  kind  |  body  | units  |  left  |  body: 0 Ack, 1 Token, 2 Release, 3 Ask; +16: a first value follows, +32: a
-//! +--------+--------+--------+--------+  second; units: of the token; left: epochs since the first not left (low 4
-//! |              context              |  bits) and since the first not left by all
+//! |  kind  |  body  | units  |  left  |  body: 0 Ack, 1 Token, 2 Release, 3 Ask; +4: a Release that is passed on;
+//! +--------+--------+--------+--------+  +16: a first value follows, +32: a second; units: of the token; left: epochs
+//! |              context              |  since the first not left (low 4 bits) and since the first not left by all
 //! +-----------------------------------+
 //! |             sequence              |  context and sequence: as of the collective's other messages
 //! +-----------------------------------+
@@ -14,14 +14,14 @@
 //! +-----------------------------------+
 //! |                end                |  of the claim; else 0
 //! +--------+--------+-----------------+
-//! | degree | tokens |        0        |  the tree: its degree, and the units of its root's token
-//! +--------+--------+-----------------+
+//! | degree | tokens |   generation    |  the tree: its degree; the units of its root's token, +128: it may multicast;
+//! +--------+--------+-----------------+  and of which communicator with this context it is
 //! ```
 
-use zerocopy::byteorder::little_endian::U32;
+use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Body, Epoch, Message, RankRange, Token};
+use super::{Body, Epoch, Message, RankRange, Release, Token};
 use crate::message::collective_transport::StepKey;
 
 /// The first byte, which differs from those of all other messages.
@@ -32,14 +32,19 @@ pub const TREE_HEADER: usize = 28;
 /// Values that follow a header, each as long as the call's vector.
 const FIRST: u8 = 1 << 4;
 const SECOND: u8 = 1 << 5;
+/// Bits of the body, and of the tokens.
+const PASSED_ON: u8 = 1 << 2;
+const MULTICAST: u8 = 1 << 7;
 
 /// The shape of a tree: messages of trees of different shapes do not mix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TreeShape {
     /// Children of a rank, at most.
     pub degree: u8,
-    /// Units of the root's token.
+    /// Units of the root's token, less than 128.
     pub units: u8,
+    /// Whether ranks may release by multicast.
+    pub is_multicast: bool,
 }
 
 /// A message with the call that it belongs to.
@@ -47,6 +52,8 @@ pub struct TreeShape {
 pub struct TreeHeader {
     /// The tree.
     pub shape: TreeShape,
+    /// Distinguishes the communicators that have had this context one after another.
+    pub generation: u16,
     /// The call's context.
     pub context: u32,
     /// The call's number in its context.
@@ -71,7 +78,7 @@ struct Wire {
     end: U32,
     degree: u8,
     tokens: u8,
-    unused: [u8; 2],
+    generation: U16,
 }
 
 const _: () = assert!(size_of::<Wire>() == TREE_HEADER);
@@ -83,7 +90,9 @@ impl TreeHeader {
         let (kind, units, first, end) = match body {
             Body::Ack => (0, 0, 0, 0),
             Body::Token(Token { claim, units }) => (1, units, claim.first, claim.end),
-            Body::Release(claim) => (2, 0, claim.first, claim.end),
+            Body::Release(Release { claim, is_passed_on }) => {
+                (2 | if is_passed_on { PASSED_ON } else { 0 }, 0, claim.first, claim.end)
+            }
             Body::Ask { gap } => (3, 0, gap, 0),
         };
         let [before, after] = self.values;
@@ -99,8 +108,8 @@ impl TreeHeader {
             first: U32::new(first),
             end: U32::new(end),
             degree: self.shape.degree,
-            tokens: self.shape.units,
-            unused: [0; 2],
+            tokens: self.shape.units & !MULTICAST | if self.shape.is_multicast { MULTICAST } else { 0 },
+            generation: U16::new(self.generation),
         };
         zerocopy::transmute!(wire)
     }
@@ -108,20 +117,24 @@ impl TreeHeader {
     /// The header of a message that begins with these bytes. `None` if it is of another kind, or malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (wire, _) = Wire::read_from_prefix(bytes).ok()?;
-        if wire.kind != KIND || wire.body & !(FIRST | SECOND | 3) != 0 {
+        let is_passed_on = wire.body & PASSED_ON != 0;
+        if wire.kind != KIND || wire.body & !(FIRST | SECOND | PASSED_ON | 3) != 0 || is_passed_on && wire.body & 3 != 2
+        {
             return None;
         }
         let (epoch, claim) = (Epoch(wire.epoch.get()), RankRange::new(wire.first.get(), wire.end.get()));
         let body = match wire.body & 3 {
             0 => Body::Ack,
             1 => Body::Token(Token { claim, units: wire.units }),
-            2 => Body::Release(claim),
+            2 => Body::Release(Release { claim, is_passed_on }),
             _ => Body::Ask { gap: wire.first.get() },
         };
         let before = |epochs: u8| Epoch(epoch.0.wrapping_sub(epochs.into()));
         let message = Message { epoch, left: before(wire.left & 15), all_left: before(wire.left >> 4), body };
+        let (units, is_multicast) = (wire.tokens & !MULTICAST, wire.tokens & MULTICAST != 0);
         Some(Self {
-            shape: TreeShape { degree: wire.degree, units: wire.tokens },
+            shape: TreeShape { degree: wire.degree, units, is_multicast },
+            generation: wire.generation.get(),
             context: wire.context.get(),
             sequence: wire.sequence.get(),
             message,
@@ -142,11 +155,16 @@ mod tests {
     #[test]
     fn a_header_is_read_as_it_was_written() {
         let claim = RankRange::new(3, 70_000);
-        let bodies = [Body::Ack, Body::Token(Token { claim, units: 4 }), Body::Release(claim), Body::Ask { gap: 9 }];
-        for (body, values) in bodies.into_iter().zip([[true, false], [false, true], [true, false], [false; 2]]) {
+        let release = |is_passed_on| Body::Release(Release { claim, is_passed_on });
+        let token = Body::Token(Token { claim, units: 4 });
+        let bodies = [Body::Ack, token, release(false), release(true), Body::Ask { gap: 9 }];
+        let all_values = [[true, false], [false, true], [true, false], [true, false], [false; 2]];
+        for ((body, values), is_multicast) in bodies.into_iter().zip(all_values).zip([true, false].into_iter().cycle())
+        {
             let (epoch, left, all_left) = (Epoch(2), Epoch(u32::MAX), Epoch(u32::MAX - 4));
             let header = TreeHeader {
-                shape: TreeShape { degree: 8, units: 2 },
+                shape: TreeShape { degree: 8, units: 2, is_multicast },
+                generation: 0xabcd,
                 context: 0x0001_beef,
                 sequence: 77,
                 message: Message { epoch, left, all_left, body },
@@ -159,7 +177,8 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         let header = TreeHeader {
-            shape: TreeShape { degree: 8, units: 2 },
+            shape: TreeShape { degree: 8, units: 2, is_multicast: false },
+            generation: 0,
             context: 0,
             sequence: 1,
             message: Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack },
@@ -167,7 +186,7 @@ mod tests {
         };
         let bytes = header.encode();
         assert!(TreeHeader::decode(&bytes[..TREE_HEADER - 1]).is_none());
-        for (at, byte) in [(0, 16), (1, 4), (1, 0x80)] {
+        for (at, byte) in [(0, 16), (1, 4), (1, 8), (1, 0x80)] {
             let mut other = bytes;
             other[at] = byte;
             assert_eq!(TreeHeader::decode(&other), None);

@@ -37,6 +37,15 @@ pub struct Token {
     pub units: u8,
 }
 
+/// All ranks of a claim have entered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Release {
+    /// The ranks whose values the release combines.
+    pub claim: RankRange,
+    /// It goes along the tree: its receiver sends it to its other neighbours.
+    pub is_passed_on: bool,
+}
+
 /// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Body {
@@ -46,7 +55,7 @@ pub enum Body {
     /// those after it.
     Token(Token),
     /// All ranks of the claim have entered. With their value. By multicast, or from a neighbour in the tree.
-    Release(RankRange),
+    Release(Release),
     /// From a neighbour: it lacks the release of rank `gap` and perhaps later ones.
     Ask {
         /// The first rank that no release covers.

@@ -3,12 +3,14 @@
 use super::neighbour::Neighbours;
 use super::{Combination, Epoch, Operand, RankRange, Violation};
 
-/// A release.
+/// A release that a rank has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Release {
+pub(super) struct KnownRelease {
     pub(super) claim: RankRange,
     pub(super) value: Operand,
     pub(super) left: Epoch,
+    /// It goes along the tree.
+    pub(super) is_passed_on: bool,
     /// Neighbours that it has to be sent to.
     pub(super) pending: Neighbours,
 }
@@ -16,7 +18,7 @@ pub(super) struct Release {
 /// Up to `M` releases, whose claims are disjoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Releases<const M: usize> {
-    records: [Option<Release>; M],
+    records: [Option<KnownRelease>; M],
     /// Ranks in their claims.
     covered: u32,
     /// Ranks whose values the output holds.
@@ -40,19 +42,30 @@ impl<const M: usize> Releases<M> {
 
     /// Ranks of a range that the releases cover.
     pub(super) fn covered_of(&self, range: RankRange) -> u32 {
-        let within =
-            |release: &Release| RankRange::new(release.claim.first.max(range.first), release.claim.end.min(range.end));
+        let within = |release: &KnownRelease| {
+            RankRange::new(release.claim.first.max(range.first), release.claim.end.min(range.end))
+        };
         self.records.iter().flatten().fold(0_u32, |covered, release| covered.wrapping_add(within(release).len()))
     }
 
-    /// Whether a release that has arrived from `from` is known.
-    pub(super) fn knows(&mut self, claim: RankRange, from: Neighbours) -> Result<bool, Violation> {
+    /// Whether a release that has arrived from `from` is known. It has to be passed on to the `receivers`, which are
+    /// none if it does not go along the tree.
+    pub(super) fn knows(
+        &mut self,
+        claim: RankRange,
+        from: Neighbours,
+        receivers: Neighbours,
+    ) -> Result<bool, Violation> {
         for release in self.records.iter_mut().flatten() {
             if mutant!("duplicate_kept") {
                 continue;
             }
             if release.claim == claim {
                 release.pending = release.pending.without(from);
+                if !release.is_passed_on && !mutant!("known_not_passed_on") {
+                    release.is_passed_on = !receivers.is_empty();
+                    release.pending = release.pending.with(receivers);
+                }
                 return Ok(true);
             }
             if release.claim.overlaps(claim) {
@@ -62,8 +75,8 @@ impl<const M: usize> Releases<M> {
         Ok(false)
     }
 
-    /// Records a release. Its value is in `value`, or else in the buffer of the record, which is returned; `None` if
-    /// there is no record.
+    /// Records a release, which is passed on to the neighbours `pending`. Its value is in `value`, or else in the buffer
+    /// of the record, which is returned; `None` if there is no record.
     pub(super) fn add(
         &mut self,
         claim: RankRange,
@@ -73,7 +86,7 @@ impl<const M: usize> Releases<M> {
     ) -> Option<Operand> {
         let (number, free) = self.records.iter_mut().enumerate().find(|(_, release)| release.is_none())?;
         let value = value.unwrap_or(Operand::Claim(number as u8));
-        *free = Some(Release { claim, value, left, pending });
+        *free = Some(KnownRelease { claim, value, left, is_passed_on: !pending.is_empty(), pending });
         self.covered = self.covered.wrapping_add(claim.len());
         Some(value)
     }
@@ -87,8 +100,15 @@ impl<const M: usize> Releases<M> {
         }
     }
 
+    /// The neighbours may lack the releases that do not go along the tree.
+    pub(super) fn send_all(&mut self, to: Neighbours) {
+        for release in self.records.iter_mut().flatten().filter(|release| !release.is_passed_on) {
+            release.pending = release.pending.with(to);
+        }
+    }
+
     /// A release that has to be sent, which the caller changes when it sends it.
-    pub(super) fn pending(&mut self) -> Option<&mut Release> {
+    pub(super) fn pending(&mut self) -> Option<&mut KnownRelease> {
         self.records.iter_mut().flatten().find(|release| !release.pending.is_empty())
     }
 
@@ -130,14 +150,14 @@ impl<const M: usize> Releases<M> {
         Output::Combined(Combination { left, right, into: Operand::Output })
     }
 
-    fn next(&self, first: u32) -> Option<Release> {
+    fn next(&self, first: u32) -> Option<KnownRelease> {
         if mutant!("claims_unordered") {
             return self.records.iter().flatten().nth(usize::from(first != 0)).copied();
         }
         self.starting_at(first)
     }
 
-    fn starting_at(&self, first: u32) -> Option<Release> {
+    fn starting_at(&self, first: u32) -> Option<KnownRelease> {
         self.records.iter().flatten().find(|release| release.claim.first == first).copied()
     }
 }
@@ -152,6 +172,10 @@ mod tests {
 
     fn add<const M: usize>(releases: &mut Releases<M>, first: u32, end: u32) -> Option<Operand> {
         releases.add(RankRange::new(first, end), None, Epoch(first), Neighbours::NONE)
+    }
+
+    fn knows<const M: usize>(releases: &mut Releases<M>, first: u32, end: u32) -> Result<bool, Violation> {
+        releases.knows(RankRange::new(first, end), Neighbours::NONE, Neighbours::NONE)
     }
 
     const fn combined(left: Operand, right: Operand) -> Output {
@@ -184,8 +208,8 @@ mod tests {
         add(&mut releases, 5, 8);
         add(&mut releases, 0, 2);
         assert_eq!((releases.first_gap(), releases.least_left(Epoch(9))), (2, Epoch(0)));
-        assert_eq!(releases.knows(RankRange::new(0, 2), Neighbours::NONE), Ok(true));
-        assert_eq!(releases.knows(RankRange::new(2, 5), Neighbours::NONE), Ok(false));
-        assert_eq!(releases.knows(RankRange::new(1, 3), Neighbours::NONE), Err(Violation));
+        assert_eq!(knows(&mut releases, 0, 2), Ok(true));
+        assert_eq!(knows(&mut releases, 2, 5), Ok(false));
+        assert_eq!(knows(&mut releases, 1, 3), Err(Violation));
     }
 }

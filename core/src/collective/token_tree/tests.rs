@@ -11,7 +11,7 @@ const HOP: u64 = 64;
 const REPAIR: u64 = 640;
 /// Root 0; children 1 with child 2, and 3.
 const FOUR: TreeConfig =
-    TreeConfig { size: 4, degree: 2, units: 1, path: ReleasePath::Multicast, patience: 1, repair: 10 };
+    TreeConfig { size: 4, degree: 2, units: 1, path: ReleasePath::Multicast, patience: 1, repair: Some(10) };
 
 fn tree(rank: u32, config: TreeConfig) -> Tree {
     Tree::new(Rank(rank), &config, Epoch(0)).expect("a rank of the tree")
@@ -28,7 +28,11 @@ fn message(body: Body) -> Message {
 }
 
 fn release(first: u32, end: u32) -> Message {
-    message(Body::Release(RankRange::new(first, end)))
+    message(Body::Release(Release { claim: RankRange::new(first, end), is_passed_on: false }))
+}
+
+fn passed_on(first: u32, end: u32) -> Message {
+    message(Body::Release(Release { claim: RankRange::new(first, end), is_passed_on: true }))
 }
 
 fn token(first: u32, end: u32, units: u8) -> Message {
@@ -123,6 +127,47 @@ fn releases_are_answered_until_all_have_left() {
 }
 
 #[test]
+fn a_release_along_the_tree_is_passed_on_even_if_a_multicast_brought_it_before() {
+    let mut parent = entered(1, FOUR);
+    parent.handle_message(0, Rank(2), &message(Body::Ack));
+    bodies(&mut parent, 0);
+    parent.handle_multicast(0, &release(0, 4));
+    assert_eq!(bodies(&mut parent, 0), []);
+    parent.handle_message(0, Rank(0), &passed_on(0, 4));
+    assert_eq!(bodies(&mut parent, 0), [(Some(2), passed_on(0, 4).body)]);
+    parent.handle_message(0, Rank(0), &passed_on(0, 4));
+    assert_eq!(bodies(&mut parent, 0), []);
+    assert_eq!(parent.handle_multicast(0, &passed_on(0, 4)), Arrival::ProtocolViolation);
+}
+
+#[test]
+fn a_rank_changes_the_path_of_its_releases() {
+    let releases = |path| {
+        let mut root = entered(0, TreeConfig { units: 0, ..FOUR });
+        root.set_path(path);
+        for child in [1, 3] {
+            root.handle_message(0, Rank(child), &message(Body::Ack));
+        }
+        bodies(&mut root, 0)
+    };
+    let by_tree = [1, 3].map(|child| (Some(child), passed_on(0, 4).body));
+    assert_eq!(releases(ReleasePath::Multicast), [(None, release(0, 4).body)]);
+    assert_eq!(releases(ReleasePath::Tree), by_tree);
+    assert_eq!(releases(ReleasePath::Both), [&[(None, release(0, 4).body)], &by_tree[..]].concat());
+}
+
+#[test]
+fn a_rank_that_ends_sends_what_others_may_lack() {
+    let mut parent = entered(1, FOUR);
+    parent.handle_message(0, Rank(2), &message(Body::Ack));
+    bodies(&mut parent, 0);
+    parent.handle_multicast(0, &release(0, 4));
+    bodies(&mut parent, 0);
+    parent.end();
+    assert_eq!(bodies(&mut parent, 0), [2, 0].map(|to| (Some(to), release(0, 4).body)));
+}
+
+#[test]
 fn messages_that_break_the_protocol_are_refused() {
     let refused = |tree: &Tree, from: u32, message: &Message| {
         tree.clone().handle_message(0, Rank(from), message) == Arrival::ProtocolViolation
@@ -158,6 +203,7 @@ fn impossible_trees_are_refused() {
     assert_eq!(new(TreeConfig { units: 3, ..FOUR }), Err(InvalidTree));
     assert_eq!(new(TreeConfig { size: 0, ..FOUR }), Err(InvalidTree));
     assert_eq!(TokenTree::<Nanos, 2, 3>::new(Rank(0), &FOUR, Epoch(0)), Err(InvalidTree));
+    assert_eq!(new(TreeConfig { repair: None, ..FOUR }), Err(InvalidTree), "a lost release would never be asked for");
 }
 
 #[test]

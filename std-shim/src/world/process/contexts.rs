@@ -149,6 +149,9 @@ impl Process {
         if let Some((slot, members)) = self.collectives.contexts.free(context) {
             self.collectives.communicator_slots.free(slot, &members);
         }
+        self.collectives.trees.end(|of| of == context);
+        let now = self.now();
+        self.progress_trees(now);
     }
 
     /// This process has finished: calls on a communicator that outlives the World fail.

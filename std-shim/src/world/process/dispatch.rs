@@ -68,9 +68,7 @@ impl Handler for Dispatcher<'_> {
     }
 
     fn handle_foreign(&mut self, datagram: &impl Received) -> Option<Verdict> {
-        let verdict = self.collectives.multicast.handle_datagram(datagram)?;
-        self.collectives.work.has_work |= self.collectives.multicast.has_work;
-        Some(verdict)
+        self.collectives.handle_group_datagram(datagram, self.regions)
     }
 
     #[inline(always)]

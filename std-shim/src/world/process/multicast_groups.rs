@@ -1,4 +1,5 @@
-//! The multicast groups of communicators: how they are joined, tested, and reported to the other members.
+//! The multicast groups of communicators: how they are joined, and, for broadcasts, tested and reported to the other
+//! members.
 //!
 //! A root and a member make their ends of a stream when they first call a broadcast with that root, and a member then
 //! reports to the root whether it takes part.
@@ -14,6 +15,7 @@ use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
     GroupStream, MEMBERS_MAX, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
 };
+use crate::world::collective::engine::token_trees::TreeCounters;
 use crate::world::group::Group;
 use unisono_bootstrap::{Membership, Rank};
 
@@ -26,6 +28,11 @@ impl Process {
     /// Whether the device is a member of groups, whose arrivals wake a thread in a call alone.
     pub(in crate::world) const fn uses_groups(&self) -> bool {
         !self.collectives.multicast.joined.is_empty()
+    }
+
+    /// The counters of the releases of all trees.
+    pub(in crate::world) const fn tree_counters(&self) -> TreeCounters {
+        self.collectives.trees.counters
     }
 
     /// The counters of all streams.
@@ -90,7 +97,7 @@ impl Process {
     }
 
     /// Makes the device a member of a communicator's group.
-    fn join_group(&mut self, context: u32) -> Option<()> {
+    pub(super) fn join_group(&mut self, context: u32) -> Option<()> {
         let Self { collectives, datagrams, .. } = self;
         let multicast = &mut collectives.multicast;
         let address = multicast.names.as_ref()?.address(context);
@@ -164,6 +171,12 @@ impl Process {
             return;
         }
         let Some(member) = of.members.number(from.into()).map(|rank| Member(rank.0)) else { return };
+        if message.body == GroupBody::Reached {
+            if let Some(group) = self.collectives.multicast.releases.get_mut(context) {
+                group.confirm(member);
+            }
+            return;
+        }
         let own = of.members.number(self.rank).map(|rank| Member(rank.0));
         let is_of_root = matches!(message.body, GroupBody::Scheduled(_) | GroupBody::AlwaysScheduled);
         let Some(root) = (if is_of_root { Some(member) } else { own }) else { return };

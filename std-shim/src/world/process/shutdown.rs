@@ -46,6 +46,7 @@ impl Process {
     /// This rank starts nothing any more: no collective, no receive, no send.
     pub(in crate::world) fn close_receives(&mut self) {
         self.collectives.is_finished = true;
+        self.collectives.trees.end(|_| true);
         self.collectives.communicator_slots.retire_from_all();
         self.shutdown.has_closed_receives = true;
         // Messages to this rank itself that have matched are completed first: no other rank is needed for that.
@@ -147,8 +148,8 @@ impl Process {
             Some(cause) => self.send_status_message(from, StatusMessage::Retired, context, cause),
             None if self.collectives.is_finished
                 && context < ALL_CONTEXTS
-                // The answer is about all contexts, and overtakes what multicast repairs.
-                && self.collectives.multicast.is_idle() =>
+                // The answer is about all contexts, and overtakes what multicast repairs and trees have to send.
+                && self.collectives.multicast.is_idle() && self.collectives.trees.is_idle() =>
             {
                 self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use unisono_core::collective::token_tree::header::TREE_HEADER;
-use unisono_core::collective::token_tree::{Combination, EnterError, Epoch, Operand, Request};
+use unisono_core::collective::token_tree::{Body, Combination, EnterError, Epoch, Operand, Request};
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{PeerId, Rank as Member};
@@ -17,7 +17,8 @@ use unisono_shmem::ring::PutError;
 use super::Process;
 use super::transport::OperationOwner;
 use crate::world::collective::engine::machine::TreeStage;
-use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeSend};
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeName, TreeSend};
 use crate::world::collective::engine::transfer::context_of;
 use unisono_bootstrap::Rank;
 
@@ -39,11 +40,12 @@ impl Process {
         if call.stage == TreeStage::Started {
             call.stage = TreeStage::Entered;
             let shape = call.shape;
-            let of = self.collectives.contexts.get(context);
-            let place = of.and_then(|of| Some((of.members.number(self.rank)?, of.members.size())));
-            let Some((own, size)) = place else { return false };
+            if shape.is_multicast {
+                self.open_release_group(context);
+            }
+            let Some(name) = self.tree_name(context) else { return false };
             let trees = &mut self.collectives.trees;
-            let tree = trees.find(context, shape, Member(own.0), size);
+            let tree = trees.find(name, shape);
             let Some(tree) = tree.and_then(|i| trees.trees.get_mut(i)) else {
                 let now = self.transport.now;
                 self.fail_context(now, context, FailureCause::Disagrees, self.rank);
@@ -54,6 +56,13 @@ impl Process {
         // Or a member has failed.
         self.collectives.trees.has_work = true;
         true
+    }
+
+    /// The name of this rank's trees in a context.
+    fn tree_name(&self, context: u32) -> Option<TreeName> {
+        let of = self.collectives.contexts.get(context)?;
+        let own = Member(of.members.number(self.rank)?.0);
+        Some(TreeName { context, generation: of.generation, own, size: of.members.size() })
     }
 
     /// Hands the messages that have arrived to their trees, advances all trees, and sends what they send.
@@ -73,7 +82,7 @@ impl Process {
     }
 
     fn handle_tree_arrival(&mut self, now: u64, arrival: TreeArrival) {
-        let TreeArrival { from, header, values, bytes } = arrival;
+        let TreeArrival { from, header, is_multicast, values, bytes } = arrival;
         let context = context_of(header.key());
         let Self { collectives, transport, .. } = self;
         if collectives.contexts.get(context).is_none() && collectives.contexts.is_expecting(context) {
@@ -90,22 +99,32 @@ impl Process {
             collectives.scratch.release(values, regions);
         }
         let Some(of) = collectives.contexts.get(context).filter(|of| of.failed.is_none()) else { return };
-        let members = of.members.number(from.into()).zip(of.members.number(self.rank));
-        let size = of.members.size();
-        let handled = members.ok_or(FailureCause::Corrupt).and_then(|(from, own)| {
-            let trees = &mut collectives.trees;
-            let found = trees.find(context, header.shape, Member(own.0), size);
+        if of.generation as u16 != header.generation {
+            // It was sent to an earlier communicator with the same context.
+            return;
+        }
+        let member = of.members.number(from.into()).map(|member| Member(member.0));
+        let handled = self.tree_name(context).zip(member).ok_or(FailureCause::Corrupt).and_then(|(name, member)| {
+            let trees = &mut self.collectives.trees;
+            let found = trees.find(name, header.shape);
             let tree = found.and_then(|i| trees.trees.get_mut(i)).ok_or(FailureCause::Corrupt)?;
-            tree.handle(now, Member(from.0), &header, &stored)
+            tree.handle(now, Some(member).filter(|_| !is_multicast), &header, &stored)
         });
-        if let Err(cause) = handled {
-            self.collectives.report_fault(from, context, cause);
+        match (handled, is_multicast) {
+            (Ok(()), true) => self.confirm_multicast(from, context),
+            // A multicast may be anyone's; what the neighbours send shows whether the ranks agree.
+            (Ok(()), false) | (Err(_), true) => {}
+            (Err(cause), false) => _ = self.collectives.report_fault(from, context, cause),
         }
     }
 
     /// Advances a tree until it waits for others.
     fn advance_tree(&mut self, now: u64, i: usize) {
-        let Some(tree) = self.collectives.trees.trees.get_mut(i) else { return };
+        let CollectiveTable { trees, multicast, .. } = &mut self.collectives;
+        let Some(tree) = trees.trees.get_mut(i) else { return };
+        if let Some(group) = multicast.releases.get_mut(tree.context) {
+            tree.tree.set_path(group.path());
+        }
         let due: Vec<Epoch> = tree.tree.deadlines().filter(|(_, at)| now >= *at).map(|(epoch, _)| epoch).collect();
         due.into_iter().for_each(|epoch| tree.tree.handle_timeout(now, epoch));
         loop {
@@ -163,9 +182,16 @@ impl Process {
             }
             Request::Send { to, message, payload } => {
                 let of = collectives.contexts.get(tree.context);
-                let to = of.and_then(|of| of.members.world_rank(Rank(to.0)));
-                let send = to.and_then(|to| tree.message(to.into(), message, payload));
-                collectives.trees.outbox.extend(send);
+                let to = of.and_then(|of| of.members.world_rank(Rank(to.0))).map(PeerId::from);
+                let send = to.zip(tree.message(message, payload));
+                collectives.trees.counters.asks += u64::from(matches!(message.body, Body::Ask { .. }));
+                collectives.trees.outbox.extend(send.map(|(to, (key, bytes))| TreeSend { to, key, bytes }));
+            }
+            Request::Multicast { message, payload } => {
+                let context = tree.context;
+                if let Some((_, bytes)) = tree.message(message, payload) {
+                    self.multicast_release(context, &bytes);
+                }
             }
             Request::Leave { epoch } => {
                 let collective = call_of(tree, epoch);
@@ -179,9 +205,12 @@ impl Process {
                     }
                 }
                 tree.left.extend(collective);
+                if collectives.is_finished {
+                    tree.tree.end();
+                }
             }
-            // The trees here release along their edges, and their failures are those of the context.
-            Request::Multicast { .. } | Request::Fail { .. } => {}
+            // The failures of a tree are those of its context.
+            Request::Fail { .. } => {}
         }
         true
     }

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use unisono_core::collective::token_tree::{Body, Epoch, ReleasePath, Request};
 
-use super::{Action, MOST_REQUESTS, State, TokenTrees, TreeOptions, TreeSizes, number};
+use super::{Action, MOST_REQUESTS, ReleasePaths, State, TokenTrees, TreeOptions, TreeSizes, number};
 use crate::model_checker::Model;
 
 /// Records of a run's machines: releases of an epoch, epochs.
@@ -39,10 +39,12 @@ pub fn random_run(seed: u64) -> Result<u32, Box<BadRun>> {
     let options = TreeOptions {
         epochs: rng.u8(1..=3),
         has_values: true,
-        path: if has_multicast { ReleasePath::Multicast } else { ReleasePath::Tree },
+        paths: ReleasePaths::Same(if has_multicast { ReleasePath::Multicast } else { ReleasePath::Tree }),
         losses: if has_multicast { rng.u8(..4) } else { 0 },
         doubles: rng.u8(..4),
         crash: rng.u8(..4) == 0,
+        ends: false,
+        asks: true,
         early_asks: rng.u8(..4),
         polls_late: rng.u8(..4) == 0,
     };

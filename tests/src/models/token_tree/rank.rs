@@ -1,6 +1,6 @@
 //! One rank of the model: its machine and its buffers.
 
-use unisono_core::collective::token_tree::{Combination, Epoch, Operand, TokenTree, TreeConfig};
+use unisono_core::collective::token_tree::{Combination, Epoch, Operand, ReleasePath, TokenTree, TreeConfig};
 use unisono_core::ids::Rank;
 use unisono_core::time::AbstractTime;
 
@@ -32,6 +32,8 @@ pub(super) struct RankState<const M: usize, const S: usize> {
     pub(super) failed: u8,
     /// It knows of the failed rank.
     pub(super) knows_failed: bool,
+    /// It takes no more messages.
+    pub(super) has_ended: bool,
     /// By record and operand.
     buffers: Vec<Option<Value>>,
 }
@@ -41,13 +43,16 @@ impl<const M: usize, const S: usize> RankState<M, S> {
     ///
     /// # Panics
     /// The tree's units exceed `M`.
-    pub(super) fn new(rank: u32, tree: &TreeConfig) -> Self {
+    pub(super) fn new(rank: u32, tree: &TreeConfig, path: ReleasePath) -> Self {
+        let mut machine = TokenTree::new(Rank(rank), tree, FIRST).expect("a tree that exists");
+        machine.set_path(path);
         Self {
-            machine: TokenTree::new(Rank(rank), tree, FIRST).expect("a tree that exists"),
+            machine,
             entered: 0,
             left: 0,
             failed: 0,
             knows_failed: false,
+            has_ended: false,
             buffers: vec![None; S * (4 + M + tree.degree as usize)],
         }
     }

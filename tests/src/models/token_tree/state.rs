@@ -58,6 +58,25 @@ impl<const M: usize, const S: usize> State<M, S> {
         (0..self.ranks.len()).filter(|rank| self.is_alive(*rank))
     }
 
+    /// Whether messages to the rank arrive.
+    pub(super) fn takes(&self, rank: usize) -> bool {
+        self.is_alive(rank) && !self.ranks[rank].has_ended
+    }
+
+    /// Messages on their way to a rank vanish.
+    pub(super) fn drop_messages_to(&mut self, rank: usize) {
+        for child in 1..self.ranks.len() {
+            if child == rank {
+                self.channels[child][1].clear();
+            } else if self.parent(child) == Some(rank) {
+                self.channels[child][0].clear();
+            }
+        }
+        for release in (0..self.copies.len()).rev() {
+            self.remove_copy(release, rank);
+        }
+    }
+
     /// Whether a request of the rank for a release is on its way, or an answer: a timeout is longer than a round trip.
     pub(super) fn is_asking(&self, rank: usize) -> bool {
         let below = (1..self.ranks.len()).filter(|child| self.parent(*child) == Some(rank));

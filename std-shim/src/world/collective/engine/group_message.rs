@@ -1,8 +1,9 @@
-//! Messages between the root of a broadcast by multicast and the other members of the communicator.
+//! Messages about a communicator's multicast group: between the root of a broadcast and the other members, and to a
+//! member that multicasts releases of trees.
 //!
 //! ```text
 //! +--------+--------+-----------------+
-//! |   33   |  body  |        0        |  body: 0 scheduled, 1 always scheduled, 2 joined, 3 refused, 4 left
+//! |   33   |  body  |        0        |  body: 0 scheduled, 1 always scheduled, 2 joined, 3 refused, 4 left, 5 reached
 //! +--------+--------+-----------------+
 //! |     context     |   generation    |  of the communicator
 //! +-----------------+-----------------+
@@ -10,7 +11,7 @@
 //! +-----------------------------------+
 //! ```
 //!
-//! The first two come from the root, the others from the members.
+//! The first two come from the root, the others from members.
 
 /// The first byte, which differs from those of all other messages.
 pub(in crate::world) const KIND: u8 = 33;
@@ -39,6 +40,8 @@ pub(in crate::world) enum GroupBody {
     Refused,
     /// It takes part no more: it has used the context's number for another communicator.
     Left,
+    /// A multicast of the receiver has reached the sender.
+    Reached,
 }
 
 impl GroupMessage {
@@ -49,6 +52,7 @@ impl GroupMessage {
             GroupBody::Joined => (2, 0),
             GroupBody::Refused => (3, 0),
             GroupBody::Left => (4, 0),
+            GroupBody::Reached => (5, 0),
         };
         let ([c, d, ..], [g, h, ..]) = (self.context.to_le_bytes(), self.generation.to_le_bytes());
         let [s, t, u, v] = sequence.to_le_bytes();
@@ -63,6 +67,7 @@ impl GroupMessage {
             (2, 0) => GroupBody::Joined,
             (3, 0) => GroupBody::Refused,
             (4, 0) => GroupBody::Left,
+            (5, 0) => GroupBody::Reached,
             _ => return None,
         };
         let half = |bytes| u32::from(u16::from_le_bytes(bytes));
@@ -81,8 +86,8 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        use GroupBody::{AlwaysScheduled, Joined, Left, Refused, Scheduled};
-        for body in [Scheduled(0x0102_0304), AlwaysScheduled, Joined, Refused, Left] {
+        use GroupBody::{AlwaysScheduled, Joined, Left, Reached, Refused, Scheduled};
+        for body in [Scheduled(0x0102_0304), AlwaysScheduled, Joined, Refused, Left, Reached] {
             let message = GroupMessage { context: 0xfffe, generation: 0xabcd, body };
             let bytes = message.encode();
             assert_eq!(GroupMessage::decode(&bytes), Some(message));

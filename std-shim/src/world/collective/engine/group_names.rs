@@ -63,12 +63,18 @@ impl GroupNames {
 
     /// The key of the stream of a communicator's rank: several ranks of a node may have the same number in the group.
     pub(in crate::world) fn key(&self, context: u32, generation: u32, caller: Member) -> GroupKey {
-        let proof = self.secret.prove(
-            &self.job,
-            b"multicast epoch",
-            &[&context.to_le_bytes(), &generation.to_le_bytes(), &caller.0.to_le_bytes()],
-        );
-        let [a, b, c, d, e, f, g, h, ..] = proof;
+        self.derive_key(context, b"multicast epoch", &[&generation.to_le_bytes(), &caller.0.to_le_bytes()])
+    }
+
+    /// The key of the releases of a communicator's trees.
+    pub(in crate::world) fn release_key(&self, context: u32, generation: u32) -> GroupKey {
+        self.derive_key(context, b"release epoch", &[&generation.to_le_bytes()])
+    }
+
+    fn derive_key(&self, context: u32, purpose: &[u8], of: &[&[u8]]) -> GroupKey {
+        let context_bytes = context.to_le_bytes();
+        let parts: Vec<&[u8]> = core::iter::once(&context_bytes[..]).chain(of.iter().copied()).collect();
+        let [a, b, c, d, e, f, g, h, ..] = self.secret.prove(&self.job, purpose, &parts);
         GroupKey { group: GroupId(context), epoch: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
     }
 }
@@ -97,9 +103,10 @@ mod tests {
             let mut distinct: Vec<IpAddr> = addresses.map(|address| address.ip()).to_vec();
             distinct.sort_unstable();
             distinct.dedup();
+            keys.extend([(0, 0), (0, 1)].map(|(context, of)| names.release_key(context, of).epoch));
             keys.sort_unstable();
             keys.dedup();
-            assert_eq!((distinct.len(), keys.len()), (4, 4));
+            assert_eq!((distinct.len(), keys.len()), (4, 6));
         }
         let given = names("239.255.7.255:4711%lo", "127.0.0.1").expect("names").address(2);
         assert_eq!(given.address.to_string(), "239.255.8.1:4711");

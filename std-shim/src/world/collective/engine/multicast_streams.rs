@@ -10,6 +10,7 @@ use unisono_core::time::units;
 
 use super::group_message::GroupMessage;
 use super::group_names::GroupNames;
+use super::release_groups::ReleaseGroups;
 use super::rooted_stream::{GroupStream, Part, RootedStream, StreamName};
 
 /// Most groups that a process joins, and most streams that it takes part in.
@@ -25,6 +26,8 @@ const ARRIVALS_MAX: usize = 256;
 pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) names: Option<GroupNames>,
     pub(in crate::world) streams: Vec<RootedStream>,
+    /// The groups through which trees release.
+    pub(in crate::world) releases: ReleaseGroups,
     /// Contexts whose groups the device has joined.
     pub(in crate::world) joined: Vec<u32>,
     /// Messages about groups that have arrived.
@@ -86,7 +89,7 @@ impl MulticastStreams {
             of.name.root == parsed.root && of.stream.as_ref().is_some_and(|stream| stream.key == parsed.key)
         };
         let Some(RootedStream { name, part, stream: Some(stream), .. }) = self.streams.iter_mut().find(is_its) else {
-            self.past.foreign = self.past.foreign.saturating_add(1);
+            self.count_foreign();
             return Some(Verdict::Release);
         };
         if parsed.sender == name.own {
@@ -106,6 +109,11 @@ impl MulticastStreams {
             Some(to) => Verdict::Place { to, start: SEGMENT_HEADER as u16 },
             None => Verdict::Release,
         })
+    }
+
+    /// Counts a datagram of no stream and no tree.
+    pub(in crate::world) const fn count_foreign(&mut self) {
+        self.past.foreign = self.past.foreign.saturating_add(1);
     }
 
     /// Queues a message about a group. Returns false if its sender has sent more than any correct rank.
@@ -144,6 +152,7 @@ impl MulticastStreams {
         for of in self.streams.iter_mut().filter(|of| of.name.context == context) {
             (of.is_stale, self.has_work) = (true, true);
         }
+        self.releases.remove(context);
     }
 
     /// Takes a stream that is over at this rank: one of another root, or one that all members have received.
@@ -156,10 +165,10 @@ impl MulticastStreams {
         Some(of)
     }
 
-    /// A group that no stream uses.
+    /// A group that no stream and no tree uses.
     pub(in crate::world) fn unused_group(&self) -> Option<u32> {
-        let is_used = |context: u32| self.streams.iter().any(|of| of.name.context == context && of.stream.is_some());
-        self.joined.iter().copied().find(|context| !is_used(*context))
+        let has_stream = |context: u32| self.streams.iter().any(|of| of.name.context == context && of.stream.is_some());
+        self.joined.iter().copied().find(|context| !has_stream(*context) && !self.releases.uses(*context))
     }
 
     /// Whether all that was sent has arrived.

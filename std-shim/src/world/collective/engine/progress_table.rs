@@ -8,11 +8,13 @@ use core::cell::RefCell;
 use unisono_core::collective::token_tree;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
+use unisono_core::device::Received;
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member, StepId};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
 use unisono_core::messenger::Payload;
+use unisono_core::multicast::Notice;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
@@ -20,6 +22,7 @@ use super::active_collective::{ActiveCollective, CollectiveName};
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
 use super::group_message::{self, GroupMessage};
 use super::multicast_streams::MulticastStreams;
+use super::release_groups::RELEASE_HEADER;
 use super::schedule::ScheduleCache;
 use super::scratch_pool::ScratchPool;
 use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
@@ -228,22 +231,88 @@ impl CollectiveTable {
         let header = TreeHeader::decode(head).filter(|header| is_sound(header, bytes as usize));
         let Some(header) = header else { return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt) };
         let context = context_of(header.key());
-        if !self.check_key(from, header.key()) {
+        match self.is_late(&header) {
+            Some(false) => return Verdict::Release,
+            Some(true) => {}
+            None if self.check_key(from, header.key()) => {}
+            None => return Verdict::Release,
+        }
+        if self.trees.is_repeated(from, &header) {
             return Verdict::Release;
         }
-        if self.trees.has_too_many_of(from) {
+        if self.trees.has_too_many_of(from, false) {
             return self.report_fault(from, context, FailureCause::Corrupt);
         }
-        let values = if bytes == 0 { None } else { self.scratch.allocate(bytes as usize, regions) };
-        if values.is_none() && bytes != 0 {
-            return self.report_exhausted(context);
+        match self.queue_tree_arrival(TreeArrival { from, header, is_multicast: false, values: None, bytes }, regions) {
+            Some(to) if bytes > 0 => Verdict::Place { to, start: TREE_HEADER as u16 },
+            Some(_) => Verdict::Release,
+            None => self.report_exhausted(context),
         }
+    }
+
+    /// Handles a release that was sent by multicast. What is not of a member of an open communicator is dropped: another
+    /// process may have sent it, and what is lost is asked for.
+    fn handle_release(&mut self, datagram: &impl Received, regions: &mut Regions) -> Verdict {
+        let arrived = self.multicast.releases.parse(datagram);
+        let arrived = arrived.filter(|(from, header, bytes)| {
+            let of = self.contexts.get(context_of(header.key()));
+            let is_its = of.is_some_and(|of| of.failed.is_none() && of.generation as u16 == header.generation);
+            is_its && is_sound(header, *bytes as usize) && !self.trees.has_too_many_of(*from, true)
+        });
+        let Some((from, header, bytes)) = arrived else {
+            self.multicast.count_foreign();
+            return Verdict::Release;
+        };
+        match self.queue_tree_arrival(TreeArrival { from, header, is_multicast: true, values: None, bytes }, regions) {
+            Some(to) if bytes > 0 => Verdict::Place { to, start: RELEASE_HEADER as u16 },
+            Some(_) | None => Verdict::Release,
+        }
+    }
+
+    /// Queues a message of a tree for the next round. Returns the place of its values; `None`: there is no memory.
+    fn queue_tree_arrival(&mut self, arrival: TreeArrival, regions: &mut Regions) -> Option<Bytes> {
+        let bytes = arrival.bytes;
+        let values = if bytes == 0 { None } else { Some(self.scratch.allocate(bytes as usize, regions)?) };
         self.trees.has_work = true;
-        self.trees.arrivals.push_back(TreeArrival { from, header, values, bytes });
-        match values {
-            Some(values) => Verdict::Place { to: values.part(bytes), start: TREE_HEADER as u16 },
-            None => Verdict::Release,
+        self.trees.arrivals.push_back(TreeArrival { values, ..arrival });
+        Some(values.map_or_else(Bytes::default, |values| values.part(bytes)))
+    }
+
+    /// Where releases go by multicast, a rank may leave a call, and even end the communicator, before all messages about
+    /// it arrive: an Ack that crossed a token, an Ask, a release that is known. `Some`: it may be such a message, and
+    /// whether the tree has to judge it.
+    fn is_late(&self, header: &TreeHeader) -> Option<bool> {
+        if !header.shape.is_multicast {
+            return None;
         }
+        let context = context_of(header.key());
+        match self.contexts.get(context) {
+            Some(of) if of.generation as u16 != header.generation => Some(false),
+            Some(of) if header.sequence.wrapping_sub(of.last.id.sequence).cast_signed() <= 0 => {
+                let is_call = |running: &ActiveCollective| {
+                    let id = running.executor.id();
+                    (id.context, id.sequence) == (context, header.sequence)
+                };
+                (!self.active.iter().flatten().any(is_call)).then_some(true)
+            }
+            Some(_) => None,
+            // Of an earlier communicator, or the one that is being opened.
+            None => Some(self.contexts.is_expecting(context)),
+        }
+    }
+
+    /// Handles a datagram to a multicast group. `None`: it is none.
+    pub(in crate::world) fn handle_group_datagram(
+        &mut self,
+        datagram: &impl Received,
+        regions: &RefCell<Regions>,
+    ) -> Option<Verdict> {
+        if Notice::is_notice(datagram.prefix()) {
+            return Some(self.handle_release(datagram, &mut regions.borrow_mut()));
+        }
+        let verdict = self.multicast.handle_datagram(datagram)?;
+        self.work.has_work |= self.multicast.has_work;
+        Some(verdict)
     }
 
     /// Handles a message about a communicator's multicast group: it waits for the next round.
@@ -436,9 +505,10 @@ impl CollectiveTable {
     /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
     /// and no transfer is under way.
     pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> ContextOffer {
-        let Self { active: running, transfers, contexts, communicator_slots, multicast, .. } = self;
+        let Self { active: running, transfers, contexts, communicator_slots, multicast, trees, .. } = self;
         let running = running.iter().flatten().map(|running| running.executor.id().context);
-        let mut busy: Vec<u32> = running.chain(transfers.contexts()).chain(multicast.busy_contexts()).collect();
+        let sending = multicast.busy_contexts().chain(trees.busy_contexts());
+        let mut busy: Vec<u32> = running.chain(transfers.contexts()).chain(sending).collect();
         busy.sort_unstable();
         contexts.offer((parent, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
     }
@@ -565,10 +635,7 @@ impl CollectiveTable {
 
     /// Whether no message waits to be posted, and all streams have arrived.
     pub(in crate::world) fn is_flushed(&self) -> bool {
-        self.work.outbox.is_empty()
-            && self.work.stalled.is_empty()
-            && self.trees.outbox.is_empty()
-            && self.multicast.is_idle()
+        self.work.outbox.is_empty() && self.work.stalled.is_empty() && self.trees.is_idle() && self.multicast.is_idle()
     }
 
     /// Detaches the transfers of a failed collective: those that the messenger has `cancelled` end; the others end later,

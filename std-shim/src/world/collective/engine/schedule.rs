@@ -281,7 +281,8 @@ impl ScheduleCache {
         let (collective, algorithm) = (plan.collective.name(), tree_name(shape));
         tracing::debug!(collective, algorithm, degree = shape.degree, units = shape.units, bytes = plan.bytes, "tree");
         // No schedule has as many ports.
-        let way = 1 << 31 | u32::from(shape.degree) << 8 | u32::from(shape.units);
+        let release = u32::from(shape.is_multicast) << 16;
+        let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
         CachedSchedule(Arc::new(ScheduleEntry {
             plan: *plan,
             varying: false,

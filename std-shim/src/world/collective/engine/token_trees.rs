@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use unisono_core::collective::FailureCause;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader, TreeShape};
 use unisono_core::collective::token_tree::{
-    Arrival, Epoch, Message, Operand, Payload, Position, ReleasePath, TokenTree, TreeConfig,
+    Arrival, Body, Epoch, Message, Operand, Payload, Position, ReleasePath, TokenTree, TreeConfig,
 };
 use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::message::collective_transport::StepKey;
@@ -26,8 +26,8 @@ const SHAPES_MAX: usize = 16;
 const ARRIVALS_MAX: usize = 64;
 /// Nanoseconds of quiet after which a token is passed: about a hop.
 const PATIENCE: u64 = 30_000;
-/// Nanoseconds until a rank asks for a release. Only multicast loses one.
-const REPAIR: u64 = 10_000_000;
+/// Nanoseconds until a rank first asks for a release that is sent by multicast.
+const REPAIR: u64 = 2_000_000;
 
 /// A rank's part in the calls on a tree.
 pub(in crate::world) type Tree = TokenTree<Nanos, UNITS_MAX, EPOCHS>;
@@ -37,6 +37,8 @@ pub(in crate::world) type Tree = TokenTree<Nanos, UNITS_MAX, EPOCHS>;
 pub(in crate::world) struct TreeArrival {
     pub(in crate::world) from: PeerId,
     pub(in crate::world) header: TreeHeader,
+    /// Whether it was sent to all members, by multicast.
+    pub(in crate::world) is_multicast: bool,
     /// Its values, and their bytes in all.
     pub(in crate::world) values: Option<ScratchBlock>,
     pub(in crate::world) bytes: u32,
@@ -97,11 +99,22 @@ impl EpochRecord {
     }
 }
 
+/// A communicator, and this rank's place in it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct TreeName {
+    pub(in crate::world) context: u32,
+    pub(in crate::world) generation: u32,
+    pub(in crate::world) own: Member,
+    pub(in crate::world) size: u32,
+}
+
 /// A tree of a communicator.
 #[derive(Debug)]
 pub(in crate::world) struct CommunicatorTree {
     pub(in crate::world) context: u32,
     pub(in crate::world) shape: TreeShape,
+    /// As of messages: the low bits of the communicator's generation.
+    generation: u16,
     pub(in crate::world) tree: Tree,
     /// Started calls that have not entered, by their index in the progress table.
     pub(in crate::world) waiting: VecDeque<u32>,
@@ -113,13 +126,15 @@ pub(in crate::world) struct CommunicatorTree {
 }
 
 impl CommunicatorTree {
-    fn new(context: u32, shape: TreeShape, own: Member, size: u32) -> Option<Self> {
+    fn new(name: TreeName, shape: TreeShape) -> Option<Self> {
+        let TreeName { context, generation, own, size } = name;
         let (degree, path) = (shape.degree.into(), ReleasePath::Tree);
-        let (patience, repair) = (units(PATIENCE), units(REPAIR));
+        let (patience, repair) = (units(PATIENCE), shape.is_multicast.then(|| units(REPAIR)));
         let config = TreeConfig { size, degree, units: shape.units, path, patience, repair };
         let tree = Tree::new(own, &config, Epoch(0)).ok()?;
         let (waiting, open, left) = (VecDeque::new(), Vec::new(), Vec::new());
-        Some(Self { context, shape, tree, waiting, open, left, records: Default::default() })
+        let generation = generation as u16;
+        Some(Self { context, shape, generation, tree, waiting, open, left, records: Default::default() })
     }
 
     /// The record of an epoch, whose values have `bytes` bytes each. `None` if the epoch has another key, or values of
@@ -141,23 +156,38 @@ impl CommunicatorTree {
         (record.key == Some(key) && (bytes == 0 || record.bytes == bytes)).then_some(record)
     }
 
+    /// Whether a release that was sent by multicast is of the call that this rank makes, or may make.
+    fn expects(&self, header: &TreeHeader, bytes: usize) -> bool {
+        let Message { epoch, body, .. } = header.message;
+        let record = self.records.get(epoch.0 as usize % EPOCHS);
+        let known = record.filter(|record| record.epoch == epoch && record.key.is_some());
+        let is_its =
+            |record: &EpochRecord| record.key == Some(header.key()) && (record.bytes == 0 || record.bytes == bytes);
+        matches!(body, Body::Release(_)) && header.values == [true, false] && known.is_none_or(is_its)
+    }
+
     /// The record of an epoch that has one.
     pub(in crate::world) fn known(&mut self, epoch: Epoch) -> Option<&mut EpochRecord> {
         self.records.get_mut(epoch.0 as usize % EPOCHS).filter(|record| record.epoch == epoch && record.key.is_some())
     }
 
-    /// Hands a message to the tree and stores its values.
+    /// Hands a message of `from` to the tree, or one that was sent by multicast, and stores its values.
     ///
     /// # Errors
     /// Its sender broke the protocol, or makes another call than a third rank.
     pub(in crate::world) fn handle(
         &mut self,
         now: u64,
-        from: Member,
+        from: Option<Member>,
         header: &TreeHeader,
         values: &[u8],
     ) -> Result<(), FailureCause> {
-        let stored: Payload = match self.tree.handle_message(now, from, &header.message) {
+        let arrival = match from {
+            Some(from) => self.tree.handle_message(now, from, &header.message),
+            None if !self.expects(header, values.len()) => return Err(FailureCause::Disagrees),
+            None => self.tree.handle_multicast(now, &header.message),
+        };
+        let stored: Payload = match arrival {
             // It may be of an epoch whose record is that of another one now.
             Arrival::Store([None, None]) => return Ok(()),
             Arrival::Store(stored) => stored,
@@ -184,16 +214,16 @@ impl CommunicatorTree {
         Ok(())
     }
 
-    /// A message with its values, to be sent.
-    pub(in crate::world) fn message(&mut self, to: PeerId, message: Message, payload: Payload) -> Option<TreeSend> {
-        let shape = self.shape;
+    /// A message with its values.
+    pub(in crate::world) fn message(&mut self, message: Message, payload: Payload) -> Option<(StepKey, Vec<u8>)> {
+        let (shape, generation) = (self.shape, self.generation);
         let record = self.known(message.epoch)?;
         let key = record.key?;
         let values = payload.map(|operand| operand.is_some());
-        let header = TreeHeader { shape, context: key.context, sequence: key.sequence, message, values };
+        let header = TreeHeader { shape, generation, context: key.context, sequence: key.sequence, message, values };
         let mut bytes = header.encode().to_vec();
         payload.into_iter().flatten().for_each(|operand| bytes.extend_from_slice(record.value(operand)));
-        Some(TreeSend { to, key, bytes })
+        Some((key, bytes))
     }
 }
 
@@ -210,6 +240,17 @@ pub(in crate::world) struct TokenTrees {
     pub(in crate::world) has_work: bool,
     /// The first deadline of a tree.
     pub(in crate::world) deadline: Option<u64>,
+    pub(in crate::world) counters: TreeCounters,
+}
+
+/// What the trees of a process have sent and received to release.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::world) struct TreeCounters {
+    /// Releases that were sent by multicast, and that arrived so.
+    pub(in crate::world) multicasts: u64,
+    pub(in crate::world) received: u64,
+    /// Messages that asked for a release.
+    pub(in crate::world) asks: u64,
 }
 
 impl TokenTrees {
@@ -221,7 +262,8 @@ impl TokenTrees {
 
     /// The index of the tree of a communicator, made if there is none. `None` if there is no such tree, or too many are
     /// asked for.
-    pub(in crate::world) fn find(&mut self, context: u32, shape: TreeShape, own: Member, size: u32) -> Option<usize> {
+    pub(in crate::world) fn find(&mut self, name: TreeName, shape: TreeShape) -> Option<usize> {
+        let context = name.context;
         let found = self.trees.iter().position(|tree| (tree.context, tree.shape) == (context, shape));
         if found.is_some() {
             return found;
@@ -229,13 +271,44 @@ impl TokenTrees {
         if self.trees.iter().filter(|tree| tree.context == context).count() >= SHAPES_MAX {
             return None;
         }
-        self.trees.push(CommunicatorTree::new(context, shape, own, size)?);
+        self.trees.push(CommunicatorTree::new(name, shape)?);
         Some(self.trees.len() - 1)
     }
 
-    /// Whether a peer has sent more messages than any correct rank before they are handled.
-    pub(in crate::world) fn has_too_many_of(&self, from: PeerId) -> bool {
-        self.arrivals.iter().filter(|arrival| arrival.from == from).count() >= ARRIVALS_MAX
+    /// This rank calls nothing more on the trees of a communicator, or of any: it sends what others may lack.
+    pub(in crate::world) fn end(&mut self, is_over: impl Fn(u32) -> bool) {
+        for tree in self.trees.iter_mut().filter(|tree| is_over(tree.context)) {
+            tree.tree.end();
+            self.has_work = true;
+        }
+    }
+
+    /// Whether nothing has to be sent.
+    pub(in crate::world) fn is_idle(&self) -> bool {
+        !self.has_work && self.outbox.is_empty()
+    }
+
+    /// The contexts whose messages wait to be sent.
+    pub(in crate::world) fn busy_contexts(&self) -> impl Iterator<Item = u32> {
+        self.outbox.iter().map(|send| context_of(send.key))
+    }
+
+    /// Whether a peer has sent more messages than any correct rank before they are handled. The network may double those
+    /// that are sent by multicast.
+    pub(in crate::world) fn has_too_many_of(&self, from: PeerId, is_multicast: bool) -> bool {
+        let is_its = |arrival: &&TreeArrival| (arrival.from, arrival.is_multicast) == (from, is_multicast);
+        self.arrivals.iter().filter(is_its).count() >= ARRIVALS_MAX
+    }
+
+    /// Whether a message asks for what an earlier one that waits to be handled asks for.
+    pub(in crate::world) fn is_repeated(&self, from: PeerId, header: &TreeHeader) -> bool {
+        let is_ask = |header: &TreeHeader| matches!(header.message.body, Body::Ask { .. });
+        let is_same = |arrival: &TreeArrival| {
+            let Message { epoch, .. } = arrival.header.message;
+            let known = (arrival.from, arrival.header.key(), arrival.header.shape, epoch);
+            is_ask(&arrival.header) && known == (from, header.key(), header.shape, header.message.epoch)
+        };
+        is_ask(header) && self.arrivals.iter().any(is_same)
     }
 
     /// The members that a call on a tree waits for.
@@ -276,9 +349,14 @@ const _: () = assert!(TREE_HEADER + 2 * TREE_BYTES_MAX <= 512);
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_core::collective::token_tree::{Body, RankRange, Request, Token};
+    use unisono_core::collective::token_tree::{RankRange, Release, Request, Token};
 
-    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2 };
+    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2, is_multicast: true };
+
+    fn tree(own: u32, size: u32) -> CommunicatorTree {
+        let name = TreeName { context: 1, generation: 3, own: Member(own), size };
+        CommunicatorTree::new(name, SHAPE).expect("a tree")
+    }
     const KEY: StepKey = StepKey { context: 1 << 16 | 7, sequence: 5, step: 0 };
 
     fn body() -> impl Strategy<Value = Body> {
@@ -286,7 +364,7 @@ mod tests {
         prop_oneof![
             Just(Body::Ack),
             (claim(), 0_u8..4).prop_map(|(claim, units)| Body::Token(Token { claim, units })),
-            claim().prop_map(Body::Release),
+            (claim(), any::<bool>()).prop_map(|(claim, is_passed_on)| Body::Release(Release { claim, is_passed_on })),
             (0_u32..9).prop_map(|gap| Body::Ask { gap }),
         ]
     }
@@ -295,6 +373,7 @@ mod tests {
         (body(), 0_u32..20, 0_u32..9, 0_u32..9, any::<[bool; 2]>(), 5_u32..7).prop_map(
             |(body, epoch, left, all_left, values, sequence)| TreeHeader {
                 shape: SHAPE,
+                generation: 3,
                 context: KEY.context,
                 sequence,
                 message: Message {
@@ -311,12 +390,14 @@ mod tests {
     proptest! {
         /// Whatever neighbours send, nothing panics, nothing is written outside the values, and the tree comes to rest.
         #[test]
-        fn any_messages_are_handled(messages in prop::collection::vec((header(), 0_u32..8, 0_usize..40), 1..40)) {
-            let mut tree = CommunicatorTree::new(1, SHAPE, Member(1), 7).expect("a tree");
+        fn any_messages_are_handled(messages in prop::collection::vec((header(), 0_u32..9, 0_usize..40), 1..40)) {
+            let mut tree = tree(1, 7);
             for (number, (header, from, bytes)) in messages.into_iter().enumerate() {
                 let values = vec![1; bytes];
                 if is_sound(&header, bytes) {
-                    let _ = tree.handle(number as u64, Member(from), &header, &values);
+                    // The last one stands for a multicast.
+                    let from = Some(Member(from)).filter(|_| from < 8);
+                    let _ = tree.handle(number as u64, from, &header, &values);
                 }
                 if number % 5 == 0 && let Ok(epoch) = tree.tree.enter(number as u64, true) {
                     tree.record(epoch, KEY, 8);
@@ -326,8 +407,8 @@ mod tests {
                 for request in requests {
                     match request {
                         Request::Send { message, payload, .. } => {
-                            let sent = tree.message(PeerId(0), message, payload);
-                            prop_assert!(sent.is_none_or(|sent| TreeHeader::decode(&sent.bytes).is_some()));
+                            let sent = tree.message(message, payload);
+                            prop_assert!(sent.is_none_or(|(_, bytes)| TreeHeader::decode(&bytes).is_some()));
                         }
                         Request::Copy { epoch, from, into } => {
                             if let Some(record) = tree.known(epoch) {
@@ -343,28 +424,61 @@ mod tests {
 
     #[test]
     fn another_call_in_the_same_epoch_disagrees() {
-        let mut tree = CommunicatorTree::new(1, SHAPE, Member(0), 3).expect("a tree");
-        let header = |sequence| {
-            let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
-            TreeHeader { shape: SHAPE, context: KEY.context, sequence, message, values: [true, false] }
+        let mut tree = tree(0, 3);
+        let header = |sequence, body| {
+            let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body };
+            let (context, values) = (KEY.context, [true, false]);
+            TreeHeader { shape: SHAPE, generation: 3, context, sequence, message, values }
         };
-        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Ok(()));
+        let (ack, from) = (Body::Ack, |rank| Some(Member(rank)));
+        assert_eq!(tree.handle(0, from(1), &header(5, ack), &[3; 8]), Ok(()));
         assert_eq!(tree.known(Epoch(0)).map(|record| record.value(Operand::Child(0)).to_vec()), Some(vec![3; 8]));
-        assert_eq!(tree.handle(0, Member(2), &header(6), &[3; 8]), Err(FailureCause::Disagrees));
-        assert_eq!(tree.handle(0, Member(1), &header(5), &[3; 8]), Err(FailureCause::Corrupt));
+        assert_eq!(tree.handle(0, from(2), &header(6, ack), &[3; 8]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, from(1), &header(5, ack), &[3; 8]), Err(FailureCause::Corrupt));
+        // A multicast of another call, or with a longer value, does not reach the tree, which would count it.
+        let release = Body::Release(Release { claim: RankRange::new(1, 2), is_passed_on: false });
+        assert_eq!(tree.handle(0, None, &header(6, release), &[3; 8]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, None, &header(5, release), &[3; 9]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, None, &header(5, ack), &[3; 8]), Err(FailureCause::Disagrees));
+        assert_eq!(tree.handle(0, None, &header(5, release), &[4; 8]), Ok(()));
+        assert_eq!(tree.known(Epoch(0)).map(|record| record.value(Operand::Claim(0)).to_vec()), Some(vec![4; 8]));
+    }
+
+    #[test]
+    fn a_rank_that_is_slow_keeps_one_ask_of_an_epoch() {
+        let mut trees = TokenTrees::default();
+        let header = |epoch, body| {
+            let message = Message { epoch: Epoch(epoch), left: Epoch(0), all_left: Epoch(0), body };
+            let (context, values) = (KEY.context, [false; 2]);
+            TreeHeader { shape: SHAPE, generation: 3, context, sequence: 5, message, values }
+        };
+        for epoch in [0, 1] {
+            let header = header(epoch, Body::Ask { gap: 0 });
+            trees.arrivals.push_back(TreeArrival {
+                from: PeerId(2),
+                header,
+                is_multicast: false,
+                values: None,
+                bytes: 0,
+            });
+        }
+        let is_repeated = |from, epoch, body| trees.is_repeated(PeerId(from), &header(epoch, body));
+        assert!(is_repeated(2, 0, Body::Ask { gap: 3 }) && is_repeated(2, 1, Body::Ask { gap: 0 }));
+        assert!(!is_repeated(1, 0, Body::Ask { gap: 0 }) && !is_repeated(2, 2, Body::Ask { gap: 0 }));
+        assert!(!is_repeated(2, 0, Body::Ack), "no other message may be dropped");
     }
 
     #[test]
     fn shapes_and_lengths_of_no_correct_rank_are_refused() {
         let message = Message { epoch: Epoch(0), left: Epoch(0), all_left: Epoch(0), body: Body::Ack };
-        let header = TreeHeader { shape: SHAPE, context: 0, sequence: 1, message, values: [true, false] };
+        let header =
+            TreeHeader { shape: SHAPE, generation: 0, context: 0, sequence: 1, message, values: [true, false] };
         assert!(is_sound(&header, TREE_BYTES_MAX) && !is_sound(&header, TREE_BYTES_MAX + 1));
         assert!(is_sound(&TreeHeader { values: [false; 2], ..header }, 0));
         assert!(!is_sound(&TreeHeader { values: [false; 2], ..header }, 8));
         assert!(!is_sound(&TreeHeader { values: [true; 2], ..header }, 9));
-        for shape in
-            [TreeShape { degree: 0, units: 1 }, TreeShape { degree: 29, units: 1 }, TreeShape { degree: 8, units: 5 }]
-        {
+        for (degree, units) in [(0, 1), (29, 1), (8, 5)] {
+            let shape = TreeShape { degree, units, is_multicast: false };
             assert!(!is_sound(&TreeHeader { shape, ..header }, 8));
         }
     }

@@ -1,0 +1,166 @@
+//! The multicast groups through which the trees of communicators release.
+//!
+//! A group needs no test before it is used: at first a rank sends its releases both ways, by multicast and along the
+//! tree. A member that a multicast of another one reaches for the first time confirms that to it, and a rank that all
+//! members have confirmed releases by multicast alone. Where that does not happen, the rank soon multicasts only every
+//! now and then.
+
+use alloc::collections::BTreeSet;
+
+use unisono_core::collective::token_tree::ReleasePath;
+use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
+use unisono_core::device::Received;
+use unisono_core::ids::{PeerId, Rank as Member};
+use unisono_core::multicast::{GroupKey, GroupMember, NOTICE_HEADER, Notice};
+
+/// Multicasts that are sent although some members have not confirmed any; after them, only those whose number is a power
+/// of two.
+const TRIES: u32 = 16;
+
+/// The group of a communicator, of which this rank's device is a member.
+#[derive(Clone, Debug)]
+pub(in crate::world) struct ReleaseGroup {
+    pub(in crate::world) context: u32,
+    pub(in crate::world) key: GroupKey,
+    own: Member,
+    members: Vec<GroupMember>,
+    /// The releases of this rank while not all members had confirmed one.
+    tries: u32,
+    /// The members that have confirmed a multicast of this rank, and those whose multicasts this rank has confirmed.
+    confirmed: BTreeSet<u32>,
+    reached_by: BTreeSet<u32>,
+}
+
+impl ReleaseGroup {
+    /// The group of a communicator with these members, the `own`-th of which this rank is.
+    pub(in crate::world) const fn new(context: u32, key: GroupKey, own: Member, members: Vec<GroupMember>) -> Self {
+        Self { context, key, own, members, tries: 0, confirmed: BTreeSet::new(), reached_by: BTreeSet::new() }
+    }
+
+    fn reaches_all(&self) -> bool {
+        self.confirmed.len() + 1 >= self.members.len()
+    }
+
+    /// How this rank's next release travels.
+    pub(in crate::world) fn path(&self) -> ReleasePath {
+        let is_tried = self.tries < TRIES || self.tries.is_power_of_two();
+        match (self.reaches_all(), is_tried) {
+            (true, _) => ReleasePath::Multicast,
+            (false, true) => ReleasePath::Both,
+            (false, false) => ReleasePath::Tree,
+        }
+    }
+
+    /// This rank has released.
+    pub(in crate::world) const fn record_release(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    /// A member confirms a multicast of this rank.
+    pub(in crate::world) fn confirm(&mut self, member: Member) {
+        if member != self.own && (member.0 as usize) < self.members.len() {
+            self.confirmed.insert(member.0);
+        }
+    }
+
+    /// A multicast of a member has arrived. Returns whether it is the first one, which has to be confirmed.
+    pub(in crate::world) fn record_arrival(&mut self, member: Member) -> bool {
+        self.reached_by.insert(member.0)
+    }
+
+    /// The header of a multicast of this rank.
+    pub(in crate::world) fn notice(&self) -> Notice {
+        let incarnation = self.members.get(self.own.0 as usize).map(|own| own.incarnation).unwrap_or_default();
+        Notice { key: self.key, sender: self.own, incarnation }
+    }
+
+    /// The sender of a multicast of this group, and the header of its message. `None` if it is this rank, or comes from
+    /// elsewhere, or is malformed.
+    fn parse(&self, notice: &Notice, rest: &[u8], datagram: &impl Received) -> Option<(PeerId, TreeHeader)> {
+        let sender = self.members.get(notice.sender.0 as usize)?;
+        let is_its = notice.sender != self.own && notice.incarnation == sender.incarnation;
+        let header = TreeHeader::decode(rest).filter(|_| is_its && datagram.is_from(sender.peer))?;
+        Some((sender.peer, header))
+    }
+}
+
+/// The groups of a process.
+#[derive(Clone, Debug, Default)]
+pub(in crate::world) struct ReleaseGroups {
+    groups: Vec<ReleaseGroup>,
+}
+
+/// A multicast that has arrived: its sender, the header of its message, and the bytes of the values that follow.
+pub(in crate::world) type ReleaseArrival = (PeerId, TreeHeader, u32);
+
+/// Bytes before the values of a release that is sent by multicast.
+pub(in crate::world) const RELEASE_HEADER: usize = NOTICE_HEADER + TREE_HEADER;
+
+impl ReleaseGroups {
+    /// The group of a communicator.
+    pub(in crate::world) fn get_mut(&mut self, context: u32) -> Option<&mut ReleaseGroup> {
+        self.groups.iter_mut().find(|group| group.context == context)
+    }
+
+    /// Whether a communicator uses its group.
+    pub(in crate::world) fn uses(&self, context: u32) -> bool {
+        self.groups.iter().any(|group| group.context == context)
+    }
+
+    pub(in crate::world) fn add(&mut self, group: ReleaseGroup) {
+        self.groups.push(group);
+    }
+
+    /// The communicator of this context is over.
+    pub(in crate::world) fn remove(&mut self, context: u32) {
+        self.groups.retain(|group| group.context != context);
+    }
+
+    /// Parses a multicast. `None` if it is no sound one of another member of a group.
+    pub(in crate::world) fn parse(&self, datagram: &impl Received) -> Option<ReleaseArrival> {
+        let (notice, rest) = Notice::parse(datagram.prefix()).ok()?;
+        let group = self.groups.iter().find(|group| group.key == notice.key)?;
+        let (from, header) = group.parse(&notice, rest, datagram)?;
+        Some((from, header, datagram.bytes().checked_sub(RELEASE_HEADER as u32)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_core::ids::{GroupId, Incarnation};
+
+    const KEY: GroupKey = GroupKey { group: GroupId(5), epoch: 77 };
+
+    fn group() -> ReleaseGroup {
+        let members = (0..3).map(|rank| GroupMember { peer: PeerId(rank), incarnation: Incarnation(rank + 10) });
+        ReleaseGroup::new(5, KEY, Member(1), members.collect())
+    }
+
+    #[test]
+    fn a_rank_releases_both_ways_until_all_members_have_confirmed() {
+        let mut group = group();
+        assert_eq!(group.path(), ReleasePath::Both);
+        for member in [0, 0, 1, 3] {
+            group.confirm(Member(member));
+        }
+        assert_eq!(group.path(), ReleasePath::Both, "member 2 has not");
+        group.confirm(Member(2));
+        assert_eq!(group.path(), ReleasePath::Multicast);
+        assert!(group.record_arrival(Member(2)) && !group.record_arrival(Member(2)) && group.record_arrival(Member(0)));
+    }
+
+    #[test]
+    fn a_group_that_does_not_reach_all_is_tried_ever_more_rarely() {
+        let mut group = group();
+        group.confirm(Member(0));
+        let mut multicasts = 0;
+        for _ in 0..1024 {
+            multicasts += u32::from(group.path() == ReleasePath::Both);
+            group.record_release();
+        }
+        assert_eq!(multicasts, TRIES + 6, "and those of number 16, 32 to 512");
+        group.confirm(Member(2));
+        assert_eq!(group.path(), ReleasePath::Multicast);
+    }
+}
