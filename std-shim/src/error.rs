@@ -251,6 +251,7 @@ const fn of_window(error: &WindowError) -> ErrorClass {
         WindowError::OutOfBounds(_)
         | WindowError::Misaligned(_)
         | WindowError::Unsupported
+        | WindowError::SizesDiffer { .. }
         | WindowError::Revoked(_) => ErrorClass::Argument,
     }
 }
@@ -265,7 +266,10 @@ const fn rank_of_window(error: &WindowError) -> Option<Rank> {
         | WindowError::OutOfBounds(rank)
         | WindowError::Misaligned(rank)
         | WindowError::Revoked(rank) => Some(*rank),
-        WindowError::Memory(_) | WindowError::Register(_) | WindowError::Unsupported => None,
+        WindowError::Memory(_)
+        | WindowError::Register(_)
+        | WindowError::Unsupported
+        | WindowError::SizesDiffer { .. } => None,
     }
 }
 

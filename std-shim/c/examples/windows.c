@@ -106,6 +106,24 @@ int main(void) {
     CHECK(unisono_unlock_all(halos));
     for (int i = 0; i < 8; i++) EXPECT(matrix[i][1] == rank * 100 + i * 10 + 3 && matrix[i][2] == rank * 100 + i * 10 + 2);
 
+    /* A column into every second element there, and back. */
+    unisono_datatype pairs;
+    CHECK(unisono_datatype_vector(4, 1, 2, UNISONO_DOUBLE, &pairs));
+    CHECK(unisono_lock_all(halos));
+    CHECK(unisono_barrier(world));
+    CHECK(unisono_put_typed(halos, &matrix[0][0], 4, UNISONO_DOUBLE, right, 8, 1, pairs));
+    CHECK(unisono_flush(halos, right));
+    CHECK(unisono_accumulate_typed(halos, &matrix[0][0], 4, UNISONO_DOUBLE, UNISONO_SUM, right, 8, 1, pairs));
+    CHECK(unisono_flush(halos, right));
+    double got[4];
+    CHECK(unisono_get_typed(halos, got, 4, UNISONO_DOUBLE, right, 8, 1, pairs));
+    for (int j = 0; j < 4; j++) EXPECT(got[j] == 2 * matrix[0][j]);
+    EXPECT(unisono_put_typed(halos, got, 3, UNISONO_DOUBLE, right, 8, 1, pairs) == UNISONO_ERROR_LENGTH);
+    EXPECT(unisono_get_typed(halos, got, 4, UNISONO_DOUBLE, right, 16, 1, pairs) == UNISONO_ERROR_WINDOW);
+    CHECK(unisono_barrier(world));
+    CHECK(unisono_unlock_all(halos));
+    CHECK(unisono_datatype_free(pairs));
+
     /* What is wrong is an error, and harms nothing. */
     EXPECT(unisono_put(halos, &matrix[0][3], 1, column, right, 8) == UNISONO_ERROR_WINDOW);
     EXPECT(unisono_error_rank() == right);

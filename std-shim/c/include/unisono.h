@@ -1337,6 +1337,39 @@ unisono_result unisono_get(unisono_window window,
                            uint32_t rank,
                            size_t offset);
 
+// As `unisono_put`, to `target_count` elements of another datatype there, the first of which is at byte `offset`. They
+// have as many bytes, and may have gaps.
+unisono_result unisono_put_typed(unisono_window window,
+                                 const void *data,
+                                 size_t count,
+                                 unisono_datatype datatype,
+                                 uint32_t rank,
+                                 size_t offset,
+                                 size_t target_count,
+                                 unisono_datatype target_datatype);
+
+// As `unisono_get`, from `target_count` elements of another datatype there, the first of which is at byte `offset`.
+unisono_result unisono_get_typed(unisono_window window,
+                                 void *data,
+                                 size_t count,
+                                 unisono_datatype datatype,
+                                 uint32_t rank,
+                                 size_t offset,
+                                 size_t target_count,
+                                 unisono_datatype target_datatype);
+
+// As `unisono_accumulate`, into `target_count` elements of another datatype there, the first of which is at byte
+// `offset`.
+unisono_result unisono_accumulate_typed(unisono_window window,
+                                        const void *data,
+                                        size_t count,
+                                        unisono_datatype datatype,
+                                        unisono_operation operation,
+                                        uint32_t rank,
+                                        size_t offset,
+                                        size_t target_count,
+                                        unisono_datatype target_datatype);
+
 // Combines the elements in the memory of a rank, from byte `offset` on, with these, each atomically. The operation is a
 // predefined one, `UNISONO_REPLACE` among them.
 unisono_result unisono_accumulate(unisono_window window,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use program::{expect, run};
 use unisono::collective::{SystemOperation, View, ViewMut};
-use unisono::{AccumulateOperation, Failure, LockKind, Rank, Window, WindowError, World};
+use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Window, WindowError, World};
 
 /// All means, with several progress modes.
 const MEANS: [&str; 6] = [
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("data_is_put_and_got", || everywhere("data")),
+        ("datatypes_describe_the_target_as_well", || everywhere("typed")),
         ("updates_are_atomic", || everywhere("updates")),
         ("locks_exclude", || everywhere("locks")),
         ("epochs_order_accesses", || everywhere("epochs")),
@@ -61,6 +62,7 @@ fn play() -> ExitCode {
     let world = World::join().expect("a job");
     let played = match &*part {
         "data" => data(&world),
+        "typed" => typed(&world),
         "updates" => updates(&world),
         "locks" => locks(&world),
         "epochs" => epochs(&world),
@@ -114,7 +116,7 @@ fn data(world: &World) -> Outcome {
         window.fence()?;
     }
     // Columns of a matrix: what a view names lies one after the other in the window.
-    let (mut matrix, column) = ([[0_u32; 5]; 7], unisono::Datatype::of::<u32>().vector(7, 2, 5)?);
+    let (mut matrix, column) = ([[0_u32; 5]; 7], Datatype::of::<u32>().vector(7, 2, 5)?);
     matrix.iter_mut().zip(0..).for_each(|(row, i)| *row = [rank * 100 + i; 5]);
     window.put(&View::of(matrix.as_flattened(), 1, &column)?, next, 8)?;
     window.fence()?;
@@ -133,6 +135,69 @@ fn data(world: &World) -> Outcome {
     window.get(&mut last, next, 16)?;
     check(last == [199], "puts keep their order")?;
     check(window.bytes_of(next)? == BYTES, "lengths are known")?;
+    window.free()?;
+    Ok(())
+}
+
+/// Columns of one's own matrix become columns of the next rank's, and rows of its blocks, back and forth.
+fn typed(world: &World) -> Outcome {
+    const SIDE: usize = 70;
+    let bytes = SIDE * SIDE * 8;
+    let window = world.allocate_window(bytes)?;
+    let (rank, size) = (u64::from(world.rank().0), u64::from(world.size()));
+    let (next, before) = (Rank(((rank + 1) % size) as u32), (rank + size - 1) % size);
+    let column = Datatype::of::<u64>().vector(SIDE, 1, SIDE as isize)?;
+    // Columns one after the other.
+    let columns = column.resized(0, 8)?;
+    let matrix: Vec<u64> = (0..SIDE * SIDE).map(|i| rank << 32 | i as u64).collect();
+    let theirs = |i: usize| before << 32 | i as u64;
+
+    // Transposed: rows become columns, 70 blocks of 8 bytes each.
+    window.put_typed(&matrix[..], next, 0, SIDE, &columns)?;
+    window.fence()?;
+    let mut own = vec![0_u64; SIDE * SIDE];
+    window.read(0, &mut own)?;
+    check((0..SIDE * SIDE).all(|i| own[i] == theirs(i % SIDE * SIDE + i / SIDE)), "the transposed matrix")?;
+    let mut back = vec![0_u64; SIDE * SIDE];
+    window.get_typed(&mut back[..], next, 0, SIDE, &columns)?;
+    check(back == matrix, "a get transposes it back")?;
+    window.fence()?;
+
+    // A strided part of this rank's memory to a strided one there, from a view to a view.
+    let mut got = vec![9_u64; SIDE * SIDE];
+    window.put_typed(&View::of(&matrix, 1, &column)?, next, 8 * (SIDE - 1), 1, &column)?;
+    window.get_typed(&mut ViewMut::of(&mut got, 1, &column)?, next, 8 * (SIDE - 1), 1, &column)?;
+    check((0..SIDE * SIDE).all(|i| got[i] == if i % SIDE == 0 { matrix[i] } else { 9 }), "columns of both")?;
+    window.fence()?;
+
+    // All ranks add to the even elements of the first column's rows at rank 0.
+    let even = Datatype::of::<u64>().vector(SIDE / 2, 1, 2)?;
+    window.write(0, &vec![0_u64; SIDE * SIDE])?;
+    window.fence()?;
+    window.accumulate_typed(&vec![rank + 1; SIDE / 2], Rank(0), 0, 1, &even, SystemOperation::sum())?;
+    window.fence()?;
+    let mut sums = vec![0_u64; SIDE];
+    window.get(&mut sums, Rank(0), 0)?;
+    let sum = size * (size + 1) / 2;
+    check((0..SIDE).all(|i| sums[i] == if i % 2 == 0 { sum } else { 0 }), "sums between gaps")?;
+    window.fence()?;
+
+    let refused = |result: Result<(), WindowError>, wanted: &str| {
+        check(
+            result.as_ref().is_err_and(|error| format!("{error:?}").starts_with(wanted)),
+            &format!("{wanted}: {result:?}"),
+        )
+    };
+    refused(window.put_typed(&matrix[1..], next, 0, SIDE, &columns), "SizesDiffer")?;
+    window.put_typed(&matrix[..SIDE], next, 8, 1, &column)?;
+    refused(window.put_typed(&matrix[..SIDE], next, 8 * SIDE, 1, &column), "OutOfBounds")?;
+    let backwards = Datatype::of::<u64>().hvector(2, 1, -8)?;
+    refused(window.put_typed(&matrix[..2], next, 0, 1, &backwards), "OutOfBounds")?;
+    window.get_typed(&mut back[..2], next, bytes - 8, 1, &backwards)?;
+    let split = Datatype::bytes(4)?.vector(2, 1, 2)?;
+    let update = window.accumulate_typed(&[1_u64], next, 0, 1, &split, SystemOperation::sum());
+    refused(update, "Unsupported")?;
+    window.fence()?;
     window.free()?;
     Ok(())
 }

@@ -131,6 +131,7 @@ pub const fn class_of(error: WindowError) -> c_int {
         WindowError::OutOfBounds(_) => MPI_ERR_RMA_RANGE,
         WindowError::Misaligned(_) => MPI_ERR_DISP,
         WindowError::Unsupported => MPI_ERR_OP,
+        WindowError::SizesDiffer { .. } => MPI_ERR_TRUNCATE,
         WindowError::Partial(_) | WindowError::Unknown(_) => MPI_ERR_PROC_ABORTED,
         WindowError::Revoked(_) => MPI_ERR_WIN,
     }

@@ -29,6 +29,7 @@ mod epochs;
 pub(super) mod memory;
 pub(super) mod raw;
 mod request;
+mod target_datatype;
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -95,6 +96,14 @@ pub enum WindowError {
     /// Elements of this type cannot be combined by this operation.
     #[error("the elements cannot be updated by this operation")]
     Unsupported,
+    /// The elements that a datatype describes at the target have another length than the data.
+    #[error("the data has {given} bytes, and the elements at the target have {described}")]
+    SizesDiffer {
+        /// Bytes of the data.
+        given: usize,
+        /// Bytes of the elements at the target.
+        described: usize,
+    },
     /// The target has freed its window.
     #[error("the window of rank {0} is not accessible any more")]
     Revoked(Rank),

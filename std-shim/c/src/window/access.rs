@@ -7,7 +7,7 @@ use unisono::raw::{Element, RawUpdate};
 use unisono::{Rank, Window};
 
 use super::{WINDOWS, on, unisono_window};
-use crate::datatype::{Buffer, unisono_datatype};
+use crate::datatype::{Buffer, datatype as datatype_of, unisono_datatype};
 use crate::operation::{self, unisono_operation};
 use crate::result::unisono_result::{self, UNISONO_ERROR_OPERATION};
 use crate::result::{Error, call};
@@ -71,6 +71,79 @@ pub unsafe extern "C" fn unisono_get(
         let buffer = Buffer { start: data, count, datatype };
         // SAFETY: the caller answers for the buffer.
         unsafe { buffer.fill(|bytes, _| Ok(window.get(bytes, Rank(rank), offset)?)) }
+    })
+}
+
+/// As `unisono_put`, to `target_count` elements of another datatype there, the first of which is at byte `offset`. They
+/// have as many bytes, and may have gaps.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_put_typed(
+    window: unisono_window,
+    data: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    rank: u32,
+    offset: usize,
+    target_count: usize,
+    target_datatype: unisono_datatype,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (bytes, _) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
+        let there = datatype_of(target_datatype)?.datatype;
+        Ok(WINDOWS.get(window)?.put_typed(&*bytes, Rank(rank), offset, target_count, &there)?)
+    })
+}
+
+/// As `unisono_get`, from `target_count` elements of another datatype there, the first of which is at byte `offset`.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_get_typed(
+    window: unisono_window,
+    data: *mut c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    rank: u32,
+    offset: usize,
+    target_count: usize,
+    target_datatype: unisono_datatype,
+) -> unisono_result {
+    call(|| {
+        let (window, there) = (WINDOWS.get(window)?, datatype_of(target_datatype)?.datatype);
+        let buffer = Buffer { start: data, count, datatype };
+        let get = |bytes: &mut [u8]| window.get_typed(bytes, Rank(rank), offset, target_count, &there);
+        // SAFETY: the caller answers for the buffer.
+        unsafe { buffer.fill(|bytes, _| Ok(get(bytes)?)) }
+    })
+}
+
+/// As `unisono_accumulate`, into `target_count` elements of another datatype there, the first of which is at byte
+/// `offset`.
+///
+/// # Safety
+/// As of all functions: the buffer has the elements that the datatype names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_accumulate_typed(
+    window: unisono_window,
+    data: *const c_void,
+    count: usize,
+    datatype: unisono_datatype,
+    operation: unisono_operation,
+    rank: u32,
+    offset: usize,
+    target_count: usize,
+    target_datatype: unisono_datatype,
+) -> unisono_result {
+    call(|| {
+        // SAFETY: the caller answers for the buffer.
+        let (bytes, update) = unsafe { update_of(data, count, datatype, operation) }?;
+        let there = datatype_of(target_datatype)?.datatype;
+        Ok(WINDOWS.get(window)?.raw_update_typed(update, &bytes, Rank(rank), offset, target_count, &there)?)
     })
 }
 

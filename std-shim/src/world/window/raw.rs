@@ -1,8 +1,10 @@
 //! Updates of elements whose type and operation are known at run time, and a lock of the library's own: what other
 //! programming interfaces build their accumulates on.
 
+use unisono_datatype::Datatype;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation};
 
+use super::target_datatype::TargetElements;
 use super::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 use crate::world::collective::SystemOperation;
 use unisono_bootstrap::Rank;
@@ -48,6 +50,24 @@ impl Window {
         }
         let grain = update.element.bytes();
         self.update(update.operation.update(update.element), grain, bytes, old, target, offset)
+    }
+
+    /// As [`raw_update`](Self::raw_update) without `old`, into `count` elements of a datatype, the first of which is at
+    /// byte `offset`.
+    ///
+    /// # Errors
+    /// As of [`accumulate_typed`](Self::accumulate_typed).
+    pub fn raw_update_typed(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        target: Rank,
+        offset: usize,
+        count: usize,
+        datatype: &Datatype,
+    ) -> Result<(), WindowError> {
+        let (grain, there) = (update.element.bytes(), TargetElements { rank: target, offset, count, datatype });
+        self.update_blocks(update.operation.update(update.element), grain, bytes, there)
     }
 
     /// As [`raw_update`](Self::raw_update), with a request, which copies the bytes.
