@@ -199,6 +199,10 @@ pub struct LauncherSettings {
     pub rsh: Option<String>,
     /// Time between SIGTERM and SIGKILL.
     pub kill_timeout: Option<KillTimeout>,
+    /// Number of ranks.
+    pub ranks: Option<u32>,
+    /// Whether the program was compiled for the standard ABI of MPI.
+    pub mpi: Option<Switch>,
     /// Number of nodes that this host is treated as.
     pub nodes: Option<u32>,
     /// The hosts to run on. `None`: this one.
@@ -333,6 +337,8 @@ impl Settings {
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
             launching.kill_timeout.and_then(|grace| text("GRACE", &grace)),
+            launching.ranks.and_then(|ranks| text("RANKS", &ranks)),
+            launching.mpi.and_then(|switch| text("MPI", &switch)),
             launching.nodes.and_then(|nodes| text("NODES", &nodes)),
             launching.hosts.as_ref().and_then(|hosts| text("HOSTS", hosts)),
             launching.bare_metal.and_then(|ranks| text("BARE_METAL", &ranks)),
@@ -526,7 +532,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 59] = [
+    const NAMES: [&str; 61] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -563,6 +569,8 @@ impl SettingsReader {
         "TAG_OUTPUT",
         "RSH",
         "GRACE",
+        "RANKS",
+        "MPI",
         "NODES",
         "HOSTS",
         "BARE_METAL",
@@ -668,6 +676,8 @@ impl SettingsReader {
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),
             "GRACE" => store(&mut launching.kill_timeout, value),
+            "RANKS" => store(&mut launching.ranks, value),
+            "MPI" => store(&mut launching.mpi, value),
             "NODES" => store(&mut launching.nodes, value),
             "HOSTS" => store(&mut launching.hosts, value),
             "BARE_METAL" => store(&mut launching.bare_metal, value),

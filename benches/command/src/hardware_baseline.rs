@@ -6,6 +6,7 @@ mod ring;
 
 use clap::Args;
 use core::{iter, num::NonZeroUsize, ops::RangeInclusive};
+use indicatif::ProgressBar;
 use pair::{ProcessPair, SharedMemory};
 use ring::Rings;
 use serde_json::{Value, json};
@@ -110,16 +111,25 @@ pub(super) fn measure(options: Options) -> io::Result<HardwareBaseline> {
         for memory in [&mut source, &mut target] {
             memory.fill(1);
         }
+        // Drawn by one of the two, on the standard error if that is a terminal.
+        let steps = 3 + (WORKING_SETS.len() * sizes.len()) as u64;
+        let bar = if pair.is_first() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
+        bar.tick();
         let line_rtt = batches(|| pair.round_trip())?;
+        bar.inc(1);
         let barrier = batches(|| pair.barrier())?;
+        bar.inc(1);
         let mut ends = rings.ends(pair.is_first())?;
         let ring_rtt = batches(|| ends.round_trip())?;
+        bar.inc(1);
         let mut copies = Vec::new();
         for working_set in WORKING_SETS {
             for bytes in sizes.iter().copied() {
                 copies.push(CopyBandwidths::measure(pair, bytes, working_set, &mut source, &mut target)?);
+                bar.inc(1);
             }
         }
+        bar.finish_and_clear();
         Ok(HardwareBaseline { line_rtt, barrier, ring_rtt, huge_pages: shared.is_huge(), copies })
     })
 }

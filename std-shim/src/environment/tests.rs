@@ -160,6 +160,8 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_TAG_OUTPUT", "on"),
         ("UNISONO_RSH", "ip netns exec"),
         ("UNISONO_GRACE", "3s"),
+        ("UNISONO_RANKS", "6"),
+        ("UNISONO_MPI", "on"),
         ("UNISONO_HOSTS", "a:4,[fe80::1%eth0]:2,b:1"),
         ("UNISONO_BARE_METAL", "1"),
         ("UNISONO_IMAGE", "/images/rank"),

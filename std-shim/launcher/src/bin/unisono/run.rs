@@ -15,8 +15,8 @@ use unisono_launcher::{
 };
 use unisono_udp::fault_injection::{Probability, RailCut};
 
-/// Options of `unisono run`. Every option but -n can also be set by a variable of its name: UNISONO_NODES,
-/// UNISONO_DEVICE, UNISONO_MTU, …
+/// Options of `unisono run`. Every option can also be set by a variable of its name: UNISONO_RANKS (-n), UNISONO_NODES,
+/// UNISONO_DEVICE, …
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// Number of ranks [default with --hosts: as many as the hosts take]
@@ -181,6 +181,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     } else {
         (launching.nodes.take(), launching.hosts.take())
     };
+    let (ranks, mpi) = (ranks.or(launching.ranks.take()), launching.mpi.take());
+    let uses_mpi = options.mpi || mpi.is_some_and(Switch::is_on);
     let layout = match (&hosts, ranks) {
         (Some(hosts), ranks) => JobPlacement::on_hosts(hosts, ranks)?,
         (None, Some(ranks)) => JobPlacement::on_this_host(ranks, nodes.unwrap_or(1))?,
@@ -253,7 +255,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         }
         transport.device = DeviceChoice::Shm;
     }
-    let command = if options.mpi { with_mpi_library(options.command)? } else { options.command };
+    let command = if uses_mpi { with_mpi_library(options.command)? } else { options.command };
     let mut command = command.into_iter();
     let program = command.next().ok_or_else(|| Refusal::usage("a program is required"))?;
     Ok(Job { program, arguments: command.collect(), placement: layout, settings, bare_metal })
@@ -394,6 +396,9 @@ mod tests {
         assert_eq!(parse("-n 4 -- prog", &nodes).placement.nodes(), 2);
         assert_eq!(parse("-n 4 --nodes 4 -- prog", &nodes).placement.nodes(), 4);
         assert_eq!(parse("--hosts localhost:3 -- prog", &nodes).placement.size(), 3);
+        let ranks = [("UNISONO_RANKS", "6")];
+        assert_eq!(["prog", "-n 2 prog"].map(|line| parse(line, &ranks).placement.size()), [6, 2]);
+        assert_eq!(parse("-n 2 prog", &ranks).settings.launcher.ranks, None, "a job within the job has its own number");
         let hosts = [("UNISONO_HOSTS", "localhost:3,other:2")];
         assert_eq!((parse("-- prog", &hosts).placement.size(), parse("-n 4 -- prog", &hosts).placement.size()), (5, 4));
         let images = [("UNISONO_BARE_METAL", "1"), ("UNISONO_IMAGE", "one"), ("UNISONO_EMULATOR", "qemu")];
