@@ -7,7 +7,7 @@ use std::env;
 use std::process::{Command, ExitCode, Stdio};
 
 use program::{expect, run};
-use unisono::TypeCode;
+use unisono::{Field, TypeCode};
 use unisono::prelude::*;
 
 /// All means, with several progress modes.
@@ -137,6 +137,23 @@ fn types(world: &World) -> Outcome {
     let failed = world.receive_into(&mut [0_u32; 2], world.rank(), Tag(5));
     let is_named = |sent: TypeCode| sent.to_string().starts_with("a type of the program");
     check(matches!(failed, Err(Failure::TypeMismatch { sent, .. }) if is_named(sent)), "a structure is no number")?;
+    // Structures of datatypes, with the same bytes, in another order of fields and in the same one.
+    let field = |datatype, offset| Field { count: 1, offset, datatype };
+    let [int, float] = [Datatype::of::<u32>(), Datatype::of::<f64>()];
+    let one = Datatype::structure(&[field(&int, 0), field(&float, 8)])?;
+    let other = Datatype::structure(&[field(&float, 0), field(&int, 8)])?;
+    let (sent, mut into) = ([0_u64; 4], [0_u64; 4]);
+    for (datatype, is_same) in [(&other, false), (&one, true)] {
+        let view = View::bytes_of(&sent, 2, &one)?;
+        world.scope(|scope| {
+            let send = scope.immediate_send(&view, next, Tag(6))?;
+            let received = world.receive_into(&mut ViewMut::bytes_of(&mut into, 2, datatype)?, before, Tag(6));
+            let is_refused = matches!(received, Err(Failure::TypeMismatch { .. }));
+            check(is_refused != is_same, &format!("structures of datatypes: {received:?}"))?;
+            send.wait()?;
+            Ok::<(), Box<dyn core::error::Error>>(())
+        })?;
+    }
     let failed = Error::from(failed.expect_err("another type"));
     check((failed.class(), failed.rank()) == (ErrorClass::Disagreement, Some(world.rank())), "the class")
 }

@@ -18,7 +18,7 @@ pub enum ElementType {
 }
 
 /// A type in 32 bits, the same in every build of a program: zero for any; below 2¹⁶ a basic type; structures described
-/// by a datatype; types of Rust by a hash of their name.
+/// by a datatype, by a hash of the basic types of the whole message; types of Rust by a hash of their name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TypeCode(pub u32);
 
@@ -27,7 +27,7 @@ const NAMES: [&str; 17] = [
     "bytes", "i8", "i16", "i32", "i64", "i128", "u8", "u16", "u32", "u64", "u128", "f32", "f64", "bool", "char",
     "isize", "usize",
 ];
-/// A structure that a datatype describes.
+/// Structures that a datatype describes: 31 bits of a hash follow.
 const STRUCTURE: u32 = 1 << 31;
 /// Types of Rust: 30 bits of a hash follow.
 const NAMED: u32 = 1 << 30;
@@ -43,7 +43,7 @@ impl ElementType {
         match datatype.basic_code() {
             Some(code) => Self::Code(TypeCode(code as u32)),
             None if datatype.size() == 0 => Self::Unknown,
-            None => Self::Code(TypeCode(STRUCTURE)),
+            None => Self::Code(TypeCode(STRUCTURE | (datatype.signature().hash >> 33) as u32)),
         }
     }
 
@@ -80,13 +80,16 @@ impl TypeCode {
     }
 
     /// Whether a message of this type may be received as another one. A structure that a datatype describes may be any
-    /// type of Rust that is no basic one.
-    pub fn matches(self, other: Self) -> bool {
-        let is_structure = |code: u32| code >= NAMED;
-        self.0 == 0
-            || other.0 == 0
-            || self.0 == other.0
-            || (self.0 == STRUCTURE || other.0 == STRUCTURE) && is_structure(self.0) && is_structure(other.0)
+    /// type of Rust that is no basic one. Two of them are compared where the message fills the buffer (`is_whole`).
+    pub const fn matches(self, other: Self, is_whole: bool) -> bool {
+        let (Self(one), Self(two)) = (self, other);
+        match (one >= STRUCTURE, two >= STRUCTURE) {
+            _ if one == 0 || two == 0 || one == two => true,
+            (true, true) => !is_whole,
+            (true, false) => two >= NAMED,
+            (false, true) => one >= NAMED,
+            (false, false) => false,
+        }
     }
 }
 
@@ -94,7 +97,7 @@ impl fmt::Display for TypeCode {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match NAMES.get(self.0 as usize) {
             Some(name) => to.write_str(name),
-            None if self.0 == STRUCTURE => to.write_str("a structure"),
+            None if self.0 >= STRUCTURE => write!(to, "a structure of a datatype ({:08x})", self.0),
             None => write!(to, "a type of the program ({:08x})", self.0),
         }
     }
@@ -112,10 +115,9 @@ mod tests {
         assert_eq!(code(ElementType::of::<u64>()).to_string(), "u64");
         let column = Datatype::of::<i16>().vector(3, 2, 4).expect("small");
         assert_eq!(code(ElementType::of_datatype(&column)), code(ElementType::of::<i16>()));
-        assert!(!code(ElementType::of::<f32>()).matches(code(ElementType::of::<u32>())));
-        assert!(
-            code(ElementType::of_datatype(&Datatype::bytes(4).expect("small"))).matches(code(ElementType::of::<u32>()))
-        );
+        assert!(!code(ElementType::of::<f32>()).matches(code(ElementType::of::<u32>()), true));
+        let bytes = code(ElementType::of_datatype(&Datatype::bytes(4).expect("small")));
+        assert!(bytes.matches(code(ElementType::of::<u32>()), true));
     }
 
     #[test]
@@ -125,12 +127,20 @@ mod tests {
         let field = |datatype, offset| unisono_datatype::Field { count: 1, offset, datatype };
         let pair = Datatype::structure(&[field(&int, 0), field(&double, 8)]).expect("small");
         let (described, named) = (ElementType::of_datatype(&pair).code(), ElementType::of::<Pair>().code());
-        assert!(
-            described.matches(named) && named.matches(described) && !named.matches(ElementType::of::<i32>().code())
-        );
-        assert!(
-            !described.matches(ElementType::of::<f64>().code())
-                && !named.matches(ElementType::of::<Option<Pair>>().code())
-        );
+        assert!(described.matches(named, true) && named.matches(described, true));
+        assert!(!named.matches(ElementType::of::<i32>().code(), true));
+        assert!(!described.matches(ElementType::of::<f64>().code(), true));
+        assert!(!named.matches(ElementType::of::<Option<Pair>>().code(), true));
+
+        // Two pairs are one structure of four, and not the same as with the fields exchanged.
+        let exchanged = Datatype::structure(&[field(&double, 0), field(&int, 8)]).expect("small");
+        let of = |datatype: &Datatype| ElementType::of_datatype(datatype).code();
+        let [two, four] = [
+            pair.contiguous(2).expect("small"),
+            Datatype::structure(&[field(&pair, 0), field(&pair, 40)]).expect("small"),
+        ];
+        assert!(of(&two).matches(of(&four), true) && !of(&pair).matches(of(&exchanged), true));
+        assert!(of(&pair).matches(of(&two), false), "a shorter message is not compared");
+        assert!(of(&pair).to_string().starts_with("a structure of a datatype"));
     }
 }

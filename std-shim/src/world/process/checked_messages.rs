@@ -97,7 +97,7 @@ impl Process {
         // SAFETY: the receive has ended: nobody writes its memory.
         unsafe { prefix.read(&mut code) };
         let sent = TypeCode(u32::from_le_bytes(code));
-        if !sent.matches(expected) {
+        if !sent.matches(expected, status.bytes - PREFIX == user.bytes) {
             return Err(Failure::TypeMismatch { rank: status.source, sent, expected });
         }
         status.bytes -= PREFIX;
