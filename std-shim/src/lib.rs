@@ -52,6 +52,7 @@ pub use zerocopy;
 pub mod raw {
     pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate};
     pub use unisono_core::collective::{CollectiveKind, Order};
+    pub use unisono_memory::element_type::ElementType;
     pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};
     pub use unisono_shmem::slot_collectives::data_executor::{Builtin, NoReduction, ReductionOp};
 }

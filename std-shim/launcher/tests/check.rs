@@ -7,8 +7,8 @@ use std::env;
 use std::process::{Command, ExitCode, Stdio};
 
 use program::{expect, run};
-use unisono::{Field, TypeCode};
 use unisono::prelude::*;
+use unisono::{Field, TypeCode};
 
 /// All means, with several progress modes.
 const MEANS: [&str; 6] = [

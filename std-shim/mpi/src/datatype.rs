@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
+use unisono::raw::ElementType;
+
 use crate::abi::*;
 use crate::attribute::Attributes;
 use crate::error::Outcome;
@@ -237,8 +239,8 @@ impl Datatype {
 /// A datatype of an argument: a predefined one without gaps, of which the length suffices, or another one.
 #[derive(Clone, Copy)]
 pub enum Type<'a> {
-    /// Bytes of an element.
-    Dense(usize),
+    /// Bytes of an element, and the only predefined datatype of its values, if there is one.
+    Dense(usize, Option<&'static Basic>),
     /// The object.
     Object(&'a Object<Datatype>),
 }
@@ -250,7 +252,7 @@ pub enum Type<'a> {
 #[inline(always)]
 pub unsafe fn type_of<'a>(handle: MPI_Datatype) -> Outcome<Type<'a>> {
     match DENSE.get(handle.0.wrapping_sub(FIRST)) {
-        Some(&size) if size > 0 => Ok(Type::Dense(size.into())),
+        Some(&size) if size > 0 => Ok(Type::Dense(size.into(), Basic::of(handle.0))),
         // SAFETY: the caller promises it.
         _ => unsafe { derived(handle) },
     }
@@ -266,9 +268,15 @@ unsafe fn derived<'a>(handle: MPI_Datatype) -> Outcome<Type<'a>> {
         return Err(MPI_ERR_TYPE);
     }
     match usize::try_from(object.size) {
-        Ok(size) if object.is_dense => Ok(Type::Dense(size)),
+        Ok(size) if object.is_dense => Ok(Type::Dense(size, object.basic)),
         _ => Ok(Type::Object(object)),
     }
+}
+
+/// The type of values, which jobs that check types compare: any, if they are of several kinds.
+#[inline]
+pub fn checked_type_of(basic: Option<&Basic>) -> ElementType {
+    basic.map_or(ElementType::Unknown, Basic::checked_type)
 }
 
 /// Memory of the program: `count` elements of a type.
@@ -284,9 +292,16 @@ pub struct Elements {
     pub bytes: usize,
     /// Bytes from one element to the next.
     pub extent: isize,
+    /// The only predefined datatype of the values, if there is one.
+    pub basic: Option<&'static Basic>,
 }
 
 impl Elements {
+    /// The type of the values, which jobs that check types compare.
+    pub fn checked_type(&self) -> ElementType {
+        checked_type_of(self.basic)
+    }
+
     /// Checks the arguments of a call.
     ///
     /// # Safety
@@ -296,19 +311,21 @@ impl Elements {
             return Err(MPI_ERR_COUNT);
         }
         // SAFETY: the caller promises it.
-        let (bytes, extent, object) = match unsafe { type_of(datatype) }? {
-            Type::Dense(size) => (size.checked_mul(count as usize).ok_or(MPI_ERR_COUNT)?, size as isize, None),
-            Type::Object(object) => (object.bytes(count)?, object.extent as isize, Some(object.hold())),
+        let (bytes, extent, object, basic) = match unsafe { type_of(datatype) }? {
+            Type::Dense(size, basic) => {
+                (size.checked_mul(count as usize).ok_or(MPI_ERR_COUNT)?, size as isize, None, basic)
+            }
+            Type::Object(object) => (object.bytes(count)?, object.extent as isize, Some(object.hold()), object.basic),
         };
         if start.is_null() && bytes > 0 && object.is_none() {
             return Err(MPI_ERR_BUFFER);
         }
-        Ok(Self { start: start.expose_provenance(), count, datatype: object, bytes, extent })
+        Ok(Self { start: start.expose_provenance(), count, datatype: object, bytes, extent, basic })
     }
 
     /// No elements.
     pub const fn none() -> Self {
-        Self { start: 0, count: 0, datatype: None, bytes: 0, extent: 0 }
+        Self { start: 0, count: 0, datatype: None, bytes: 0, extent: 0, basic: None }
     }
 
     /// The first element's address.

@@ -94,6 +94,19 @@ fn messages() {
 }
 
 #[test]
+fn types_are_compared_in_jobs_that_check_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, option) in [("messages", "--check"), ("types", "--check"), ("types", "--stats")] {
+        let program = compile(name, folder.path());
+        let mut command = Command::new(built().join("unisono"));
+        command.args(["run", "-n", "2", "--mpi", "--watchdog", "20s", option, "--"]).arg(program);
+        let ran = command.arg(if option == "--check" { "checked" } else { "unchecked" }).output();
+        let ran = ran.expect("the launcher runs");
+        assert!(ran.status.success(), "{name} {option}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
+#[test]
 fn collectives() {
     runs("collectives");
 }

@@ -531,17 +531,6 @@ impl Communicator {
         }
     }
 
-    /// As [`start_send_buffer`](Self::start_send_buffer), from adjacent bytes.
-    #[inline]
-    pub(super) fn start_send<R>(
-        &self,
-        bytes: &[u8],
-        posting: &SendArgs,
-        note: impl FnOnce(&mut Process, RequestHandle) -> R,
-    ) -> Result<Option<R>, Failure> {
-        self.start_send_buffer(&UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()), posting, note)
-    }
-
     /// Starts a send, and records it before any other thread has the lock.
     #[inline]
     pub(super) fn start_send_buffer<R>(
@@ -586,18 +575,6 @@ impl Communicator {
                 }
             }
         }
-    }
-
-    /// As [`start_receive_buffer`](Self::start_receive_buffer), into adjacent bytes.
-    #[inline]
-    pub(super) fn start_receive<R>(
-        &self,
-        bytes: &mut [u8],
-        what: ReceiveTarget,
-        note: impl FnOnce(&mut Process, RequestHandle) -> R,
-    ) -> Result<R, Failure> {
-        let buffer = UserBuffer::plain(NonNull::from(&mut *bytes).cast(), bytes.len());
-        self.start_receive_buffer(buffer, what, note)
     }
 
     /// As [`start_send_buffer`](Self::start_send_buffer), for a receive.

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 
-use unisono::raw::{Channel, ProposalBytes};
+use unisono::raw::{Channel, ElementType, ProposalBytes};
 use unisono::{Communicator, CreateError, Failure, Group, Rank, Tag};
 
 use crate::abi::*;
@@ -337,7 +337,7 @@ impl Exchange<'_> {
         let library = self.comm.library();
         let data = NonNull::from(bytes);
         // SAFETY: borrowed until the send has ended.
-        match unsafe { library.raw_send(data, to, self.tag, false, Channel::Internal) }? {
+        match unsafe { library.raw_send((data, ElementType::Unknown), to, self.tag, false, Channel::Internal) }? {
             Some(request) => library.raw_wait(&request).map(|_| ()),
             None => Ok(()),
         }
@@ -347,7 +347,9 @@ impl Exchange<'_> {
         let library = self.comm.library();
         let into = NonNull::from(bytes);
         // SAFETY: borrowed until the receive has ended.
-        let request = unsafe { library.raw_receive(into, Some(from), Some(self.tag), Channel::Internal) }?;
+        let request = unsafe {
+            library.raw_receive((into, ElementType::Unknown), Some(from), Some(self.tag), Channel::Internal)
+        }?;
         library.raw_wait(&request).map(|_| ())
     }
 
@@ -511,7 +513,8 @@ impl Exchange<'_> {
         let mut theirs = vec![0; length];
         let into = NonNull::from(theirs.as_mut_slice());
         // SAFETY: kept until the receive has ended.
-        let receive = unsafe { library.raw_receive(into, Some(peer), Some(self.tag), Channel::Internal) };
+        let receive =
+            unsafe { library.raw_receive((into, ElementType::Unknown), Some(peer), Some(self.tag), Channel::Internal) };
         let receive = receive.map_err(class_of_failure)?;
         let sent = self.send_to(bytes, peer);
         library.raw_wait(&receive).map_err(class_of_failure)?;

@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::calls::{give, give_count};
 use crate::communicator::{Comm, self_communicator, world_communicator};
-use crate::datatype::{Elements, Type, type_of};
+use crate::datatype::{Elements, Type, checked_type_of, type_of};
 use crate::error::{Outcome, class_of_failure, finish, on, raise_on};
 use crate::handle::{Held, Kind, Object, release, resolve};
 use crate::request::{Activity, Part, Request, received, sent};
@@ -72,7 +72,9 @@ fn start_send(comm: &Object<Comm>, elements: &Elements, to: c_int, tag: c_int, m
         }
     };
     // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
-    let request = unsafe { comm.library().raw_send(bytes, to, tag, mode == Mode::Synchronous, Channel::User) };
+    let request = unsafe {
+        comm.library().raw_send((bytes, elements.checked_type()), to, tag, mode == Mode::Synchronous, Channel::User)
+    };
     match request.map_err(class_of_failure)? {
         Some(request) => Ok(Activity::Send(request, kept)),
         None => Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY)),
@@ -86,7 +88,7 @@ fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) 
     let mut packed = unsafe { elements.packed() };
     let bytes = NonNull::from(packed.as_mut_slice());
     // SAFETY: the copy is kept by the request.
-    let request = unsafe { comm.library().raw_send(bytes, to, tag, false, Channel::User) };
+    let request = unsafe { comm.library().raw_send((bytes, elements.checked_type()), to, tag, false, Channel::User) };
     if let Some(request) = request.map_err(class_of_failure)? {
         let pending = Request::new(Some(comm.hold()), Activity::Send(request, Some(packed)));
         buffer.record(&pending, elements.bytes);
@@ -102,7 +104,7 @@ fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c
     let source = any_source(comm, source)?;
     let (bytes, packed) = receiving(elements);
     // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
-    let request = unsafe { comm.library().raw_receive(bytes, source, tag, Channel::User) };
+    let request = unsafe { comm.library().raw_receive((bytes, elements.checked_type()), source, tag, Channel::User) };
     Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
 }
 
@@ -133,14 +135,14 @@ pub(crate) unsafe fn send<C: Count>(
     // SAFETY: the contract of this module.
     let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
     // SAFETY: the contract of this module.
-    if let (Ok(Type::Dense(size)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(to))
+    if let (Ok(Type::Dense(size, basic)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(to))
         && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
         && let Some(start) = NonNull::new(buffer.cast::<u8>().cast_mut())
         && tag >= 0
     {
         // SAFETY: the program promises that it is readable.
         let data = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
-        return match of.library().send(data, peer, Tag(tag as u32)) {
+        return match of.library().raw_send_bytes(data, checked_type_of(basic), peer, Tag(tag as u32)) {
             Ok(()) => MPI_SUCCESS,
             Err(failure) => match sent(Err(failure)) {
                 Ok(()) => MPI_SUCCESS,
@@ -253,14 +255,14 @@ pub(crate) unsafe fn recv<C: Count>(
     // SAFETY: the contract of this module.
     let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
     // SAFETY: the contract of this module.
-    if let (Ok(Type::Dense(size)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(source))
+    if let (Ok(Type::Dense(size, basic)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(source))
         && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
         && let Some(start) = NonNull::new(buffer.cast::<u8>())
         && tag >= 0
     {
         // SAFETY: the program promises that it is writable, and nobody else's.
         let data = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
-        return match of.library().receive_into(data, peer, Tag(tag as u32)) {
+        return match of.library().raw_receive_bytes(data, checked_type_of(basic), peer, Tag(tag as u32)) {
             Ok(Status { bytes, .. }) => {
                 // SAFETY: the contract of this module.
                 unsafe { report(status, MPI_Status::new(source, tag, bytes as u64)) };
@@ -358,7 +360,14 @@ fn exchange(
         // SAFETY: the program promises that it is readable.
         let packed = unsafe { send.packed() };
         let start = packed.as_ptr().expose_provenance();
-        copied = Elements { start, count: packed.len() as i64, datatype: None, bytes: packed.len(), extent: 1 };
+        copied = Elements {
+            start,
+            count: packed.len() as i64,
+            datatype: None,
+            bytes: packed.len(),
+            extent: 1,
+            basic: send.basic,
+        };
         kept = Some(packed);
         &copied
     } else {
@@ -650,7 +659,7 @@ unsafe fn take(message: *mut MPI_Message) -> Outcome<Option<(Held<Comm>, RawMess
 fn start_matched(comm: &Object<Comm>, message: RawMessage, elements: &Elements) -> Outcome<Activity> {
     let (bytes, packed) = receiving(elements);
     // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
-    let request = unsafe { comm.library().raw_receive_matched(message, bytes) };
+    let request = unsafe { comm.library().raw_receive_matched(message, (bytes, elements.checked_type())) };
     Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
 }
 

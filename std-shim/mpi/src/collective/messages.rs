@@ -3,7 +3,7 @@
 
 use core::ptr::NonNull;
 
-use unisono::raw::{Channel, CollectiveKind};
+use unisono::raw::{Channel, CollectiveKind, ElementType};
 use unisono::{Rank, Tag};
 
 use super::reduction::{all_of, operands, own_block};
@@ -59,12 +59,15 @@ impl Messages {
         for (from, edge, bytes) in receives {
             let tag = Some(Tag(tag | edge));
             // SAFETY: the program's memory, which it promises until the end, or kept by what follows.
-            let request = unsafe { library.raw_receive(bytes, Some(from), tag, Channel::Internal) };
+            let request =
+                unsafe { library.raw_receive((bytes, ElementType::Unknown), Some(from), tag, Channel::Internal) };
             parts.push(Part { request: request.map_err(class_of_failure)?, is_receive: true });
         }
         for (to, edge, bytes) in sends {
             // SAFETY: the program promises its memory until the end of the call; other memory is kept by what follows.
-            let request = unsafe { library.raw_send(bytes, to, Tag(tag | edge), false, Channel::Internal) };
+            let request = unsafe {
+                library.raw_send((bytes, ElementType::Unknown), to, Tag(tag | edge), false, Channel::Internal)
+            };
             if let Some(request) = request.map_err(class_of_failure)? {
                 parts.push(Part { request, is_receive: false });
             }

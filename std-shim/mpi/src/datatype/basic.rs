@@ -1,6 +1,6 @@
 //! The predefined datatypes: their lengths, names, and how their values are represented.
 
-use unisono::raw::Element;
+use unisono::raw::{Element, ElementType};
 
 use crate::abi::*;
 
@@ -45,6 +45,26 @@ pub struct Basic {
     pub external: u8,
     /// The representation.
     pub value: Value,
+}
+
+impl Basic {
+    /// Its type in jobs that check types; complex numbers have that of their parts, pairs none.
+    pub fn checked_type(&self) -> ElementType {
+        match (self.value, self.size) {
+            (Signed | Character, 1) => ElementType::of::<i8>(),
+            (Signed, 2) => ElementType::of::<i16>(),
+            (Signed | Character, 4) => ElementType::of::<i32>(),
+            (Signed, 8) => ElementType::of::<i64>(),
+            (Unsigned, 1) => ElementType::of::<u8>(),
+            (Unsigned, 2) => ElementType::of::<u16>(),
+            (Unsigned, 4) => ElementType::of::<u32>(),
+            (Unsigned, 8) => ElementType::of::<u64>(),
+            (Float, 4) | (Complex, 8) => ElementType::of::<f32>(),
+            (Float, 8) | (Complex, 16) => ElementType::of::<f64>(),
+            (Logical, 1) => ElementType::of::<bool>(),
+            _ => ElementType::Unknown,
+        }
+    }
 }
 
 macro_rules! basics {

@@ -21,6 +21,8 @@ use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
 use unisono_bootstrap::Rank;
+use unisono_memory::element_type::ElementType;
+use unisono_memory::user_buffer::UserBuffer;
 
 /// The bit of a message context that internal messages have. Generations of communicators count from 0 on and stay
 /// below it.
@@ -65,7 +67,31 @@ impl Communicator {
         Ok(Pattern { context: self.channel(channel), ..self.pattern(source, tag)? })
     }
 
-    /// Starts a send. `None`: the message was copied, and the memory is free.
+    /// Sends the program's bytes, elements of a type, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    #[inline]
+    pub fn raw_send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
+        self.send_bytes(bytes, element, to, tag)
+    }
+
+    /// Receives the program's bytes, elements of a type, as [`receive_into`](Self::receive_into).
+    ///
+    /// # Errors
+    /// As of [`receive_into`](Self::receive_into).
+    #[inline]
+    pub fn raw_receive_bytes(
+        &self,
+        into: &mut [u8],
+        element: ElementType,
+        source: Rank,
+        tag: Tag,
+    ) -> Result<Status, Failure> {
+        self.receive_bytes(into, element, source, tag)
+    }
+
+    /// Starts a send of elements of a type. `None`: the message was copied, and the memory is free.
     ///
     /// # Errors
     /// [`Failure`].
@@ -74,7 +100,7 @@ impl Communicator {
     /// The memory stays valid and unchanged until the request has ended.
     pub unsafe fn raw_send(
         &self,
-        data: NonNull<[u8]>,
+        (data, element): (NonNull<[u8]>, ElementType),
         to: Rank,
         tag: Tag,
         synchronous: bool,
@@ -85,7 +111,8 @@ impl Communicator {
         let arguments = SendArgs { context, ..self.send_args(to, tag, mode, Flush::Now)? };
         // SAFETY: the caller promises that the memory is valid and unchanged until the request has ended.
         let bytes = unsafe { data.as_ref() };
-        Ok(self.start_send(bytes, &arguments, |_, started| started)?.map(RawRequest))
+        let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
+        Ok(self.start_send_buffer(&buffer, &arguments, |_, started| started)?.map(RawRequest))
     }
 
     /// Starts a receive.
@@ -97,15 +124,14 @@ impl Communicator {
     /// The memory stays valid, and nobody else uses it, until the request has ended.
     pub unsafe fn raw_receive(
         &self,
-        mut into: NonNull<[u8]>,
+        (into, element): (NonNull<[u8]>, ElementType),
         source: Option<Rank>,
         tag: Option<Tag>,
         channel: Channel,
     ) -> Result<RawRequest, Failure> {
         let wanted = ReceiveTarget::Pattern(self.raw_pattern(channel, source, tag)?);
-        // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
-        let bytes = unsafe { into.as_mut() };
-        self.start_receive(bytes, wanted, |_, started| started).map(RawRequest)
+        let buffer = UserBuffer::plain(into.cast(), into.len()).of(element);
+        self.start_receive_buffer(buffer, wanted, |_, started| started).map(RawRequest)
     }
 
     /// Starts to receive a message that a matched probe has removed.
@@ -118,13 +144,13 @@ impl Communicator {
     pub unsafe fn raw_receive_matched(
         &self,
         message: RawMessage,
-        mut into: NonNull<[u8]>,
+        (into, element): (NonNull<[u8]>, ElementType),
     ) -> Result<RawRequest, Failure> {
         let source = PeerId::from(message.source);
         self.shared.lock().messages.matched_probes.retain(|(id, _)| *id != message.id);
-        // SAFETY: the caller promises that the memory is valid and nobody else's until the request has ended.
-        let bytes = unsafe { into.as_mut() };
-        let started = self.start_receive(bytes, ReceiveTarget::Matched(message.id, source), |_, started| started);
+        let buffer = UserBuffer::plain(into.cast(), into.len()).of(element);
+        let started =
+            self.start_receive_buffer(buffer, ReceiveTarget::Matched(message.id, source), |_, started| started);
         // No other receive can match it, and its sender may wait.
         let dropped = |_: &Failure| self.shared.with_process(|process| process.drop_message(message.id, source));
         started.inspect_err(dropped).map(RawRequest)
