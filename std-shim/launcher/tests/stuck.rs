@@ -14,8 +14,13 @@ use unisono::{AnyRequest, Failure, Rank, Tag, World, wait_all, wait_any};
 
 /// The exit code of a job that would otherwise hang forever.
 const HANGS: i32 = 7;
-/// Over shared memory, datagrams, and both.
-const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
+/// Over shared memory, datagrams, and both, and where waiting ranks ask for what multicasts may have lost.
+const MEANS: [&str; 4] = [
+    "--device shm",
+    "--device udp",
+    "--nodes 2",
+    "--device udp --allreduce combining-tree:release=multicast --barrier token-tree:release=multicast",
+];
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
