@@ -18,10 +18,9 @@ impl Process {
     /// Joins the group of a communicator, if it can be used here. Otherwise this rank's releases go along the tree, and it
     /// asks for those that others send by multicast.
     pub(super) fn open_release_group(&mut self, context: u32) {
-        if !self.collectives.multicast.releases.uses(context)
-            && let Some(group) = self.make_release_group(context)
-        {
-            self.collectives.multicast.releases.add(group);
+        if !self.collectives.multicast.releases.knows(context) {
+            let group = self.make_release_group(context);
+            self.collectives.multicast.releases.add(context, group);
         }
     }
 
@@ -45,7 +44,7 @@ impl Process {
     pub(super) fn multicast_release(&mut self, context: u32, bytes: &[u8]) {
         let Self { collectives, transport, datagrams, .. } = self;
         let Some(group) = collectives.multicast.releases.get_mut(context) else { return };
-        group.record_release();
+        group.record_multicast();
         let (notice, queue) = (group.notice().encode(), DeviceQueue::Polled);
         let (header, value) = bytes.split_at_checked(TREE_HEADER).unwrap_or((bytes, &[]));
         let bounce = if value.is_empty() { None } else { transport.bounce_buffers.allocate(value.len()) };

@@ -156,6 +156,10 @@ impl Process {
         tree.waiting.pop_front();
         tree.open.push((epoch, collective));
         let context = tree.context;
+        if let Some(group) = collectives.multicast.releases.get_mut(context) {
+            group.record_call();
+            tree.tree.set_path(group.path());
+        }
         let key = StepKey { context: running.context, sequence: running.executor.id().sequence, step: 0 };
         let Some(record) = tree.record(epoch, key, bytes) else {
             self.fail_context(now, context, FailureCause::Disagrees, self.rank);

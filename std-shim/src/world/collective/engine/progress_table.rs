@@ -257,7 +257,8 @@ impl CollectiveTable {
         let arrived = arrived.filter(|(from, header, bytes)| {
             let of = self.contexts.get(context_of(header.key()));
             let is_its = of.is_some_and(|of| of.failed.is_none() && of.generation as u16 == header.generation);
-            is_its && is_sound(header, *bytes as usize) && !self.trees.has_too_many_of(*from, true)
+            let is_sound = header.shape.is_multicast && is_sound(header, *bytes as usize);
+            is_its && is_sound && !self.trees.has_too_many_of(*from, true)
         });
         let Some((from, header, bytes)) = arrived else {
             self.multicast.count_foreign();

@@ -13,8 +13,8 @@ use unisono_core::device::Received;
 use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::multicast::{GroupKey, GroupMember, NOTICE_HEADER, Notice};
 
-/// Multicasts that are sent although some members have not confirmed any; after them, only those whose number is a power
-/// of two.
+/// Multicasts that are sent although some members have not confirmed any; after them, only those of calls whose number
+/// is a power of two.
 const TRIES: u32 = 16;
 
 /// The group of a communicator, of which this rank's device is a member.
@@ -24,8 +24,9 @@ pub(in crate::world) struct ReleaseGroup {
     pub(in crate::world) key: GroupKey,
     own: Member,
     members: Vec<GroupMember>,
-    /// The releases of this rank while not all members had confirmed one.
-    tries: u32,
+    /// Calls on the trees, and multicasts of this rank.
+    calls: u32,
+    multicasts: u32,
     /// The members that have confirmed a multicast of this rank, and those whose multicasts this rank has confirmed.
     confirmed: BTreeSet<u32>,
     reached_by: BTreeSet<u32>,
@@ -33,8 +34,9 @@ pub(in crate::world) struct ReleaseGroup {
 
 impl ReleaseGroup {
     /// The group of a communicator with these members, the `own`-th of which this rank is.
-    pub(in crate::world) const fn new(context: u32, key: GroupKey, own: Member, members: Vec<GroupMember>) -> Self {
-        Self { context, key, own, members, tries: 0, confirmed: BTreeSet::new(), reached_by: BTreeSet::new() }
+    pub(in crate::world) fn new(context: u32, key: GroupKey, own: Member, members: Vec<GroupMember>) -> Self {
+        let (confirmed, reached_by) = (BTreeSet::new(), BTreeSet::new());
+        Self { context, key, own, members, calls: 0, multicasts: 0, confirmed, reached_by }
     }
 
     fn reaches_all(&self) -> bool {
@@ -43,7 +45,7 @@ impl ReleaseGroup {
 
     /// How this rank's next release travels.
     pub(in crate::world) fn path(&self) -> ReleasePath {
-        let is_tried = self.tries < TRIES || self.tries.is_power_of_two();
+        let is_tried = self.multicasts < TRIES || self.calls.is_power_of_two();
         match (self.reaches_all(), is_tried) {
             (true, _) => ReleasePath::Multicast,
             (false, true) => ReleasePath::Both,
@@ -51,9 +53,14 @@ impl ReleaseGroup {
         }
     }
 
-    /// This rank has released.
-    pub(in crate::world) const fn record_release(&mut self) {
-        self.tries = self.tries.saturating_add(1);
+    /// This rank has entered a call.
+    pub(in crate::world) const fn record_call(&mut self) {
+        self.calls = self.calls.wrapping_add(1);
+    }
+
+    /// This rank has multicast a release.
+    pub(in crate::world) const fn record_multicast(&mut self) {
+        self.multicasts = self.multicasts.saturating_add(1);
     }
 
     /// A member confirms a multicast of this rank.
@@ -88,6 +95,8 @@ impl ReleaseGroup {
 #[derive(Clone, Debug, Default)]
 pub(in crate::world) struct ReleaseGroups {
     groups: Vec<ReleaseGroup>,
+    /// Contexts whose groups cannot be used here.
+    unusable: Vec<u32>,
 }
 
 /// A multicast that has arrived: its sender, the header of its message, and the bytes of the values that follow.
@@ -107,13 +116,23 @@ impl ReleaseGroups {
         self.groups.iter().any(|group| group.context == context)
     }
 
-    pub(in crate::world) fn add(&mut self, group: ReleaseGroup) {
-        self.groups.push(group);
+    /// Whether it is known whether a communicator uses its group.
+    pub(in crate::world) fn knows(&self, context: u32) -> bool {
+        self.uses(context) || self.unusable.contains(&context)
+    }
+
+    /// Adds the group of a communicator, or records that it cannot be used here.
+    pub(in crate::world) fn add(&mut self, context: u32, group: Option<ReleaseGroup>) {
+        match group {
+            Some(group) => self.groups.push(group),
+            None => self.unusable.push(context),
+        }
     }
 
     /// The communicator of this context is over.
     pub(in crate::world) fn remove(&mut self, context: u32) {
         self.groups.retain(|group| group.context != context);
+        self.unusable.retain(|other| *other != context);
     }
 
     /// Parses a multicast. `None` if it is no sound one of another member of a group.
@@ -154,12 +173,13 @@ mod tests {
     fn a_group_that_does_not_reach_all_is_tried_ever_more_rarely() {
         let mut group = group();
         group.confirm(Member(0));
-        let mut multicasts = 0;
         for _ in 0..1024 {
-            multicasts += u32::from(group.path() == ReleasePath::Both);
-            group.record_release();
+            group.record_call();
+            if group.path() == ReleasePath::Both {
+                group.record_multicast();
+            }
         }
-        assert_eq!(multicasts, TRIES + 6, "and those of number 16, 32 to 512");
+        assert_eq!(group.multicasts, TRIES + 6, "and those of calls 32 to 1024");
         group.confirm(Member(2));
         assert_eq!(group.path(), ReleasePath::Multicast);
     }
