@@ -23,6 +23,8 @@ const NETWORKS: [&str; 2] = ["10.80.0.0/24", "10.81.0.0/24"];
 const BURST: usize = 2 * 1514;
 /// Bursts that each host sends over each rail, at least.
 const BURSTS: usize = 100;
+/// Where ranks write their statistics.
+const STATS: &str = "/run/stats";
 /// The arguments are the rates in bits per second, and the program.
 const SET_UP: &str = "set -e
 mount -t tmpfs tmpfs /run && mkdir /run/netns
@@ -132,8 +134,8 @@ fn judge(options: &Options) -> ExitCode {
     let rate = options.rate * 1e6;
     let (one, two) = (NETWORKS[0].to_owned(), NETWORKS.join(","));
     if wanted(Figure::Equal) {
-        let times = |rails: &str| times(options, [rate; 2], rails);
-        let (single, double) = (times(&one), times(&two));
+        let single = times(&mut report, options, [rate; 2], &one, "one rail");
+        let double = times(&mut report, options, [rate; 2], &two, "two rails");
         for ((of, bytes, single), (.., double)) in single.iter().zip(&double) {
             let limit = if *bytes >= 16384 { Limit::Least(1.9) } else { Limit::None };
             report.figure("two_rails_of_one", &format!("{of} {bytes}"), single / double, "", limit);
@@ -141,7 +143,9 @@ fn judge(options: &Options) -> ExitCode {
         }
     }
     if wanted(Figure::Uneven) {
-        let (sum, uneven) = (times(options, [2.0 * rate; 2], &one), times(options, [1.5 * rate, 0.5 * rate], &two));
+        // One rail as fast as both.
+        let sum = times(&mut report, options, [2.0 * rate; 2], &one, "their sum");
+        let uneven = times(&mut report, options, [1.5 * rate, 0.5 * rate], &two, "3 to 1");
         for ((of, bytes, sum), (.., uneven)) in sum.iter().zip(&uneven) {
             let limit = if *bytes >= 16384 { Limit::Least(0.95) } else { Limit::None };
             report.figure("rails_3_to_1_of_sum", &format!("{of} {bytes}"), sum / uneven, "", limit);
@@ -186,14 +190,28 @@ fn steps(ends: &[f64]) -> Vec<f64> {
     if steps.is_empty() { vec![f64::NAN] } else { steps }
 }
 
-/// The median nanoseconds of each operation and size.
-fn times(options: &Options, rates: [f64; 2], rails: &str) -> Vec<(String, usize, f64)> {
+/// The median nanoseconds of each operation and size. Reports how often rails of a job died, and which part of its
+/// segments was sent again.
+fn times(
+    report: &mut Report,
+    options: &Options,
+    rates: [f64; 2],
+    rails: &str,
+    name: &str,
+) -> Vec<(String, usize, f64)> {
     let mut all: Vec<(String, usize, Vec<f64>)> = Vec::new();
+    let (mut deaths, mut resent) = (Vec::new(), Vec::new());
     for _ in 0..options.runs.max(1) {
         let bytes = options.bytes.iter().flat_map(|bytes| ["--bytes".to_owned(), bytes.to_string()]);
         let mut lab = start_lab(rates, rails, Part::Collectives, Fate::Nothing, bytes);
         for line in lines(&mut lab) {
             let words: Vec<&str> = line.split(' ').collect();
+            if let ["counted", died, first, again] = words[..]
+                && let (Ok(died), Ok(first), Ok(again)) = (died.parse(), first.parse::<f64>(), again.parse::<f64>())
+            {
+                deaths.push(died);
+                resent.push(again / first);
+            }
             let ["time", of, bytes, ns] = words[..] else { continue };
             let (Ok(bytes), Ok(ns)) = (bytes.parse::<usize>(), ns.parse::<f64>()) else { continue };
             match all.iter_mut().find(|(known, size, _)| known == of && *size == bytes) {
@@ -207,6 +225,8 @@ fn times(options: &Options, rates: [f64; 2], rails: &str) -> Vec<(String, usize,
         times.sort_by(f64::total_cmp);
         quantile(&times, 0.5)
     };
+    report.figure("rail_deaths_per_job", name, median(deaths), "", Limit::None);
+    report.figure("sent_again", name, median(resent), "of segments", Limit::None);
     all.into_iter().map(|(of, bytes, times)| (of, bytes, median(times))).collect()
 }
 
@@ -267,6 +287,7 @@ fn lab(options: &Options) -> ExitCode {
     let own = std::env::current_exe().expect("this program");
     let mut command = Command::new(own.with_file_name("unisono"));
     command.args(["run", "--rsh", "/run/on", "--hosts", HOSTS, "--device", "auto", "--gso", "off"]);
+    command.args(["--stats-file", STATS]);
     command.args(["--gather", "direct", "--allgather", "direct", "--alltoall", "direct", "--rails", &options.rails]);
     command.arg("--").arg(&own).args(["--part", &std::env::var("LAB_PART").unwrap_or_default()]);
     command.args(options.bytes.iter().flat_map(|bytes| ["--bytes".to_owned(), bytes.to_string()]));
@@ -289,10 +310,21 @@ fn lab(options: &Options) -> ExitCode {
         };
         assert!(is_done, "ip sets a link");
     }
-    match job.wait() {
+    let ended = job.wait();
+    let stats = std::fs::read_to_string(STATS).unwrap_or_default();
+    let sum = |counter: &str| sum_of(&stats, counter);
+    println!("counted {} {} {}", sum("deaths"), sum("first"), sum("resent_nack") + sum("resent_probe"));
+    match ended {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
+}
+
+/// The sum of a counter over all ranks and rails.
+fn sum_of(stats: &str, counter: &str) -> u64 {
+    let before = format!("\"{counter}\":");
+    let values = stats.split(&before).skip(1);
+    values.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()).sum()
 }
 
 /// Seconds since 1970.
