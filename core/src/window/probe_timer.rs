@@ -99,6 +99,14 @@ impl<T: Time> ProbeTimer<T> {
         true
     }
 
+    /// Waits for at least `units` of 64 ns from now on, if it runs.
+    pub(super) fn extend(&mut self, now: T::Instant, units: u32) {
+        let deadline = T::after(now, units);
+        if self.deadline().is_some_and(|before| !T::is_due(before, deadline)) {
+            self.deadline = Deadline::Probe(deadline);
+        }
+    }
+
     /// Asks for a probe.
     pub(super) const fn request_probe(&mut self) {
         self.wanted = true;
@@ -139,6 +147,12 @@ impl<T: Time> ProbeTimer<T> {
         self.deadline = Deadline::None;
         self.wanted = false;
         self.backoff = 0;
+    }
+
+    /// Numbers the latest probe 0, for models whose numbers are relative.
+    pub(super) const fn with_numbers_from_latest(mut self) -> Self {
+        self.number = 0;
+        self
     }
 
     /// Shifts the deadline, for models whose time is relative.

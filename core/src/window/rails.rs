@@ -3,11 +3,12 @@
 //! All rails share one sequence of PSNs and one window. Each has a [`Path`] of its own, and a probe timer that runs
 //! while segments or a probe are unanswered on it. A segment goes over the rail whose queue would empty first: segments
 //! in flight times the measured time that the rail takes for one. In balance every rail has work for the same time, so
-//! rails of different rates are all busy. A rail is dead while its link is down, or when its probe stays unanswered for a
-//! timeout while another rail lives. It gets no segments, and is probed until it answers.
+//! rails of different rates are all busy. A rail is dead while its link is down, or when it leaves probes unanswered that
+//! the peer answers over another rail. It gets no segments, and is probed until it answers.
 //!
 //! With one rail there are no states, and the only path is used for everything.
 
+mod silence;
 mod state;
 
 pub use state::RailState;
@@ -15,6 +16,7 @@ pub use state::RailState;
 use crate::ids::Rail;
 use crate::path::{Path, PathParameters};
 use crate::time::Time;
+use crate::window::rails::state::Standing;
 
 /// Most rails of an endpoint; 1 with the feature `optimize_for_size`.
 pub const MAX_RAILS: u8 = if cfg!(feature = "optimize_for_size") { 1 } else { 4 };
@@ -61,7 +63,7 @@ impl<'a, T: Time> Rails<'a, T> {
         for (i, state) in self.states.iter_mut().enumerate() {
             *state = RailState { path: Path::new(parameters), ..RailState::FREE };
             if suspects & bit(Rail(i as u8)) != 0 {
-                state.is_dead = true;
+                state.standing = Standing::Dead;
                 state.timer.request_probe();
             }
         }
@@ -99,7 +101,7 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// The path with the longest timeout among the rails in use.
     pub(super) fn slowest(&self) -> &Path<T> {
-        let used = self.states.iter().filter(|state| !state.is_dead).map(|state| &state.path);
+        let used = self.states.iter().filter(|state| !state.is_dead()).map(|state| &state.path);
         if self.is_single() { self.only } else { used.max_by_key(|path| path.timeout()).unwrap_or(self.only) }
     }
 
@@ -113,13 +115,13 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// The dead rails.
     pub(crate) fn dead(&self) -> u8 {
-        self.numbered().filter(|(_, state)| state.is_dead).fold(0, |mask, (rail, _)| mask | bit(rail))
+        self.numbered().filter(|(_, state)| state.is_dead()).fold(0, |mask, (rail, _)| mask | bit(rail))
     }
 
     /// The rails that may be used: those that live, or all if none does.
     fn usable(&self) -> impl Iterator<Item = (Rail, &RailState<T>)> {
         let none_lives = self.states.iter().all(RailState::is_dead);
-        self.numbered().filter(move |(_, state)| none_lives || !state.is_dead)
+        self.numbered().filter(move |(_, state)| none_lives || !state.is_dead())
     }
 
     /// Of these rails the one whose queue empties first; where some rate is unknown, the one with the fewest segments.
@@ -144,11 +146,11 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// The rail for a datagram without segment: `preferred` if it lives, else the first that does.
     pub(crate) fn choose_for_control(&self, preferred: Rail) -> Rail {
-        let lives = |rail: Rail| self.states.get(usize::from(rail.0)).is_some_and(|state| !state.is_dead);
+        let lives = |rail: Rail| self.states.get(usize::from(rail.0)).is_some_and(|state| !state.is_dead());
         if lives(preferred) {
             return preferred;
         }
-        self.numbered().find(|(_, state)| !state.is_dead).map_or(preferred, |(rail, _)| rail)
+        self.numbered().find(|(_, state)| !state.is_dead()).map_or(preferred, |(rail, _)| rail)
     }
 
     /// A segment is posted.
@@ -159,7 +161,8 @@ impl<'a, T: Time> Rails<'a, T> {
         }
         state.in_flight = state.in_flight.wrapping_add(1);
         state.posted = T::stamp(now);
-        if !state.timer.is_armed() {
+        // A probe that is to be sent arms it.
+        if !state.timer.is_armed() && !state.timer.wants_probe() {
             state.arm(now);
         }
     }
@@ -198,23 +201,27 @@ impl<'a, T: Time> Rails<'a, T> {
         (0..self.states.len()).map(|i| Rail(i as u8))
     }
 
-    /// Whether a probe of this number is the rail's latest.
-    pub(super) fn is_latest_probe(&self, rail: Rail, number: u8) -> bool {
-        self.states.get(usize::from(rail.0)).is_some_and(|state| state.timer.number() == number)
+    /// Whether a probe of this number and PSN is the rail's latest. While the peer is suspended more probes may be sent
+    /// than numbers distinguish.
+    pub(super) fn is_latest_probe(&self, rail: Rail, number: u8, psn: u32) -> bool {
+        let is_latest = |state: &RailState<T>| state.timer.number() == number && state.probe_psn == psn as u8;
+        self.states.get(usize::from(rail.0)).is_some_and(is_latest)
     }
 
-    /// The rail's latest probe is answered: it lives. Returns the rails whose segments the answer judges.
-    pub(super) fn handle_answer(&mut self, now: T::Instant, rail: Rail) -> RailMask {
+    /// A probe over the rail is answered: it lives. Returns the rails whose segments the answer judges: none if it is
+    /// not the latest probe.
+    pub(super) fn handle_answer(&mut self, now: T::Instant, rail: Rail, is_latest: bool) -> RailMask {
         let Some(state) = self.get_mut(rail) else { return 0 };
-        let covered = state.covered;
-        state.timer.handle_sign_of_life();
-        state.timer.backoff = 0;
-        let revived = core::mem::take(&mut state.is_dead);
+        let (covered, paired) = if is_latest { state.take_asked() } else { (0, 0) };
+        let units = T::since(now, state.probed).unwrap_or(0);
+        let revived = state.is_dead();
+        state.end_silence();
         if state.is_awaited() {
             state.arm(now);
         } else {
             state.timer.disarm();
         }
+        self.forget_pairs(bit(rail));
         if revived {
             // Probes on other rails no longer judge what it carries; it asks for what dead ones carried.
             for (i, state) in self.states.iter_mut().enumerate() {
@@ -224,12 +231,16 @@ impl<'a, T: Time> Rails<'a, T> {
                 self.request_probe(Some(rail));
             }
         }
+        if is_latest {
+            self.handle_missed_pairs(now, rail, paired, units);
+        }
         covered
     }
 
     /// An acknowledgement was handled that echoes a datagram of `echoed` with that round trip. Rails with fresh
     /// segments make progress.
     pub(super) fn settle<const W: usize>(&mut self, now: T::Instant, echoed: Option<(Rail, u32)>) {
+        let mut ended = 0;
         for (i, state) in self.states.iter_mut().enumerate() {
             let round_trip = echoed.filter(|(rail, _)| usize::from(rail.0) == i).map(|(_, units)| units);
             if core::mem::take(&mut state.has_lost) {
@@ -242,15 +253,16 @@ impl<'a, T: Time> Rails<'a, T> {
             if fresh > 0 {
                 state.drain.handle_acknowledged(now, fresh, state.path.rtt.smoothed());
             }
-            if fresh > 0 && !state.is_dead {
-                state.timer.handle_sign_of_life();
-                state.timer.backoff = 0;
+            if fresh > 0 && !state.is_dead() {
+                ended |= bit(Rail(i as u8));
+                state.end_silence();
                 state.arm(now);
             }
             if !state.is_awaited() && state.timer.is_armed() {
                 state.timer.disarm();
             }
         }
+        self.forget_pairs(ended);
     }
 
     /// Every segment is released.
@@ -261,30 +273,12 @@ impl<'a, T: Time> Rails<'a, T> {
         }
     }
 
-    /// Handles the timers that are due. Returns whether any was.
-    pub(super) fn handle_timeout(&mut self, now: T::Instant) -> bool {
-        let mut is_due = false;
-        for rail in self.all() {
-            let others = self.dead() | bit(rail) != bit(Rail(self.states.len() as u8)).wrapping_sub(1);
-            let Some(state) = self.get_mut(rail) else { break };
-            if !state.timer.expire(now) {
-                continue;
-            }
-            is_due = true;
-            let is_silent = state.is_silent() && !mutant!("rail_death_ignored");
-            state.arm(now);
-            if is_silent && others && (!state.is_dead || state.in_flight > 0) {
-                self.handle_death(rail);
-            }
-        }
-        is_due
-    }
-
     /// A rail is dead: a probe on another asks which of its segments have arrived, unless one does already.
     pub(crate) fn handle_death(&mut self, rail: Rail) {
         if let Some(state) = self.get_mut(rail) {
-            state.is_dead = true;
+            state.standing = Standing::Dead;
         }
+        self.forget_pairs(bit(rail));
         let asked = self.choose_for_control(rail);
         if let Some(state) = self.get_mut(asked) {
             let is_asked = state.timer.unanswered() > 0 && state.covered & bit(rail) != 0;
@@ -306,17 +300,17 @@ impl<'a, T: Time> Rails<'a, T> {
         self.states.iter().any(|state| state.timer.wants_probe())
     }
 
-    /// Takes the next probe that is to be sent: its rail, its number, and the rails whose segments it asks for.
-    pub(super) fn take_probe(&mut self, now: T::Instant) -> Option<(Rail, u8, RailMask)> {
-        let dead = self.dead();
-        let (rail, state) = self
-            .states
-            .iter_mut()
-            .enumerate()
-            .map(|(i, state)| (Rail(i as u8), state))
-            .find(|(_, state)| state.timer.wants_probe())?;
+    /// Takes the next probe that is to be sent, of this PSN: its rail, its number, and the rails whose segments it asks for. A silent
+    /// rail's leaves before those of the others, which are the second ones of its pair.
+    pub(super) fn take_probe(&mut self, now: T::Instant, psn: u32) -> Option<(Rail, u8, RailMask)> {
+        let (dead, probed) = (self.dead(), self.open_pairs());
+        let wanting = || self.numbered().filter(|(_, state)| state.timer.wants_probe());
+        let (rail, _) = wanting().find(|(_, state)| state.is_silent()).or_else(|| wanting().next())?;
+        let state = self.get_mut(rail)?;
         let (number, _) = state.timer.take_probe()?;
-        state.covered = if state.is_dead { bit(rail) } else { bit(rail) | dead };
+        state.handle_probed(now, psn);
+        state.covered = if state.is_dead() { bit(rail) } else { bit(rail) | dead };
+        state.paired = probed & !bit(rail);
         if !state.timer.is_armed() {
             state.arm(now);
         }

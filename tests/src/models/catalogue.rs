@@ -392,8 +392,18 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true },
+        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true, suspended: false },
         "one loss; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-suspended",
+        2,
+        2,
+        "2",
+        TwoRails { messages: 2, losses: 1, cut: false, restored: false, patient: true, suspended: true },
+        "one loss, and the receiver is suspended once; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
     #[cfg(not(feature = "optimize_for_size"))]
@@ -402,7 +412,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true },
+        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true, suspended: false },
         "one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -412,7 +422,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true },
+        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false },
         "one loss and one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -422,7 +432,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         1,
         "2",
-        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false },
+        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false, suspended: false },
         "one cut that ends; timers expire at any time"
     ),
     lifecycle!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
@@ -798,8 +808,13 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("any_life", "life-stay"),
     ("reset_unchecked", "life-stay"),
     ("rail_death_ignored", "rails-cut"),
+    ("rail_death_unpaired", "rails-suspended"),
+    ("pair_suffices", "rails-loss"),
+    ("pair_unordered", "rails-loss"),
+    ("silence_kept", "rails-loss"),
+    ("late_answer_ignored", "rails-loss"),
     ("cross_rail_loss", "rails-loss"),
-    ("arrived_sent_again", "rails-cut"),
+    ("arrived_sent_again", "rails-cut-loss"),
     ("reset_ignored", "life-suspect"),
     ("bye_early", "life-leave"),
     ("gap_forgiven", "life-suspect"),

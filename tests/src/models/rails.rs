@@ -1,10 +1,10 @@
 //! Model of one send window and one receive window that are connected by two rails.
 //!
 //! The user sends a few messages of one segment. Each rail keeps the order of its datagrams, and the two have none
-//! between them. A few datagrams are lost; one rail is cut at any time, with all that it carries, and may come back. The
-//! timers of the rails and of the window expire one by one: at any time, or, where they are longer than a round trip,
-//! only when nothing is in flight that could have stopped them. In the latter case nothing may be sent again that has
-//! arrived.
+//! between them. A few datagrams are lost; one rail is cut at any time, with all that it carries, and may come back;
+//! the receiver's process may wait for a processor once, for any time. The timers of the rails and of the window expire
+//! one by one: at any time, or, where they are longer than a round trip, only when nothing is in flight that could have
+//! stopped them. In the latter case nothing may be sent again that has arrived, and no rail may die that is not cut.
 
 use unisono_core::device::{DeviceQueue, Posting, Slot, Ticket};
 use unisono_core::ids::{Psn, Rail};
@@ -69,6 +69,8 @@ pub struct TwoRails<const W: usize, const N: usize> {
     pub restored: bool,
     /// Timers are longer than a round trip.
     pub patient: bool,
+    /// The receiver may be suspended once, when nothing is in flight towards it.
+    pub suspended: bool,
 }
 
 /// A datagram.
@@ -117,6 +119,9 @@ pub struct State<const W: usize, const N: usize> {
     cut: Option<u8>,
     was_cut: bool,
     losses: u8,
+    /// The receiver does nothing; and has done nothing for a while.
+    is_suspended: bool,
+    was_suspended: bool,
     /// The rail that the latest data came over.
     reply: u8,
     sent: u8,
@@ -148,6 +153,10 @@ pub enum Action {
     Cut(u8),
     /// It comes back.
     Restore,
+    /// The receiver is suspended.
+    Suspend,
+    /// It runs again.
+    Resume,
 }
 
 impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
@@ -167,6 +176,8 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
             cut: None,
             was_cut: false,
             losses: 0,
+            is_suspended: false,
+            was_suspended: false,
             reply: 0,
             sent: 0,
             delivered: 0,
@@ -188,8 +199,11 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         if state.sender.wants_probe(&rails) && has_token {
             actions.push(Action::Probe);
         }
-        let quiet = |rail: usize| state.lanes.iter().all(|lanes| lanes[rail].0[0].is_none());
-        let quiet = |rail: usize| !self.patient || quiet(rail) && !state.inbound.is_pending();
+        let quiet = |rail: usize| {
+            let [there, back] = &state.lanes;
+            let is_waiting = there[rail].0[0].is_some() || state.inbound.is_pending();
+            !self.patient || back[rail].0[0].is_none() && (state.is_suspended || !is_waiting)
+        };
         for rail in 0..RAILS {
             if state.rails[rail].deadline().is_some() && quiet(rail) {
                 actions.push(Action::Expire(rail));
@@ -198,14 +212,14 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         if state.sender.deadline().is_some() && quiet(0) && quiet(1) {
             actions.push(Action::ExpireWindow);
         }
-        if state.inbound.is_pending() && !state.lanes[1][usize::from(state.reply)].is_full() {
+        if state.inbound.is_pending() && !state.is_suspended && !state.lanes[1][usize::from(state.reply)].is_full() {
             actions.push(Action::Acknowledge);
         }
         for way in 0..2 {
             for rail in 0..RAILS {
                 if let Some(first) = state.lanes[way][rail].0[0] {
                     let is_probe = matches!(first, Datagram::Probe(..));
-                    if !is_probe || !state.lanes[1][rail].is_full() {
+                    if way == 1 || !state.is_suspended && (!is_probe || !state.lanes[1][rail].is_full()) {
                         actions.push(Action::Arrive(way, rail));
                     }
                     if state.losses < self.losses {
@@ -219,6 +233,12 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         }
         if self.restored && state.cut.is_some() {
             actions.push(Action::Restore);
+        }
+        if self.suspended && !state.was_suspended && state.lanes[0].iter().all(|lane| lane.0[0].is_none()) {
+            actions.push(Action::Suspend);
+        }
+        if state.is_suspended {
+            actions.push(Action::Resume);
         }
     }
 
@@ -272,8 +292,15 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
                 }
             }
             Action::Restore => next.cut = None,
+            Action::Suspend => (next.is_suspended, next.was_suspended) = (true, true),
+            Action::Resume => next.is_suspended = false,
+        }
+        let is_dead = |rail: usize| next.rails[rail].is_dead() && next.cut != Some(rail as u8);
+        if self.patient && (is_dead(0) || is_dead(1)) {
+            next.broken = Some("a rail is dead that is not cut");
         }
         next.settle(self.messages);
+        next.renumber();
         Some(next)
     }
 
@@ -290,6 +317,26 @@ impl<const W: usize, const N: usize> State<W, N> {
     fn with_rails<R>(&mut self, act: impl FnOnce(&mut SendWindow<Chosen, W, BITS>, &mut Rails<'_, Chosen>) -> R) -> R {
         let mut path = PATH;
         act(&mut self.sender, &mut Rails::new(&mut path, &mut self.rails))
+    }
+
+    /// The numbers of the probes over each rail count from the latest one on.
+    fn renumber(&mut self) {
+        self.sender = self.sender.with_numbers_from_latest();
+        for (rail, state) in self.rails.iter_mut().enumerate() {
+            let latest;
+            (*state, latest) = state.with_numbers_from_latest();
+            let lanes = self.lanes.iter_mut().flat_map(|lanes| &mut lanes[rail].0);
+            for datagram in lanes.flatten() {
+                let number = match datagram {
+                    Datagram::Probe(_, number) => number,
+                    Datagram::Acknowledge(Acknowledgement { answers_probe: true, echo: Some(echo), .. }) => {
+                        &mut echo.count
+                    }
+                    _ => continue,
+                };
+                *number = number.wrapping_sub(latest) & Chosen::COUNT_MASK;
+            }
+        }
     }
 
     fn transmit(&mut self, way: usize, rail: Rail, datagram: Datagram) {

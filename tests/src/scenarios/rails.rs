@@ -13,8 +13,10 @@ use unisono_core::wire::Header;
 use crate::sim::node::{SimProcess, job};
 use crate::sim::{CHECKSUM, Config, DatagramFate, DatagramTrace, Link, Network, NodeId};
 
-const SENDER: NodeId = NodeId(0);
-const RECEIVER: NodeId = NodeId(1);
+/// The process that sends.
+pub const SENDER: NodeId = NodeId(0);
+/// The process that receives.
+pub const RECEIVER: NodeId = NodeId(1);
 /// Segments of a window.
 const WINDOW: usize = 256;
 /// Placements under way.
@@ -52,22 +54,22 @@ pub struct RailStream {
     under_way: u32,
     sent: u32,
     failures: u32,
+    /// Of each node: the rails in doubt, one bit for each.
+    doubtful: [u8; 2],
+    deaths: u32,
 }
 
 impl RailStream {
     /// Rails of these rates in bits/s, with a round trip of 20 µs and queues of 512 datagrams. Placements have
     /// `bytes` bytes.
     pub fn new(seed: u64, bits_per_s: &[u64], bytes: u32) -> Self {
-        let link = Link { propagation_ns: 10_000, queue: 512, ..Link::default() };
-        let config =
-            Config { rails: bits_per_s.len() as u8, receive_slots: 1024, holdable: 512, link, ..Config::default() };
+        let rails = bits_per_s.len() as u8;
+        let config = Config { rails, receive_slots: 1024, holdable: 512, link: link(0), ..Config::default() };
         let network = Network::new(seed, config);
         let mut nodes: Vec<SimProcess<WINDOW>> = job(&network, 2, |_, _| {});
         for (rail, rate) in bits_per_s.iter().enumerate() {
-            let rate = NonZeroU64::new(rate / 8);
-            let link = Link { ingress_bytes_per_s: rate, egress_bytes_per_s: rate, ..link };
             for node in [SENDER, RECEIVER] {
-                network.set_rail_link(node, Rail(rail as u8), link);
+                network.set_rail_link(node, Rail(rail as u8), link(*rate));
             }
         }
         let whole = |node: &mut SimProcess<WINDOW>| Span { region: node.memory.make(bytes as usize), offset: 0, bytes };
@@ -90,6 +92,8 @@ impl RailStream {
             under_way: 0,
             sent: 0,
             failures: 0,
+            doubtful: [0; 2],
+            deaths: 0,
         };
         for _ in 0..PLACEMENTS {
             stream.place();
@@ -112,7 +116,11 @@ impl RailStream {
     /// Lets time pass until `deadline`.
     pub fn run_until(&mut self, deadline: u64) {
         while let Some(step) = self.network.step_until(deadline) {
-            let events = self.nodes[step.node.0 as usize].drive(step.lane);
+            let node = step.node.0 as usize;
+            let events = self.nodes[node].drive(step.lane);
+            let doubtful = self.nodes[node].endpoint.doubtful_rails();
+            self.deaths += (doubtful & !self.doubtful[node]).count_ones();
+            self.doubtful[node] = doubtful;
             for event in events {
                 match event {
                     Event::Delivered(..) => {
@@ -165,6 +173,22 @@ impl RailStream {
         (wire.resent, wire.resent_arrived)
     }
 
+    /// How often either node stopped using a rail.
+    pub const fn deaths(&self) -> u32 {
+        self.deaths
+    }
+
+    /// A node's process gets no processor for that time.
+    pub fn suspend(&self, node: NodeId, ns: u64) {
+        self.network.busy(node, self.network.now() + ns);
+    }
+
+    /// From now on the way over the rail to the receiver takes that much longer than the way back.
+    pub fn set_delay(&self, rail: Rail, ns: u64) {
+        let link = link(self.rates[usize::from(rail.0)]);
+        self.network.set_rail_link(RECEIVER, rail, Link { propagation_ns: link.propagation_ns + ns, ..link });
+    }
+
     /// Cuts a rail both ways, without a sign of it.
     pub fn cut(&self, rail: Rail) {
         self.network.cut_rail(SENDER, RECEIVER, rail);
@@ -182,6 +206,12 @@ impl RailStream {
         let states = self.nodes[0].endpoint.rail_states(RECEIVER.into());
         states.iter().map(|state| u64::from(state.path().timeout()) << 6).max().unwrap_or(0)
     }
+}
+
+/// A link of this rate in bits/s; without limit if that is 0.
+fn link(bits_per_s: u64) -> Link {
+    let rate = NonZeroU64::new(bits_per_s / 8);
+    Link { ingress_bytes_per_s: rate, egress_bytes_per_s: rate, propagation_ns: 10_000, queue: 512, ..Link::default() }
 }
 
 fn note(wire: &mut Wire, arrivals: &mut Vec<(u64, u32)>, trace: &DatagramTrace<'_>) {

@@ -1,7 +1,7 @@
 //! Two rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
 
 use unisono_core::ids::Rail;
-use unisono_tests::scenarios::rails::RailStream;
+use unisono_tests::scenarios::rails::{RECEIVER, RailStream, SENDER};
 
 const MS: u64 = 1_000_000;
 
@@ -13,8 +13,52 @@ fn rails_of_different_rates_are_all_busy() {
         let share = stream.utilization(10 * MS, 40 * MS, [0, 1]);
         assert!(share >= 0.95, "{rates:?}: {share}");
         assert_eq!(stream.finish(120 * MS), (0, 0));
-        assert_eq!(stream.resent(), (0, 0));
+        assert_eq!((stream.resent(), stream.deaths()), ((0, 0), 0));
     }
+}
+
+#[test]
+fn suspended_process_kills_no_rail() {
+    for seed in 0..8 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rates = [random.u64(100..400) * 1_000_000, random.u64(100..400) * 1_000_000];
+        let mut stream = RailStream::new(seed, &rates, 4 << 10);
+        // The answer over one rail may find the process suspended again.
+        stream.set_delay(Rail(random.u8(0..2)), random.u64(0..300_000));
+        let mut at = 10 * MS;
+        stream.run_until(at);
+        for _ in 0..20 {
+            stream.suspend(*random.choice(&[SENDER, RECEIVER]).expect("two"), random.u64(0..20 * MS));
+            at += random.u64(0..22 * MS);
+            stream.run_until(at);
+        }
+        assert_eq!(stream.finish(at + 1_000 * MS), (0, 0), "seed {seed}");
+        assert_eq!((stream.deaths(), stream.resent()), (0, (0, 0)), "seed {seed}");
+    }
+}
+
+#[test]
+fn rail_that_falls_behind_by_more_than_a_timeout_lives() {
+    for rail in [0, 1] {
+        let mut stream = RailStream::new(10, &[500_000_000; 2], 64 << 10);
+        stream.run_until(20 * MS);
+        stream.set_delay(Rail(rail), stream.timeout_ns() * 3 / 2);
+        stream.run_until(60 * MS);
+        assert_eq!((stream.deaths(), stream.resent()), (0, (0, 0)), "rail {rail}");
+        assert_eq!(stream.finish(1_000 * MS), (0, 0));
+    }
+}
+
+#[test]
+fn rail_that_is_cut_one_way_is_left() {
+    let mut stream = RailStream::new(11, &[500_000_000; 2], 64 << 10);
+    stream.run_until(20 * MS);
+    stream.network.cut_rail(SENDER, RECEIVER, Rail(1));
+    stream.run_until(60 * MS);
+    let share = stream.utilization(30 * MS, 60 * MS, [0]);
+    assert!(share >= 0.95 && stream.deaths() == 1, "{share}, {} deaths", stream.deaths());
+    assert_eq!(stream.finish(1_000 * MS), (0, 0));
+    assert_eq!(stream.resent().1, 0);
 }
 
 #[test]

@@ -68,6 +68,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return Err(DropReason::Ended);
         }
         if outcome.stale {
+            if has_rails {
+                self.update_sender(now, sender);
+            }
             return Ok(());
         }
         if outcome.spurious {

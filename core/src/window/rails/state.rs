@@ -6,8 +6,24 @@ use crate::time::Time;
 use crate::window::drain_time::DrainTime;
 use crate::window::probe_timer::{ProbeTimer, timeout};
 
-/// Timeouts without a probe's answer after which a rail is dead of which no round trip was measured.
+/// Timeouts without an answer before which no rail is dead of which no round trip was measured.
 const UNMEASURED_BACKOFF: u8 = 6;
+
+/// Whether a rail answers what is sent over it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Standing {
+    /// Its timer has not expired since it last answered.
+    Alive,
+    /// Its timer has expired since it last answered; it is still used.
+    Silent {
+        /// Pairs of probes of which only the one over another rail was answered.
+        missed: u8,
+        /// Its probe of the next pair has left.
+        is_probed: bool,
+    },
+    /// It gets no segments, and is probed.
+    Dead,
+}
 
 /// What a send window knows of one of several rails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,9 +39,14 @@ pub struct RailState<T: Time> {
     pub(super) fresh: u16,
     /// The present acknowledgement shows losses.
     pub(super) has_lost: bool,
-    pub(super) is_dead: bool,
-    /// Rails whose earlier segments the answer to the latest probe judges.
+    pub(super) standing: Standing,
+    /// When the latest probe was sent, and the low bits of its PSN.
+    pub(super) probed: T::Stamp,
+    pub(super) probe_psn: u8,
+    /// Rails whose earlier segments the answer to that probe judges.
     pub(super) covered: RailMask,
+    /// Silent rails of whose pair it is the second probe.
+    pub(super) paired: RailMask,
 }
 
 impl<T: Time> RailState<T> {
@@ -38,8 +59,11 @@ impl<T: Time> RailState<T> {
         in_flight: 0,
         fresh: 0,
         has_lost: false,
-        is_dead: false,
+        standing: Standing::Alive,
+        probed: T::ZERO,
+        probe_psn: 0,
         covered: 0,
+        paired: 0,
     };
 
     /// Segments that are neither acknowledged nor lost.
@@ -49,7 +73,12 @@ impl<T: Time> RailState<T> {
 
     /// Whether it is dead: it gets no segments, and is probed.
     pub const fn is_dead(&self) -> bool {
-        self.is_dead
+        matches!(self.standing, Standing::Dead)
+    }
+
+    /// Whether its timer expired since it last answered, and it is not dead.
+    pub const fn is_silent(&self) -> bool {
+        matches!(self.standing, Standing::Silent { .. })
     }
 
     /// The path over this rail.
@@ -64,6 +93,14 @@ impl<T: Time> RailState<T> {
         self
     }
 
+    /// Numbers the latest probe 0, for models whose numbers are relative. Returns its number before.
+    #[must_use]
+    pub fn with_numbers_from_latest(mut self) -> (Self, u8) {
+        let number = self.timer.number();
+        self.timer = self.timer.with_numbers_from_latest();
+        (self, number)
+    }
+
     /// When its timer expires.
     pub const fn deadline(&self) -> Option<T::Instant> {
         self.timer.deadline()
@@ -71,19 +108,77 @@ impl<T: Time> RailState<T> {
 
     /// Whether its timer has to run: segments or a probe are unanswered, or it may come to life again.
     pub(super) const fn is_awaited(&self) -> bool {
-        self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead
+        self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead()
     }
 
-    /// Whether its probe should have been answered: before a round trip was measured, only after several timeouts.
-    pub(super) fn is_silent(&self) -> bool {
-        let is_known = self.path.rtt.smoothed() > 0;
-        self.timer.unanswered() > 0 && (is_known || self.timer.backoff >= UNMEASURED_BACKOFF.min(T::MAX_BACKOFF))
+    /// Whether its silence counts: its round trip is known, or several timeouts have passed.
+    pub(super) fn is_judged(&self) -> bool {
+        self.path.rtt.smoothed() > 0 || self.timer.backoff >= UNMEASURED_BACKOFF.min(T::MAX_BACKOFF)
     }
 
-    /// Runs the timer; the timeout doubles from the second probe on.
+    /// Whether it misses a pair if a probe over another rail, sent from now on, is answered first.
+    pub(super) const fn may_miss_pair(&self) -> bool {
+        matches!(self.standing, Standing::Silent { is_probed: true, .. })
+    }
+
+    /// Its timer expired, and does not show that it is dead: a pair is to be sent.
+    pub(super) fn begin_pair(&mut self) {
+        match self.standing {
+            Standing::Silent { missed, .. } if missed < pairs() => {}
+            _ => self.standing = Standing::Silent { missed: 0, is_probed: false },
+        }
+    }
+
+    /// A probe over it leaves.
+    pub(super) fn handle_probed(&mut self, now: T::Instant, psn: u32) {
+        (self.probed, self.probe_psn) = (T::stamp(now), psn as u8);
+        if let Standing::Silent { missed, is_probed } = &mut self.standing {
+            *is_probed = *missed < pairs();
+        }
+    }
+
+    /// Runs the timer; the timeout doubles from the second probe on. That of a silent rail counts from its probe.
     pub(super) fn arm(&mut self, now: T::Instant) {
-        let age = || T::since(now, self.posted).filter(|_| self.in_flight > 0).unwrap_or(0);
+        let is_sending = self.in_flight > 0 && !self.is_silent();
+        let age = || T::since(now, self.posted).filter(|_| is_sending).unwrap_or(0);
         let units = timeout::<T>(&self.path, self.timer.backoff.saturating_sub(1), age);
         self.timer.arm(now, units);
     }
+
+    /// The latest probe is answered: takes the rails that it covers, and those of whose pair it is the second one.
+    pub(super) const fn take_asked(&mut self) -> (RailMask, RailMask) {
+        (core::mem::replace(&mut self.covered, 0), core::mem::replace(&mut self.paired, 0))
+    }
+
+    /// It answered: it lives.
+    pub(super) fn end_silence(&mut self) {
+        if !mutant!("silence_kept") || self.is_dead() {
+            self.standing = Standing::Alive;
+        }
+        self.timer.handle_sign_of_life();
+        self.timer.backoff = 0;
+    }
+
+    /// The peer answered over another rail `units` after a probe that left after this silent rail's. The latter may take
+    /// as long again; then it has missed the last pair, or the next one is sent.
+    pub(super) fn handle_missed_pair(&mut self, now: T::Instant, units: u32) {
+        let Standing::Silent { missed, .. } = self.standing else { return };
+        let missed = missed.saturating_add(1);
+        self.standing = Standing::Silent { missed, is_probed: false };
+        if missed >= pairs() {
+            self.timer.extend(now, units);
+            return;
+        }
+        self.timer.arm(now, units);
+        if self.path.rtt.smoothed() > 0 {
+            // The peer is there: its earlier silence makes the wait no longer.
+            self.timer.backoff = 0;
+        }
+    }
+}
+
+/// Pairs of probes that a dead rail has missed.
+#[inline]
+pub(super) fn pairs() -> u8 {
+    if mutant!("pair_suffices") { 1 } else { 2 }
 }

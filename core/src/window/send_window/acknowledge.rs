@@ -25,6 +25,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             if rails.is_single() || !self.ring.base.is_after(ack.cumulative) {
                 self.contradictions.handle_invalid_ack(now, rails.path(Rail(0)).timeout());
             }
+            if !rails.is_single() && ack.answers_probe && !mutant!("late_answer_ignored") {
+                // Overtaken by acknowledgements over other rails, it judges no segment; but the rail lives.
+                let is_latest = ack.echo.is_some_and(|echo| self.is_latest_probe(from, &echo, rails));
+                if rails.handle_answer(now, from, is_latest) & rails.dead() != 0 {
+                    rails.request_probe(Some(from));
+                }
+            }
             return Acknowledged { stale: true, ..Acknowledged::default() };
         }
         let passed = if mutant!("stale_ack") { passed.min(sent) } else { passed };
@@ -58,13 +65,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
             }
         }
         outcome.segments = fresh.wrapping_add(in_order);
-        let answered = ack.answers_probe && ack.echo.is_some_and(|echo| self.is_latest_probe(from, echo.count, rails));
-        if answered && !mutant!("answer_ignored") {
-            if rails.is_single() {
-                self.ring.detect_probe_losses(None);
-            } else {
-                let covered = rails.handle_answer(now, from);
+        let answered = ack.answers_probe && ack.echo.is_some_and(|echo| self.is_latest_probe(from, &echo, rails));
+        if ack.answers_probe && !mutant!("answer_ignored") {
+            if !rails.is_single() {
+                let covered = rails.handle_answer(now, from, answered);
                 self.handle_covered(covered, rails);
+            } else if answered {
+                self.ring.detect_probe_losses(None);
             }
         }
         if rails.is_single() {
@@ -100,9 +107,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         }
     }
 
-    /// Whether a probe of this number is the latest that was sent over the rail.
-    fn is_latest_probe(&self, rail: Rail, number: u8, rails: &Rails<'_, T>) -> bool {
-        if rails.is_single() { number == self.timer.number() } else { rails.is_latest_probe(rail, number) }
+    /// Whether the answer echoes the latest probe that was sent over the rail.
+    fn is_latest_probe(&self, rail: Rail, echo: &Echo<BITS>, rails: &Rails<'_, T>) -> bool {
+        if rails.is_single() {
+            return echo.count == self.timer.number();
+        }
+        rails.is_latest_probe(rail, echo.count, echo.psn.get())
     }
 
     /// Updates the path's reordering and round-trip estimate from the datagram that the acknowledgement echoes.

@@ -13,6 +13,13 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self
     }
 
+    /// Numbers the latest probe 0, for models of several rails, which count their own.
+    #[must_use]
+    pub fn with_numbers_from_latest(mut self) -> Self {
+        self.timer = self.timer.with_numbers_from_latest();
+        self
+    }
+
     /// Lowers every PSN by `by`, renames the parts and turns the ring so that the base is entry 0, for models whose
     /// numbers are relative.
     #[must_use]

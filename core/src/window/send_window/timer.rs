@@ -76,7 +76,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         if unanswered.is_some() {
             rails.request_probe(None);
         }
-        let (rail, number, covered) = rails.take_probe(now)?;
+        let (rail, number, covered) = rails.take_probe(now, psn.get())?;
         self.ring.mark_probed(Some(covered));
         Some(Probe { psn, number, unanswered: unanswered.unwrap_or(1), rail })
     }
