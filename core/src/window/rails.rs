@@ -12,11 +12,11 @@ mod silence;
 mod state;
 
 pub use state::RailState;
+use state::Standing;
 
 use crate::ids::Rail;
 use crate::path::{Path, PathParameters};
 use crate::time::Time;
-use crate::window::rails::state::Standing;
 
 /// Most rails of an endpoint; 1 with the feature `optimize_for_size`.
 pub const MAX_RAILS: u8 = if cfg!(feature = "optimize_for_size") { 1 } else { 4 };
@@ -300,8 +300,8 @@ impl<'a, T: Time> Rails<'a, T> {
         self.states.iter().any(|state| state.timer.wants_probe())
     }
 
-    /// Takes the next probe that is to be sent, of this PSN: its rail, its number, and the rails whose segments it asks for. A silent
-    /// rail's leaves before those of the others, which are the second ones of its pair.
+    /// Takes the next probe that is to be sent, of this PSN: its rail, its number, and the rails whose segments it asks
+    /// for. A silent rail's leaves before those of the others, which are the second ones of its pair.
     pub(super) fn take_probe(&mut self, now: T::Instant, psn: u32) -> Option<(Rail, u8, RailMask)> {
         let (dead, probed) = (self.dead(), self.open_pairs());
         let wanting = || self.numbered().filter(|(_, state)| state.timer.wants_probe());
