@@ -10,6 +10,7 @@ use unisono_core::schedule::{Algorithm, Spec};
 
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, MessageLimits};
+#[cfg(not(feature = "optimize_for_size"))]
 use super::congestion::{self, Congestion};
 use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
@@ -360,6 +361,8 @@ pub const MODELS: &[CatalogueEntry] = &[
     window!("relative-2-one", Relative<0>, 2, 3, 1, 4, &[0, 2], ALL, Holds, ""),
     window!("window-3-long", Abstract<0>, 3, 4, 2, 11, &[3], PLAIN, Fails, "the smallest lifetime that fails"),
     window!("window-2-long", Abstract<0>, 2, 3, 2, 5, &[2], PLAIN, Fails, "the smallest lifetime that fails"),
+    // Built for size, losses do not change the window.
+    #[cfg(not(feature = "optimize_for_size"))]
     CatalogueEntry {
         name: "congestion",
         widths: (congestion::FULL as usize, 0),
