@@ -25,20 +25,20 @@
 mod datagram;
 mod group_test;
 mod members;
-mod notice;
 mod receiver;
 mod root;
 mod stream;
 mod topology;
+mod unreliable;
 
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
 pub use self::group_test::{GroupTest, TestState};
 pub use self::members::Audience;
-pub use self::notice::{NOTICE_HEADER, Notice};
 pub use self::receiver::{Placement, Receiver};
 pub use self::root::{Request, Root, WindowFull};
 pub use self::stream::{Delivery, GroupMember, Ring, Stream, StreamCounters};
 pub use self::topology::{AckMode, Topology};
+pub use self::unreliable::{UNRELIABLE_HEADER, UnreliableHeader};
 
 /// The parameters of a stream, equal at all its members. Times in units of 64 ns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

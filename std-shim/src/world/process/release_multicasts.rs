@@ -5,7 +5,7 @@ use unisono_core::device::{
     Destination, Device as _, DeviceQueue, HEADER_ROOM, Memory as _, Token as _, Transmit, TxReason,
 };
 use unisono_core::ids::{GroupId, PeerId, Rank as Member};
-use unisono_core::multicast::{GroupMember, NOTICE_HEADER};
+use unisono_core::multicast::{GroupMember, UNRELIABLE_HEADER};
 
 use super::Process;
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
@@ -45,7 +45,7 @@ impl Process {
         let Self { collectives, transport, datagrams, .. } = self;
         let Some(group) = collectives.multicast.releases.get_mut(context) else { return };
         group.record_multicast();
-        let (notice, queue) = (group.notice().encode(), DeviceQueue::Polled);
+        let (multicast_header, queue) = (group.header().encode(), DeviceQueue::Polled);
         let (header, value) = bytes.split_at_checked(TREE_HEADER).unwrap_or((bytes, &[]));
         let bounce = if value.is_empty() { None } else { transport.bounce_buffers.allocate(value.len()) };
         let regions = transport.regions.get_mut();
@@ -57,8 +57,8 @@ impl Process {
         if (value.is_empty() || address.is_some())
             && let Some(mut token) = datagrams.device.token(queue)
         {
-            let (first, rest) = token.header_room().split_at_mut(NOTICE_HEADER);
-            first.copy_from_slice(&notice);
+            let (first, rest) = token.header_room().split_at_mut(UNRELIABLE_HEADER);
+            first.copy_from_slice(&multicast_header);
             rest.iter_mut().zip(header).for_each(|(to, from)| *to = *from);
             let transmit = Transmit {
                 to: Destination::Group(GroupId(context)),

@@ -14,7 +14,7 @@ use unisono_core::ids::{CollectiveId, PeerId, Rank as Member, StepId};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::message::collective_transport::header::{TransportKind, parse_key};
 use unisono_core::messenger::Payload;
-use unisono_core::multicast::Notice;
+use unisono_core::multicast::UnreliableHeader;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
@@ -308,7 +308,7 @@ impl CollectiveTable {
         datagram: &impl Received,
         regions: &RefCell<Regions>,
     ) -> Option<Verdict> {
-        if Notice::is_notice(datagram.prefix()) {
+        if UnreliableHeader::is_unreliable(datagram.prefix()) {
             return Some(self.handle_release(datagram, &mut regions.borrow_mut()));
         }
         let verdict = self.multicast.handle_datagram(datagram)?;

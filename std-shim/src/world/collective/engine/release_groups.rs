@@ -11,7 +11,7 @@ use unisono_core::collective::token_tree::ReleasePath;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
 use unisono_core::device::Received;
 use unisono_core::ids::{PeerId, Rank as Member};
-use unisono_core::multicast::{GroupKey, GroupMember, NOTICE_HEADER, Notice};
+use unisono_core::multicast::{GroupKey, GroupMember, UNRELIABLE_HEADER, UnreliableHeader};
 
 /// Multicasts that are sent although some members have not confirmed any; after them, only those of calls whose number
 /// is a power of two.
@@ -76,16 +76,21 @@ impl ReleaseGroup {
     }
 
     /// The header of a multicast of this rank.
-    pub(in crate::world) fn notice(&self) -> Notice {
+    pub(in crate::world) fn header(&self) -> UnreliableHeader {
         let incarnation = self.members.get(self.own.0 as usize).map(|own| own.incarnation).unwrap_or_default();
-        Notice { key: self.key, sender: self.own, incarnation }
+        UnreliableHeader { key: self.key, sender: self.own, incarnation }
     }
 
     /// The sender of a multicast of this group, and the header of its message. `None` if it is this rank, or comes from
     /// elsewhere, or is malformed.
-    fn parse(&self, notice: &Notice, rest: &[u8], datagram: &impl Received) -> Option<(PeerId, TreeHeader)> {
-        let sender = self.members.get(notice.sender.0 as usize)?;
-        let is_its = notice.sender != self.own && notice.incarnation == sender.incarnation;
+    fn parse(
+        &self,
+        multicast: &UnreliableHeader,
+        rest: &[u8],
+        datagram: &impl Received,
+    ) -> Option<(PeerId, TreeHeader)> {
+        let sender = self.members.get(multicast.sender.0 as usize)?;
+        let is_its = multicast.sender != self.own && multicast.incarnation == sender.incarnation;
         let header = TreeHeader::decode(rest).filter(|_| is_its && datagram.is_from(sender.peer))?;
         Some((sender.peer, header))
     }
@@ -103,7 +108,7 @@ pub(in crate::world) struct ReleaseGroups {
 pub(in crate::world) type ReleaseArrival = (PeerId, TreeHeader, u32);
 
 /// Bytes before the values of a release that is sent by multicast.
-pub(in crate::world) const RELEASE_HEADER: usize = NOTICE_HEADER + TREE_HEADER;
+pub(in crate::world) const RELEASE_HEADER: usize = UNRELIABLE_HEADER + TREE_HEADER;
 
 impl ReleaseGroups {
     /// The group of a communicator.
@@ -137,9 +142,9 @@ impl ReleaseGroups {
 
     /// Parses a multicast. `None` if it is no sound one of another member of a group.
     pub(in crate::world) fn parse(&self, datagram: &impl Received) -> Option<ReleaseArrival> {
-        let (notice, rest) = Notice::parse(datagram.prefix()).ok()?;
-        let group = self.groups.iter().find(|group| group.key == notice.key)?;
-        let (from, header) = group.parse(&notice, rest, datagram)?;
+        let (header, rest) = UnreliableHeader::parse(datagram.prefix()).ok()?;
+        let group = self.groups.iter().find(|group| group.key == header.key)?;
+        let (from, header) = group.parse(&header, rest, datagram)?;
         Some((from, header, datagram.bytes().checked_sub(RELEASE_HEADER as u32)?))
     }
 }

@@ -27,13 +27,13 @@ use crate::ids::{GroupId, Incarnation, Rank};
 use crate::wire::{ParseError, VERSION};
 
 /// Bytes before the message.
-pub const NOTICE_HEADER: usize = 20;
+pub const UNRELIABLE_HEADER: usize = 20;
 
-const NOTICE: u8 = 14;
+const UNRELIABLE: u8 = 14;
 
 /// The header of a datagram to a group that nobody repairs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Notice {
+pub struct UnreliableHeader {
     /// The group.
     pub key: GroupKey,
     /// The sender, by its rank in the group.
@@ -53,12 +53,12 @@ struct Wire {
     incarnation: U32,
 }
 
-const _: () = assert!(size_of::<Wire>() == NOTICE_HEADER);
+const _: () = assert!(size_of::<Wire>() == UNRELIABLE_HEADER);
 
-impl Notice {
+impl UnreliableHeader {
     /// Whether the bytes begin such a datagram.
-    pub fn is_notice(bytes: &[u8]) -> bool {
-        bytes.first().is_some_and(|first| first & 15 == NOTICE)
+    pub fn is_unreliable(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|first| first & 15 == UNRELIABLE)
     }
 
     /// Parses a datagram that begins with these bytes. Returns the header, and the bytes after it.
@@ -70,7 +70,7 @@ impl Notice {
         if wire.version_kind >> 4 != VERSION {
             return Err(ParseError::Version);
         }
-        if wire.version_kind & 15 != NOTICE || wire.flags != 0 {
+        if wire.version_kind & 15 != UNRELIABLE || wire.flags != 0 {
             return Err(ParseError::Malformed);
         }
         let key = GroupKey { group: GroupId(wire.group.get().into()), epoch: wire.epoch.get() };
@@ -78,9 +78,9 @@ impl Notice {
     }
 
     /// The header's bytes.
-    pub fn encode(&self) -> [u8; NOTICE_HEADER] {
+    pub fn encode(&self) -> [u8; UNRELIABLE_HEADER] {
         zerocopy::transmute!(Wire {
-            version_kind: VERSION << 4 | NOTICE,
+            version_kind: VERSION << 4 | UNRELIABLE,
             flags: 0,
             group: U16::new(self.key.group.0 as u16),
             epoch: U64::new(self.key.epoch),
@@ -95,32 +95,32 @@ mod tests {
     use super::super::Datagram;
     use super::*;
 
-    const SENT: Notice = Notice {
+    const SENT: UnreliableHeader = UnreliableHeader {
         key: GroupKey { group: GroupId(0xfedc), epoch: 0x0123_4567_89ab_cdef },
         sender: Rank(70_000),
         incarnation: Incarnation(9),
     };
 
     #[test]
-    fn a_notice_is_read_as_it_was_written() {
+    fn a_header_is_read_as_it_was_written() {
         let bytes = SENT.encode();
-        assert!(Notice::is_notice(&bytes) && !Datagram::<32>::is_multicast(&bytes));
-        assert_eq!(Notice::parse(&bytes), Ok((SENT, &[][..])));
-        assert_eq!(Notice::parse(&[&bytes[..], &[7, 8]].concat()).map(|(_, rest)| rest.len()), Ok(2));
+        assert!(UnreliableHeader::is_unreliable(&bytes) && !Datagram::<32>::is_multicast(&bytes));
+        assert_eq!(UnreliableHeader::parse(&bytes), Ok((SENT, &[][..])));
+        assert_eq!(UnreliableHeader::parse(&[&bytes[..], &[7, 8]].concat()).map(|(_, rest)| rest.len()), Ok(2));
     }
 
     #[test]
     fn other_bytes_are_refused() {
         let bytes = SENT.encode();
-        for short in 0..NOTICE_HEADER {
-            assert_eq!(Notice::parse(&bytes[..short]), Err(ParseError::Short));
+        for short in 0..UNRELIABLE_HEADER {
+            assert_eq!(UnreliableHeader::parse(&bytes[..short]), Err(ParseError::Short));
         }
         for (at, bit, error) in
             [(0, 1, ParseError::Malformed), (0, 0x20, ParseError::Version), (1, 1, ParseError::Malformed)]
         {
             let mut other = bytes;
             other[at] ^= bit;
-            assert_eq!(Notice::parse(&other), Err(error));
+            assert_eq!(UnreliableHeader::parse(&other), Err(error));
         }
     }
 }
