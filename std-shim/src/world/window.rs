@@ -31,6 +31,7 @@ pub(super) mod raw;
 mod request;
 mod target_datatype;
 
+use alloc::borrow::Cow;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -45,7 +46,7 @@ use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use unisono_memory::memory_regions::RegisterError;
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
-use super::collective::{AsView, AsViewMut, CollectiveError, Element, SystemOperation, View};
+use super::collective::{AsView, AsViewMut, CollectiveError, Element, SystemOperation, View, ViewMut};
 use super::communicator::Communicator;
 use super::communicator::create::CreateError;
 use super::process::Process;
@@ -517,10 +518,7 @@ impl Window {
         offset: usize,
         end: CallEnd,
     ) -> Result<Vec<u32>, WindowError> {
-        match data.dense() {
-            Some(bytes) => self.start_put(bytes, target, offset, end),
-            None => self.start_put(&data.packed().ok_or(Failure::ResourceExhausted)?, target, offset, end),
-        }
+        self.start_put(&bytes_of_view(data)?, target, offset, end)
     }
 
     /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it), to a slice, or to the
@@ -545,15 +543,7 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        let mut into = into.as_view_mut();
-        if let Some(bytes) = into.dense() {
-            return self.get_bytes(bytes, target, offset);
-        }
-        let bytes = into.packed_bytes();
-        let mut packed = u8::new_vec_zeroed(bytes).map_err(|_| Failure::ResourceExhausted)?;
-        self.get_bytes(&mut packed, target, offset)?;
-        into.unpack(&packed);
-        Ok(())
+        fill_view(into.as_view_mut(), |bytes| self.get_bytes(bytes, target, offset))
     }
 
     fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {
@@ -1087,6 +1077,28 @@ impl Drop for Window {
 const PART: usize = 1 << 30;
 
 /// A place in the user's part of a window, which begins at `base`.
+/// The bytes of a view without the gaps: a copy if there are any.
+fn bytes_of_view<'d, T: IntoBytes + Immutable>(data: &View<'d, T>) -> Result<Cow<'d, [u8]>, WindowError> {
+    match data.dense() {
+        Some(bytes) => Ok(bytes.into()),
+        None => Ok(data.packed().ok_or(Failure::ResourceExhausted)?.into()),
+    }
+}
+
+/// Fills the elements of a view: `get` fills their bytes without the gaps.
+fn fill_view<T: FromBytes + IntoBytes>(
+    mut into: ViewMut<'_, T>,
+    get: impl FnOnce(&mut [u8]) -> Result<(), WindowError>,
+) -> Result<(), WindowError> {
+    if let Some(bytes) = into.dense() {
+        return get(bytes);
+    }
+    let mut packed = u8::new_vec_zeroed(into.packed_bytes()).map_err(|_| Failure::ResourceExhausted)?;
+    get(&mut packed)?;
+    into.unpack(&packed);
+    Ok(())
+}
+
 const fn remote_span(base: RemoteSpan, offset: usize) -> RemoteSpan {
     RemoteSpan { region: base.region, offset: base.offset.wrapping_add(offset as u64) }
 }

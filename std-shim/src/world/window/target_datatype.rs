@@ -7,11 +7,10 @@ use core::ops::ControlFlow;
 
 use unisono_core::rma::header::ElementUpdate;
 use unisono_datatype::{Datatype, Run};
-use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{AccumulateOperation, CallEnd, GetRequest, Window, WindowError};
+use super::{AccumulateOperation, CallEnd, GetRequest, Window, WindowError, bytes_of_view, fill_view};
 use crate::world::collective::{AsView, AsViewMut, Element};
-use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
 /// Reads that are under way at a time.
@@ -71,17 +70,10 @@ impl Window {
         count: usize,
         datatype: &Datatype,
     ) -> Result<(), WindowError> {
-        let view = data.as_view();
-        let packed;
-        let bytes = match view.dense() {
-            Some(bytes) => bytes,
-            None => {
-                packed = view.packed().ok_or(Failure::ResourceExhausted)?;
-                &packed
-            }
-        };
-        self.for_each_block(bytes.len(), TargetElements { rank: target, offset, count, datatype }, &mut |block| {
-            self.start_put(block.of(bytes), target, block.offset, CallEnd::Flush).map(|_| ())
+        let (view, there) = (data.as_view(), TargetElements { rank: target, offset, count, datatype });
+        let bytes = bytes_of_view(&view)?;
+        self.for_each_block(bytes.len(), there, &mut |block| {
+            self.start_put(block.of(&bytes), target, block.offset, CallEnd::Flush).map(|_| ())
         })
     }
 
@@ -111,14 +103,8 @@ impl Window {
         count: usize,
         datatype: &Datatype,
     ) -> Result<(), WindowError> {
-        let (mut into, there) = (into.as_view_mut(), TargetElements { rank: target, offset, count, datatype });
-        if let Some(bytes) = into.dense() {
-            return self.get_blocks(bytes, there);
-        }
-        let mut packed = u8::new_vec_zeroed(into.packed_bytes()).map_err(|_| Failure::ResourceExhausted)?;
-        self.get_blocks(&mut packed, there)?;
-        into.unpack(&packed);
-        Ok(())
+        let there = TargetElements { rank: target, offset, count, datatype };
+        fill_view(into.as_view_mut(), |bytes| self.get_blocks(bytes, there))
     }
 
     /// As [`accumulate`](Self::accumulate), into `count` elements of a datatype, the first of which is at byte `offset`
