@@ -231,13 +231,7 @@ impl CollectiveTable {
         let header = TreeHeader::decode(head).filter(|header| is_sound(header, bytes as usize));
         let Some(header) = header else { return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt) };
         let context = context_of(header.key());
-        match self.is_late(&header) {
-            Some(false) => return Verdict::Release,
-            Some(true) => {}
-            None if self.check_key(from, header.key()) => {}
-            None => return Verdict::Release,
-        }
-        if self.trees.is_repeated(from, &header) {
+        if !self.admits(from, &header) || self.trees.is_repeated(from, &header) {
             return Verdict::Release;
         }
         if self.trees.has_too_many_of(from, false) {
@@ -279,26 +273,22 @@ impl CollectiveTable {
         Some(values.map_or_else(Bytes::default, |values| values.part(bytes)))
     }
 
-    /// Where releases go by multicast, a rank may leave a call, and even end the communicator, before all messages about
-    /// it arrive: an Ack that crossed a token, an Ask, a release that is known. `Some`: it may be such a message, and
-    /// whether the tree has to judge it.
-    fn is_late(&self, header: &TreeHeader) -> Option<bool> {
-        if !header.shape.is_multicast {
-            return None;
-        }
+    /// Whether a tree has to handle a message. Where releases go by multicast, a rank may leave a call, and even end the
+    /// communicator, before all messages about it arrive: an Ack that crossed a token, an Ask, a release that is known.
+    /// The tree judges those; of any other message the key must be that of this rank's call.
+    fn admits(&mut self, from: PeerId, header: &TreeHeader) -> bool {
         let context = context_of(header.key());
+        let is_open = |id: CollectiveId| (id.context, id.sequence) == (context, header.sequence);
+        let is_ahead = |of: &Context| header.sequence.wrapping_sub(of.last.id.sequence).cast_signed() > 0;
         match self.contexts.get(context) {
-            Some(of) if of.generation as u16 != header.generation => Some(false),
-            Some(of) if header.sequence.wrapping_sub(of.last.id.sequence).cast_signed() <= 0 => {
-                let is_call = |running: &ActiveCollective| {
-                    let id = running.executor.id();
-                    (id.context, id.sequence) == (context, header.sequence)
-                };
-                (!self.active.iter().flatten().any(is_call)).then_some(true)
-            }
-            Some(_) => None,
+            _ if !header.shape.is_multicast => self.check_key(from, header.key()),
             // Of an earlier communicator, or the one that is being opened.
-            None => Some(self.contexts.is_expecting(context)),
+            None => self.contexts.is_expecting(context),
+            Some(of) if of.generation as u16 != header.generation => false,
+            Some(of) if is_ahead(of) || self.active.iter().flatten().any(|running| is_open(running.executor.id())) => {
+                self.check_key(from, header.key())
+            }
+            Some(_) => true,
         }
     }
 
