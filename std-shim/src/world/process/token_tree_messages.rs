@@ -17,7 +17,6 @@ use unisono_shmem::ring::PutError;
 use super::Process;
 use super::transport::OperationOwner;
 use crate::world::collective::engine::machine::TreeStage;
-use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeName, TreeSend};
 use crate::world::collective::engine::transfer::context_of;
 use unisono_bootstrap::Rank;
@@ -120,11 +119,7 @@ impl Process {
 
     /// Advances a tree until it waits for others.
     fn advance_tree(&mut self, now: u64, i: usize) {
-        let CollectiveTable { trees, multicast, .. } = &mut self.collectives;
-        let Some(tree) = trees.trees.get_mut(i) else { return };
-        if let Some(group) = multicast.releases.get_mut(tree.context) {
-            tree.tree.set_path(group.path());
-        }
+        let Some(tree) = self.collectives.trees.trees.get_mut(i) else { return };
         let due: Vec<Epoch> = tree.tree.deadlines().filter(|(_, at)| now >= *at).map(|(epoch, _)| epoch).collect();
         due.into_iter().for_each(|epoch| tree.tree.handle_timeout(now, epoch));
         loop {
