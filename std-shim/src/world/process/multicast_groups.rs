@@ -69,12 +69,7 @@ impl Process {
             return None;
         }
         self.join_group(name.context)?;
-        let table = self.membership.as_ref().map_or(&[][..], Membership::table);
-        let member = |rank: Rank| {
-            let incarnation = table.get(rank.0 as usize)?.incarnation;
-            Some(GroupMember { peer: rank.into(), incarnation })
-        };
-        let members: Vec<GroupMember> = name.members.iter().map(member).collect::<Option<_>>()?;
+        let members = self.group_members(&name.members)?;
         let limits = self.datagrams.device.limits();
         let limits = StreamLimits {
             mtu: self.shortest_mtu(name),
@@ -86,6 +81,16 @@ impl Process {
         let ring = scratch.allocate(bytes, self.transport.regions.get_mut())?;
         let key = multicast.names.as_ref()?.key(name.context, name.generation, name.caller);
         Some(GroupStream::new(name, key, members, &limits, ring))
+    }
+
+    /// The members of a group, as datagrams name them. `None`: one of them is unknown.
+    pub(super) fn group_members(&self, members: &Group) -> Option<Vec<GroupMember>> {
+        let table = self.membership.as_ref().map_or(&[][..], Membership::table);
+        let member = |rank: Rank| {
+            let incarnation = table.get(rank.0 as usize)?.incarnation;
+            Some(GroupMember { peer: rank.into(), incarnation })
+        };
+        members.iter().map(member).collect()
     }
 
     /// The shortest MTU of all members, which all of them know.

@@ -5,12 +5,11 @@ use unisono_core::device::{
     Destination, Device as _, DeviceQueue, HEADER_ROOM, Memory as _, Token as _, Transmit, TxReason,
 };
 use unisono_core::ids::{GroupId, PeerId, Rank as Member};
-use unisono_core::multicast::{GroupMember, UNRELIABLE_HEADER};
+use unisono_core::multicast::UNRELIABLE_HEADER;
 
 use super::Process;
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
 use crate::world::collective::engine::release_groups::{RELEASE_HEADER, ReleaseGroup};
-use unisono_bootstrap::{Membership, Rank};
 
 const _: () = assert!(RELEASE_HEADER <= HEADER_ROOM);
 
@@ -26,14 +25,8 @@ impl Process {
 
     fn make_release_group(&mut self, context: u32) -> Option<ReleaseGroup> {
         let of = self.collectives.contexts.get(context)?;
-        let (members, generation) = (of.members.clone(), of.generation);
-        let own = Member(members.number(self.rank)?.0);
-        let table = self.membership.as_ref().map_or(&[][..], Membership::table);
-        let member = |rank: Rank| {
-            let incarnation = table.get(rank.0 as usize)?.incarnation;
-            Some(GroupMember { peer: rank.into(), incarnation })
-        };
-        let members: Vec<GroupMember> = members.iter().map(member).collect::<Option<_>>()?;
+        let (own, generation) = (Member(of.members.number(self.rank)?.0), of.generation);
+        let members = self.group_members(&of.members)?;
         self.join_group(context)?;
         let key = self.collectives.multicast.names.as_ref()?.release_key(context, generation);
         tracing::debug!(context, members = members.len(), "trees release by multicast");
