@@ -5,12 +5,14 @@ mod program;
 
 use core::error::Error;
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
 
 use program::{expect, run};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use unisono::collective::{SystemOperation, View, ViewMut};
-use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Window, WindowError, World};
+use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Tag, Window, WindowError, World};
 
 /// All means, with several progress modes.
 const MEANS: [&str; 6] = [
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ("memory_of_programs_is_accessed", || everywhere("created")),
         ("memory_is_attached_and_detached", || everywhere("dynamic")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
+        ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
 }
 
@@ -55,6 +58,13 @@ fn target_that_dies_ends_operations() {
     }
 }
 
+fn fence_that_lacks_an_operation_fails_at_all() {
+    // Rank 0 has what it needs of rank 1 before it dies.
+    for barrier in ["combining-tree", "token-tree"] {
+        expect(&run(&format!("-n 3 --nodes 2 --on-death tell --barrier {barrier}"), "fenced"), 137, &["failed"; 2]);
+    }
+}
+
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn play() -> ExitCode {
@@ -70,13 +80,14 @@ fn play() -> ExitCode {
         "requests" => requests(&world),
         "created" => created(&world),
         "dynamic" => dynamic(&world),
+        "fenced" => fenced(&world),
         _ => death(&world),
     };
     if let Err(error) = played {
         eprintln!("rank {}: {error}", world.rank());
         return ExitCode::FAILURE;
     }
-    if part == "death" {
+    if matches!(&*part, "death" | "fenced") {
         println!("failed");
         let _ = world.finish();
     } else {
@@ -352,7 +363,7 @@ fn requests(world: &World) -> Outcome {
         let old = window.request_get_accumulate(&[u64::from(rank); 3], next, 90_000, AccumulateOperation::Replace)?;
         let get = window.request_get::<u8>(100, next, 90_000)?;
         let receive = scope.immediate_receive_into(&mut received, None, None)?;
-        let send = scope.immediate_send(&sent, next, unisono::Tag(1))?;
+        let send = scope.immediate_send(&sent, next, Tag(1))?;
         let reduce = scope.immediate_all_reduce_in_place(&mut total, sum)?;
         let all: [&dyn unisono::AnyRequest; 7] = [&put, &added, &old, &get, &receive, &send, &reduce];
         let mut left = all.len();
@@ -451,7 +462,7 @@ fn death(world: &World) -> Outcome {
     let window: Window = world.allocate_window(1 << 16)?;
     if world.rank() == Rank(1) {
         window.get(&mut [0_u8; 100], Rank(0), 0)?;
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+        kill_process(getpid(), Signal::KILL)?;
     }
     let direct = window.is_direct(Rank(1));
     for i in 0_u64.. {
@@ -476,4 +487,37 @@ fn death(world: &World) -> Outcome {
         Err(_) => Ok(()),
         Ok(()) => Err("a fence with a failed rank".into()),
     }
+}
+
+/// Rank 1 stops in a fence, and is killed while rank 2 waits for an operation on it. Rank 0 can still see the memory of
+/// rank 1.
+fn fenced(world: &World) -> Outcome {
+    let window: Window = world.allocate_window(8)?;
+    let mut process = [0];
+    match world.rank() {
+        Rank(0) => {
+            world.receive_into(&mut process[..], Rank(1), Tag(0))?;
+            at(400, Pid::from_raw(process[0]).ok_or("a process")?, Signal::KILL);
+        }
+        Rank(1) => {
+            world.send(&[getpid().as_raw_nonzero().get()], Rank(0), Tag(0))?;
+            at(100, getpid(), Signal::STOP);
+        }
+        _ => {
+            std::thread::sleep(Duration::from_millis(200));
+            window.accumulate(&[1_u64], Rank(1), 0, SystemOperation::sum())?;
+        }
+    }
+    match window.fence() {
+        Err(_) => Ok(()),
+        Ok(()) => Err("a fence that lacks an operation".into()),
+    }
+}
+
+/// Sends a process a signal after some milliseconds.
+fn at(after: u64, process: Pid, signal: Signal) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(after));
+        kill_process(process, signal)
+    });
 }

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use unisono_core::collective::FailureCause;
 use unisono_core::ids::{MessageId, PeerId};
 use unisono_core::message::{Context as Message, Envelope, Pattern};
 use unisono_core::span::Region;
@@ -95,6 +96,18 @@ impl Process {
     pub(in crate::world) fn revoke_and_transmit(&mut self, context: u32) {
         let now = self.now();
         self.revoke_context(now, context);
+        if !self.is_single_node() {
+            self.transmit(now);
+        }
+    }
+
+    /// Fails all collectives of a context if a member of it has died.
+    pub(in crate::world) fn fail_if_member_died(&mut self, context: u32) {
+        let Some(of) = self.collectives.contexts.get(context) else { return };
+        let has_died = |rank: &Rank| matches!(self.why_gone(*rank), Some(Failure::PeerFailed(_)));
+        let Some(dead) = of.members.iter().find(has_died) else { return };
+        let now = self.now();
+        self.fail_context(now, context, FailureCause::Missing, dead);
         if !self.is_single_node() {
             self.transmit(now);
         }

@@ -45,12 +45,15 @@ impl Window {
     /// ```
     ///
     /// # Errors
-    /// [`WindowError`]: of an operation of this rank since the last flush, or of the barrier.
+    /// [`WindowError`]: of an operation of this rank since the last flush, or of the barrier. If a member has died, the
+    /// fence succeeds at a rank only if all operations of the living were done first.
     pub fn fence(&self) -> Result<(), WindowError> {
         let flushed = self.flush_all();
         fence(Ordering::SeqCst);
-        self.communicator.barrier()?;
-        flushed
+        // An operation on a dead member may be lost: what others can still see there would lack it.
+        let context = self.communicator.context;
+        self.communicator.shared.with_process(|process| process.fail_if_member_died(context));
+        flushed.and(self.communicator.barrier().map_err(WindowError::from))
     }
 
     /// Locks the memory of a rank, and waits for it (`MPI_Win_lock`). Operations are allowed without a lock, too: it
