@@ -14,7 +14,7 @@
 enum { PIECES = 16, POSTS = 64, REGISTERS = 1024, LONGEST = 1024 };
 
 struct setup {
-	uint32_t blocks, qpn, flame_bytes, takes_entries, prefers, receive_entries, receive_units;
+	uint32_t blocks, qpn, connected, flame_bytes, takes_entries, prefers, receive_entries, receive_units;
 };
 
 struct destination {
@@ -26,6 +26,13 @@ struct request {
 	struct destination to;
 	uint32_t is_inline, signalled, solicited, has_immediate, pieces;
 	uint8_t immediate[4];
+	/* Of a connected queue pair: which of `opcodes`, the peer's memory, and what an atomic operation adds or compares, and swaps. */
+	uint32_t operation, key, pad;
+	uint64_t address, operands[2];
+};
+
+static const enum ibv_wr_opcode opcodes[] = {
+	IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP,
 };
 
 struct piece {
@@ -105,11 +112,12 @@ static void fabricate(void)
 	context.prefer_bf = setup.prefers;
 	qp.ibv_qp = &qp.verbs_qp.qp;
 	qp.ibv_qp->context = pd.context;
-	qp.ibv_qp->qp_type = IBV_QPT_UD;
+	qp.ibv_qp->qp_type = setup.connected ? IBV_QPT_RC : IBV_QPT_UD;
 	qp.ibv_qp->qp_num = setup.qpn;
 	qp.ibv_qp->state = IBV_QPS_RTS;
 	qp.ibv_qp->send_cq = qp.ibv_qp->recv_cq = &cq.verbs_cq.cq;
 	qp.max_inline_data = LONGEST;
+	qp.atomics_enabled = 1;
 	qp.db = records;
 	qp.bf = &bf;
 	bf.reg = registers;
@@ -152,6 +160,24 @@ static struct ibv_ah *resolve(const struct destination *to)
 	return ah;
 }
 
+static void connected(struct ibv_send_wr *wr, const struct request *request)
+{
+	if (request->operation >= sizeof opcodes / sizeof *opcodes)
+		exit(6);
+	wr->opcode = opcodes[request->operation];
+	if (wr->opcode == IBV_WR_RDMA_WRITE && request->has_immediate)
+		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	if (request->operation < 2) {
+		wr->wr.rdma.remote_addr = request->address;
+		wr->wr.rdma.rkey = request->key;
+		return;
+	}
+	wr->wr.atomic.remote_addr = request->address;
+	wr->wr.atomic.rkey = request->key;
+	wr->wr.atomic.compare_add = request->operands[0];
+	wr->wr.atomic.swap = request->operands[1];
+}
+
 static void send(void)
 {
 	static struct ibv_send_wr wrs[POSTS], *bad;
@@ -183,15 +209,18 @@ static void send(void)
 			.opcode = request.has_immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
 			.send_flags = (request.is_inline ? IBV_SEND_INLINE : 0) | (request.signalled ? IBV_SEND_SIGNALED : 0) |
 				      (request.solicited ? IBV_SEND_SOLICITED : 0),
-			.wr.ud = { resolve(&request.to), request.to.qpn, request.to.qkey },
 		};
 		memcpy(&wrs[i].imm_data, request.immediate, 4);
+		if (setup.connected)
+			connected(&wrs[i], &request);
+		else
+			wrs[i].wr.ud = (__typeof__(wrs[i].wr.ud)){ resolve(&request.to), request.to.qpn, request.to.qkey };
 	}
 	memset(ring, 0, setup.blocks * MLX5_SEND_WQE_BB);
 	memset(registers, 0, sizeof registers);
 	if (mlx5_post_send(qp.ibv_qp, wrs, &bad))
 		exit(7);
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count && !setup.connected; i++)
 		free(to_mah(wrs[i].wr.ud.ah));
 	put(ring, setup.blocks * MLX5_SEND_WQE_BB);
 	put(&records[MLX5_SND_DBR], 4);

@@ -1,5 +1,5 @@
-//! Work queues of ConnectX adapters (mlx5), written by the driver itself: unreliable datagrams without a call of
-//! libibverbs.
+//! Work queues of ConnectX adapters (mlx5), written by the driver itself: unreliable datagrams, and writes, reads and
+//! atomic operations of connected queue pairs, without a call of libibverbs.
 //!
 //! libibverbs creates the queue pair and its completion queues; `mlx5dv_init_obj` returns the addresses of their
 //! memory, records and registers. From then on [`SendQueue`], [`ReceiveQueue`] and [`CompletionQueue`] write and read
@@ -10,6 +10,8 @@
 //! ```text
 //! control 16 │ datagram 48 │ data 16 …                  gathered by the adapter
 //! control 16 │ datagram 48 │ length 4, bytes, padding   inline
+//! control 16 │ remote 16 │ …                            write, read
+//! control 16 │ remote 16 │ operands 16 │ data 16        fetch-add, compare-swap
 //! ```
 //!
 //! All fields are big-endian. Completion queue entries are untrusted input: they are written by DMA.
@@ -33,4 +35,4 @@ pub use path::Mlx5Path;
 pub use queue_pair::Mlx5Queues;
 pub use receive_queue::ReceiveQueue;
 pub use segment::{Datagram, Grh, Link, Route, source_port};
-pub use send_queue::{BlueFlame, Immediate, PAYLOAD_MAX, PostError, SendQueue, SendRecord, SendRequest};
+pub use send_queue::{BlueFlame, Immediate, PAYLOAD_MAX, PostError, SendOperation, SendQueue, SendRecord, SendRequest};

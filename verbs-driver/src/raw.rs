@@ -25,6 +25,15 @@ pub struct Data {
     pub key: u32,
 }
 
+/// Memory of a peer that the adapter writes or reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct RemoteMemory {
+    /// Its address there.
+    pub address: u64,
+    /// Its rkey.
+    pub key: u32,
+}
+
 /// The payload of a datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub enum SendPayload<'a> {

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
     report.figure("send_requests", "", compared.sends as f64, "requests", least(options.requests));
     // A run too short for one of them proves nothing about it.
     for (name, count) in [
+        ("connected", compared.connected),
         ("wrapped", compared.wrapped),
         ("inline", compared.inline),
         ("blue_flames", compared.flames),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use unisono_verbs::mlx5::Immediate;
-use unisono_verbs::raw::Data;
+use unisono_verbs::raw::{Data, RemoteMemory};
 
 /// Bytes of the registers that a posting may write.
 pub const REGISTERS: usize = 1024;
@@ -124,6 +124,8 @@ pub struct Setup {
     pub blocks: u32,
     /// Its number.
     pub qpn: u32,
+    /// Whether it is a reliable connection; otherwise it sends datagrams.
+    pub connected: bool,
     /// Of a half of BlueFlame.
     pub flame_bytes: u32,
     /// Whether entries may go by BlueFlame.
@@ -169,6 +171,31 @@ pub struct Destination {
     pub mac: [u8; 6],
 }
 
+/// What a connected queue pair does.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation {
+    /// `IBV_WR_RDMA_WRITE`, or with immediate data.
+    Write,
+    /// `IBV_WR_RDMA_READ`.
+    Read,
+    /// `IBV_WR_ATOMIC_FETCH_AND_ADD` of this number.
+    FetchAdd(u64),
+    /// `IBV_WR_ATOMIC_CMP_AND_SWP`: the value that is compared, and the new one.
+    CompareSwap(u64, u64),
+}
+
+impl Operation {
+    /// Its number for the program, and its operands.
+    const fn words(self) -> (u32, [u64; 2]) {
+        match self {
+            Self::Write => (0, [0; 2]),
+            Self::Read => (1, [0; 2]),
+            Self::FetchAdd(add) => (2, [add, 0]),
+            Self::CompareSwap(compare, swap) => (3, [compare, swap]),
+        }
+    }
+}
+
 /// Payload of a send request.
 #[derive(Clone, Debug)]
 pub enum Pieces {
@@ -181,8 +208,12 @@ pub enum Pieces {
 /// A send request.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// Destination.
+    /// Destination of a datagram.
     pub to: Destination,
+    /// What a connected queue pair does.
+    pub operation: Operation,
+    /// The memory of its peer.
+    pub remote: RemoteMemory,
     /// Payload.
     pub pieces: Pieces,
     /// `IBV_SEND_SIGNALED`.
@@ -262,7 +293,8 @@ impl Provider {
         self.setup = setup;
         let flags = [u32::from(setup.takes_entries), u32::from(setup.prefers)];
         let receive = [setup.receive_entries, setup.receive_units];
-        self.put(&[0, setup.blocks, setup.qpn, setup.flame_bytes, flags[0], flags[1], receive[0], receive[1]])
+        self.put(&[0, setup.blocks, setup.qpn, setup.connected.into(), setup.flame_bytes])?;
+        self.put(&[flags[0], flags[1], receive[0], receive[1]])
     }
 
     /// Posts all of these in one call. Everything that is not stored is 0.
@@ -282,6 +314,11 @@ impl Provider {
             self.put(&flags)?;
             self.put(&[count as u32])?;
             self.to.write_all(&post.immediate.unwrap_or_default())?;
+            let (operation, operands) = post.operation.words();
+            self.put(&[operation, post.remote.key, 0])?;
+            for word in [post.remote.address, operands[0], operands[1]] {
+                self.to.write_all(&word.to_ne_bytes())?;
+            }
             match &post.pieces {
                 Pieces::Gather(pieces) => pieces.iter().try_for_each(|piece| self.put_piece(*piece))?,
                 Pieces::Inline(pieces) => {

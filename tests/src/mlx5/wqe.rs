@@ -7,7 +7,7 @@ mod random_requests;
 use std::io;
 use std::path::Path;
 
-use unisono_verbs::mlx5::{BlueFlame, ReceiveQueue, SendQueue, SendRecord, SendRequest};
+use unisono_verbs::mlx5::{BlueFlame, ReceiveQueue, SendOperation, SendQueue, SendRecord, SendRequest};
 use unisono_verbs::queue_memory::BLOCK;
 use unisono_verbs::queue_memory::recorded::RecordedMemory;
 use unisono_verbs::raw::{Data, SendPayload};
@@ -15,13 +15,15 @@ use unisono_verbs::raw::{Data, SendPayload};
 pub use completions::{Read, read_completions};
 pub use omitted_barriers::{Deletion, delete_each_barrier};
 
-use crate::mlx5::rdma_core::{Pieces, Post, Provider, REGISTERS, Setup, Stored};
+use crate::mlx5::rdma_core::{Operation, Pieces, Post, Provider, REGISTERS, Setup, Stored};
 
 /// Counts of a comparison.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Compared {
     /// Send requests.
     pub sends: u64,
+    /// Of them those that access memory of a peer.
+    pub connected: u64,
     /// Of them those whose entry wraps at the end of the queue.
     pub wrapped: u64,
     /// Of them those with inline bytes.
@@ -82,12 +84,13 @@ fn of_queue_pair(
         queue.seam_mut().clear();
         let (mut posts, mut last) = (Vec::new(), blocks);
         for _ in 0..random.batch() {
-            let mut post = random.post();
+            let mut post = random.post(setup.connected);
             let free = queue.free();
-            if !post_ours(&mut queue, &post) {
+            if !post_ours(&mut queue, setup.connected, &post) {
                 break;
             }
             let used = (free - queue.free()) as u32;
+            compared.connected += u64::from(setup.connected);
             compared.inline += u64::from(matches!(post.pieces, Pieces::Inline(_)));
             compared.wrapped += u64::from(blocks % setup.blocks + used > setup.blocks);
             compared.turns += u64::from(blocks >> 16 != (blocks + used) >> 16);
@@ -137,8 +140,15 @@ fn stored(memory: &RecordedMemory) -> Stored {
     Stored { entries: memory.entries.clone(), record: memory.records[0], registers }
 }
 
-fn post_ours(queue: &mut SendQueue<'_, RecordedMemory>, post: &Post) -> bool {
-    let to = random_requests::datagram(&post.to);
+fn post_ours(queue: &mut SendQueue<'_, RecordedMemory>, connected: bool, post: &Post) -> bool {
+    let (to, at) = (random_requests::datagram(&post.to), post.remote);
+    let operation = match post.operation {
+        _ if !connected => SendOperation::Datagram(&to),
+        Operation::Write => SendOperation::Write(at),
+        Operation::Read => SendOperation::Read(at),
+        Operation::FetchAdd(add) => SendOperation::FetchAdd(at, add),
+        Operation::CompareSwap(compare, swap) => SendOperation::CompareSwap { at, compare, swap },
+    };
     let (mut slices, mut pieces): (Vec<&[u8]>, &[Data]) = (Vec::new(), &[]);
     match &post.pieces {
         Pieces::Gather(gathered) => pieces = gathered,
@@ -149,7 +159,7 @@ fn post_ours(queue: &mut SendQueue<'_, RecordedMemory>, post: &Post) -> bool {
         Pieces::Inline(_) => SendPayload::Inline(&slices),
     };
     let Post { signalled, solicited, immediate, .. } = *post;
-    queue.post(&SendRequest { to: &to, payload, signalled, solicited, immediate }, 0).is_ok()
+    queue.post(&SendRequest { operation, payload, signalled, solicited, immediate }, 0).is_ok()
 }
 
 fn compare_stored(ours: &Stored, theirs: &Stored, compared: &mut Compared, of: impl Fn() -> String) {

@@ -6,7 +6,7 @@ use super::completion::{Completion, QueueSide};
 use super::completion_queue::CompletionQueue;
 use super::path::Mlx5Path;
 use super::receive_queue::ReceiveQueue;
-use super::send_queue::{SendQueue, SendRequest};
+use super::send_queue::{SendOperation, SendQueue, SendRequest};
 use crate::queue_memory::{BLOCK, QueueAccess, UNIT};
 use crate::raw::{Arrived, Data, Origin, QueuePair, SendPayload, WorkResult};
 
@@ -51,7 +51,8 @@ impl<S: QueueAccess> QueuePair for Mlx5Queues<'_, S> {
         tag: u32,
     ) -> bool {
         let to = path.at(lane);
-        self.send.post(&SendRequest { to: &to, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
+        let operation = SendOperation::Datagram(&to);
+        self.send.post(&SendRequest { operation, payload, signalled: false, solicited, immediate: None }, tag).is_ok()
     }
 
     fn flush(&mut self, signal: bool) {

@@ -4,7 +4,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::queue_memory::Unit;
-use crate::raw::Data;
+use crate::raw::{Data, RemoteMemory};
 
 /// The lkey of a data segment that ends a list.
 const NO_KEY: u32 = 0x100;
@@ -189,6 +189,32 @@ pub(super) const END: Data = Data { address: 0, bytes: 0, key: NO_KEY };
 pub(super) fn data(data: Data) -> Unit {
     let segment = DataSegment { bytes: U32::new(data.bytes), key: U32::new(data.key), address: U64::new(data.address) };
     transmute!(segment)
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct RemoteSegment {
+    address: U64,
+    key: U32,
+    reserved: U32,
+}
+
+/// The segment that names memory of the peer.
+pub(super) fn remote(memory: RemoteMemory) -> Unit {
+    let (address, key) = (U64::new(memory.address), U32::new(memory.key));
+    transmute!(RemoteSegment { address, key, reserved: U32::ZERO })
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct AtomicSegment {
+    swap_or_add: U64,
+    compare: U64,
+}
+
+/// The operands of an atomic operation on 64 bits.
+pub(super) fn operands(swap_or_add: u64, compare: u64) -> Unit {
+    transmute!(AtomicSegment { swap_or_add: U64::new(swap_or_add), compare: U64::new(compare) })
 }
 
 const _: () = {

@@ -2,39 +2,93 @@
 
 use zerocopy::byteorder::big_endian::U32;
 
-use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag};
+use super::segment::{Control, Datagram, INLINE, QPN_MASK, data, flag, operands, remote};
 use crate::queue_memory::{BLOCK, Barrier, Block, QueueAccess, Record, UNIT, Unit};
-use crate::raw::SendPayload;
+use crate::raw::{RemoteMemory, SendPayload};
 
 /// The control segment has 6 bits for the units of its entry.
 const UNITS_MAX: u32 = 63;
-/// Units before the payload: control and datagram.
+/// Units before the payload of a datagram: control and datagram segment.
 const FRONT: u32 = 4;
 /// Most units that BlueFlame copies at once, on all known adapters.
 const FLAME: usize = 16;
 /// An entry's index has 16 bits, and at most half of their range is outstanding.
 const BLOCKS_MAX: usize = 1 << 15;
-const SEND: u32 = 0x0a;
-const SEND_IMMEDIATE: u32 = 0x0b;
 
-/// Most inline bytes of an entry.
+/// Most inline bytes of a datagram.
 pub const PAYLOAD_MAX: usize = (UNITS_MAX - FRONT) as usize * UNIT - 4;
 
 /// Immediate data in wire order.
 pub type Immediate = [u8; 4];
 
-/// A datagram to send.
+/// What the adapter does.
+#[derive(Clone, Copy, Debug)]
+pub enum SendOperation<'a> {
+    /// Sends a datagram to this receiver. All others are of connected queue pairs.
+    Datagram(&'a Datagram),
+    /// Writes the payload to memory of the peer; with immediate data, it consumes a receive there.
+    Write(RemoteMemory),
+    /// Reads memory of the peer to the payload's, which is gathered.
+    Read(RemoteMemory),
+    /// Adds to a word of 64 bits of the peer, and places the old value in the payload's 8 bytes.
+    FetchAdd(RemoteMemory, u64),
+    /// Replaces a word of 64 bits of the peer that equals `compare`, and places the old value in the payload's 8 bytes.
+    CompareSwap {
+        /// The word.
+        at: RemoteMemory,
+        /// The value that is replaced.
+        compare: u64,
+        /// Its replacement.
+        swap: u64,
+    },
+}
+
+impl SendOperation<'_> {
+    const fn opcode(&self, has_immediate: bool) -> u32 {
+        match (self, has_immediate) {
+            (Self::Datagram(_), false) => 0x0a,
+            (Self::Datagram(_), true) => 0x0b,
+            (Self::Write(_), false) => 0x08,
+            (Self::Write(_), true) => 0x09,
+            (Self::Read(_), _) => 0x10,
+            (Self::CompareSwap { .. }, _) => 0x11,
+            (Self::FetchAdd(..), _) => 0x12,
+        }
+    }
+
+    /// Units before the payload: the control segment, and those of [`segments`](Self::segments).
+    const fn front(&self) -> u32 {
+        match self {
+            Self::Datagram(_) => FRONT,
+            Self::Write(_) | Self::Read(_) => 2,
+            Self::FetchAdd(..) | Self::CompareSwap { .. } => 3,
+        }
+    }
+
+    /// The units between control segment and payload; those beyond the front are unused.
+    fn segments(&self) -> [Unit; 3] {
+        const UNUSED: Unit = [0; UNIT];
+        match *self {
+            Self::Datagram(to) => to.units(),
+            Self::Write(at) | Self::Read(at) => [remote(at), UNUSED, UNUSED],
+            Self::FetchAdd(at, add) => [remote(at), operands(add, 0), UNUSED],
+            Self::CompareSwap { at, compare, swap } => [remote(at), operands(swap, compare), UNUSED],
+        }
+    }
+}
+
+/// A request to post.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// The receiver.
-    pub to: &'a Datagram,
-    /// The payload.
+    /// What the adapter does.
+    pub operation: SendOperation<'a>,
+    /// The memory here.
     pub payload: SendPayload<'a>,
     /// Whether it generates a completion.
     pub signalled: bool,
     /// Whether it is solicited: the receiver's armed completion queue raises an event.
     pub solicited: bool,
-    /// Immediate data.
+    /// Immediate data of a datagram or a write.
     pub immediate: Option<Immediate>,
 }
 
@@ -77,7 +131,7 @@ struct Last {
     copy: [Unit; FLAME],
 }
 
-/// A send queue of unreliable datagrams.
+/// A send queue.
 #[derive(Debug)]
 pub struct SendQueue<'a, S> {
     seam: S,
@@ -134,7 +188,8 @@ impl<'a, S: QueueAccess> SendQueue<'a, S> {
                 (if bytes > 0 { bytes.saturating_add(4).div_ceil(UNIT) } else { 0 }, bytes)
             }
         };
-        let units = u32::try_from(units).ok().and_then(|units| units.checked_add(FRONT));
+        let front = request.operation.front();
+        let units = u32::try_from(units).ok().and_then(|units| units.checked_add(front));
         let units = units.filter(|units| *units <= UNITS_MAX).ok_or(PostError::TooLong)?;
         let blocks = units.div_ceil((BLOCK / UNIT) as u32);
         if blocks as usize > self.free() {
@@ -144,12 +199,12 @@ impl<'a, S: QueueAccess> SendQueue<'a, S> {
         match request.payload {
             SendPayload::Gather(pieces) => {
                 let pieces = pieces.iter().filter(|piece| piece.bytes > 0);
-                for (place, piece) in (FRONT..).zip(pieces) {
+                for (place, piece) in (front..).zip(pieces) {
                     self.put(place, data(*piece));
                 }
             }
             SendPayload::Inline(_) if bytes == 0 => {}
-            SendPayload::Inline(pieces) => self.put_inline(bytes as u32, pieces),
+            SendPayload::Inline(pieces) => self.put_inline(front, bytes as u32, pieces),
         }
         let (start, end) = (self.posted, self.posted.wrapping_add(blocks));
         let place = self.place(start);
@@ -221,7 +276,7 @@ impl<'a, S: QueueAccess> SendQueue<'a, S> {
     }
 
     fn begin(&mut self, request: &SendRequest<'_>, units: u32) {
-        let opcode = if request.immediate.is_some() { SEND_IMMEDIATE } else { SEND };
+        let opcode = request.operation.opcode(request.immediate.is_some());
         let mut flags = 0;
         if request.signalled {
             flags |= flag::SIGNALLED;
@@ -241,15 +296,15 @@ impl<'a, S: QueueAccess> SendQueue<'a, S> {
         (last.control, last.start, last.units, last.inline) = (control, self.posted, units, inline);
         last.copy.fill([0; UNIT]);
         self.put(0, control.unit());
-        for (place, unit) in (1..).zip(request.to.units()) {
+        for (place, unit) in (1..request.operation.front()).zip(request.operation.segments()) {
             self.put(place, unit);
         }
     }
 
     /// Length, bytes, and zeros to the end of the unit.
-    fn put_inline(&mut self, bytes: u32, pieces: &[&[u8]]) {
+    fn put_inline(&mut self, front: u32, bytes: u32, pieces: &[&[u8]]) {
         let mut unit = [0; UNIT];
-        let (mut place, mut filled) = (FRONT, 4);
+        let (mut place, mut filled) = (front, 4);
         if let Some(length) = unit.first_chunk_mut() {
             *length = (bytes | INLINE).to_be_bytes();
         }
@@ -302,7 +357,8 @@ mod tests {
     }
 
     fn request<'a>(to: &'a Datagram, payload: SendPayload<'a>) -> SendRequest<'a> {
-        SendRequest { to, payload, signalled: false, solicited: false, immediate: None }
+        let operation = SendOperation::Datagram(to);
+        SendRequest { operation, payload, signalled: false, solicited: false, immediate: None }
     }
 
     fn with<R>(
@@ -338,6 +394,33 @@ mod tests {
         assert_eq!(memory.entries[..96], expected.concat());
         assert_eq!(memory.records[0], 2_u32.to_be());
         assert_eq!(memory.rung, [(0, expected[0][..8].to_vec())]);
+    }
+
+    #[test]
+    fn operations_on_memory_of_a_peer_are_laid_out_as_the_adapter_reads_them() {
+        let (to, at) = (datagram(), RemoteMemory { address: 0x1_0000_2000, key: 0xa_0b0c });
+        let named = [0, 0, 0, 1, 0, 0, 0x20, 0, 0, 0xa, 0xb, 0xc, 0, 0, 0, 0];
+        let local = [Data { address: 8, bytes: 8, key: 7 }];
+        let gathered = [0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8];
+        let (seven, nine) = (7_u64.to_be_bytes(), 9_u64.to_be_bytes());
+        for (operation, immediate, opcode, operands) in [
+            (SendOperation::Write(at), None, 0x08, None),
+            (SendOperation::Write(at), Some([1, 2, 3, 4]), 0x09, None),
+            (SendOperation::Read(at), None, 0x10, None),
+            (SendOperation::CompareSwap { at, compare: 7, swap: 9 }, None, 0x11, Some([nine, seven])),
+            (SendOperation::FetchAdd(at, 9), None, 0x12, Some([nine, [0; 8]])),
+        ] {
+            let (memory, ()) = with(RecordedMemory::new(256), |queue| {
+                let request = SendRequest { operation, immediate, ..request(&to, SendPayload::Gather(&local)) };
+                queue.post(&request, 0).unwrap();
+                queue.flush();
+            });
+            let operands = operands.map(|operands| operands.concat()).unwrap_or_default();
+            let units = 3 + operands.len() / UNIT;
+            let control =
+                [&[0, 0, 0, opcode, 0x12, 0x34, 0x56, units as u8, 0, 0, 0, 0][..], &immediate.unwrap_or_default()];
+            assert_eq!(memory.entries[..units * UNIT], [&control.concat()[..], &named, &operands, &gathered].concat());
+        }
     }
 
     #[test]

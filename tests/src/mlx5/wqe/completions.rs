@@ -33,7 +33,7 @@ pub struct Read {
 /// The provider cannot be run.
 pub fn read_completions(program: &Path, entries: u64, seed: u64) -> io::Result<Read> {
     let mut random = Random::new(seed);
-    let mut setup = random.setup();
+    let mut setup = Setup { connected: false, ..random.setup() };
     let (mut provider, mut read) = (Provider::start(program, setup)?, Read::default());
     while read.entries < entries {
         let blocks: Vec<_> = (0..BATCH).map(|_| random.completion(setup.qpn)).collect();
@@ -49,7 +49,7 @@ pub fn read_completions(program: &Path, entries: u64, seed: u64) -> io::Result<R
             }
         }
         read.entries += BATCH;
-        setup = random.setup();
+        setup = Setup { connected: false, ..random.setup() };
         provider.make(setup)?;
     }
     Ok(read)

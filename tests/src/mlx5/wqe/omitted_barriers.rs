@@ -1,8 +1,8 @@
 //! Runs each operation of the queues with each of its barriers omitted in turn: the checker must notice.
 
 use unisono_verbs::mlx5::{
-    BlueFlame, Completion, CompletionQueue, Datagram, Link, ReceiveQueue, Route, SendQueue, SendRecord, SendRequest,
-    Stride,
+    BlueFlame, Completion, CompletionQueue, Datagram, Link, ReceiveQueue, Route, SendOperation, SendQueue, SendRecord,
+    SendRequest, Stride,
 };
 use unisono_verbs::queue_memory::Violation;
 use unisono_verbs::queue_memory::recorded::RecordedMemory;
@@ -59,7 +59,8 @@ fn send(memory: RecordedMemory, takes_entries: bool) -> RecordedMemory {
     let mut queue = SendQueue::new(memory, 7, flame, &mut entries).expect("a size of queues");
     for bytes in [8, 180] {
         let payload = SendPayload::Inline(&[&[1; 180][..bytes]]);
-        let request = SendRequest { to: &to, payload, signalled: false, solicited: false, immediate: None };
+        let operation = SendOperation::Datagram(&to);
+        let request = SendRequest { operation, payload, signalled: false, solicited: false, immediate: None };
         queue.post(&request, 0).expect("room");
         queue.signal();
         queue.flush();

@@ -3,9 +3,9 @@
 use core::iter::repeat_with;
 
 use unisono_verbs::mlx5::{Datagram, Grh, Link, Route, source_port};
-use unisono_verbs::raw::Data;
+use unisono_verbs::raw::{Data, RemoteMemory};
 
-use crate::mlx5::rdma_core::{Destination, Pieces, Post, Setup};
+use crate::mlx5::rdma_core::{Destination, Operation, Pieces, Post, Setup};
 
 /// `ibv_rate`, and what the adapter calls it.
 const RATES: [(u32, u8); 6] = [(0, 0), (2, 7), (3, 8), (7, 12), (16, 15), (21, 0)];
@@ -29,6 +29,7 @@ impl Random {
         Setup {
             blocks: 16 << random.u32(..4),
             qpn: random.u32(..1 << 24),
+            connected: random.bool(),
             flame_bytes: [0, 128, 256][random.usize(..3)],
             takes_entries: random.bool(),
             prefers: random.bool(),
@@ -61,8 +62,18 @@ impl Random {
         if self.0.bool() { 1 } else { self.0.usize(1..8) }
     }
 
-    pub(super) fn post(&mut self) -> Post {
-        let (count, inline) = (self.0.usize(..7), self.0.bool());
+    /// A request; one that a connected queue pair can carry out, too, if `connected`.
+    pub(super) fn post(&mut self, connected: bool) -> Post {
+        let operation = match self.0.u32(..4) {
+            _ if !connected => Operation::Write,
+            0 => Operation::FetchAdd(self.0.u64(..)),
+            1 => Operation::CompareSwap(self.0.u64(..), self.0.u64(..)),
+            2 => Operation::Read,
+            _ => Operation::Write,
+        };
+        let is_atomic = matches!(operation, Operation::FetchAdd(_) | Operation::CompareSwap(..));
+        let is_write = matches!(operation, Operation::Write);
+        let (count, inline) = (self.0.usize(..7), is_write && self.0.bool());
         let pieces = if inline {
             let longest = LONGEST[self.0.usize(..3)];
             let mut left = 900;
@@ -73,15 +84,19 @@ impl Random {
             });
             // Without a piece it would not count as inline.
             Pieces::Inline(bytes.take(count.max(1)).collect())
+        } else if is_atomic {
+            Pieces::Gather(vec![Data { bytes: 8, ..self.data() }])
         } else {
             Pieces::Gather(repeat_with(|| self.data()).take(count).collect())
         };
         Post {
             to: self.destination(),
+            operation,
+            remote: RemoteMemory { address: self.0.u64(..), key: self.0.u32(..) },
             pieces,
             signalled: self.0.bool(),
             solicited: self.0.bool(),
-            immediate: self.one_in(4).then(|| self.0.u32(..).to_ne_bytes()),
+            immediate: (is_write && self.one_in(4)).then(|| self.0.u32(..).to_ne_bytes()),
         }
     }
 
