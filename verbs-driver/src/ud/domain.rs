@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int};
+use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
@@ -52,11 +53,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn last(what: &'static str) -> Self {
+    pub(crate) fn last(what: &'static str) -> Self {
         Self::Refused { what, error: io::Error::last_os_error() }
     }
 
-    pub(super) fn code(what: &'static str, code: c_int) -> Self {
+    pub(crate) fn code(what: &'static str, code: c_int) -> Self {
         Self::Refused { what, error: io::Error::from_raw_os_error(code.abs()) }
     }
 }
@@ -73,11 +74,54 @@ pub struct Domain {
 }
 
 #[derive(Debug)]
-struct OpenDomain {
-    context: Option<NonNull<sys::ibv_context>>,
-    pd: Option<NonNull<sys::ibv_pd>>,
-    regions: Vec<Option<NonNull<sys::ibv_mr>>>,
+pub(crate) struct OpenDomain {
+    pub(crate) context: Option<NonNull<sys::ibv_context>>,
+    pub(crate) pd: Option<NonNull<sys::ibv_pd>>,
+    regions: Objects<sys::ibv_mr>,
+    /// Queue pairs and completion queues of reliable connections.
+    pub(crate) pairs: Objects<sys::ibv_qp>,
+    pub(crate) queues: Objects<sys::ibv_cq>,
+}
+
+/// Objects of an opened adapter by number. Closing the adapter destroys all of them.
+pub(crate) struct Objects<T> {
+    entries: Vec<Option<NonNull<T>>>,
     free: Vec<usize>,
+}
+
+impl<T> fmt::Debug for Objects<T> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_list().entries(self.entries.iter().flatten()).finish()
+    }
+}
+
+impl<T> Objects<T> {
+    const EMPTY: Self = Self { entries: Vec::new(), free: Vec::new() };
+
+    pub(crate) fn insert(&mut self, object: NonNull<T>) -> usize {
+        let number = self.free.pop().unwrap_or(self.entries.len());
+        match self.entries.get_mut(number) {
+            Some(place) => *place = Some(object),
+            None => self.entries.push(Some(object)),
+        }
+        number
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<NonNull<T>> {
+        *self.entries.get(number)?
+    }
+
+    /// Removes an object, which its caller destroys.
+    pub(crate) fn take(&mut self, number: usize) -> Option<NonNull<T>> {
+        let object = self.entries.get_mut(number)?.take()?;
+        self.free.push(number);
+        Some(object)
+    }
+
+    /// Removes all objects; their numbers are not used again.
+    fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
+        self.entries.iter_mut().filter_map(Option::take)
+    }
 }
 
 // SAFETY: rdma-core's control calls may come from any thread; the pointers are used under the lock, or by the one
@@ -90,6 +134,7 @@ pub struct Registration {
     domain: Arc<Domain>,
     number: usize,
     key: u32,
+    remote: u32,
 }
 
 impl Registration {
@@ -97,14 +142,17 @@ impl Registration {
     pub const fn key(&self) -> u32 {
         self.key
     }
+
+    /// The rkey, of memory that was [registered for peers](Domain::register_for_peers).
+    pub const fn remote_key(&self) -> u32 {
+        self.remote
+    }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut open = self.domain.lock();
-        let region = open.regions.get_mut(self.number).and_then(Option::take);
-        if let Some(region) = region {
-            open.free.push(self.number);
+        if let Some(region) = open.regions.take(self.number) {
             // SAFETY: registered by `register`, taken once.
             unsafe { sys::ibv_dereg_mr(region.as_ptr()) };
         }
@@ -177,7 +225,8 @@ impl Domain {
         let context = NonNull::new(unsafe { sys::ibv_open_device(device) });
         let context = context.ok_or_else(|| OpenError::last("ibv_open_device"))?;
         // From here on, dropping the domain closes what is open.
-        let open = OpenDomain { context: Some(context), pd: None, regions: Vec::new(), free: Vec::new() };
+        let (regions, pairs, queues) = (Objects::EMPTY, Objects::EMPTY, Objects::EMPTY);
+        let open = OpenDomain { context: Some(context), pd: None, regions, pairs, queues };
         let none = Candidate { index: 0, gid: Gid::NONE, encapsulation: Encapsulation::Infiniband, interface: 0 };
         let mut domain = Self { name, port: 0, candidate: none, mtu: 0, ethernet: false, open: Mutex::new(open) };
         let port = (1..=ports(context)).find_map(|port| Some((port, active(context, port)?)));
@@ -231,22 +280,45 @@ impl Domain {
     /// # Safety
     /// The bytes stay mapped until the registration is dropped.
     pub unsafe fn register(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
+        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
+        unsafe { self.register_with(start, bytes, access) }
+    }
+
+    /// Lets peers with a reliable connection read and write these bytes, under the registration's
+    /// [`remote_key`](Registration::remote_key).
+    ///
+    /// # Errors
+    /// The system refuses, or the domain is closed.
+    ///
+    /// # Safety
+    /// The bytes stay mapped, and nobody has a reference to them, until the registration is dropped.
+    pub unsafe fn register_for_peers(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
+        use sys::ibv_access_flags as access;
+        let all = access::IBV_ACCESS_LOCAL_WRITE | access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ;
+        // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
+        unsafe { self.register_with(start, bytes, all) }
+    }
+
+    /// # Safety
+    /// The bytes stay mapped until the registration is dropped.
+    unsafe fn register_with(
+        self: &Arc<Self>,
+        start: NonNull<u8>,
+        bytes: usize,
+        access: sys::ibv_access_flags,
+    ) -> io::Result<Registration> {
         let mut open = self.lock();
         let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
-        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
         // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is
         // dropped.
-        let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access) };
+        let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access.0 as c_int) };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: just made.
-        let key = unsafe { region.as_ref() }.lkey;
-        let number = open.free.pop().unwrap_or(open.regions.len());
-        match open.regions.get_mut(number) {
-            Some(place) => *place = Some(region),
-            None => open.regions.push(Some(region)),
-        }
+        let sys::ibv_mr { lkey: key, rkey: remote, .. } = *unsafe { region.as_ref() };
+        let number = open.regions.insert(region);
         drop(open);
-        Ok(Registration { domain: Arc::clone(self), number, key })
+        Ok(Registration { domain: Arc::clone(self), number, key, remote })
     }
 
     /// Whether the network interface of the GID is still there. Without one there is nothing to miss.
@@ -265,7 +337,15 @@ impl Domain {
     /// Closes the adapter. Queues and address handles must be gone before.
     pub(super) fn close(&self) {
         let mut open = self.lock();
-        for region in open.regions.iter_mut().filter_map(Option::take) {
+        for pair in open.pairs.drain() {
+            // SAFETY: made by a connection, taken once.
+            unsafe { sys::ibv_destroy_qp(pair.as_ptr()) };
+        }
+        for queue in open.queues.drain() {
+            // SAFETY: made by connections, taken once; its queue pairs are gone.
+            unsafe { sys::ibv_destroy_cq(queue.as_ptr()) };
+        }
+        for region in open.regions.drain() {
             // SAFETY: registered by `register`, taken once.
             unsafe { sys::ibv_dereg_mr(region.as_ptr()) };
         }
@@ -285,7 +365,7 @@ impl Domain {
         Some((open.context?, open.pd?))
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenDomain> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, OpenDomain> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,215 @@
+//! One end of a reliable connection: its queue pair, created, connected, posted to, destroyed.
+
+use alloc::sync::Arc;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::ptr::NonNull;
+
+use rdma_core_sys as sys;
+
+use super::completions::RcCompletions;
+use super::{BITS_24, RcAddress};
+use crate::raw::{Data, RemoteMemory};
+use crate::ud::{Domain, OpenError};
+
+/// Reads that one end has outstanding at most.
+const READS: u8 = 16;
+/// Routers that packets may pass.
+const HOPS: u8 = 64;
+/// The time to wait for an acknowledgement, 4.096 µs · 2¹⁴ = 67 ms, and how often to wait again: a peer that is gone is
+/// noticed after about 0.5 s. Adapters may wait up to four times as long (InfiniBand, vol. 1, §9.7.6.1.3). On Soft-RoCE 7
+/// retries are retries for ever.
+const TIMEOUT: u8 = 14;
+const RETRIES: u8 = 6;
+/// Of a receiver that is not ready; there are no receives.
+const RNR_TIMER: u8 = 12;
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RcOperation {
+    /// Writes the memory here to that of the peer. Complete when the peer's adapter has it.
+    Write,
+    /// Reads the memory of the peer to that here.
+    Read,
+}
+
+/// An operation to post.
+#[derive(Clone, Copy, Debug)]
+pub struct RcRequest {
+    /// What it does.
+    pub operation: RcOperation,
+    /// Registered memory here.
+    pub local: Data,
+    /// As many bytes of the peer.
+    pub remote: RemoteMemory,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct RcConnection {
+    domain: Arc<Domain>,
+    number: usize,
+    address: RcAddress,
+}
+
+impl RcConnection {
+    /// An end for as many outstanding operations, whose first packet has this PSN. Its completions come to that queue,
+    /// which is dropped after it.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`]: the adapter has no queue pair left, or the domain is closed.
+    pub fn new(completions: &RcCompletions, operations: u32, psn: u32) -> Result<Self, OpenError> {
+        let domain = Arc::clone(completions.domain());
+        let mut open = domain.lock();
+        let parts = open.pd.zip(open.context).zip(open.queues.get(completions.number));
+        let ((pd, context), queue) = parts.ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
+        // SAFETY: numbers and pointers that may be null.
+        let mut wanted = unsafe { MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init() };
+        (wanted.send_cq, wanted.recv_cq) = (queue.as_ptr(), queue.as_ptr());
+        wanted.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
+        wanted.sq_sig_all = 1;
+        let (max_send_wr, one) = (operations, 1);
+        wanted.cap =
+            sys::ibv_qp_cap { max_send_wr, max_recv_wr: one, max_send_sge: one, max_recv_sge: one, max_inline_data: 0 };
+        // SAFETY: an open protection domain and a live completion queue.
+        let pair = NonNull::new(unsafe { sys::ibv_create_qp(pd.as_ptr(), &mut wanted) });
+        let pair = pair.ok_or_else(|| OpenError::last("ibv_create_qp"))?;
+        // SAFETY: just made.
+        let qpn = unsafe { pair.as_ref() }.qp_num;
+        let number = open.pairs.insert(pair);
+        drop(open);
+        let address =
+            RcAddress { gid: domain.gid().gid, qpn, psn: psn & BITS_24, mtu: domain.mtu(), reads: reads(context) };
+        // From here on, dropping it destroys the queue pair.
+        let connection = Self { domain, number, address };
+        let (mut attributes, mask) = connection.initial();
+        connection.modify(&mut attributes, mask)?;
+        Ok(connection)
+    }
+
+    /// What the peer has to know.
+    pub const fn address(&self) -> RcAddress {
+        self.address
+    }
+
+    /// Connects this end to that of the peer, which accepts packets when it is connected, too. May wait for the
+    /// neighbour's link address.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`]: the peer cannot be reached, or this end was connected before.
+    pub fn connect(&self, to: &RcAddress) -> Result<(), OpenError> {
+        use sys::ibv_qp_attr_mask as mask;
+        let mut attributes = no_attributes();
+        attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RTR;
+        // 256 bytes are number 1.
+        attributes.path_mtu = self.address.mtu.min(to.mtu).trailing_zeros().saturating_sub(7);
+        (attributes.dest_qp_num, attributes.rq_psn) = (to.qpn, to.psn);
+        (attributes.max_dest_rd_atomic, attributes.min_rnr_timer) = (self.address.reads, RNR_TIMER);
+        let path = &mut attributes.ah_attr;
+        (path.is_global, path.port_num) = (1, self.domain.port());
+        path.grh.dgid = sys::ibv_gid { raw: to.gid.0 };
+        (path.grh.sgid_index, path.grh.hop_limit) = (self.domain.gid().index, HOPS);
+        let receiving = mask::IBV_QP_STATE
+            | mask::IBV_QP_AV
+            | mask::IBV_QP_PATH_MTU
+            | mask::IBV_QP_DEST_QPN
+            | mask::IBV_QP_RQ_PSN
+            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+            | mask::IBV_QP_MIN_RNR_TIMER;
+        self.modify(&mut attributes, receiving)?;
+        attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RTS;
+        attributes.sq_psn = self.address.psn;
+        (attributes.timeout, attributes.retry_cnt, attributes.rnr_retry) = (TIMEOUT, RETRIES, RETRIES);
+        attributes.max_rd_atomic = self.address.reads.min(to.reads);
+        let sending = mask::IBV_QP_STATE
+            | mask::IBV_QP_SQ_PSN
+            | mask::IBV_QP_TIMEOUT
+            | mask::IBV_QP_RETRY_CNT
+            | mask::IBV_QP_RNR_RETRY
+            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(&mut attributes, sending)
+    }
+
+    /// Posts an operation of an end that is connected, and rings the doorbell. `tag` is that of its completion. Returns
+    /// whether it was taken: there was room.
+    ///
+    /// # Safety
+    /// The local memory stays registered, and nobody else uses it, until the completion has been polled or the end is
+    /// dropped; of a write, others may read it.
+    pub unsafe fn post(&self, request: &RcRequest, tag: u64) -> bool {
+        let Data { address, bytes, key } = request.local;
+        let mut piece = sys::ibv_sge { addr: address, length: bytes, lkey: key };
+        // SAFETY: numbers and pointers that may be null.
+        let mut entry = unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() };
+        entry.wr_id = tag;
+        (entry.sg_list, entry.num_sge) = (&mut piece, c_int::from(bytes > 0));
+        entry.opcode = match request.operation {
+            RcOperation::Write => sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+            RcOperation::Read => sys::ibv_wr_opcode::IBV_WR_RDMA_READ,
+        };
+        entry.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+        entry.wr.rdma = sys::rdma_t { remote_addr: request.remote.address, rkey: request.remote.key };
+        let (open, mut bad) = (self.domain.lock(), ptr::null_mut());
+        let Some(pair) = open.pairs.get(self.number) else { return false };
+        // SAFETY: a live queue pair, since the domain is locked, and one request; the caller answers for its memory.
+        unsafe { sys::ibv_post_send(pair.as_ptr(), &mut entry, &mut bad) == 0 }
+    }
+
+    /// Ends all outstanding operations, which fail, as a failing adapter does.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`]: the domain is closed.
+    pub fn fail(&self) -> Result<(), OpenError> {
+        let mut attributes = no_attributes();
+        attributes.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attributes, sys::ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
+    /// The state in which peers may be connected.
+    fn initial(&self) -> (sys::ibv_qp_attr, sys::ibv_qp_attr_mask) {
+        use sys::ibv_access_flags as access;
+        use sys::ibv_qp_attr_mask as mask;
+        let mut attributes = no_attributes();
+        attributes.qp_state = sys::ibv_qp_state::IBV_QPS_INIT;
+        attributes.port_num = self.domain.port();
+        attributes.qp_access_flags = (access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ).0;
+        let all = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
+        (attributes, all)
+    }
+
+    fn modify(&self, to: &mut sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> Result<(), OpenError> {
+        let open = self.domain.lock();
+        let pair = open.pairs.get(self.number).ok_or_else(|| OpenError::code("ibv_modify_qp", libc::ENODEV))?;
+        // SAFETY: a live queue pair, since the domain is locked, and filled attributes.
+        match unsafe { sys::ibv_modify_qp(pair.as_ptr(), to, mask.0 as c_int) } {
+            0 => Ok(()),
+            code => Err(OpenError::code("ibv_modify_qp", code)),
+        }
+    }
+}
+
+impl Drop for RcConnection {
+    fn drop(&mut self) {
+        if let Some(pair) = self.domain.lock().pairs.take(self.number) {
+            // SAFETY: made by `new`, taken once.
+            unsafe { sys::ibv_destroy_qp(pair.as_ptr()) };
+        }
+    }
+}
+
+fn no_attributes() -> sys::ibv_qp_attr {
+    // SAFETY: numbers and addresses; all zeros are some.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// Reads that an adapter issues and serves at a time on one queue pair, as far as they are used here.
+fn reads(context: NonNull<sys::ibv_context>) -> u8 {
+    let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
+    // SAFETY: an open context and a place for the answer.
+    let refused = unsafe { sys::ibv_query_device(context.as_ptr(), attributes.as_mut_ptr()) };
+    // SAFETY: numbers; all zeros are some.
+    let attributes = unsafe { attributes.assume_init() };
+    let both = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom);
+    if refused == 0 { u8::try_from(both).unwrap_or(READS).clamp(1, READS) } else { 1 }
+}
