@@ -60,6 +60,10 @@ pub struct Locality {
     pub segment: Option<InheritedSegment>,
 }
 
+/// Most reliable connections of a rank.
+pub const RC_LIMIT_MAX: u16 = 256;
+const RC_LIMIT_DEFAULT: u32 = 64;
+
 /// The settings of message transport.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct TransportSettings {
@@ -77,6 +81,9 @@ pub struct TransportSettings {
     pub integrity: Option<Integrity>,
     /// How work queues of an RDMA adapter are written. `None`: the default.
     pub queues: Option<QueuesChoice>,
+    /// Reliable connections of a rank at a time, over which an RDMA adapter accesses windows of other ranks: up to
+    /// [`RC_LIMIT_MAX`]; 0: none. `None`: 64.
+    pub rc_limit: Option<u16>,
     /// Memory for unexpected messages. `None`: 1 MiB.
     pub eager_pool: Option<EagerPool>,
     /// Faults injected into outgoing datagrams.
@@ -123,6 +130,15 @@ impl TransportSettings {
     /// ```
     pub fn unreachable_timeout(&self) -> Duration {
         self.unreachable.map_or(Duration::from_secs(30), BoundedDuration::duration)
+    }
+
+    /// Reliable connections of a rank at a time.
+    ///
+    /// ```
+    /// assert_eq!(unisono::Settings::default().transport.rc_limit(), 64);
+    /// ```
+    pub fn rc_limit(&self) -> u32 {
+        self.rc_limit.map_or(RC_LIMIT_DEFAULT, u32::from)
     }
 
     /// Whether a message that is received as another type than was sent is an error.
@@ -319,6 +335,7 @@ impl Settings {
             if transport.rails.is_default() { None } else { text("RAILS", &transport.rails) },
             transport.integrity.and_then(|integrity| text("INTEGRITY", &integrity)),
             transport.queues.and_then(|queues| text("QUEUES", &queues)),
+            transport.rc_limit.and_then(|limit| text("RC_LIMIT", &limit)),
             transport.eager_pool.and_then(|pool| text("EAGER_POOL", &pool)),
             probability(faults.loss.value()).map(|value| ("LOSS", value)),
             probability(faults.reorder.value()).map(|value| ("REORDER", value)),
@@ -532,7 +549,7 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 61] = [
+    const NAMES: [&str; 62] = [
         "RANK",
         "SIZE",
         "BOOTSTRAP",
@@ -551,6 +568,7 @@ impl SettingsReader {
         "RAILS",
         "INTEGRITY",
         "QUEUES",
+        "RC_LIMIT",
         "EAGER_POOL",
         "LOSS",
         "REORDER",
@@ -658,6 +676,13 @@ impl SettingsReader {
             "RAILS" => replace(&mut transport.rails, value),
             "INTEGRITY" => store(&mut transport.integrity, value),
             "QUEUES" => store(&mut transport.queues, value),
+            "RC_LIMIT" => match value.parse() {
+                Ok(limit @ ..=RC_LIMIT_MAX) => {
+                    transport.rc_limit = Some(limit);
+                    None
+                }
+                _ => Some(format!("expected a number of connections from 0 to {RC_LIMIT_MAX}")),
+            },
             "EAGER_POOL" => store(&mut transport.eager_pool, value),
             "LOSS" => replace(&mut faults.loss, value),
             "REORDER" => replace(&mut faults.reorder, value),

@@ -142,6 +142,7 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_RAILS", "10.1.0.0/16,eth2"),
         ("UNISONO_INTEGRITY", "crc32c"),
         ("UNISONO_QUEUES", "raw"),
+        ("UNISONO_RC_LIMIT", "8"),
         ("UNISONO_EAGER_POOL", "64K"),
         ("UNISONO_LOSS", "5%"),
         ("UNISONO_REORDER", "0.5%"),

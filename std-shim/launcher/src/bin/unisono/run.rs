@@ -6,7 +6,8 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
     DeviceChoice, EagerPool, HostList, Integrity, JoinTimeout, KillTimeout, Mtu, MulticastChoice, OnDeath, Progress,
-    QueuesChoice, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
+    QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout,
+    WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -62,6 +63,10 @@ pub(crate) struct Options {
     /// auto]
     #[arg(long, value_name = "WHO", help_heading = "Transport")]
     queues: Option<QueuesChoice>,
+    /// Reliable connections of each rank at a time, over which RDMA adapters access windows of other ranks; 0: none
+    /// [default: 64]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(..=i64::from(RC_LIMIT_MAX)), help_heading = "Transport")]
+    rc_limit: Option<u16>,
     /// Memory of each rank for unexpected eager messages, such as 64K [default: 1M]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     eager_pool: Option<EagerPool>,
@@ -158,7 +163,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Refusal> {
 }
 
 fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
-    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, eager_pool, .. } = options;
+    let Options { ranks, nodes, hosts, rsh, device, progress, pin, mtu, gso, queues, rc_limit, eager_pool, .. } =
+        options;
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
@@ -204,6 +210,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     transport.mtu = mtu.or(transport.mtu);
     transport.gso = gso.or(transport.gso);
     transport.queues = queues.or(transport.queues);
+    transport.rc_limit = rc_limit.or(transport.rc_limit);
     transport.eager_pool = eager_pool.or(transport.eager_pool);
     transport.silence = silence.or(transport.silence);
     transport.watchdog = watchdog.or(transport.watchdog);
