@@ -21,6 +21,8 @@
 
 pub mod collective;
 mod communicator;
+#[cfg(any(test, feature = "verbs"))]
+mod connections;
 mod datagram_transport;
 mod event_source;
 mod group;
@@ -522,6 +524,7 @@ impl World {
             (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
         let (streams, trees, rails) = (process.stream_counters(), process.tree_counters(), process.rail_stats());
         let integrity = process.datagrams.device.integrity();
+        let native = process.remote_access.native.counts();
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
         Stats {
@@ -533,6 +536,7 @@ impl World {
             udp: &self.udp_counters,
             streams,
             trees,
+            native,
             rails: &rails,
             integrity,
         }

@@ -14,6 +14,8 @@ pub enum WindowRoundError {
     Wrong(&'static str),
 }
 
+impl core::error::Error for WindowRoundError {}
+
 impl From<WindowError> for WindowRoundError {
     fn from(error: WindowError) -> Self {
         Self::Failed(error)
@@ -72,26 +74,28 @@ impl WindowRounds {
         Ok(Self { window, rank: on.rank(), size: on.size(), bytes })
     }
 
-    /// Writes and reads the own slot of another rank under its lock, and counts at all ranks.
+    /// Writes and reads the own slot of another rank under its lock, counts at all ranks, and reads what another rank has
+    /// written here.
     ///
     /// # Errors
     /// [`WindowRoundError`].
     pub fn round(&self, number: u32) -> Result<(), WindowRoundError> {
-        let target = Rank((self.rank.0 + 1 + number % self.size) % self.size);
-        let slot = COUNTER + self.bytes * self.rank.0 as usize;
-        let bytes: Vec<u8> = (0..self.bytes).map(|i| (i as u32 ^ number ^ self.rank.0) as u8).collect();
+        let (distance, target) = (self.distance(number), self.target(number));
+        let bytes: Vec<u8> = self.pattern(number, self.rank).collect();
         self.window.lock(LockKind::Exclusive, target)?;
-        self.window.put(&bytes, target, slot)?;
+        self.window.put(&bytes, target, self.slot(self.rank))?;
         self.window.unlock(LockKind::Exclusive, target)?;
-        let mut found = vec![0; self.bytes];
-        self.window.get(&mut found, target, slot)?;
-        if found != bytes {
-            return Err(WindowRoundError::Wrong("get"));
-        }
+        self.read_back(number)?;
         for rank in (0..self.size).map(Rank) {
             self.window.accumulate(&[1_u64], rank, 0, SystemOperation::sum())?;
         }
         self.window.fence()?;
+        let origin = Rank((self.rank.0 + 2 * self.size - distance) % self.size);
+        let mut found = vec![0; self.bytes];
+        self.window.read(self.slot(origin), &mut found)?;
+        if !self.pattern(number, origin).eq(found) {
+            return Err(WindowRoundError::Wrong("read"));
+        }
         // All ranks have counted this round, and none the next one.
         let count = self.window.fetch_and_op(0_u64, target, 0, SystemOperation::sum())?;
         if count != u64::from(self.size) * u64::from(number + 1) {
@@ -99,5 +103,33 @@ impl WindowRounds {
         }
         self.window.fence()?;
         Ok(())
+    }
+
+    /// Reads what this rank wrote in the last round, which has this number.
+    ///
+    /// # Errors
+    /// [`WindowRoundError`].
+    pub fn read_back(&self, number: u32) -> Result<(), WindowRoundError> {
+        let mut found = vec![0; self.bytes];
+        self.window.get(&mut found, self.target(number), self.slot(self.rank))?;
+        if self.pattern(number, self.rank).eq(found) { Ok(()) } else { Err(WindowRoundError::Wrong("get")) }
+    }
+
+    const fn distance(&self, number: u32) -> u32 {
+        1 + number % self.size
+    }
+
+    const fn target(&self, number: u32) -> Rank {
+        Rank((self.rank.0 + self.distance(number)) % self.size)
+    }
+
+    /// Where a rank writes, in the window of any other.
+    const fn slot(&self, rank: Rank) -> usize {
+        COUNTER + self.bytes * rank.0 as usize
+    }
+
+    /// What a rank writes in a round.
+    fn pattern(&self, number: u32, rank: Rank) -> impl Iterator<Item = u8> {
+        (0..self.bytes).map(move |i| (i as u32 ^ number ^ rank.0) as u8)
     }
 }

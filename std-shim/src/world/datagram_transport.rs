@@ -262,6 +262,15 @@ impl DatagramTransport {
         }
     }
 
+    /// The adapter, if the device is one.
+    #[cfg(feature = "verbs")]
+    pub(super) const fn domain(&self) -> Option<&Arc<ud::Domain>> {
+        match self {
+            Self::Udp(_) => None,
+            Self::Verbs(device) => Some(device.domain()),
+        }
+    }
+
     /// The waiter for a queue's arrivals.
     pub(super) fn waiter(&self, lane: DeviceQueue) -> TransportWaiter {
         wrapped!(self, TransportWaiter, device => device.arrival_waiter(lane))

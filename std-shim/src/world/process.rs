@@ -17,6 +17,8 @@ pub(super) mod messages;
 pub(super) mod messenger;
 mod multicast_groups;
 mod multicast_messages;
+#[cfg_attr(not(feature = "verbs"), path = "process/native_access_absent.rs")]
+pub(super) mod native_access;
 pub(super) mod random_keys;
 mod release_multicasts;
 pub(super) mod remote_access;
@@ -54,6 +56,7 @@ use datagrams::{Datagrams, SendBatch};
 use dispatch::{Dispatcher, SharedRegions};
 use failure_detection::{FailureDetector, SilencePolicy};
 use message_table::{Flush, MessageTable};
+use native_access::NativeAccess;
 use remote_access::RemoteAccess;
 use shutdown::Shutdown;
 use transport::ProcessTransport;
@@ -177,6 +180,7 @@ impl Process {
         for (rank, entry) in membership.table().iter().enumerate() {
             process.add_peer(Rank(rank as u32), entry);
         }
+        process.remote_access.native = NativeAccess::new(&process.datagrams.device, settings.transport.rc_limit());
         process.membership = Some(membership);
         process.set_groups(groups);
         Ok(process)
@@ -412,8 +416,8 @@ impl Process {
         CHECK_INTERVAL.saturating_sub(self.now().wrapping_sub(self.detector.checked_at))
     }
 
-    /// Enables the queue's notification. Returns false if something already waits there.
+    /// Enables the queue's notification. Returns false if something already waits there, or may come without one.
     pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
-        self.datagrams.device.arm(lane) == Armed::Armed
+        !self.remote_access.native.is_active() && self.datagrams.device.arm(lane) == Armed::Armed
     }
 }

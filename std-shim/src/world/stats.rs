@@ -33,6 +33,8 @@ pub(super) struct Stats<'a> {
     pub(super) streams: StreamCounters,
     /// Of releases of trees.
     pub(super) trees: TreeCounters,
+    /// One-sided operations that the adapter was to execute by itself, and those of them that it did not.
+    pub(super) native: [u64; 2],
     pub(super) rails: &'a [RailStats],
     pub(super) integrity: Integrity,
 }
@@ -146,6 +148,8 @@ impl Stats<'_> {
         );
         let TreeCounters { multicasts, received, asks } = self.trees;
         let _ = write!(line, ",\"releases\":{{\"multicasts\":{multicasts},\"received\":{received},\"asks\":{asks}}}");
+        let [posted, failed] = self.native;
+        let _ = write!(line, ",\"native\":{{\"posted\":{posted},\"failed\":{failed}}}");
         let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
         let _ = write!(
             line,

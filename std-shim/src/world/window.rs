@@ -50,7 +50,7 @@ use super::collective::{AsView, AsViewMut, CollectiveError, Element, SystemOpera
 use super::communicator::Communicator;
 use super::communicator::create::CreateError;
 use super::process::Process;
-use super::process::remote_access::{CallEnd, CallMemory, CallResult, StartError};
+use super::process::remote_access::{CallEnd, CallMemory, CallResult, NativeMemory, StartError};
 use super::progress::WaitFor;
 use super::request::Failure;
 use super::shm_transport::{AllocateError, Buffer};
@@ -125,6 +125,18 @@ struct Published {
     bytes: u64,
     key: u64,
     index: u64,
+    /// [`NativeMemory`].
+    native: [u64; 2],
+}
+
+impl Published {
+    /// A member without memory.
+    const NOTHING: Self = Self { shared: NOT_SHARED, bytes: u64::MAX, key: 0, index: 0, native: NativeMemory::NONE.0 };
+
+    /// Its region, if its index is valid.
+    fn region(&self) -> Option<RKey> {
+        Some(RKey { index: u16::try_from(self.index).ok()?, key: RemoteKey(self.key) })
+    }
 }
 
 const NOT_SHARED: u64 = u64::MAX;
@@ -200,9 +212,8 @@ impl Communicator {
         let memory = bytes.checked_add(CONTROL).ok_or(AllocateError::TooLong);
         let memory = memory.and_then(|all| communicator.allocate::<u128>(all.div_ceil(size_of::<u128>())));
         let prepared = memory.map_err(WindowError::from).and_then(|memory| Exposed::new(&communicator, memory, bytes));
-        let nothing = Published { shared: NOT_SHARED, bytes: u64::MAX, key: 0, index: 0 };
-        let published = prepared.as_ref().map_or(nothing, |exposed| exposed.published);
-        let mut all = vec![nothing; communicator.size() as usize];
+        let published = prepared.as_ref().map_or(Published::NOTHING, |exposed| exposed.published);
+        let mut all = vec![Published::NOTHING; communicator.size() as usize];
         communicator.all_gather_into(&[published][..], &mut all[..])?;
         let Exposed { memory, own, key, .. } = prepared?;
         let (lock, own) = own.split(CONTROL);
@@ -257,10 +268,11 @@ impl Communicator {
         let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
         // SAFETY: the caller promises that the memory stays valid and is not referred to until the window is freed.
         let exposed = unsafe { window.communicator.shared.lock().expose(memory, rights) };
-        let mut published = Published { shared: NOT_SHARED, bytes: u64::MAX, key: 0, index: 0 };
+        let mut published = Published::NOTHING;
         if let Ok(RKey { index, key }) = exposed {
             window.keys.push(RKey { index, key });
             (published.bytes, published.key, published.index) = (bytes as u64, key.0, index.into());
+            published.native = window.communicator.shared.lock().remote_access.native.exposed(RKey { index, key }).0;
         }
         let mut all = vec![published; window.communicator.size() as usize];
         window.communicator.all_gather_into(&[published][..], &mut all[..])?;
@@ -268,14 +280,20 @@ impl Communicator {
         for (rank, published) in (0..).map(Rank).zip(&all) {
             let there = window.communicator.world_rank(rank)?;
             let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
-            let index = u16::try_from(published.index).map_err(|_| no_memory)?;
-            let region = RKey { index, key: RemoteKey(published.key) };
+            let region = published.region().ok_or(no_memory)?;
             let is_own = rank == window.communicator.rank;
             let member = window.members.get_mut(rank.0 as usize).ok_or(no_memory)?;
             member.bytes =
                 usize::try_from(published.bytes).ok().filter(|_| published.bytes != u64::MAX).ok_or(no_memory)?;
             let remote = Access::Remote(there, RemoteSpan { region, offset: 0 });
             member.access = if is_own { Access::Own(memory) } else { remote };
+            if !is_own {
+                window.communicator.shared.lock().remote_access.native.learn(
+                    there.into(),
+                    region,
+                    NativeMemory(published.native),
+                );
+            }
         }
         (window.own, window.bytes) = (memory, bytes);
         Ok(window)
@@ -310,6 +328,7 @@ impl Exposed {
             bytes: bytes as u64,
             key: key.map_or(0, |key| key.key.0),
             index: key.map_or(0, |key| key.index.into()),
+            native: key.map_or(NativeMemory::NONE, |key| process.remote_access.native.exposed(key)).0,
         };
         Ok(Self { memory, own, key, published })
     }
@@ -323,7 +342,7 @@ impl Window {
         let bytes = usize::try_from(published.bytes).map_err(|_| no_memory)?;
         let all = bytes.checked_add(CONTROL).and_then(|all| all.checked_next_multiple_of(size_of::<u128>()));
         let all = all.ok_or(no_memory)?;
-        let process = self.communicator.shared.lock();
+        let mut process = self.communicator.shared.lock();
         let [lock, access] = if rank == self.communicator.rank {
             [Access::Own(self.lock), Access::Own(self.own)]
         } else if let Some(shm) = &process.transport.shm
@@ -338,8 +357,8 @@ impl Window {
             let (lock, own) = memory.split(CONTROL);
             [Access::Direct(lock), Access::Direct(own)]
         } else {
-            let index = u16::try_from(published.index).map_err(|_| no_memory)?;
-            let region = RKey { index, key: RemoteKey(published.key) };
+            let region = published.region().ok_or(no_memory)?;
+            process.remote_access.native.learn(there.into(), region, NativeMemory(published.native));
             [0, CONTROL as u64].map(|offset| Access::Remote(there, RemoteSpan { region, offset }))
         };
         Ok(Member { access, bytes, lock })
@@ -1067,7 +1086,16 @@ impl Drop for Window {
         for key in self.keys.drain(..).chain(attached) {
             self.communicator.shared.with_process(|process| process.conceal(key));
         }
-        self.communicator.shared.lock().remote_access.forget_window(self.number);
+        let mut process = self.communicator.shared.lock();
+        process.remote_access.forget_window(self.number);
+        for member in &self.members {
+            for access in [member.access, member.lock] {
+                if let Access::Remote(there, RemoteSpan { region, .. }) = access {
+                    process.remote_access.native.forget(there.into(), region);
+                }
+            }
+        }
+        drop(process);
         // Other members may still access it.
         core::mem::forget(self.memory.take());
     }

@@ -1,15 +1,19 @@
 //! The program in the virtual machine of `--bin vm`: runs one check of the UD device. Ends with status 1 when it fails.
 
 use core::net::IpAddr;
+use core::time::Duration;
 use std::env;
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use unisono::World;
 use unisono::environment::QueuesChoice;
 use unisono_core::device::TxReason;
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
+use unisono_tests::windows::WindowRounds;
 use unisono_verbs::ud::{Domain, QueueChoice, UdOptions as Ud, adapters};
 
 /// Rounds of latencies in a turn of comparisons.
@@ -108,6 +112,21 @@ enum Check {
     },
     /// How long an address handle takes, and whether it outlives windows
     Handles,
+    /// Rounds of one-sided operations with known values, as a rank of a job
+    Windows {
+        /// Bytes that each rank writes and reads in a round
+        #[arg(long)]
+        bytes: usize,
+        /// How many rounds
+        #[arg(long, default_value_t = 40)]
+        rounds: u32,
+        /// Pause after each round, in milliseconds
+        #[arg(long, default_value_t = 0)]
+        pause: u64,
+        /// How long to read back what was written, after each round, in milliseconds
+        #[arg(long, default_value_t = 0)]
+        reading: u64,
+    },
     /// An interface is removed
     Removal {
         /// That of the first adapter
@@ -203,11 +222,35 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
                 return Err("handles go with windows".into());
             }
         }
+        Check::Windows { bytes, rounds, pause, reading } => {
+            return windows(*bytes, *rounds, [*pause, *reading].map(Duration::from_millis));
+        }
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());
         }
     }
     Ok(())
+}
+
+/// The round after which the work has begun.
+const BEGUN: u32 = 5;
+
+fn windows(bytes: usize, rounds: u32, [pause, reading]: [Duration; 2]) -> Outcome<()> {
+    let world = World::join()?;
+    let played = WindowRounds::new(&world, bytes)?;
+    for number in 0..rounds {
+        played.round(number).map_err(|error| format!("rank {}, round {number}: {error}", world.rank()))?;
+        if number == BEGUN {
+            println!("begun");
+        }
+        let began = Instant::now();
+        while began.elapsed() < reading {
+            played.read_back(number)?;
+        }
+        std::thread::sleep(pause);
+    }
+    drop(played);
+    Ok(world.finish()?)
 }
 
 /// The contender of this name.

@@ -80,8 +80,23 @@ macro_rules! faulty_transfer {
     };
 }
 
+// Runs a job, and sets the numbers of operations that adapters were to execute, and of those that they did not.
+macro_rules! native_windows {
+    () => {
+        "set -e
+        cd /host; export UNISONO_DEVICE=verbs UNISONO_STATS_FILE=/tmp/stats
+        job() {
+            echo \"$@\"; rm -f /tmp/stats; ./unisono run \"$@\" >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+            posted=0 failed=0
+            sed -n 's/.*\"native\":{\"posted\":\\([0-9]*\\),\"failed\":\\([0-9]*\\)}.*/\\1 \\2/p' /tmp/stats >/tmp/native
+            while read one two; do posted=$((posted + one)) failed=$((failed + two)); done </tmp/native
+            echo posted $posted, failed $failed
+        }"
+    };
+}
+
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 30] = [
     check(
         "devices are up and reach each other",
         2,
@@ -177,6 +192,44 @@ const CHECKS: [Check; 27] = [
             ./unisono run -n 4 --device verbs --queues library --progress $progress -- ./unisono bench exchange --bytes 1M
         done
         ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
+    ),
+    check(
+        "adapters access windows of other ranks",
+        4,
+        180,
+        concat!(
+            native_windows!(),
+            "
+        for queues in library raw; do for bytes in 8 300000; do
+            job -n 2 --queues $queues -- ./guest windows --bytes $bytes; test $posted -gt 20; test $failed = 0
+        done; done
+        job -n 4 -- ./guest windows --bytes 5000; test $posted -gt 20
+        job -n 2 --rc-limit 0 -- ./guest windows --bytes 5000; test $posted = 0
+        # Each rank has three peers, and uses another one after a while.
+        job -n 4 --rc-limit 1 -- ./guest windows --bytes 5000 --rounds 40 --pause 60; test $posted -gt 10; test $failed = 0"
+        ),
+    ),
+    check(
+        "adapters access windows over a faulty link",
+        2,
+        180,
+        concat!(
+            native_windows!(),
+            "
+        for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        for bytes in 8 300000; do job -n 2 -- ./guest windows --bytes $bytes; test $posted -gt 20; done"
+        ),
+    ),
+    check(
+        "windows are accessed over a link that loses everything for a while",
+        2,
+        180,
+        concat!(
+            native_windows!(),
+            "
+        (until grep -q begun /tmp/said; do sleep 0.1; done; tc qdisc add dev net0 root netem loss 100%; sleep 3; tc qdisc del dev net0 root) &
+        job -n 2 -- ./guest windows --bytes 5000 --reading 200; test $posted -gt 20; test $failed -gt 0"
+        ),
     ),
     check("a job whose adapter is taken away ends", 2, 60, taken_away!("library")),
     check("a job whose adapter is taken away ends, posted directly", 2, 60, taken_away!("raw")),

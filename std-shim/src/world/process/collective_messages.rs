@@ -160,7 +160,7 @@ impl Process {
         moved
     }
 
-    /// Sends a message about a communicator after all earlier messages of collectives to that rank.
+    /// Sends a message about a communicator or a connection after all earlier messages of collectives to that rank.
     pub(super) fn send_control(&mut self, to: PeerId, bytes: &[u8]) {
         if self.collectives.work.outbox.is_empty() && self.messenger.send_control(&mut self.transport, to, bytes) {
             return;
@@ -169,6 +169,12 @@ impl Process {
         copy.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
         self.collectives.work.outbox.push_back((to, (copy, bytes.len())));
         self.collectives.work.has_work = true;
+    }
+
+    /// Whether such messages have not been sent yet.
+    #[cfg(feature = "verbs")]
+    pub(super) fn has_control_messages(&self) -> bool {
+        !self.collectives.work.outbox.is_empty()
     }
 
     /// Handles an event of the messenger.

@@ -2,7 +2,8 @@
 //!
 //! Below 16: point-to-point messages (core, `message::point_to_point`). From 16 on: messages of collectives (core,
 //! `message::collective_transport`), questions of hang reports (`watchdog/wire.rs`), and status messages about
-//! communicators (`process/shutdown.rs`). From 64 on: remote memory access (core, `rma`).
+//! communicators (`process/shutdown.rs`). From 64 on: remote memory access (core, `rma`); from 96 on: messages about
+//! reliable connections (`connections.rs`).
 
 use core::cell::RefCell;
 
@@ -18,6 +19,8 @@ use unisono_core::span::Span;
 use super::remote_access::RemoteAccess;
 use super::transport::EarlyPayloads;
 use crate::world::collective::engine::progress_table::CollectiveTable;
+#[cfg(feature = "verbs")]
+use crate::world::connections;
 use crate::world::request::{Failure, Requests, Status, Tag};
 use unisono_memory::endpoint_storage::ProcessMessenger;
 use unisono_memory::memory_regions::{Address, Regions};
@@ -58,6 +61,8 @@ impl Handler for Dispatcher<'_> {
                 }
             },
             Some(header::FIRST..=header::LAST) => self.remote_access.handle(from, head, bytes),
+            #[cfg(feature = "verbs")]
+            Some(connections::FIRST..=connections::LAST) => self.remote_access.handle_connection(from, head),
             Some(_) => {
                 let memory = (&mut *self.early_payloads, self.regions);
                 self.collectives.handle(from, head, bytes, self.messenger, memory)

@@ -20,6 +20,7 @@ use unisono_shmem::ring::PutError;
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
+use super::native_access::NativeAccess;
 use super::transport::OperationOwner;
 use crate::world::request::{Failure, Status};
 use crate::world::window::memory::WindowMemory;
@@ -59,6 +60,33 @@ pub(in crate::world) enum CallMemory {
     Copy(Region, Option<BounceBuffer>),
     /// Memory of the caller, which waits for the end; and a copy.
     User(Region, Option<BounceBuffer>),
+}
+
+/// What peers' adapters need to know of exposed memory, as it is published: address, and rkey with a mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct NativeMemory(pub(in crate::world) [u64; 2]);
+
+impl NativeMemory {
+    /// Not accessible to adapters.
+    pub(in crate::world) const NONE: Self = Self([0; 2]);
+}
+
+#[cfg(feature = "verbs")]
+impl NativeMemory {
+    /// Distinguishes a key from none.
+    const MARK: u64 = 1 << 32;
+
+    pub(super) const fn new(address: u64, key: u32) -> Self {
+        Self([address, Self::MARK | key as u64])
+    }
+
+    pub(super) const fn address(self) -> u64 {
+        self.0[0]
+    }
+
+    pub(super) const fn key(self) -> u32 {
+        self.0[1] as u32
+    }
 }
 
 /// Who learns how an operation ends.
@@ -121,6 +149,8 @@ pub(in crate::world) struct RemoteAccess {
     /// Messages arrived since the last round.
     has_arrived: bool,
     windows: u32,
+    /// What the adapter executes by itself.
+    pub(in crate::world) native: NativeAccess,
 }
 
 impl RemoteAccess {
@@ -139,9 +169,18 @@ impl RemoteAccess {
         }
     }
 
+    /// Handles a message about a connection.
+    #[cfg(feature = "verbs")]
+    pub(super) fn handle_connection(&mut self, from: PeerId, head: &[u8]) -> Verdict {
+        if !self.native.handle(from, head) {
+            self.violators.push(from);
+        }
+        Verdict::Release
+    }
+
     /// Whether a round has something to do that others may wait for.
     pub(super) fn has_work(&self) -> bool {
-        self.has_arrived || !self.outbox.is_empty()
+        self.has_arrived || !self.outbox.is_empty() || self.native.has_work()
     }
 
     /// A peer can be sent messages of this length.
@@ -168,6 +207,15 @@ impl RemoteAccess {
             machine.disconnect(peer);
             self.has_arrived = true;
         }
+        self.native.disconnect(peer);
+    }
+
+    /// An operation was requested of its target, after it had been started.
+    pub(super) fn record_requested(&mut self, call: &RmaCall) {
+        if let Some(CallRecord { window, target, end: CallEnd::Flush, .. }) = self.calls.get(&call.user).copied() {
+            self.target_use(window, target).has_written |= matches!(call.request, RmaRequest::Write { .. });
+        }
+        self.has_arrived = true;
     }
 
     /// A number for a window of this process.
@@ -262,6 +310,8 @@ impl Process {
         match registered {
             Ok(key) => {
                 self.remote_access.exposed.insert(key, region);
+                // SAFETY: the caller promises that the memory stays mapped and unreferenced until it is concealed.
+                unsafe { self.remote_access.native.expose(key, memory) };
                 Ok(key)
             }
             Err(error) => {
@@ -273,6 +323,7 @@ impl Process {
 
     /// Ends the exposure of a region; progress completes it.
     pub(in crate::world) fn conceal(&mut self, key: RKey) {
+        self.remote_access.native.conceal(key);
         if let Some(machine) = &mut self.remote_access.machine {
             machine.regions.revoke(key);
             self.end_revocations();
@@ -317,11 +368,8 @@ impl Process {
         }
         let user = self.requests.start();
         let call = RmaCall { to: to.into(), at, request, fence: false, user };
-        let started = match self.remote_machine() {
-            Ok(machine) => machine.start(&call),
-            Err(_) => Err(RmaStartError::TooLong),
-        };
-        if let Err(error) = started {
+        let is_native = self.post_natively(self.transport.now, &call);
+        if !is_native && let Err(error) = self.request_of_target(&call) {
             self.requests.release(user);
             return Err(match error {
                 RmaStartError::Full => StartError::Full,
@@ -333,12 +381,20 @@ impl Process {
         }
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end });
         if end == CallEnd::Flush {
-            let used = self.remote_access.target_use(window, to.0);
-            used.pending += 1;
-            used.has_written |= matches!(request, RmaRequest::Write { .. });
+            self.remote_access.target_use(window, to.0).pending += 1;
         }
-        self.remote_access.has_arrived = true;
+        if !is_native {
+            self.remote_access.record_requested(&call);
+        }
         Ok(user)
+    }
+
+    /// Requests an operation of its target.
+    pub(super) fn request_of_target(&mut self, call: &RmaCall) -> Result<(), RmaStartError> {
+        match self.remote_machine() {
+            Ok(machine) => machine.start(call).map(|_| ()),
+            Err(_) => Err(RmaStartError::TooLong),
+        }
     }
 
     /// How an operation has ended, if it has. If the job was aborted meanwhile, its memory is not used any more.
@@ -448,7 +504,7 @@ impl Process {
             return false;
         }
         self.remote_access.has_arrived = false;
-        let mut moved = false;
+        let mut moved = self.progress_native(now);
         for peer in core::mem::take(&mut self.remote_access.violators) {
             tracing::error!(rank = peer.0, "protocol violation by a peer");
             if self.transport.is_shm_peer(peer) {
@@ -600,7 +656,7 @@ impl Process {
         }
     }
 
-    fn end_remote(&mut self, ended: RmaCompletion) {
+    pub(super) fn end_remote(&mut self, ended: RmaCompletion) {
         let RmaCompletion { user, peer, result, withdraw, .. } = ended;
         if let Some(placement) = withdraw {
             self.transport.endpoint.withdraw(placement);
