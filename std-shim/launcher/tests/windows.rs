@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         ("requests_end_one_by_one", || everywhere("requests")),
         ("memory_of_programs_is_accessed", || everywhere("created")),
         ("memory_is_attached_and_detached", || everywhere("dynamic")),
+        ("operations_span_attached_pieces", || everywhere("spanning")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
         ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
@@ -80,6 +81,7 @@ fn play() -> ExitCode {
         "requests" => requests(&world),
         "created" => created(&world),
         "dynamic" => dynamic(&world),
+        "spanning" => spanning(&world),
         "fenced" => fenced(&world),
         _ => death(&world),
     };
@@ -441,8 +443,8 @@ fn dynamic(world: &World) -> Outcome {
         window.accumulate(&[1_u64], Rank(0), at(Rank(0), piece), SystemOperation::sum())?;
     }
     check(window.put(&[0_u64], next, at(next, 0)) == Err(WindowError::OutOfBounds(next)), "nothing is attached there")?;
-    let beyond = window.get(&mut [0_u64; 2], next, at(next, 1) + 16);
-    check(beyond == Err(WindowError::OutOfBounds(next)), "a piece ends")?;
+    let beyond = window.get(&mut [0_u64; 2], next, at(next, PIECES - 1) + 16);
+    check(beyond == Err(WindowError::OutOfBounds(next)), "the last piece ends")?;
     window.fence()?;
     let mut word = [0_u64];
     window.get(&mut word, next, at(next, PIECES - 1) + 8)?;
@@ -455,6 +457,68 @@ fn dynamic(world: &World) -> Outcome {
     let sum = if rank == 0 { u64::from(size) } else { 0 };
     let before = u64::from((rank + size - 1) % size);
     check(memory[0] == [9, 0, 0] && memory[1..].iter().all(|piece| *piece == [sum, before, 0]), "the memory holds it")
+}
+
+/// Operations span attached pieces that adjoin; their order in the table is another one than in memory.
+fn spanning(world: &World) -> Outcome {
+    const WORDS: usize = 6000;
+    let mut memory = vec![0_u64; WORDS];
+    let first = NonNull::from(memory.as_mut_slice()).cast::<u8>();
+    let window = world.create_dynamic_window()?;
+    let (rank, size) = (world.rank().0, world.size());
+    let next = Rank((rank + 1) % size);
+    // Bytes of the memory where pieces begin and end. The third one is cut in an element; a hole of 8 bytes follows it.
+    for (from, to) in [(24_000, 47_988), (0, 8), (47_996, 48_000), (8, 24_000), (47_988, 47_992)] {
+        let start = NonNull::new(first.as_ptr().wrapping_add(from)).expect("not null");
+        // SAFETY: a piece of the vector, which is not used before the window is freed.
+        unsafe { window.attach(start, to - from) }?;
+    }
+    let mut starts = vec![0_u64; size as usize];
+    world.all_gather_into(&[first.addr().get() as u64][..], &mut starts[..])?;
+    let there = starts[next.0 as usize] as usize;
+    let (words, mut back): (Vec<u64>, _) = ((1..=5000).collect(), vec![0_u64; 5000]);
+    let sum = SystemOperation::sum();
+    window.put(&words[..], next, there)?;
+    window.flush(next)?;
+    window.get(&mut back[..], next, there)?;
+    check(back == words, "a get returns what was put")?;
+    window.accumulate(&words, next, there, sum)?;
+    window.get_accumulate(&words, &mut back, next, there, sum)?;
+    check(back.iter().zip(&words).all(|(back, word)| *back == 2 * word), "an update returns the old elements")?;
+    window.request_put(&words[..], next, there)?.wait()?;
+    window.request_accumulate(&words, next, there, sum)?.wait()?;
+    let old = window.request_get_accumulate(&words[..4], next, there, sum)?.wait()?;
+    check(old == [2, 4, 6, 8], "so do requests")?;
+    let sums = window.request_get::<u64>(5, next, there)?.wait()?;
+    check(sums == [3, 6, 9, 12, 10], "and gets")?;
+    let every = Datatype::of::<u64>().vector(2, 2, 2)?;
+    window.put_typed(&[7_u64; 4], next, there, 1, &every)?;
+    window.accumulate_typed(&[1_u64; 4], next, there, 1, &every, sum)?;
+    window.flush(next)?;
+    let mut four = [0_u64; 4];
+    window.get_typed(&mut four, next, there, 1, &every)?;
+    check(four == [8; 4], "datatypes span pieces")?;
+    window.put(&[0x0102_0304_0506_0708_u64], next, there + 47_984)?;
+    window.flush(next)?;
+    let outside = Err(WindowError::OutOfBounds(next));
+    let cut = there + 47_984;
+    check(window.accumulate(&[1_u32; 2], next, cut, sum) == Ok(()), "elements that end at the border")?;
+    window.flush(next)?;
+    check(window.accumulate(&[1_u64], next, cut, sum) == outside, "an element in two pieces")?;
+    check(window.get_accumulate(&[1_u64], &mut [0], next, cut, sum) == outside, "and its old value")?;
+    check(window.fetch_and_op(1_u64, next, cut, sum).map(|_| ()) == outside, "and one alone")?;
+    check(window.compare_and_swap(1_u64, 1, next, cut).map(|_| ()) == outside, "and swapped")?;
+    check(window.request_accumulate(&[1_u64], next, cut, sum).map(|_| ()) == outside, "and with a request")?;
+    let column = Datatype::of::<u64>().vector(2, 1, 2)?;
+    let typed = window.accumulate_typed(&[1_u64; 2], next, cut - 16, 1, &column, sum);
+    check(typed == outside, "and in a block, before another is changed")?;
+    check(window.put(&[9_u8; 24], next, there + 47_976) == outside, "a hole behind several pieces")?;
+    check(window.get(&mut [9_u8; 24], next, there + 47_976) == outside, "and none is read")?;
+    let mut last = [0_u64; 2];
+    window.get(&mut last, next, there + 47_976)?;
+    check(last == [0, 0x0102_0305_0506_0709], "nothing else was touched")?;
+    window.free()?;
+    check(memory[..5] == [8, 8, 8, 8, 10] && memory[4999] == 10_000, "the memory holds it")
 }
 
 /// Rank 1 dies amid operations on it.

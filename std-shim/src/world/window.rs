@@ -27,6 +27,7 @@
 mod dynamic;
 mod epochs;
 pub(super) mod memory;
+mod place;
 pub(super) mod raw;
 mod request;
 mod target_datatype;
@@ -56,6 +57,7 @@ use super::request::Failure;
 use super::shm_transport::{AllocateError, Buffer};
 use dynamic::Attachments;
 use memory::{WindowMemory, width_of};
+use place::Place;
 use unisono_bootstrap::Rank;
 
 pub use dynamic::ATTACHED_MAX;
@@ -566,18 +568,22 @@ impl Window {
     }
 
     fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {
-        let (access, offset) = self.access(target, offset, into.len())?;
-        match access {
-            Access::Own(memory) => self.locked(|| memory.load(offset, into), target),
-            Access::Direct(memory) => of(memory.load(offset, into), target),
-            Access::Remote(there, key) => {
-                let step = self.communicator.shared.lock().read_limit(there);
-                for (i, part) in (0..).zip(into.chunks_mut(step)) {
-                    self.get_remote(part, target, there, remote_span(key, offset + i * step))?;
+        let places = self.places(target, offset, into.len(), 1)?;
+        let mut rest = into;
+        for Place { access, offset, bytes } in places {
+            let into = rest.split_off_mut(..bytes).unwrap_or_default();
+            match access {
+                Access::Own(memory) => self.locked(|| memory.load(offset, into), target)?,
+                Access::Direct(memory) => of(memory.load(offset, into), target)?,
+                Access::Remote(there, key) => {
+                    let step = self.communicator.shared.lock().read_limit(there);
+                    for (i, part) in (0..).zip(into.chunks_mut(step)) {
+                        self.get_remote(part, target, there, remote_span(key, offset + i * step))?;
+                    }
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// Combines the elements in the memory of a rank, from byte `offset` on, with `data`, each atomically
@@ -646,12 +652,29 @@ impl Window {
         &self,
         update: ElementUpdate,
         grain: usize,
-        bytes: &[u8],
-        old: Option<&mut [u8]>,
+        mut bytes: &[u8],
+        mut old: Option<&mut [u8]>,
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        let (access, offset) = self.access(target, offset, bytes.len())?;
+        for place in self.places(target, offset, bytes.len(), grain)? {
+            let part = bytes.split_off(..place.bytes).unwrap_or_default();
+            let old = old.as_mut().map(|old| old.split_off_mut(..place.bytes).unwrap_or_default());
+            self.update_place(update, grain, part, old, target, place)?;
+        }
+        Ok(())
+    }
+
+    /// As [`update`](Self::update), of the elements at one place.
+    fn update_place(
+        &self,
+        update: ElementUpdate,
+        grain: usize,
+        bytes: &[u8],
+        old: Option<&mut [u8]>,
+        target: Rank,
+        Place { access, offset, .. }: Place,
+    ) -> Result<(), WindowError> {
         let (there, key) = match access {
             Access::Own(memory) => return self.locked(|| combine(memory, offset, update, bytes, old), target),
             Access::Direct(memory) => return of(combine(memory, offset, update, bytes, old), target),
@@ -905,18 +928,6 @@ impl Window {
         self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
     }
 
-    /// How `bytes` bytes from `offset` on are accessed, and the offset there.
-    fn access(&self, rank: Rank, offset: usize, bytes: usize) -> Result<(Access, usize), WindowError> {
-        if let Some(attachments) = &self.attachments {
-            return self.find_attached(attachments, rank, offset, bytes);
-        }
-        let member = self.member(rank)?;
-        match offset.checked_add(bytes) {
-            Some(end) if end <= member.bytes => Ok((member.access, offset)),
-            _ => Err(WindowError::OutOfBounds(rank)),
-        }
-    }
-
     /// Accesses this rank's own memory while the endpoint does not.
     fn locked(&self, what: impl FnOnce() -> Result<(), Refusal>, rank: Rank) -> Result<(), WindowError> {
         let _process = self.communicator.shared.lock();
@@ -931,20 +942,23 @@ impl Window {
         Ok(if step == 0 { grain.max(1) } else { step })
     }
 
-    fn start_put(&self, bytes: &[u8], target: Rank, offset: usize, end: CallEnd) -> Result<Vec<u32>, WindowError> {
-        let (access, offset) = self.access(target, offset, bytes.len())?;
-        match access {
-            Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
-            Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
-            Access::Remote(there, key) => {
-                let start = |(i, part): (usize, &[u8])| {
-                    let at = remote_span(key, offset + i * PART);
-                    self.start(there, at, part, end, |from| RmaRequest::Write { from, immediate: None })
-                };
-                return (0..).zip(bytes.chunks(PART)).map(start).collect();
+    fn start_put(&self, mut from: &[u8], target: Rank, offset: usize, end: CallEnd) -> Result<Vec<u32>, WindowError> {
+        let mut parts = Vec::new();
+        for Place { access, offset, bytes } in self.places(target, offset, from.len(), 1)? {
+            let bytes = from.split_off(..bytes).unwrap_or_default();
+            match access {
+                Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
+                Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
+                Access::Remote(there, key) => {
+                    for (i, part) in (0..).zip(bytes.chunks(PART)) {
+                        let (at, request) =
+                            (remote_span(key, offset + i * PART), |from| RmaRequest::Write { from, immediate: None });
+                        parts.push(self.start(there, at, part, end, request)?);
+                    }
+                }
             }
         }
-        Ok(Vec::new())
+        Ok(parts)
     }
 
     /// Starts an operation that sends a copy of `bytes`.

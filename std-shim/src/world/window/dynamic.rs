@@ -12,6 +12,7 @@ use unisono_memory::memory_regions::RegisterError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::memory::WindowMemory;
+use super::place::{Place, Places};
 use super::{Access, Window, WindowError, remote_span};
 use crate::world::communicator::Communicator;
 use crate::world::progress::WaitFor;
@@ -44,11 +45,47 @@ struct Piece {
     key: RKey,
 }
 
-impl Piece {
-    /// The offset of an address, if `bytes` bytes from there on lie in this piece.
-    fn offset(&self, address: usize, bytes: usize) -> Option<usize> {
-        let offset = address.checked_sub(self.memory.start().addr().get())?;
-        (offset.checked_add(bytes)? <= self.memory.bytes()).then_some(offset)
+/// Attached pieces that hold some of the bytes that an operation accesses.
+struct Found {
+    /// The first byte, and the end.
+    first: usize,
+    end: Option<usize>,
+    /// The pieces, each with its first address and its end.
+    pieces: Vec<(usize, usize, Access)>,
+}
+
+impl Found {
+    fn new(address: usize, bytes: usize) -> Self {
+        Self { first: address, end: address.checked_add(bytes), pieces: Vec::new() }
+    }
+
+    /// Adds a piece if it holds some of the bytes.
+    fn add(&mut self, start: usize, bytes: usize, access: Access) {
+        let (Some(piece_end), Some(end)) = (start.checked_add(bytes), self.end) else { return };
+        let touches = start < end && self.first < piece_end;
+        // No bytes lie in a piece or at its end.
+        let holds_none = self.first == end && start <= end && end <= piece_end;
+        if touches || holds_none {
+            self.pieces.push((start, piece_end, access));
+        }
+    }
+
+    /// The places of the bytes, one after the other. `None`: the pieces do not hold all bytes.
+    fn cover(&self) -> Option<Places> {
+        let end = self.end?;
+        let place = |from: usize| {
+            let holds = self.pieces.iter().filter(|(start, piece_end, _)| *start <= from && from <= *piece_end);
+            let (start, piece_end, access) = holds.max_by_key(|(_, piece_end, _)| *piece_end)?;
+            Some(Place { access: *access, offset: from - start, bytes: end.min(*piece_end) - from })
+        };
+        let first = place(self.first)?;
+        let (mut rest, mut from) = (Vec::new(), self.first + first.bytes);
+        while from < end {
+            let next = place(from).filter(|next| next.bytes > 0)?;
+            from += next.bytes;
+            rest.push(next);
+        }
+        Some(Places { first, rest })
     }
 }
 
@@ -109,6 +146,7 @@ impl Communicator {
 
 impl Window {
     /// Attaches memory of this rank to a dynamic window (`MPI_Win_attach`): other ranks access it by its address.
+    /// Operations may span adjacent pieces, except updates of an element that lies in two.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -192,33 +230,28 @@ impl Window {
         self.locked(|| self.own.store(place * size_of::<Entry>(), entry.as_bytes()), self.communicator.rank)
     }
 
-    /// How `bytes` bytes at an address in a rank's process are accessed, and the offset there.
+    /// The attached pieces of a rank that `bytes` bytes at an address in its process lie in, in their order.
     pub(super) fn find_attached(
         &self,
         attachments: &Attachments,
         rank: Rank,
         address: usize,
         bytes: usize,
-    ) -> Result<(Access, usize), WindowError> {
+    ) -> Result<Places, WindowError> {
         let outside = WindowError::OutOfBounds(rank);
+        let mut found = Found::new(address, bytes);
         let (there, base) = match self.member(rank)?.access {
             Access::Own(_) | Access::Direct(_) => {
-                let pieces = attachments.pieces.lock();
-                let mut found =
-                    pieces.iter().flatten().filter_map(|piece| Some((piece, piece.offset(address, bytes)?)));
-                let (piece, offset) = found.next().ok_or(outside)?;
-                return Ok((Access::Own(piece.memory), offset));
+                for Piece { memory, .. } in attachments.pieces.lock().iter().flatten() {
+                    found.add(memory.start().addr().get(), memory.bytes(), Access::Own(*memory));
+                }
+                return found.cover().ok_or(outside);
             }
             Access::Remote(there, base) => (there, base),
         };
-        let (wanted, bytes) = (address as u64, bytes as u64);
-        let holds = |entry: &&Entry| {
-            let end = wanted.checked_sub(entry.address).and_then(|offset| offset.checked_add(bytes));
-            entry.bytes > 0 && end.is_some_and(|end| end <= entry.bytes)
-        };
         let step = (self.communicator.shared.lock().read_limit(there) / size_of::<Entry>()).clamp(1, CHUNK);
         let (mut table, mut first, mut used) = ([FREE; CHUNK], 0, 1);
-        let entry = loop {
+        loop {
             if first >= used.min(ATTACHED_MAX + 1) {
                 return Err(outside);
             }
@@ -228,14 +261,16 @@ impl Window {
             if let (0, Some(header)) = (first, part.first()) {
                 used = header.address as usize;
             }
-            match part.iter().find(holds) {
-                Some(entry) => break *entry,
+            for Entry { address, bytes, key, index } in part.iter().filter(|entry| entry.bytes > 0) {
+                let index = u16::try_from(*index).map_err(|_| outside)?;
+                let region = RKey { index, key: RemoteKey(*key) };
+                found.add(*address as usize, *bytes as usize, Access::Remote(there, RemoteSpan { region, offset: 0 }));
+            }
+            match found.cover() {
+                Some(places) => return Ok(places),
                 None => first += part.len(),
             }
-        };
-        let index = u16::try_from(entry.index).map_err(|_| outside)?;
-        let region = RKey { index, key: RemoteKey(entry.key) };
-        Ok((Access::Remote(there, RemoteSpan { region, offset: 0 }), (wanted - entry.address) as usize))
+        }
     }
 
     /// Ends the exposure of memory, and waits until nobody uses it.

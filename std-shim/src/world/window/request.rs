@@ -11,6 +11,7 @@ use unisono_core::rma::operation::RmaRequest;
 use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::place::Place;
 use super::{Access, AccumulateOperation, Window, WindowError, remote_span};
 use crate::world::collective::{AsView, Element};
 use crate::world::communicator::Communicator;
@@ -381,20 +382,22 @@ impl Window {
         &self,
         update: ElementUpdate,
         grain: usize,
-        bytes: &[u8],
+        mut bytes: &[u8],
         target: Rank,
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
-        let (access, offset) = self.access(target, offset, bytes.len())?;
         let mut parts = Vec::new();
-        if let Access::Remote(there, key) = access {
+        for place in self.places(target, offset, bytes.len(), grain)? {
+            let bytes = bytes.split_off(..place.bytes).unwrap_or_default();
+            let Place { access: Access::Remote(there, key), offset, .. } = place else {
+                self.update_place(update, grain, bytes, None, target, place)?;
+                continue;
+            };
             let step = self.step(grain, there)?;
             for (i, part) in bytes.chunks(step).enumerate() {
                 let request = |from| RmaRequest::Accumulate { from, update, result: None };
                 parts.push(self.start(there, remote_span(key, offset + i * step), part, CallEnd::Request, request)?);
             }
-        } else {
-            self.update(update, grain, bytes, None, target, offset)?;
         }
         Ok(PutRequest(OneSided::new(self, target, parts)))
     }
@@ -409,9 +412,10 @@ impl Window {
         offset: usize,
     ) -> Result<GetRequest<'_, T>, WindowError> {
         let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
-        let (access, at) = self.access(target, offset, bytes.len())?;
-        match access {
-            Access::Remote(there, key) if bytes.len() <= self.step(grain, there)? => {
+        match self.places(target, offset, bytes.len(), grain)?.only() {
+            Some(Place { access: Access::Remote(there, key), offset: at, .. })
+                if bytes.len() <= self.step(grain, there)? =>
+            {
                 let sent = |process: &mut Process| match process.copy_for_remote(bytes) {
                     Some((memory @ CallMemory::Cell(_), from)) => Ok((memory, from)),
                     // All bounce buffers are in use.
@@ -461,14 +465,16 @@ impl Window {
         offset: usize,
     ) -> Result<GetRequest<'_, T>, WindowError> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(WindowError::OutOfBounds(target))?;
-        let (access, at) = self.access(target, offset, bytes)?;
-        match access {
-            Access::Remote(there, key) if bytes <= self.communicator.shared.lock().read_limit(there) => self
-                .start_fetch(target, there, count, bytes, |process, into| {
+        match self.places(target, offset, bytes, 1)?.only() {
+            Some(Place { access: Access::Remote(there, key), offset: at, .. })
+                if bytes <= self.communicator.shared.lock().read_limit(there) =>
+            {
+                self.start_fetch(target, there, count, bytes, |process, into| {
                     let (at, request) = (remote_span(key, at), RmaRequest::Read { into });
                     process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
-                }),
-            Access::Own(_) | Access::Direct(_) | Access::Remote(..) => {
+                })
+            }
+            _ => {
                 let mut values: Vec<T> = zeroed(count);
                 self.get(&mut values, target, offset)?;
                 Ok(self.fetched(target, values))

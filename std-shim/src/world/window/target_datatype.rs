@@ -9,6 +9,7 @@ use unisono_core::rma::header::ElementUpdate;
 use unisono_datatype::{Datatype, Run};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::place::Places;
 use super::{AccumulateOperation, CallEnd, GetRequest, Window, WindowError, bytes_of_view, fill_view};
 use crate::world::collective::{AsView, AsViewMut, Element};
 use unisono_bootstrap::Rank;
@@ -26,9 +27,11 @@ pub(super) struct TargetElements<'d> {
     pub(super) datatype: &'d Datatype,
 }
 
-/// A block of contiguous bytes: its offset in the target's memory, and its part of the packed data.
+/// A block of contiguous bytes: its offset in the target's memory, that from the lowest block, and its part of the packed
+/// data.
 struct Block {
     offset: usize,
+    above: usize,
     first: usize,
     bytes: usize,
 }
@@ -72,7 +75,7 @@ impl Window {
     ) -> Result<(), WindowError> {
         let (view, there) = (data.as_view(), TargetElements { rank: target, offset, count, datatype });
         let bytes = bytes_of_view(&view)?;
-        self.for_each_block(bytes.len(), there, &mut |block| {
+        self.for_each_block(bytes.len(), there, &mut |block, _| {
             self.start_put(block.of(&bytes), target, block.offset, CallEnd::Flush).map(|_| ())
         })
     }
@@ -145,12 +148,15 @@ impl Window {
         bytes: &[u8],
         there: TargetElements<'_>,
     ) -> Result<(), WindowError> {
-        let expect_whole = &mut |Block { bytes, .. }: Block| match bytes.is_multiple_of(grain) {
-            true => Ok(()),
-            false => Err(WindowError::Unsupported),
+        let expect_whole = &mut |Block { bytes, above, .. }: Block, places: &Places| {
+            if !bytes.is_multiple_of(grain) {
+                return Err(WindowError::Unsupported);
+            }
+            let are_whole = places.hold_elements(above, bytes, grain);
+            if are_whole { Ok(()) } else { Err(WindowError::OutOfBounds(there.rank)) }
         };
         self.for_each_block(bytes.len(), there, expect_whole)?;
-        self.for_each_block(bytes.len(), there, &mut |block| {
+        self.for_each_block(bytes.len(), there, &mut |block, _| {
             self.update(update, grain, block.of(bytes), None, there.rank, block.offset)
         })
     }
@@ -165,7 +171,7 @@ impl Window {
             }
             Ok::<(), WindowError>(())
         };
-        self.for_each_block(given, there, &mut |block| {
+        self.for_each_block(given, there, &mut |block, _| {
             if reads.len() == READS
                 && let Some(read) = reads.pop_front()
             {
@@ -182,7 +188,7 @@ impl Window {
         &self,
         given: usize,
         TargetElements { rank: target, offset, count, datatype }: TargetElements<'_>,
-        visit: &mut dyn FnMut(Block) -> Result<(), WindowError>,
+        visit: &mut dyn FnMut(Block, &Places) -> Result<(), WindowError>,
     ) -> Result<(), WindowError> {
         let outside = || WindowError::OutOfBounds(target);
         let all = datatype.contiguous(count).map_err(|_| outside())?;
@@ -194,15 +200,16 @@ impl Window {
         }
         let (lower, _) = all.true_bounds();
         let first = offset.checked_add_signed(lower).ok_or_else(outside)?;
-        self.access(target, first, all.true_extent())?;
+        let places = self.places(target, first, all.true_extent(), 1)?;
         let (mut done, mut result) = (0, Ok(()));
         all.for_each_run(0, given, |Run { offset: at, bytes, count, stride }| {
             for number in 0..count {
                 let place = isize::try_from(number).ok().and_then(|number| stride.checked_mul(number)?.checked_add(at));
                 let place = place.and_then(|place| offset.checked_add_signed(place));
-                let block = place.map(|offset| Block { offset, first: done, bytes }).ok_or_else(outside);
+                let block =
+                    place.map(|offset| Block { offset, above: offset.saturating_sub(first), first: done, bytes });
                 done += bytes;
-                result = block.and_then(&mut *visit);
+                result = block.ok_or_else(outside).and_then(|block| visit(block, &places));
                 if result.is_err() {
                     return ControlFlow::Break(());
                 }
