@@ -203,10 +203,12 @@ impl SharedProcess {
             }
             if in_memory {
                 words.clear();
-                match rank {
-                    Some(rank) => words.extend(process.wait_word(rank)),
-                    None if spins => {}
-                    None => process.wait_words(&mut words),
+                if !spins {
+                    rank.into_iter().for_each(|rank| process.wait_words_of(rank, &mut words));
+                    // Requests to use memory of this rank come from all others.
+                    if rank.is_none() || process.remote_access.is_exposed() {
+                        process.wait_words(&mut words);
+                    }
                 }
                 drop(process);
                 let look = rest.wait_on_any(&words);
@@ -226,7 +228,8 @@ impl SharedProcess {
             }
             let spins = spins && awaits == WaitFor::AnyRank;
             if now - since >= if self.oversubscribed { SPIN_OVERSUBSCRIBED } else { SPIN } && !spins {
-                let longest = if awaits == WaitFor::AnyRank { SHM_SLEEP } else { THREAD_INTERVAL };
+                let from_memory = awaits == WaitFor::AnyRank || process.remote_access.is_exposed();
+                let longest = if from_memory { SHM_SLEEP } else { THREAD_INTERVAL };
                 self.sleep(process, longest);
                 continue;
             }

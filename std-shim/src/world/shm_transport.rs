@@ -393,9 +393,9 @@ impl ShmPeer {
         Ok(())
     }
 
-    /// The word that changes when an entry arrives, or, if entries are queued, when there is room.
-    pub(super) fn wait_word(&self) -> (&'static Word, u32) {
-        if self.is_flushed() { self.rx_ring.awaited() } else { self.tx_ring.awaited() }
+    /// The words that change when an entry arrives and, if entries are queued, when there is room.
+    pub(super) fn wait_words(&self) -> impl Iterator<Item = (&'static Word, u32)> + use<> {
+        [Some(self.rx_ring.awaited()), (!self.is_flushed()).then(|| self.tx_ring.awaited())].into_iter().flatten()
     }
 
     /// Ends the peer's part. Returns the owners of what was not sent.

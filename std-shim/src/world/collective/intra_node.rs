@@ -23,7 +23,7 @@ use unisono_shmem::host::store_policy::StorePolicy;
 use unisono_shmem::host::wait_strategy::{BlockingWait, CurrentCpu, PollScope};
 use unisono_shmem::layout::WaitMode;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation};
-use unisono_shmem::segment::Site;
+use unisono_shmem::segment::{Site, Word};
 use unisono_shmem::slot_collectives::data_executor::{
     Builtin, CollectiveBuffers, DataError, NoReduction, ReductionOp, RemoteMemory as _, read,
 };
@@ -273,7 +273,7 @@ impl IntraNodeGroup {
             }
             let missing = barrier.missing(epoch, from);
             let Some((_, word, seen)) = missing else { continue };
-            let look = rest.wait(Some((word, seen)));
+            let look = communicator.wait_in_collective(&mut rest, Some((word, seen)));
             if look == PollScope::Nothing {
                 continue;
             }
@@ -653,7 +653,7 @@ impl GroupCall<'_> {
                         continue;
                     }
                     let awaited = flags.awaited().map(|awaited| (awaited.word, awaited.seen));
-                    let look = rest.wait(awaited);
+                    let look = communicator.wait_in_collective(rest, awaited);
                     if look == PollScope::Nothing {
                         continue;
                     }
@@ -717,6 +717,21 @@ impl Drop for PublishedWait<'_> {
 }
 
 impl Communicator {
+    /// Waits a little for a word, and for requests to use memory of this rank if others may send some.
+    fn wait_in_collective(&self, rest: &mut BlockingWait<'_>, awaited: Option<(&Word, u32)>) -> PollScope {
+        let mut words = Vec::new();
+        if self.node.as_ref().is_some_and(|node| node.waiting() == WaitMode::Oversubscribed) {
+            let process = self.shared.lock();
+            if process.remote_access.is_exposed() {
+                process.wait_words(&mut words);
+            }
+        }
+        if words.is_empty() {
+            return rest.wait(awaited);
+        }
+        rest.wait_on_any(&awaited.into_iter().chain(words).collect::<Vec<_>>())
+    }
+
     /// Progress on other traffic, and now and then an integrity check, while a collective waits for these ranks.
     #[cold]
     fn poll_while_waiting(

@@ -178,6 +178,11 @@ impl RemoteAccess {
         Verdict::Release
     }
 
+    /// Whether other ranks may ask for the use of memory of this rank.
+    pub(in crate::world) fn is_exposed(&self) -> bool {
+        !self.exposed.is_empty()
+    }
+
     /// Whether a round has something to do that others may wait for.
     pub(super) fn has_work(&self) -> bool {
         self.has_arrived || !self.outbox.is_empty() || self.native.has_work()

@@ -417,15 +417,15 @@ impl Process {
         self.transport.shm.as_mut().is_some_and(|shm| !shm.is_intact())
     }
 
-    /// The word to wait on for the next event from this rank.
-    pub(in crate::world) fn wait_word(&self, from: Rank) -> Option<(&'static Word, u32)> {
-        Some(self.transport.shm.as_ref()?.peer(from.into())?.wait_word())
+    /// Adds the words to wait on for the next event from this rank.
+    pub(in crate::world) fn wait_words_of(&self, from: Rank, words: &mut Vec<(&'static Word, u32)>) {
+        words.extend(self.transport.shm.iter().filter_map(|shm| shm.peer(from.into())).flat_map(ShmPeer::wait_words));
     }
 
-    /// The words to wait on for the next event from any peer.
+    /// Adds the words to wait on for the next event from any peer.
     pub(in crate::world) fn wait_words(&self, words: &mut Vec<(&'static Word, u32)>) {
         let shm_peers = self.transport.shm.iter().flat_map(|shm| shm.peers.iter()).flatten();
-        words.extend(shm_peers.filter(|one| one.failure.is_none()).map(ShmPeer::wait_word));
+        words.extend(shm_peers.filter(|one| one.failure.is_none()).flat_map(ShmPeer::wait_words));
     }
 
     /// Whether all other ranks are reached through shared memory.
