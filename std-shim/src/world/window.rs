@@ -676,8 +676,8 @@ impl Window {
         Place { access, offset, .. }: Place,
     ) -> Result<(), WindowError> {
         let (there, key) = match access {
-            Access::Own(memory) => return self.locked(|| combine(memory, offset, update, bytes, old), target),
-            Access::Direct(memory) => return of(combine(memory, offset, update, bytes, old), target),
+            Access::Own(memory) => return self.locked(|| memory.combine_from(offset, update, bytes, old), target),
+            Access::Direct(memory) => return of(memory.combine_from(offset, update, bytes, old), target),
             Access::Remote(there, key) => (there, key),
         };
         let step = self.step(grain, there)?;
@@ -1156,25 +1156,6 @@ const fn refused(reason: Refusal, target: Rank) -> WindowError {
 
 fn of<R>(result: Result<R, Refusal>, target: Rank) -> Result<R, WindowError> {
     result.map_err(|reason| refused(reason, target))
-}
-
-/// Combines `bytes` with memory of a window; the old values go to `old`.
-fn combine(
-    memory: WindowMemory,
-    offset: usize,
-    update: ElementUpdate,
-    bytes: &[u8],
-    old: Option<&mut [u8]>,
-) -> Result<(), Refusal> {
-    let mut copy = bytes.to_vec();
-    // SAFETY: the copy lives until the end of this function, and is used by nobody else meanwhile.
-    let operands = unsafe { WindowMemory::new(NonNull::from(&mut copy[..]).cast(), bytes.len()) };
-    let fetch = old.is_some();
-    memory.combine(offset, update, operands, fetch)?;
-    match old {
-        Some(old) => operands.load(0, old),
-        None => Ok(()),
-    }
 }
 
 /// The bytes of an element of at most 8 bytes, zero-extended.

@@ -3,15 +3,18 @@
 //! No reference to it is ever made. Copies are relaxed atomic loads and stores of bytes and words, updates are atomic
 //! read-modify-write instructions of the processor: the one executor of all updates, also of those that peers ask for.
 
+mod elements;
+
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use unisono_core::rma::atomic::{AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::region::Refusal;
-use unisono_shmem::reduction_ops::{self, Element, Kernel, ReduceOperation};
+use unisono_shmem::reduction_ops::Element;
 
 use crate::world::collective::SystemOperation;
+use elements::ParsedUpdate;
 
 /// What an accumulate does to each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,30 +49,8 @@ impl AccumulateOperation {
     }
 }
 
-/// An update that this process can execute.
-#[derive(Clone, Copy)]
-enum Combine {
-    Kernel(Kernel),
-    Replace,
-    NoOp,
-}
-
-/// Parses an update: what is done, and the bytes of an element.
-fn parse(update: ElementUpdate) -> Result<(Combine, usize), Refusal> {
-    let element = *Element::ALL.get(usize::from(update.datatype)).ok_or(Refusal::Unsupported)?;
-    let combine = match update.operation {
-        REPLACE => Combine::Replace,
-        NO_OP => Combine::NoOp,
-        number => {
-            let operation = *ReduceOperation::ALL.get(usize::from(number)).ok_or(Refusal::Unsupported)?;
-            Combine::Kernel(reduction_ops::kernel(operation, element).ok_or(Refusal::Unsupported)?)
-        }
-    };
-    match element.bytes() {
-        bytes @ (1 | 2 | 4 | 8) => Ok((combine, bytes)),
-        _ => Err(Refusal::Unsupported),
-    }
-}
+/// Bytes of elements that are combined at a time: a multiple of the length of each.
+const BLOCK: usize = 1024;
 
 /// Memory that several processes use, as an address and a length.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +147,7 @@ impl WindowMemory {
     /// Updates a word. Returns its old value.
     pub(in crate::world) fn atomic(self, offset: usize, operation: AtomicOperation) -> Result<u64, Refusal> {
         let width = usize::from(operation.width.bytes());
-        self.modify(offset, width, |old| Some(operation.apply(old)))
+        self.modify(offset, width, |old| operation.apply(old))
     }
 
     /// Combines the elements at `operands` with those from `offset` on, each atomically. With `fetch`, leaves the old
@@ -178,41 +159,72 @@ impl WindowMemory {
         operands: Self,
         fetch: bool,
     ) -> Result<(), Refusal> {
-        let (combine, bytes) = parse(update)?;
-        if !operands.bytes.is_multiple_of(bytes) {
+        let load = |at, block: &mut [u8]| operands.load(at, block);
+        if fetch {
+            self.combine_blocks::<true>(offset, update, operands.bytes, load, |at, block| operands.store(at, block))
+        } else {
+            self.combine_blocks::<false>(offset, update, operands.bytes, load, |_, _| Ok(()))
+        }
+    }
+
+    /// As [`combine`](Self::combine), with operands of the caller; the old values go to `old`, which is as long.
+    pub(in crate::world) fn combine_from(
+        self,
+        offset: usize,
+        update: ElementUpdate,
+        operands: &[u8],
+        old: Option<&mut [u8]>,
+    ) -> Result<(), Refusal> {
+        let load = |at: usize, block: &mut [u8]| {
+            let from = operands.get(at..).and_then(|rest| rest.get(..block.len())).ok_or(Refusal::OutOfBounds)?;
+            block.copy_from_slice(from);
+            Ok(())
+        };
+        match old {
+            None => self.combine_blocks::<false>(offset, update, operands.len(), load, |_, _| Ok(())),
+            Some(old) => self.combine_blocks::<true>(offset, update, operands.len(), load, |at, block| {
+                let to = old.get_mut(at..).and_then(|rest| rest.get_mut(..block.len())).ok_or(Refusal::OutOfBounds)?;
+                to.copy_from_slice(block);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Combines `bytes` bytes of elements from `offset` on, block by block: `load` provides the operands of a block, and
+    /// with `FETCH`, `keep` gets the old elements.
+    fn combine_blocks<const FETCH: bool>(
+        self,
+        offset: usize,
+        update: ElementUpdate,
+        bytes: usize,
+        mut load: impl FnMut(usize, &mut [u8]) -> Result<(), Refusal>,
+        mut keep: impl FnMut(usize, &[u8]) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let update = ParsedUpdate::new(update)?;
+        if !bytes.is_multiple_of(update.grain) {
             return Err(Refusal::Unsupported);
         }
-        let first = self.at(offset, operands.bytes)?;
-        if !first.addr().get().is_multiple_of(bytes) {
+        let first = self.at(offset, bytes)?;
+        if !first.addr().get().is_multiple_of(update.grain) {
             return Err(Refusal::Misaligned);
         }
-        for at in (0..operands.bytes).step_by(bytes) {
-            let mut operand = [0; 8];
-            let operand = operand.get_mut(..bytes).ok_or(Refusal::Unsupported)?;
-            operands.load(at, operand)?;
-            let old = self.modify(offset + at, bytes, |old| match combine {
-                Combine::Kernel(kernel) => {
-                    let (left, mut into) = (old.to_le_bytes(), [0_u8; 8]);
-                    // SAFETY: operands and result are arrays of this function, with room for one element.
-                    unsafe { kernel(left.as_ptr(), operand.as_ptr(), into.as_mut_ptr(), 1) };
-                    Some(u64::from_le_bytes(into))
-                }
-                Combine::Replace => {
-                    let mut word = [0; 8];
-                    word.iter_mut().zip(&*operand).for_each(|(into, byte)| *into = *byte);
-                    Some(u64::from_le_bytes(word))
-                }
-                Combine::NoOp => None,
-            })?;
-            if fetch {
-                operands.store(at, old.to_le_bytes().get(..bytes).unwrap_or_default())?;
+        let mut block = [0; BLOCK];
+        for at in (0..bytes).step_by(BLOCK) {
+            let block = block.get_mut(..BLOCK.min(bytes - at)).unwrap_or_default();
+            load(at, block)?;
+            let first = self.at(offset + at, block.len())?;
+            // SAFETY: within the bytes that `at` has checked, at a multiple of the length of an element behind the
+            // first one, which is aligned; nobody has a reference to them, as `new` was promised.
+            unsafe { update.apply::<FETCH>(first, block) };
+            if FETCH {
+                keep(at, block)?;
             }
         }
         Ok(())
     }
 
     /// Replaces an element of 1, 2, 4 or 8 bytes by a function of it. Returns its old value, zero-extended.
-    fn modify(self, offset: usize, bytes: usize, mut new: impl FnMut(u64) -> Option<u64>) -> Result<u64, Refusal> {
+    fn modify(self, offset: usize, bytes: usize, mut new: impl FnMut(u64) -> u64) -> Result<u64, Refusal> {
         let at = self.at(offset, bytes)?;
         if !at.addr().get().is_multiple_of(bytes.max(1)) {
             return Err(Refusal::Misaligned);
@@ -222,7 +234,7 @@ impl WindowMemory {
             ($atomic:ty, $value:ty) => {{
                 // SAFETY: within the bytes that `at` has checked, and aligned; all use atomic instructions.
                 let word = unsafe { <$atomic>::from_ptr(at.cast().as_ptr()) };
-                let changed = word.fetch_update(ORDER, ORDER, |old| new(old.into()).map(|new| new as $value));
+                let changed = word.fetch_update(ORDER, ORDER, |old| Some(new(old.into()) as $value));
                 Ok(changed.unwrap_or_else(|old| old).into())
             }};
         }
@@ -248,6 +260,7 @@ pub(in crate::world) const fn width_of(bytes: usize) -> Option<Width> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_shmem::reduction_ops::{self, ReduceOperation};
 
     fn with_memory(words: usize, body: impl FnOnce(WindowMemory)) {
         let mut memory = vec![0_u64; words];
@@ -277,6 +290,45 @@ mod tests {
     }
 
     #[test]
+    fn every_update_is_that_of_its_kernel() {
+        const BYTES: usize = 2 * BLOCK + 8;
+        let pattern = |salt: u64| -> Vec<u8> {
+            let words = (0..BYTES as u64 / 8).map(|i| (i + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            words.flat_map(u64::to_le_bytes).collect()
+        };
+        let (before, operands) = (pattern(1), pattern(1000));
+        let small = Element::ALL.into_iter().filter(|element| [1, 2, 4, 8].contains(&element.bytes()));
+        for (element, operation) in small.flat_map(|element| ReduceOperation::ALL.map(|operation| (element, operation)))
+        {
+            let Some(kernel) = reduction_ops::kernel(operation, element) else { continue };
+            let mut expected = vec![0; BYTES];
+            let count = BYTES / element.bytes();
+            // SAFETY: each is a vector of this number of elements.
+            unsafe { kernel(before.as_ptr(), operands.as_ptr(), expected.as_mut_ptr(), count) };
+            let update = AccumulateOperation::Reduce(operation.into()).update(element);
+            for fetch in [false, true] {
+                with_memory(BYTES / 8, |memory| {
+                    memory.store(0, &before).expect("inside");
+                    let mut old = vec![0; BYTES];
+                    let combined = memory.combine_from(0, update, &operands, fetch.then_some(&mut old));
+                    assert_eq!(combined, Ok(()));
+                    assert!(!fetch || old == before, "{element:?} {operation:?}");
+                    memory.load(0, &mut old).expect("inside");
+                    // A sum that is not a number may be any of those.
+                    let differs = |i: usize| old[i..][..element.bytes()] != expected[i..][..element.bytes()];
+                    let is_number = |i: usize| match element {
+                        Element::F32 => !f32::from_le_bytes(expected[i..][..4].try_into().expect("4 bytes")).is_nan(),
+                        Element::F64 => !f64::from_le_bytes(expected[i..][..8].try_into().expect("8 bytes")).is_nan(),
+                        _ => true,
+                    };
+                    let wrong = (0..BYTES).step_by(element.bytes()).find(|i| differs(*i) && is_number(*i));
+                    assert_eq!(wrong, None, "{element:?} {operation:?}");
+                });
+            }
+        }
+    }
+
+    #[test]
     fn elements_are_combined_and_fetched() {
         with_memory(4, |memory| {
             with_memory(1, |operands| {
@@ -293,6 +345,10 @@ mod tests {
                     memory.load(2, &mut found).expect("inside");
                     assert_eq!(found.to_vec(), expected.map(u16::to_le_bytes).concat(), "{operation:?}");
                 }
+                let mut old = [0; 8];
+                let (from, replace) = ([3_u16; 4].map(u16::to_le_bytes).concat(), AccumulateOperation::Replace);
+                memory.combine_from(2, replace.update(Element::U16), &from, Some(&mut old)).expect("defined");
+                assert_eq!(old.to_vec(), [14, 16, 18, 20].map(u16::to_le_bytes).concat());
                 let sum = AccumulateOperation::from(SystemOperation::sum());
                 let update = |element| sum.update(element);
                 assert_eq!(memory.combine(1, update(Element::U16), operands, false), Err(Refusal::Misaligned));
