@@ -4,6 +4,7 @@ mod job;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use job::{EVERY_WAY, data, everywhere, job, job_over};
@@ -465,4 +466,35 @@ fn a_single_rank_completes_collectives_at_once_and_reports_them() {
         });
         world.finish().expect("a good end");
     });
+}
+
+#[test]
+fn immediate_sends_do_not_wait_for_their_receiver() {
+    // More than a ring has entries.
+    const MESSAGES: usize = 1500;
+    let bytes_of = |i: usize| [1, 100, 700][i % 3];
+    for over in EVERY_WAY {
+        let (started, all_are_started) = mpsc::sync_channel(1);
+        let all_are_started = Mutex::new(all_are_started);
+        job_over(over, 2, &[("PROGRESS", "engine")], |world| {
+            if world.rank() == Rank(1) {
+                let all_are_started = all_are_started.lock().expect("not poisoned");
+                all_are_started.recv_timeout(Duration::from_secs(20)).expect("the sends do not wait");
+                for i in 0..MESSAGES {
+                    let mut received = vec![0; bytes_of(i)];
+                    world.receive_into(&mut received, Rank(0), Tag(0)).expect("arrives");
+                    assert_eq!(received, data(i, bytes_of(i)), "message {i}");
+                }
+            } else {
+                let messages: Vec<_> = (0..MESSAGES).map(|i| data(i, bytes_of(i))).collect();
+                world.scope(|scope| {
+                    let send = |message| scope.immediate_send(message, Rank(1), Tag(0)).expect("started");
+                    let sends: Vec<_> = messages.iter().map(send).collect();
+                    started.send(()).expect("rank 1 waits for it");
+                    wait_all(&sends).expect("sent");
+                });
+            }
+            world.finish().expect("all ranks finish");
+        });
+    }
 }

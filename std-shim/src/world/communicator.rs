@@ -35,7 +35,7 @@ use super::collective::{AsView, AsViewMut};
 use super::process::Process;
 use super::process::message_table::Flush;
 use super::process::messages::ReceiveTarget;
-use super::process::messages::{SendArgs, SendFailure};
+use super::process::messages::{SendArgs, SendFailure, WhenFull};
 use super::progress::biased_lock::BiasedLock;
 use super::progress::{SharedProcess, WaitFor};
 use super::request::handle::RequestHandle;
@@ -249,7 +249,8 @@ impl Communicator {
     /// The general path, for a message that cannot leave at once.
     #[inline(never)]
     fn send_general(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
-        let posting = SendArgs { context: self.message_context, to, tag, mode: Mode::Standard, flush: Flush::Now };
+        let (context, mode) = (self.message_context, Mode::Standard);
+        let posting = SendArgs { context, to, tag, mode, flush: Flush::Now, when_full: WhenFull::Retry };
         let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
         match self.start_send_buffer(&buffer, &posting, |_, started| started)? {
             None => Ok(()),
@@ -443,7 +444,8 @@ impl Communicator {
 
     /// The arguments of a send to a member.
     pub(super) fn send_args(&self, to: Rank, tag: Tag, mode: Mode, leaves: Flush) -> Result<SendArgs, Failure> {
-        Ok(SendArgs { context: self.message_context, to: self.world_rank(to)?, tag, mode, flush: leaves })
+        let when_full = if leaves == Flush::Now { WhenFull::Retry } else { WhenFull::Queue };
+        Ok(SendArgs { context: self.message_context, to: self.world_rank(to)?, tag, mode, flush: leaves, when_full })
     }
 
     /// The pattern of a receive or a probe.
@@ -543,11 +545,14 @@ impl Communicator {
         loop {
             let mut process = self.shared.lock();
             process.expect_open(self.context)?;
-            if process.is_out_of_headers(posting.to) && rounds.next().is_some() {
-                self.shared.progress_towards(&mut process, posting.to);
-                drop(process);
-                self.shared.yield_if_oversubscribed();
-                continue;
+            if process.should_await_headers(posting.to) {
+                if rounds.next().is_some() {
+                    self.shared.progress_towards(&mut process, posting.to);
+                    drop(process);
+                    self.shared.yield_if_oversubscribed();
+                    continue;
+                }
+                process.messages.silent.push(posting.to);
             }
             let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes

@@ -15,8 +15,7 @@ use crate::world::group::Group;
 use crate::world::process::Process;
 use crate::world::process::deferred_work::to_status;
 use crate::world::process::message_table::Flush;
-use crate::world::process::messages::ReceiveTarget;
-use crate::world::process::messages::SendArgs;
+use crate::world::process::messages::{ReceiveTarget, SendArgs, WhenFull};
 use crate::world::progress::WaitFor;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
@@ -108,7 +107,7 @@ impl Communicator {
     ) -> Result<Option<RawRequest>, Failure> {
         let mode = if synchronous { Mode::Synchronous } else { Mode::Standard };
         let context = self.channel(channel);
-        let arguments = SendArgs { context, ..self.send_args(to, tag, mode, Flush::Now)? };
+        let arguments = SendArgs { context, when_full: WhenFull::Queue, ..self.send_args(to, tag, mode, Flush::Now)? };
         // SAFETY: the caller promises that the memory is valid and unchanged until the request has ended.
         let bytes = unsafe { data.as_ref() };
         let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);

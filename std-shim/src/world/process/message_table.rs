@@ -8,6 +8,7 @@ use unisono_core::span::{Region, RegionRange};
 
 use super::bounce_buffers::BounceBuffer;
 use super::checked_messages::CheckedReceive;
+use unisono_bootstrap::Rank;
 
 /// Numbers from here on are no requests, but copies.
 const FIRST_COPY: u32 = 1 << 31;
@@ -57,6 +58,8 @@ pub(in crate::world) struct MessageTable {
     pub(in crate::world) checked: Vec<CheckedReceive>,
     /// Messages that matched probes have removed, and that were not received yet.
     pub(in crate::world) matched_probes: Vec<(MessageId, Envelope)>,
+    /// Ranks for whose header credit a send has waited in vain.
+    pub(in crate::world) silent: Vec<Rank>,
     /// Rounds that sends have waited for room.
     pub(in crate::world) rounds: u32,
 }

@@ -39,6 +39,16 @@ pub(in crate::world) struct SendArgs {
     pub(in crate::world) mode: Mode,
     /// `Flush::Now`: the caller waits for the send, and a copy may spare it the wait.
     pub(in crate::world) flush: Flush,
+    pub(in crate::world) when_full: WhenFull,
+}
+
+/// What happens to a message if the ring to its receiver is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum WhenFull {
+    /// The caller makes progress and tries again.
+    Retry,
+    /// It is queued, and names its buffer until it leaves.
+    Queue,
 }
 
 /// How a rank is reached.
@@ -84,8 +94,12 @@ impl Process {
             return Err(SendFailure::Failed(failure));
         }
         let UserBuffer { start, bytes, ref layout, .. } = *buffer;
-        let SendArgs { to, context, tag, mode, flush } = *args;
-        let (route, peer) = (self.route(to)?, PeerId::from(to));
+        let SendArgs { to, context, tag, mode, flush, when_full } = *args;
+        let (route, has_room) = self.route(to)?;
+        if !has_room && when_full == WhenFull::Retry {
+            return Err(SendFailure::Full);
+        }
+        let peer = PeerId::from(to);
         if self.datagrams.batch.sends == 0 && route == Route::Remote {
             self.now();
         }
@@ -102,6 +116,7 @@ impl Process {
         }
         let standard = mode != Mode::Synchronous;
         if standard
+            && has_room
             && bytes <= SHORT_BYTES.min(eager)
             && let Some(credit) = self.messenger.matching_mut().send_inline(peer)
         {
@@ -110,7 +125,8 @@ impl Process {
         }
         // A copy, so that the sender need not wait, or the user buffer itself.
         let fits = bytes <= eager || route == Route::ToSelf;
-        let copies = standard && fits && (flush == Flush::Now || route == Route::Remote && bytes <= SHORT_BYTES);
+        let copies =
+            standard && fits && has_room && (flush == Flush::Now || route == Route::Remote && bytes <= SHORT_BYTES);
         let copy = if copies { self.copy_buffer(bytes, route == Route::ToSelf) } else { None };
         if copies && route == Route::ToSelf && copy.is_none() {
             // This thread would wait for a receive that it cannot post.
@@ -232,23 +248,31 @@ impl Process {
         }
     }
 
-    /// Whether waiting for a header credit of this rank is worthwhile.
+    /// Whether waiting for a header credit of this rank is worthwhile: it gave some since a send waited in vain.
     #[inline]
-    pub(in crate::world) fn is_out_of_headers(&self, to: Rank) -> bool {
-        self.messenger.matching().is_out_of_credit(to.into()) && self.aborted.is_none()
+    pub(in crate::world) fn should_await_headers(&mut self, to: Rank) -> bool {
+        let is_out = self.messenger.matching().is_out_of_credit(to.into()) && self.aborted.is_none();
+        let silent = &mut self.messages.silent;
+        if !silent.is_empty() {
+            if is_out {
+                return !silent.contains(&to);
+            }
+            silent.retain(|rank| *rank != to);
+        }
+        is_out
     }
 
-    /// The route to the rank that a message is sent to.
+    /// The route to the rank that a message is sent to, and whether it may leave at once: otherwise it can be queued.
     #[inline]
-    fn route(&mut self, to: Rank) -> Result<Route, SendFailure> {
+    fn route(&mut self, to: Rank) -> Result<(Route, bool), SendFailure> {
         if to == self.rank {
-            return Ok(Route::ToSelf);
+            return Ok((Route::ToSelf, true));
         }
         if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(to.into())) {
             if let Some(failure) = shm_peer.failure {
                 return Err(SendFailure::Failed(failure));
             }
-            return if shm_peer.has_room() { Ok(Route::SharedMemory) } else { Err(SendFailure::Full) };
+            return Ok((Route::SharedMemory, shm_peer.has_room()));
         }
         if to.0 >= self.size || self.transport.endpoint.peer_state(to.into()) == PeerState::Unknown {
             return Err(SendFailure::Failed(Failure::UnknownRank(to)));
@@ -256,7 +280,7 @@ impl Process {
         match self.failure_of(to) {
             Some(failure) => Err(SendFailure::Failed(failure)),
             None if !self.messenger.has_queued(Class::PointToPoint) && self.transport.endpoint.has_room() => {
-                Ok(Route::Remote)
+                Ok((Route::Remote, true))
             }
             None => Err(SendFailure::Full),
         }

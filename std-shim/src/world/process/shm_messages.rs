@@ -21,7 +21,7 @@ use unisono_shmem::ring::{Entry, INLINE, PutError};
 use unisono_shmem::segment::{SharedBytes, Word};
 
 use super::message_table::{Flush, PayloadCopy};
-use super::messages::SendArgs;
+use super::messages::{SendArgs, WhenFull};
 use super::remote_access::RemoteAccess;
 use super::transport::{Completion, Completions, EarlyPayloads, FragmentPlace, Placements, ProcessTransport};
 use super::{POLL_BUDGET, Process};
@@ -173,7 +173,8 @@ impl Process {
     /// Puts a short message whose acknowledgement state needs a full header.
     #[inline(never)]
     fn put_inline(&mut self, bytes: &[u8], credit: HeaderCredit, to: Rank, tag: Tag) -> bool {
-        let args = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush: Flush::Now };
+        let (flush, when_full) = (Flush::Now, WhenFull::Retry);
+        let args = SendArgs { context: Context(0), to, tag, mode: Mode::Standard, flush, when_full };
         // SAFETY: the bytes are borrowed for as long as this runs.
         unsafe { self.put_short(&args, credit, NonNull::from(bytes).cast(), bytes.len()) }.is_ok()
     }
