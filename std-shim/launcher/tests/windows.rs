@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         ("memory_of_programs_is_accessed", || everywhere("created")),
         ("memory_is_attached_and_detached", || everywhere("dynamic")),
         ("operations_span_attached_pieces", || everywhere("spanning")),
+        ("ranks_that_poll_their_own_memory_answer_others", || everywhere("polled")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
         ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
@@ -82,6 +83,7 @@ fn play() -> ExitCode {
         "created" => created(&world),
         "dynamic" => dynamic(&world),
         "spanning" => spanning(&world),
+        "polled" => polled(&world),
         "fenced" => fenced(&world),
         _ => death(&world),
     };
@@ -519,6 +521,46 @@ fn spanning(world: &World) -> Outcome {
     check(last == [0, 0x0102_0305_0506_0709], "nothing else was touched")?;
     window.free()?;
     check(memory[..5] == [8, 8, 8, 8, 10] && memory[4999] == 10_000, "the memory holds it")
+}
+
+/// Ranks poll their own memory, to which others write by requests, in each way that a program may poll.
+fn polled(world: &World) -> Outcome {
+    let mut memory = vec![0_u64; 4];
+    let start = NonNull::from(memory.as_mut_slice()).cast::<u8>();
+    // SAFETY: the vector is not used before the window is freed.
+    let window = unsafe { world.create_window(start, 32) }?;
+    let (own, size) = (world.rank(), world.size());
+    let next = Rank((own.0 + 1) % size);
+    let read = || window.fetch_and_op(0_u64, own, 0, AccumulateOperation::NoOp);
+    // Each rank gives the next one the number that it has got, from rank 0 on: a rank polls meanwhile.
+    let ways: [&dyn Fn() -> Result<u64, WindowError>; 5] = [
+        &read,
+        &|| window.flush(own).and_then(|()| read()),
+        &|| window.flush_all().and_then(|()| read()),
+        &|| window.flush_local(own).and_then(|()| read()),
+        &|| {
+            window.sync();
+            let mut word = [0_u64];
+            window.read(0, &mut word).map(|()| word[0])
+        },
+    ];
+    for (round, poll) in (1_u64..).zip(ways) {
+        let await_number = || -> Outcome {
+            while poll()? != round {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        if own != Rank(0) {
+            await_number()?;
+        }
+        window.put(&[round], next, 0)?;
+        window.flush(next)?;
+        await_number()?;
+        window.fence()?;
+    }
+    window.free()?;
+    check(memory[0] == 5, "the last number")
 }
 
 /// Rank 1 dies amid operations on it.

@@ -35,6 +35,7 @@ mod target_datatype;
 use alloc::borrow::Cow;
 use core::fmt;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use parking_lot::Mutex;
 use unisono_core::ids::RemoteKey;
@@ -181,6 +182,8 @@ pub struct Window {
     keys: Vec<RKey>,
     /// The memory that this rank has attached, if the window is dynamic.
     attachments: Option<Attachments>,
+    /// Calls that needed no progress of their own.
+    calls: AtomicU32,
     /// Members that this rank has started an access epoch on, and exposed its memory to.
     started: Mutex<Vec<Rank>>,
     posted: Mutex<Vec<Rank>>,
@@ -230,6 +233,7 @@ impl Communicator {
             bytes,
             keys: key.into_iter().collect(),
             attachments: None,
+            calls: AtomicU32::new(0),
             started: Mutex::new(Vec::new()),
             posted: Mutex::new(Vec::new()),
         };
@@ -572,6 +576,9 @@ impl Window {
         let mut rest = into;
         for Place { access, offset, bytes } in places {
             let into = rest.split_off_mut(..bytes).unwrap_or_default();
+            if !matches!(access, Access::Remote(..)) {
+                self.make_progress(false);
+            }
             match access {
                 Access::Own(memory) => self.locked(|| memory.load(offset, into), target)?,
                 Access::Direct(memory) => of(memory.load(offset, into), target)?,
@@ -675,6 +682,9 @@ impl Window {
         target: Rank,
         Place { access, offset, .. }: Place,
     ) -> Result<(), WindowError> {
+        if old.is_some() && !matches!(access, Access::Remote(..)) {
+            self.make_progress(false);
+        }
         let (there, key) = match access {
             Access::Own(memory) => return self.locked(|| memory.combine_from(offset, update, bytes, old), target),
             Access::Direct(memory) => return of(memory.combine_from(offset, update, bytes, old), target),
@@ -798,7 +808,10 @@ impl Window {
         operation: AtomicOperation,
     ) -> Result<u64, WindowError> {
         match access {
-            Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(offset, operation), target),
+            Access::Own(memory) | Access::Direct(memory) => {
+                self.make_progress(false);
+                of(memory.atomic(offset, operation), target)
+            }
             Access::Remote(there, key) => {
                 let at = remote_span(key, offset);
                 let request = RmaRequest::Atomic(operation);
@@ -828,7 +841,8 @@ impl Window {
     pub fn flush(&self, target: Rank) -> Result<(), WindowError> {
         match self.member(target)?.access {
             Access::Own(_) | Access::Direct(_) => {
-                core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                self.make_progress(true);
                 Ok(())
             }
             Access::Remote(there, key) => self.flush_remote(target, there, key),
@@ -851,7 +865,8 @@ impl Window {
     /// # Errors
     /// As [`flush`](Self::flush), of the first target that reports one, after all were flushed.
     pub fn flush_all(&self) -> Result<(), WindowError> {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.make_progress(true);
         let used = self.communicator.shared.lock().remote_access.used_targets(self.number);
         let mut first = Ok(());
         for there in used {
@@ -879,6 +894,7 @@ impl Window {
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn flush_local(&self, target: Rank) -> Result<(), WindowError> {
+        self.make_progress(true);
         self.member(target).map(|_| ())
     }
 
@@ -894,7 +910,8 @@ impl Window {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn sync(&self) {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        self.make_progress(true);
+        fence(Ordering::SeqCst);
     }
 
     /// Frees the window (`MPI_Win_free`): waits for all members, and gives the memory back. Collective.
@@ -926,6 +943,21 @@ impl Window {
 
     fn member(&self, rank: Rank) -> Result<&Member, WindowError> {
         self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
+    }
+
+    /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
+    /// `completes` others and other ranks may ask for memory of this one, else now and then.
+    fn make_progress(&self, completes: bool) {
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
+        if completes || is_due {
+            let shared = &self.communicator.shared;
+            let mut process = shared.lock();
+            if is_due || process.remote_access.is_exposed() {
+                shared.progress(&mut process);
+            }
+        }
     }
 
     /// Accesses this rank's own memory while the endpoint does not.
@@ -1074,7 +1106,10 @@ impl Window {
 
     fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
         let shared = &self.communicator.shared;
-        let (has_written, _) = shared.lock().flush_state(self.number, there);
+        let (has_written, is_pending) = shared.lock().flush_state(self.number, there);
+        if !has_written && !is_pending {
+            self.make_progress(true);
+        }
         if has_written {
             let started = self.start_when_room(there, |process| {
                 process.begin_flush(self.number, there);
@@ -1115,6 +1150,8 @@ impl Drop for Window {
     }
 }
 
+/// Calls that need no progress per round of progress that they make.
+const CALLS_PER_ROUND: u32 = 64;
 /// Bytes of one operation: a longer put or get is several.
 const PART: usize = 1 << 30;
 
