@@ -6,8 +6,9 @@ mod program;
 use core::error::Error;
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::env;
 use std::process::ExitCode;
+use std::time::Instant;
+use std::{env, thread};
 
 use program::{expect, run};
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -545,9 +546,11 @@ fn polled(world: &World) -> Outcome {
         },
     ];
     for (round, poll) in (1_u64..).zip(ways) {
+        let since = Instant::now();
         let await_number = || -> Outcome {
             while poll()? != round {
-                std::thread::yield_now();
+                check(since.elapsed() < Duration::from_secs(60), "a rank that polls answers")?;
+                thread::yield_now();
             }
             Ok(())
         };
@@ -610,7 +613,7 @@ fn fenced(world: &World) -> Outcome {
             at(100, getpid(), Signal::STOP);
         }
         _ => {
-            std::thread::sleep(Duration::from_millis(200));
+            thread::sleep(Duration::from_millis(200));
             window.accumulate(&[1_u64], Rank(1), 0, SystemOperation::sum())?;
         }
     }
@@ -622,8 +625,8 @@ fn fenced(world: &World) -> Outcome {
 
 /// Sends a process a signal after some milliseconds.
 fn at(after: u64, process: Pid, signal: Signal) {
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(after));
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(after));
         kill_process(process, signal)
     });
 }
