@@ -54,8 +54,9 @@ const PANIC_EXIT_CODE: i32 = 101;
 /// Longest time that the shutdown messages to the other ranks take.
 pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Rounds of progress that a send makes while it has no header credit, before it announces the message anyway.
-const HEADER_WAIT_ROUNDS: u32 = 1024;
+/// Rounds of progress that a send makes while it has no header credit, before it announces the message anyway, or while
+/// the ring is full, before it queues the message.
+const WAIT_ROUNDS: u32 = 1024;
 
 /// Spins between two attempts to send through a full ring or window.
 const FULL_SPINS: u32 = 32;
@@ -541,18 +542,19 @@ impl Communicator {
         posting: &SendArgs,
         note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<Option<R>, Failure> {
-        let mut rounds = 0..HEADER_WAIT_ROUNDS;
+        let mut rounds = 0..WAIT_ROUNDS;
         loop {
             let mut process = self.shared.lock();
             process.expect_open(self.context)?;
-            if process.should_await_headers(posting.to) {
+            if process.should_await(posting) {
                 if rounds.next().is_some() {
                     self.shared.progress_towards(&mut process, posting.to);
                     drop(process);
+                    (0..FULL_SPINS).for_each(|_| core::hint::spin_loop());
                     self.shared.yield_if_oversubscribed();
                     continue;
                 }
-                process.messages.silent.push(posting.to);
+                process.record_vain_wait(posting.to);
             }
             let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes

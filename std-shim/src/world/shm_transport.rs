@@ -128,6 +128,12 @@ impl ShmPeer {
         self.queue.is_empty() && self.tx_ring.has_room()
     }
 
+    /// Whether a message to the peer, which takes part, must wait for room.
+    #[inline(always)]
+    pub(super) fn is_full(&mut self) -> bool {
+        self.failure.is_none() && !self.has_room()
+    }
+
     /// Whether the peer's consumer index is plausible.
     fn is_plausible(&mut self) -> bool {
         self.tx_ring.is_tail_plausible()

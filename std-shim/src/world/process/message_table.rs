@@ -58,8 +58,8 @@ pub(in crate::world) struct MessageTable {
     pub(in crate::world) checked: Vec<CheckedReceive>,
     /// Messages that matched probes have removed, and that were not received yet.
     pub(in crate::world) matched_probes: Vec<(MessageId, Envelope)>,
-    /// Ranks for whose header credit a send has waited in vain.
-    pub(in crate::world) silent: Vec<Rank>,
+    /// Ranks for whose header credit, or for room to which, sends have waited in vain, and how many.
+    pub(in crate::world) vain_waits: Vec<(Rank, u32)>,
     /// Rounds that sends have waited for room.
     pub(in crate::world) rounds: u32,
 }

@@ -21,7 +21,7 @@ use super::{INLINE_MAX, Process};
 use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::request::handle::RequestHandle;
 use crate::world::request::{Failure, Status, Tag};
-use crate::world::shm_transport::EAGER_SHARED;
+use crate::world::shm_transport::{EAGER_SHARED, ShmPeer};
 use crate::world::watchdog::BlockedOn;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{Address, RegionRange};
@@ -29,6 +29,9 @@ use unisono_memory::user_buffer::UserBuffer;
 
 /// Tests of a send request between two that ask its receiver for an acknowledgement.
 const ACK_REQUEST_INTERVAL: u32 = 64;
+
+/// Sends that wait in vain for a header credit before the next ones do not wait.
+const VAIN_WAITS: u32 = 64;
 
 /// The arguments of a send.
 #[derive(Clone, Copy, Debug)]
@@ -248,18 +251,36 @@ impl Process {
         }
     }
 
-    /// Whether waiting for a header credit of this rank is worthwhile: it gave some since a send waited in vain.
+    /// Whether a send should wait a little, for a header credit of its receiver or for room in the ring: not if others
+    /// have waited in vain since there was both.
     #[inline]
-    pub(in crate::world) fn should_await_headers(&mut self, to: Rank) -> bool {
-        let is_out = self.messenger.matching().is_out_of_credit(to.into()) && self.aborted.is_none();
-        let silent = &mut self.messages.silent;
-        if !silent.is_empty() {
-            if is_out {
-                return !silent.contains(&to);
-            }
-            silent.retain(|rank| *rank != to);
+    pub(in crate::world) fn should_await(&mut self, args: &SendArgs) -> bool {
+        let to = args.to;
+        let is_full = args.when_full == WhenFull::Queue
+            && self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(to.into())).is_some_and(ShmPeer::is_full);
+        let is_out = self.messenger.matching().is_out_of_credit(to.into());
+        let lacks = (is_full || is_out) && self.aborted.is_none();
+        let vain = &mut self.messages.vain_waits;
+        if vain.is_empty() {
+            return lacks;
         }
-        is_out
+        if lacks {
+            let waits = vain.iter().find(|(rank, _)| *rank == to).map_or(0, |(_, waits)| *waits);
+            // To queue a message costs little, to announce it a round trip.
+            return waits < if is_out { VAIN_WAITS } else { 1 };
+        }
+        vain.retain(|(rank, _)| *rank != to);
+        false
+    }
+
+    /// A send has waited in vain.
+    #[cold]
+    pub(in crate::world) fn record_vain_wait(&mut self, to: Rank) {
+        let vain = &mut self.messages.vain_waits;
+        match vain.iter_mut().find(|(rank, _)| *rank == to) {
+            Some((_, waits)) => *waits += 1,
+            None => vain.push((to, 1)),
+        }
     }
 
     /// The route to the rank that a message is sent to, and whether it may leave at once: otherwise it can be queued.
