@@ -233,7 +233,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
 }
 
 /// The round after which the work has begun.
-const BEGUN: u32 = 5;
+const BEGUN: u32 = 2;
 
 fn windows(bytes: usize, rounds: u32, [pause, reading]: [Duration; 2]) -> Outcome<()> {
     let world = World::join()?;

@@ -228,7 +228,7 @@ const CHECKS: [Check; 30] = [
             native_windows!(),
             "
         (until grep -q begun /tmp/said; do sleep 0.1; done; tc qdisc add dev net0 root netem loss 100%; sleep 3; tc qdisc del dev net0 root) &
-        job -n 2 -- ./guest windows --bytes 5000 --reading 200; test $posted -gt 20; test $failed -gt 0"
+        job -n 2 -- ./guest windows --bytes 5000 --rounds 8 --reading 1500; test $posted -gt 20; test $failed -gt 0"
         ),
     ),
     check("a job whose adapter is taken away ends", 2, 60, taken_away!("library")),
