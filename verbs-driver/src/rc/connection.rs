@@ -203,7 +203,7 @@ fn no_attributes() -> sys::ibv_qp_attr {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// Reads that an adapter issues and serves at a time on one queue pair, as far as they are used here.
+/// Reads that an adapter issues and serves at a time on one queue pair, at most [`READS`].
 fn reads(context: NonNull<sys::ibv_context>) -> u8 {
     let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
     // SAFETY: an open context and a place for the answer.
