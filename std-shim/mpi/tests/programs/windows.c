@@ -124,7 +124,12 @@ static void dynamic(void)
     CHECK(pieces[0][2] == 10 * before);
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
     MPI_Win_lock(MPI_LOCK_SHARED, next, 0, win);
-    CHECK(MPI_Get(values, 4, MPI_INT, next, all[2 * next] + 4, 4, MPI_INT, win) == MPI_ERR_RMA_RANGE);
+    /* The pieces are adjacent. */
+    CHECK(MPI_Get(values, 4, MPI_INT, next, all[2 * next] + 4, 4, MPI_INT, win) == MPI_SUCCESS);
+    MPI_Win_unlock(next, win);
+    CHECK(values[1] == 10 * rank && values[3] == 10 * size * (size - 1) / 2);
+    MPI_Win_lock(MPI_LOCK_SHARED, next, 0, win);
+    CHECK(MPI_Get(values, 4, MPI_INT, next, all[2 * next + 1] + 4, 4, MPI_INT, win) == MPI_ERR_RMA_RANGE);
     MPI_Win_unlock(next, win);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 2; i++) CHECK(MPI_Win_detach(win, pieces[i]) == MPI_SUCCESS);
