@@ -37,6 +37,8 @@ impl WindowRoundError {
         match self {
             Self::Failed(
                 WindowError::Failed(Failure::PeerFailed(rank))
+                // Its window has ended, since it has left.
+                | WindowError::Revoked(rank)
                 | WindowError::Partial(rank)
                 | WindowError::Unknown(rank)
                 | WindowError::Collective(CollectiveError::Missing { rank, .. })
