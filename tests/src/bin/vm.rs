@@ -196,7 +196,7 @@ const CHECKS: [Check; 30] = [
     check(
         "adapters access windows of other ranks",
         4,
-        180,
+        240,
         concat!(
             native_windows!(),
             "
