@@ -11,7 +11,7 @@ use rdma_core_sys as sys;
 use super::completions::RcCompletions;
 use super::{BITS_24, RcAddress};
 use crate::raw::{Data, RemoteMemory};
-use crate::ud::{Domain, OpenError};
+use crate::ud::{Domain, OpenError, device_attributes, no_attributes};
 
 /// Reads that one end has outstanding at most.
 const READS: u8 = 16;
@@ -198,18 +198,9 @@ impl Drop for RcConnection {
     }
 }
 
-fn no_attributes() -> sys::ibv_qp_attr {
-    // SAFETY: numbers and addresses; all zeros are some.
-    unsafe { MaybeUninit::zeroed().assume_init() }
-}
-
 /// Reads that an adapter issues and serves at a time on one queue pair, at most [`READS`].
 fn reads(context: NonNull<sys::ibv_context>) -> u8 {
-    let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
-    // SAFETY: an open context and a place for the answer.
-    let refused = unsafe { sys::ibv_query_device(context.as_ptr(), attributes.as_mut_ptr()) };
-    // SAFETY: numbers; all zeros are some.
-    let attributes = unsafe { attributes.assume_init() };
-    let both = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom);
-    if refused == 0 { u8::try_from(both).unwrap_or(READS).clamp(1, READS) } else { 1 }
+    let both =
+        device_attributes(context).map(|attributes| attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom));
+    both.map_or(1, |both| u8::try_from(both).unwrap_or(READS).clamp(1, READS))
 }

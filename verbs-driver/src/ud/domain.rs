@@ -376,13 +376,24 @@ impl Drop for Domain {
     }
 }
 
-fn ports(context: NonNull<sys::ibv_context>) -> u8 {
+/// What an adapter can do; `None`: it does not answer.
+pub(crate) fn device_attributes(context: NonNull<sys::ibv_context>) -> Option<sys::ibv_device_attr> {
     let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
     // SAFETY: an open context and a place for the answer.
     let refused = unsafe { sys::ibv_query_device(context.as_ptr(), attributes.as_mut_ptr()) };
     // SAFETY: numbers; all zeros are some.
     let attributes = unsafe { attributes.assume_init() };
-    if refused == 0 { attributes.phys_port_cnt } else { 0 }
+    (refused == 0).then_some(attributes)
+}
+
+fn ports(context: NonNull<sys::ibv_context>) -> u8 {
+    device_attributes(context).map_or(0, |attributes| attributes.phys_port_cnt)
+}
+
+/// Attributes of a queue pair, none of which is set.
+pub(crate) fn no_attributes() -> sys::ibv_qp_attr {
+    // SAFETY: numbers and addresses; all zeros are some.
+    unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 /// The port's attributes when it is active.

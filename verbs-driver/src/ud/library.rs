@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use rdma_core_sys as sys;
 
 use super::arrival_waiter::set_nonblocking;
-use super::domain::{Domain, OpenError};
+use super::domain::{Domain, OpenError, no_attributes};
 use super::queue::{Depth, INLINE_MAX, PIECES, Posting, SgEntry};
 use crate::raw::{Arrived, Failure, Origin, WorkResult};
 
@@ -381,9 +381,4 @@ impl Drop for VerbsQueuePair {
         // SAFETY: made by `new`; its completion queue is gone.
         unsafe { sys::ibv_destroy_comp_channel(self.channel.as_ptr()) };
     }
-}
-
-fn no_attributes() -> sys::ibv_qp_attr {
-    // SAFETY: numbers and addresses; all zeros are some.
-    unsafe { MaybeUninit::zeroed().assume_init() }
 }
