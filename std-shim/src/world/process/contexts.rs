@@ -104,8 +104,7 @@ impl Process {
     /// Fails all collectives of a context if a member of it has died.
     pub(in crate::world) fn fail_if_member_died(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
-        let has_died = |rank: &Rank| matches!(self.why_gone(*rank), Some(Failure::PeerFailed(_)));
-        let Some(dead) = of.members.iter().find(has_died) else { return };
+        let Some(dead) = of.members.iter().find(|rank| self.has_died(*rank)) else { return };
         let now = self.now();
         self.fail_context(now, context, FailureCause::Missing, dead);
         if !self.is_single_node() {

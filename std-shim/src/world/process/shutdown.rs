@@ -162,8 +162,12 @@ impl Process {
     fn failed_member(&self, context: u32) -> Option<Rank> {
         let members = &self.collectives.contexts.get(context)?.members;
         let gone = self.collectives.failed.iter().map(|peer| Rank::from(*peer));
-        let has_died = |rank: &Rank| matches!(self.failure_of(*rank), Some(Failure::PeerFailed(_)));
-        gone.filter(|rank| members.number(*rank).is_some()).find(has_died)
+        gone.filter(|rank| members.number(*rank).is_some()).find(|rank| self.has_died(*rank))
+    }
+
+    /// Whether another rank has died, to the knowledge of the transport, which is earlier than that of collectives.
+    pub(super) fn has_died(&self, rank: Rank) -> bool {
+        matches!(self.why_gone(rank), Some(Failure::PeerFailed(_)))
     }
 
     /// Sends status requests to the ranks that collectives have waited for for a while, and fails those that are beyond
