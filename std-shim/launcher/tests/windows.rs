@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ("memory_is_attached_and_detached", || everywhere("dynamic")),
         ("operations_span_attached_pieces", || everywhere("spanning")),
         ("ranks_that_poll_their_own_memory_answer_others", || everywhere("polled")),
+        ("ranks_that_poll_under_their_own_lock_let_others_have_it", || everywhere("contended")),
         ("target_that_dies_ends_operations", target_that_dies_ends_operations),
         ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
@@ -85,6 +86,7 @@ fn play() -> ExitCode {
         "dynamic" => dynamic(&world),
         "spanning" => spanning(&world),
         "polled" => polled(&world),
+        "contended" => contended(&world),
         "fenced" => fenced(&world),
         _ => death(&world),
     };
@@ -564,6 +566,31 @@ fn polled(world: &World) -> Outcome {
     }
     window.free()?;
     check(memory[0] == 5, "the last number")
+}
+
+/// Each rank polls its own memory under its own lock, which the previous rank needs to write there.
+fn contended(world: &World) -> Outcome {
+    let mut memory = vec![0_u64; 1];
+    let start = NonNull::from(memory.as_mut_slice()).cast::<u8>();
+    // SAFETY: the vector is not used before the window is freed.
+    let window = unsafe { world.create_window(start, 8) }?;
+    let own = world.rank();
+    let next = Rank((own.0 + 1) % world.size());
+    for round in 1..40_u64 {
+        window.lock(LockKind::Exclusive, next)?;
+        window.put(&[round], next, 0)?;
+        window.unlock(LockKind::Exclusive, next)?;
+        let (since, mut word) = (Instant::now(), [0]);
+        while word[0] != round {
+            window.lock(LockKind::Exclusive, own)?;
+            window.get(&mut word, own, 0)?;
+            window.unlock(LockKind::Exclusive, own)?;
+            check(since.elapsed() < Duration::from_secs(60), "a rank gets the lock")?;
+        }
+        world.barrier()?;
+    }
+    window.free()?;
+    check(memory[0] == 39, "the last number")
 }
 
 /// Rank 1 dies amid operations on it.

@@ -947,7 +947,7 @@ impl Window {
 
     /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
     /// `completes` others and other ranks may ask for memory of this one, else now and then.
-    fn make_progress(&self, completes: bool) {
+    pub(super) fn make_progress(&self, completes: bool) {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.calls.store(calls, Ordering::Relaxed);
         let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
@@ -1104,7 +1104,7 @@ impl Window {
         self.wait(started, target, there).map(|_| ())
     }
 
-    fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
+    pub(super) fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
         let shared = &self.communicator.shared;
         let (has_written, is_pending) = shared.lock().flush_state(self.number, there);
         if !has_written && !is_pending {

@@ -101,7 +101,10 @@ pub(crate) unsafe fn win_unlock(rank: c_int, win: MPI_Win) -> c_int {
         on(win, |win| {
             let Some(target) = win.target(rank)? else { return Ok(()) };
             let kind = win.epochs.lock().unlock(target)?;
-            win.flush_holder(target)?;
+            // The target's own part is flushed by the unlock.
+            if win.part(target)?.holder != target {
+                win.flush_holder(target)?;
+            }
             win.with(|window| window.unlock(kind, target))
         })
     }

@@ -142,12 +142,18 @@ impl Window {
 
     /// Releases a lock of a rank, after a flush.
     pub(super) fn release(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
-        let flushed = self.flush(target);
+        let flushed = match self.member(target)?.access {
+            Access::Own(_) | Access::Direct(_) => Ok(()),
+            Access::Remote(there, key) => self.flush_remote(target, there, key),
+        };
         fence(Ordering::SeqCst);
         match kind {
             LockKind::Exclusive => self.lock_word(target, lock, add(EXCLUSIVE))?,
             LockKind::Shared => self.lock_word(target, lock, add(u64::MAX))?,
         };
+        // Here, and not before: requests for the lock find it free. Otherwise a rank that polls its own memory under its
+        // own lock would never let another one have it.
+        self.make_progress(true);
         flushed
     }
 
