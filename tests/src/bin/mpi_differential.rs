@@ -111,7 +111,8 @@ impl Bench {
             let seed = options.seed + programs;
             let program = self.program(seed);
             let ours = self.means(seed);
-            for library in [Some(ours), options.against.clone().map(Library::Other)].into_iter().flatten() {
+            let other = options.against.clone().filter(|_| self.is_portable(seed)).map(Library::Other);
+            for library in [Some(ours), other].into_iter().flatten() {
                 let folder = self.work.join(seed.to_string());
                 match self.run(&library, &program, &folder) {
                     Ok(results) => {
@@ -158,7 +159,12 @@ impl Bench {
     fn program(&self, seed: u64) -> MpiProgram {
         // Few ranks: other libraries spin, which takes long when processors are fewer.
         let ranks = 2 + fastrand::Rng::with_seed(seed).u32(0..4);
-        MpiProgram::draw(seed, ranks, self.options.steps)
+        MpiProgram::draw(seed, ranks, self.options.steps, self.is_portable(seed))
+    }
+
+    /// Every second program is one that other libraries run, too.
+    const fn is_portable(&self, seed: u64) -> bool {
+        seed % 2 == 0
     }
 
     fn means(&self, seed: u64) -> Library {

@@ -67,20 +67,21 @@ impl Datatype {
 #[derive(Debug)]
 pub(super) struct Datatypes {
     next: usize,
+    /// Without structures of several types.
+    portable: bool,
 }
 
 impl Datatypes {
-    pub(super) const fn new() -> Self {
-        Self { next: DERIVED }
+    pub(super) const fn new(portable: bool) -> Self {
+        Self { next: DERIVED, portable }
     }
 
     /// A unit: a basic datatype, or a structure of several.
     pub(super) fn unit(&mut self, rng: &mut Rng) -> Rc<Datatype> {
-        let simple = |rng: &mut Rng| BASICS[rng.usize(0..SIMPLE)];
-        if rng.u8(0..3) > 0 {
-            return Rc::new(Datatype::basic(simple(rng)));
+        if self.portable || rng.u8(0..3) > 0 {
+            return Rc::new(Datatype::basic(BASICS[rng.usize(0..SIMPLE)]));
         }
-        let parts: Vec<Basic> = (0..rng.usize(2..=3)).map(|_| simple(rng)).collect();
+        let parts: Vec<Basic> = (0..rng.usize(2..=3)).map(|_| BASICS[rng.usize(0..SIMPLE)]).collect();
         let (mut at, mut atoms, mut displacements, mut types) = (0, Vec::new(), String::new(), String::new());
         for part in &parts {
             at = (at + 8 * rng.usize(0..2)).next_multiple_of(part.extent);

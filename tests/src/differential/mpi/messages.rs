@@ -350,7 +350,8 @@ pub(super) fn permutation(script: &mut Script, rng: &mut Rng, on: usize, members
             let datatype = script.datatypes.draw(rng, &unit, grain);
             Rc::new(Part::new(random_bytes(rng), vec![Block::first(units / datatype.units, &datatype)]))
         });
-        sides.push((rng.u8(0..4), parts));
+        let way = rng.u8(0..4);
+        sides.push((if script.portable { way & 2 } else { way }, parts));
     }
     for (own, rank) in members.iter().enumerate() {
         let (way, [out, into]) = &sides[own];

@@ -77,19 +77,21 @@ pub(super) struct RankScript {
 pub(super) struct Script {
     pub(super) ranks: Vec<RankScript>,
     pub(super) datatypes: Datatypes,
+    /// Whether only calls are used that every library has right.
+    pub(super) portable: bool,
     step: usize,
 }
 
 impl Script {
-    pub(super) fn new(ranks: u32) -> Self {
+    pub(super) fn new(ranks: u32, portable: bool) -> Self {
         let ranks = (0..ranks).map(|_| RankScript::default()).collect();
-        Self { ranks, datatypes: Datatypes::new(), step: 0 }
+        Self { ranks, datatypes: Datatypes::new(portable), portable, step: 0 }
     }
 
     /// Begins a step: buffers, datatypes and requests of the one before are gone.
     pub(super) fn begin(&mut self, step: usize) {
         self.step = step;
-        self.datatypes = Datatypes::new();
+        self.datatypes = Datatypes::new(self.portable);
         for rank in &mut self.ranks {
             (rank.buffers, rank.requests) = (0, 0);
             rank.made.clear();
@@ -177,6 +179,15 @@ impl Script {
         }
     }
 
+    /// Waits for a persistent collective.
+    fn wait_for_persistent(&mut self, rank: u32, request: usize, rng: &mut Rng) {
+        if self.portable {
+            self.line(rank, format!("wait 6 1 {request}"));
+        } else {
+            self.wait(rank, &[request], rng);
+        }
+    }
+
     /// What begins a collective call: its timing, and the place of its request.
     pub(super) fn begin_call(&mut self, rank: u32, timing: Timing) -> (String, Option<usize>) {
         match timing {
@@ -197,16 +208,17 @@ impl Script {
         fills: &[(usize, Fill)],
         rng: &mut Rng,
     ) {
-        let Some(request) = request else { return };
-        if timing == Timing::Persistent {
-            self.line(rank, format!("start 1 {request}"));
-            self.wait(rank, &[request], rng);
-            fills.iter().for_each(|(buffer, fill)| self.fill(rank, *buffer, *fill));
-            self.line(rank, format!("restart 1 {request}"));
-        }
-        self.wait(rank, &[request], rng);
-        if timing == Timing::Persistent {
-            self.line(rank, format!("release {request}"));
+        match request {
+            Some(request) if timing == Timing::Persistent => {
+                self.line(rank, format!("start 1 {request}"));
+                self.wait_for_persistent(rank, request, rng);
+                fills.iter().for_each(|(buffer, fill)| self.fill(rank, *buffer, *fill));
+                self.line(rank, format!("restart 1 {request}"));
+                self.wait_for_persistent(rank, request, rng);
+                self.line(rank, format!("release {request}"));
+            }
+            Some(request) => self.wait(rank, &[request], rng),
+            None => {}
         }
     }
 }
