@@ -35,6 +35,13 @@ fn random_bytes(rng: &mut Rng) -> Fill {
     Fill { seed: rng.u64(..) >> 1, basic: None }
 }
 
+/// A buffer for a message of at most `longest` units, which may end inside an element of the buffer's datatype.
+fn receive_buffer(script: &mut Script, rng: &mut Rng, (unit, grain): (&Rc<Datatype>, usize), longest: usize) -> Rc<Part> {
+    let grain = grain * [1, 1, 5][rng.usize(0..3)];
+    let datatype = script.datatypes.draw(rng, unit, grain);
+    Rc::new(Part::new(random_bytes(rng), vec![Block::first(longest.div_ceil(datatype.units), &datatype)]))
+}
+
 /// The modes into which MPI divides those of the generator. `is_posted`: the receive precedes the round's sends.
 fn mode(message: &Message, is_posted: bool, rng: &mut Rng) -> (Mode, Timing) {
     let nonblocking = if rng.bool() { Timing::Immediate } else { Timing::Persistent };
@@ -164,11 +171,10 @@ impl OwnRound<'_> {
                 continue;
             }
             for it in incoming {
-                let datatype = script.datatypes.draw(rng, unit, *grain);
-                let part = Part::new(random_bytes(rng), vec![Block::first(longest / datatype.units, &datatype)]);
+                let part = receive_buffer(script, rng, (unit, *grain), longest);
                 let source = if mode.has_any_source() { ANY_SOURCE } else { it.message.from.cast_signed() };
                 let tag = if mode.has_any_tag() { ANY_TAG } else { it.message.tag.cast_signed() };
-                receives.push((*on, (source, tag), messages, Rc::new(part)));
+                receives.push((*on, (source, tag), messages, part));
             }
         }
         rng.shuffle(&mut receives);
@@ -306,9 +312,7 @@ impl OwnRound<'_> {
         for (on, count, messages, longest) in &self.probes {
             let (unit, grain) = &self.kinds[on];
             for _ in 0..*count {
-                let datatype = script.datatypes.draw(rng, unit, *grain);
-                let block = Block::first(longest / datatype.units, &datatype);
-                let part = Rc::new(Part::new(random_bytes(rng), vec![block]));
+                let part = receive_buffer(script, rng, (unit, *grain), *longest);
                 let (buffer, way) = (script.buffer(self.rank, &part), rng.u8(0..4));
                 script.line(self.rank, format!("probe {way} {} {on}", data(buffer, &part)));
                 script.expect_receive(self.rank, (ANY_SOURCE, ANY_TAG), *messages, &part);
