@@ -54,7 +54,8 @@ impl MpiProgram {
     /// - structures of several types: `MPI_Get_elements` divides by zero, long messages are refused
     ///   (`MPI_ERR_TYPE`);
     /// - persistent collectives with `MPI_Testall` and such, which is `MPI_ERR_REQUEST`: they are waited for;
-    /// - `MPI_Isendrecv` and `MPI_Isendrecv_replace`, whose statuses are garbage.
+    /// - `MPI_Isendrecv` and `MPI_Isendrecv_replace`, whose statuses are garbage;
+    /// - immediate broadcasts between two groups, which move wrong data if the root's datatype has gaps.
     pub fn draw(seed: u64, ranks: u32, steps: usize, portable: bool) -> Self {
         let Program { steps, members } = Program::draw(seed, ranks, steps);
         let form = |number: usize| memory::mix(seed ^ ((number as u64 + 1) << 32));
@@ -258,7 +259,10 @@ fn between_groups(script: &mut Script, rng: &mut Rng, of: &Group<'_>, what: Coll
     let both = [&first[..], second].concat();
     let (own, other) = if rng.bool() { (first, second) } else { (second, first) };
     let root = own[rng.usize(0..own.len())];
-    let timing = Timing::draw(rng);
+    let timing = match what.kind {
+        CollectiveKind::Broadcast if script.portable => Timing::Blocking,
+        _ => Timing::draw(rng),
+    };
     let call = Call::draw(script, rng, timing, bytes);
     let is_varying = rng.bool();
     match what.kind {
