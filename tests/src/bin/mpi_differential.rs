@@ -31,6 +31,9 @@ const MEANS: [&str; 5] = [
     "--device udp --loss 2% --reorder 3% --dup 2%",
 ];
 
+/// The interpreters, and what they are compiled with.
+const INTERPRETERS: [(&str, &str); 2] = [("interpreter", "-ULARGE"), ("interpreter-large", "-DLARGE")];
+
 /// Makes ranks of MPICH, more than there are processors, yield to each other.
 const YIELDING: [(&str, &str); 3] = [
     ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
@@ -85,7 +88,7 @@ fn main() -> io::Result<ExitCode> {
     let bench = Bench { built, work: work.clone(), options };
     let end = if bench.options.faults { bench.faults() } else { bench.compare() };
     // Folders of findings stay.
-    let _ = fs::remove_file(work.join("interpreter"));
+    INTERPRETERS.iter().for_each(|(name, _)| drop(fs::remove_file(work.join(name))));
     let _ = fs::remove_dir(work);
     end
 }
@@ -111,10 +114,10 @@ impl Bench {
             let seed = options.seed + programs;
             let program = self.program(seed);
             let ours = self.means(seed);
-            let other = options.against.clone().filter(|_| self.is_portable(seed)).map(Library::Other);
+            let other = options.against.clone().filter(|_| Self::is_portable(seed)).map(Library::Other);
             for library in [Some(ours), other].into_iter().flatten() {
                 let folder = self.work.join(seed.to_string());
-                match self.run(&library, &program, &folder) {
+                match self.run(&library, &self.interpreter(seed), &program, &folder) {
                     Ok(results) => {
                         compared += results;
                         fs::remove_dir_all(folder)?;
@@ -142,7 +145,8 @@ impl Bench {
             let found = (0..PROGRAMS_PER_FAULT).find_map(|number| {
                 let seed = self.options.seed + number;
                 let folder = self.work.join(seed.to_string());
-                let run = self.run(&Library::Unisono(MEANS[0].to_owned()), &self.program(seed), &folder);
+                let library = Library::Unisono(MEANS[0].to_owned());
+                let run = self.run(&library, &self.interpreter(seed), &self.program(seed), &folder);
                 let _ = fs::remove_dir_all(folder);
                 Some((number, run.err()?))
             });
@@ -157,13 +161,19 @@ impl Bench {
     }
 
     fn program(&self, seed: u64) -> MpiProgram {
-        // Few ranks: other libraries spin, which takes long when processors are fewer.
-        let ranks = 2 + fastrand::Rng::with_seed(seed).u32(0..4);
-        MpiProgram::draw(seed, ranks, self.options.steps, self.is_portable(seed))
+        // Few ranks for other libraries, which spin: that takes long when processors are fewer.
+        let is_portable = Self::is_portable(seed);
+        let ranks = 2 + fastrand::Rng::with_seed(seed).u32(0..if is_portable { 4 } else { 8 });
+        MpiProgram::draw(seed, ranks, self.options.steps, is_portable)
+    }
+
+    /// The interpreter of a seed: with ordinary or with large counts.
+    fn interpreter(&self, seed: u64) -> PathBuf {
+        self.work.join(INTERPRETERS[(seed / 2 % 2) as usize].0)
     }
 
     /// Every second program is one that other libraries run, too.
-    const fn is_portable(&self, seed: u64) -> bool {
+    const fn is_portable(seed: u64) -> bool {
         seed % 2 == 0
     }
 
@@ -174,17 +184,22 @@ impl Bench {
         })
     }
 
-    /// Compiles the interpreter with the header of unisono.
+    /// Compiles the interpreters with the header of unisono.
     fn compile(&self, fault: usize) -> io::Result<()> {
         let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../std-shim/mpi/unisono-mpicc");
-        let mut command = Command::new(wrapper);
-        command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", &format!("-DFAULT={fault}"), INTERPRETER, "-o"]);
-        command.arg(self.work.join("interpreter")).env("UNISONO_MPI_LIB", &self.built);
-        if command.status()?.success() { Ok(()) } else { Err(io::Error::other("the interpreter does not compile")) }
+        for (name, counts) in INTERPRETERS {
+            let mut command = Command::new(&wrapper);
+            command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", counts, &format!("-DFAULT={fault}")]);
+            command.args([INTERPRETER, "-o"]).arg(self.work.join(name)).env("UNISONO_MPI_LIB", &self.built);
+            if !command.status()?.success() {
+                return Err(io::Error::other("the interpreter does not compile"));
+            }
+        }
+        Ok(())
     }
 
     /// Runs a program. Returns the number of compared results.
-    fn run(&self, library: &Library, program: &MpiProgram, folder: &Path) -> Result<u64, String> {
+    fn run(&self, library: &Library, interpreter: &Path, program: &MpiProgram, folder: &Path) -> Result<u64, String> {
         let failed = |error: io::Error| error.to_string();
         let written = program.write();
         // There may be results of another run.
@@ -207,7 +222,7 @@ impl Bench {
         let errors = folder.join("errors");
         let output = File::create(&errors).map_err(failed)?;
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
-        let ended = command.arg(self.work.join("interpreter")).arg(folder).status().map_err(failed)?;
+        let ended = command.arg(interpreter).arg(folder).status().map_err(failed)?;
         let compared = written.compare(folder);
         if ended.success() {
             return compared;
@@ -229,12 +244,12 @@ impl Bench {
         eprintln!("again: mpi_differential --seed {seed} --runs 1 --steps {steps}");
         let (mut least, mut why, mut attempts) = (program, reason.to_owned(), 0);
         let mut length = least.len() / 2;
-        let trial = self.work.join("trial");
+        let (trial, interpreter) = (self.work.join("trial"), self.interpreter(seed));
         while length > 0 && attempts < ATTEMPTS {
             let mut at = 0;
             while at < least.len() && attempts < ATTEMPTS {
                 let less = least.without(at..(at + length).min(least.len()));
-                match less.map(|less| (self.run(library, &less, &trial), less)) {
+                match less.map(|less| (self.run(library, &interpreter, &less, &trial), less)) {
                     Some((Err(reason), less)) => (least, why) = (less, reason),
                     Some((Ok(_), _)) | None => at += length,
                 }
@@ -245,7 +260,7 @@ impl Bench {
         let _ = fs::remove_dir_all(trial);
         let folder = self.work.join(seed.to_string());
         // The instructions of what is left, and its results, if it still fails.
-        let still = self.run(library, &least, &folder).err();
+        let still = self.run(library, &interpreter, &least, &folder).err();
         eprintln!("{} steps are left, in {}: {}", least.len(), folder.display(), still.unwrap_or(why));
         Ok(())
     }

@@ -141,7 +141,9 @@ impl Written {
     /// # Errors
     /// The folder cannot be written.
     pub fn save(&self, folder: &Path) -> std::io::Result<()> {
-        (0..).zip(&self.ranks).try_for_each(|(rank, of): (u32, _)| fs::write(folder.join(format!("{rank}.program")), &of.text))
+        (0..)
+            .zip(&self.ranks)
+            .try_for_each(|(rank, of): (u32, _)| fs::write(folder.join(format!("{rank}.program")), &of.text))
     }
 
     /// Compares `RANK.results` of each rank. Returns the number of compared results.
@@ -320,7 +322,8 @@ mod tests {
         let source = include_str!("mpi/interpreter.c");
         let names = ["strcmp(word, \"", "CONSTRUCTOR(\"", "COLLECTIVE(\"", "COMMUNICATOR(\""];
         let mut known = 0;
-        for name in names.iter().flat_map(|start| source.split(start).skip(1)).filter_map(|rest| rest.split('"').next()) {
+        for name in names.iter().flat_map(|start| source.split(start).skip(1)).filter_map(|rest| rest.split('"').next())
+        {
             assert!(words.contains(name), "{name} is never used");
             known += 1;
         }

@@ -140,8 +140,7 @@ impl Operation {
                 let half = basic.extent / 2;
                 let ([a, b], [c, d]) =
                     ([float(&left[..half]), float(&left[half..])], [float(&right[..half]), float(&right[half..])]);
-                let (re, im) =
-                    if self == Self::Sum { (a + c, b + d) } else { (a * c - b * d, a * d + b * c) };
+                let (re, im) = if self == Self::Sum { (a + c, b + d) } else { (a * c - b * d, a * d + b * c) };
                 write_float(&mut right[..half], re);
                 write_float(&mut right[half..], im);
             }

@@ -143,7 +143,13 @@ fn graph(script: &mut Script, rng: &mut Rng, of: usize, members: &[u32]) -> Neig
         }
     }
     edges.iter_mut().for_each(|of| rng.shuffle(of));
-    let ends: Vec<usize> = edges.iter().scan(0, |end, of| { *end += of.len(); Some(*end) }).collect();
+    let ends: Vec<usize> = edges
+        .iter()
+        .scan(0, |end, of| {
+            *end += of.len();
+            Some(*end)
+        })
+        .collect();
     let flat = edges.concat();
     for rank in members {
         let text = format!("graph {of} {TOPOLOGY} {all}{} {}{}", list(&ends), flat.len(), list(&flat));

@@ -136,9 +136,8 @@ impl Datatypes {
     fn compose(&mut self, of: Datatype, displacements: &[isize], instruction: impl Fn(usize) -> String) -> Datatype {
         let atoms = displacements.iter().flat_map(|by| of.atoms.iter().map(move |(at, bytes)| (at + by, *bytes)));
         let atoms = atoms.collect();
-        let (least, most) = displacements.iter().fold((isize::MAX, isize::MIN), |(least, most), by| {
-            (least.min(*by), most.max(*by))
-        });
+        let (least, most) =
+            displacements.iter().fold((isize::MAX, isize::MIN), |(least, most), by| (least.min(*by), most.max(*by)));
         let (lower, upper) = (of.lower + least, of.upper + most);
         self.make(Datatype { atoms, lower, upper, units: of.units * displacements.len(), ..of }, instruction)
     }
@@ -184,7 +183,8 @@ impl Datatypes {
             6 => self.compose(of, &places, |made| format!("hindexed_block {made} {blocks} {length}{in_bytes} {id}")),
             7 => {
                 let types = format!(" {id}").repeat(blocks);
-                let made = self.compose(of, &places, |made| format!("struct {made} {blocks}{lengths}{in_bytes}{types}"));
+                let made =
+                    self.compose(of, &places, |made| format!("struct {made} {blocks}{lengths}{in_bytes}{types}"));
                 self.resize(rng, made)
             }
             8 => self.subarray(rng, of, [blocks, length]),

@@ -130,7 +130,8 @@ fn run(
     side: &Side,
     text: impl FnOnce(&mut Script, Option<usize>, Option<usize>) -> (String, String),
 ) {
-    let part = |script: &mut Script, part: &Option<Part>| part.as_ref().map(|part| (script.buffer(rank, part), part.fill));
+    let part =
+        |script: &mut Script, part: &Option<Part>| part.as_ref().map(|part| (script.buffer(rank, part), part.fill));
     let send = part(script, &side.send);
     let receive = part(script, &side.receive);
     let fills: Vec<(usize, Fill)> = send.into_iter().chain(receive).collect();
@@ -180,8 +181,20 @@ pub(super) fn among(
     for (rank, member) in group.members.iter().enumerate().take(count) {
         // A neighbour that is nobody has an empty block, or one that is left alone.
         let of = |other: &Option<usize>, into: bool| match other {
-            Some(other) => if into { grains[*other][rank] } else { grains[rank][*other] },
-            None => if variant == Variant::Plain { call.grains } else { 0 },
+            Some(other) => {
+                if into {
+                    grains[*other][rank]
+                } else {
+                    grains[rank][*other]
+                }
+            }
+            None => {
+                if variant == Variant::Plain {
+                    call.grains
+                } else {
+                    0
+                }
+            }
         };
         let arriving: Vec<usize> = neighbours.from[rank].iter().map(|from| of(from, true)).collect();
         let leaving: Vec<usize> = match is_alltoall {
@@ -293,7 +306,13 @@ pub(super) fn rooted(
     let number = |rank: usize| i32::try_from(rank).unwrap_or(PROC_NULL);
     let join = |own: String, whole: String, root: i32| {
         let data = match kind {
-            Rooted::Broadcast => if own.is_empty() { whole } else { own },
+            Rooted::Broadcast => {
+                if own.is_empty() {
+                    whole
+                } else {
+                    own
+                }
+            }
             Rooted::Gather => format!("{own} {whole}"),
             Rooted::Scatter => format!("{whole} {own}"),
         };
@@ -322,7 +341,9 @@ pub(super) fn rooted(
     // The root: its blocks, and inside a group its own part.
     let own = root_at.and_then(|at| others[at].take());
     let side = match (kind, own) {
-        (Rooted::Gather, own) => Side { send: own.map(|(part, _)| part), receive: Some(whole.clone()), received: of_root },
+        (Rooted::Gather, own) => {
+            Side { send: own.map(|(part, _)| part), receive: Some(whole.clone()), received: of_root }
+        }
         (_, Some((part, memory))) => Side { send: Some(whole.clone()), receive: Some(part), received: memory },
         (_, None) => Side { send: Some(whole.clone()), receive: None, received: Vec::new() },
     };

@@ -6,7 +6,7 @@
  * call that can be immediate or persistent begins with its timing (0 blocking, 1 immediate, 2 persistent) and the
  * place of its request. `step N` ends a step: its buffers, types and operations are freed.
  *
- * FAULT plants a fault, as if the library had it, which the test must find.
+ * With LARGE all calls are those for large counts. FAULT plants a fault, as if the library had it, which the test must find.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "large.h"
 #include "memory.h"
 
 #ifndef FAULT
@@ -33,7 +34,7 @@ struct request { MPI_Request handle; int receives, buffer; MPI_Datatype type; };
 /* Data of a call. */
 struct data { void *at; int count; MPI_Datatype type; int buffer; };
 /* Blocks of a call: one type, or one for each block. */
-struct blocks { void *at; int *counts, *displacements; MPI_Datatype type, *types; };
+struct blocks { void *at; COUNT *counts, *displacements; MPI_Datatype type, *types; };
 
 static int rank;
 static long step;
@@ -89,6 +90,13 @@ static int *numbers(int count)
     return made;
 }
 
+static COUNT *counts(int count)
+{
+    COUNT *made = array(count * sizeof *made);
+    for (int i = 0; i < count; i++) made[i] = number();
+    return made;
+}
+
 static MPI_Aint *addresses(int count)
 {
     MPI_Aint *made = array(count * sizeof *made);
@@ -129,8 +137,8 @@ static struct blocks blocks(int has_types)
     int buffer;
     read.at = place(&buffer);
     int count = number();
-    read.counts = numbers(count);
-    read.displacements = numbers(count);
+    read.counts = counts(count);
+    read.displacements = counts(count);
     if (has_types) {
         read.types = array(count * sizeof *read.types);
         for (int i = 0; i < count; i++) read.types[i] = type();
@@ -138,7 +146,7 @@ static struct blocks blocks(int has_types)
         read.type = type();
     }
     if (FAULT == REVERSED_BLOCKS && count > 1 && read.counts[0] == read.counts[count - 1]) {
-        int first = read.displacements[0];
+        COUNT first = read.displacements[0];
         read.displacements[0] = read.displacements[count - 1];
         read.displacements[count - 1] = first;
     }
@@ -146,13 +154,13 @@ static struct blocks blocks(int has_types)
 }
 
 /* Left times right, of two by two numbers. */
-static void multiply(void *in, void *inout, int *length, MPI_Datatype *of)
+static void multiply(void *in, void *inout, COUNT *length, MPI_Datatype *of)
 {
     MPI_Aint lower, extent;
     MPI_Type_get_extent(*of, &lower, &extent);
     /* A type with gaps has one after each number. */
     size_t stride = extent == 16 ? 1 : 2;
-    for (int i = 0; i < *length; i++) {
+    for (COUNT i = 0; i < *length; i++) {
         const uint32_t *l = (uint32_t *)((char *)in + i * extent), *r = (uint32_t *)((char *)inout + i * extent);
         uint32_t *into = (uint32_t *)r, product[4];
         if (FAULT == SWAPPED_OPERANDS) {
@@ -167,20 +175,20 @@ static void multiply(void *in, void *inout, int *length, MPI_Datatype *of)
     }
 }
 
-static void add(void *in, void *inout, int *length, MPI_Datatype *of)
+static void add(void *in, void *inout, COUNT *length, MPI_Datatype *of)
 {
     (void)of;
-    for (int i = 0; i < *length; i++) ((uint32_t *)inout)[i] += ((uint32_t *)in)[i];
+    for (COUNT i = 0; i < *length; i++) ((uint32_t *)inout)[i] += ((uint32_t *)in)[i];
 }
 
 static void received(const MPI_Status *status, MPI_Datatype as, int buffer)
 {
-    int elements, count;
+    COUNT elements, count;
     MPI_Get_elements(status, as, &elements);
     MPI_Get_count(status, as, &count);
     if (FAULT == COUNT_OF_PART && count == MPI_UNDEFINED) count = 0;
     if (FAULT == WRITE_PAST_END && elements > 0) buffers[buffer].data[buffers[buffer].bytes - 1] ^= 1;
-    fprintf(results, "%ld R %d %d %d %d %016llx\n", step, status->MPI_SOURCE, status->MPI_TAG, elements, count,
+    fprintf(results, "%ld R %d %d %ld %ld %016llx\n", step, status->MPI_SOURCE, status->MPI_TAG, (long)elements, (long)count,
             hash(&buffers[buffer]));
 }
 
@@ -235,10 +243,10 @@ static const struct data NOTHING;
 
 static void send(void)
 {
-    static int (*const BLOCKING[])(const void *, int, MPI_Datatype, int, int, MPI_Comm) = {
+    static int (*const BLOCKING[])(const void *, COUNT, MPI_Datatype, int, int, MPI_Comm) = {
         MPI_Send, MPI_Ssend, MPI_Bsend, MPI_Rsend,
     };
-    static int (*const IMMEDIATE[])(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {
+    static int (*const IMMEDIATE[])(const void *, COUNT, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {
         MPI_Isend, MPI_Issend, MPI_Ibsend, MPI_Irsend, MPI_Send_init, MPI_Ssend_init, MPI_Bsend_init, MPI_Rsend_init,
     };
     int timing = number();
@@ -275,7 +283,7 @@ static void probe(void)
     MPI_Comm on = communicator();
     MPI_Status found, status;
     MPI_Message message;
-    int before, after;
+    COUNT before, after;
     switch (way) {
     case 0: MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, on, &message, &found); break;
     case 1: while (!flag) MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, on, &flag, &message, &found); break;
@@ -322,7 +330,7 @@ static void send_receive(void)
 static int construct(const char *word)
 {
     MPI_Datatype *into, of;
-    int count, *lengths, *starts, length;
+    COUNT count, *lengths, *starts, length;
     MPI_Aint *displacements;
 #define CONSTRUCTOR(name) (strcmp(word, name) == 0 && (into = &types[number()], 1))
     if (CONSTRUCTOR("contiguous")) {
@@ -330,7 +338,7 @@ static int construct(const char *word)
         MPI_Type_contiguous(count, of, into);
     } else if (CONSTRUCTOR("vector")) {
         count = number(), length = number();
-        int stride = number();
+        COUNT stride = number();
         of = type();
         MPI_Type_vector(count, length, stride, of, into);
     } else if (CONSTRUCTOR("hvector")) {
@@ -339,19 +347,19 @@ static int construct(const char *word)
         of = type();
         MPI_Type_create_hvector(count, length, stride, of, into);
     } else if (CONSTRUCTOR("indexed")) {
-        count = number(), lengths = numbers(count), starts = numbers(count), of = type();
+        count = number(), lengths = counts(count), starts = counts(count), of = type();
         MPI_Type_indexed(count, lengths, starts, of, into);
     } else if (CONSTRUCTOR("hindexed")) {
-        count = number(), lengths = numbers(count), displacements = addresses(count), of = type();
+        count = number(), lengths = counts(count), displacements = addresses(count), of = type();
         MPI_Type_create_hindexed(count, lengths, displacements, of, into);
     } else if (CONSTRUCTOR("indexed_block")) {
-        count = number(), length = number(), starts = numbers(count), of = type();
+        count = number(), length = number(), starts = counts(count), of = type();
         MPI_Type_create_indexed_block(count, length, starts, of, into);
     } else if (CONSTRUCTOR("hindexed_block")) {
         count = number(), length = number(), displacements = addresses(count), of = type();
         MPI_Type_create_hindexed_block(count, length, displacements, of, into);
     } else if (CONSTRUCTOR("struct")) {
-        count = number(), lengths = numbers(count), displacements = addresses(count);
+        count = number(), lengths = counts(count), displacements = addresses(count);
         MPI_Datatype *parts = array(count * sizeof *parts);
         for (int i = 0; i < count; i++) parts[i] = type();
         MPI_Type_create_struct(count, lengths, displacements, parts, into);
@@ -361,7 +369,7 @@ static int construct(const char *word)
         MPI_Type_create_resized(of, lower, extent, into);
     } else if (CONSTRUCTOR("subarray")) {
         count = number();
-        int *sizes = numbers(count), *parts = numbers(count), *from = numbers(count), is_c = number();
+        COUNT *sizes = counts(count), *parts = counts(count), *from = counts(count), is_c = number();
         of = type();
         MPI_Type_create_subarray(count, sizes, parts, from, is_c ? MPI_ORDER_C : MPI_ORDER_FORTRAN, of, into);
     } else if (CONSTRUCTOR("duplicate")) {
@@ -490,9 +498,10 @@ static int reduce(const char *word)
         START(Reduce_scatter_block, Ireduce_scatter_block, out.at, in.at, in.count, in.type, operation, on);
     } else if (COLLECTIVE("reduce_scatter")) {
         OPERANDS;
-        int members = number(), *counts = numbers(members);
+        int members = number();
+        COUNT *each = counts(members);
         on = communicator();
-        START(Reduce_scatter, Ireduce_scatter, out.at, in.at, counts, out.type, operation, on);
+        START(Reduce_scatter, Ireduce_scatter, out.at, in.at, each, out.type, operation, on);
     } else if (strcmp(word, "reduce_local") == 0) {
         OPERANDS;
         MPI_Reduce_local(out.at, in.at, out.count, out.type, operation);
@@ -697,22 +706,24 @@ static int use_memory(const char *word)
         fprintf(results, "%ld H %016llx\n", step, hash(&buffers[number()]));
     } else if (strcmp(word, "describe") == 0) {
         MPI_Datatype it = type();
-        int bytes;
+        COUNT bytes;
         MPI_Aint lower, extent, true_lower, true_extent;
         MPI_Type_size(it, &bytes);
         MPI_Type_get_extent(it, &lower, &extent);
         MPI_Type_get_true_extent(it, &true_lower, &true_extent);
-        fprintf(results, "%ld T %d %ld %ld %ld %ld\n", step, bytes, (long)lower, (long)extent, (long)true_lower, (long)true_extent);
+        fprintf(results, "%ld T %ld %ld %ld %ld %ld\n", step, (long)bytes, (long)lower, (long)extent, (long)true_lower, (long)true_extent);
     } else if (strcmp(word, "pack") == 0) {
         struct data from = data();
-        int into = number(), position = 0;
+        int into = number();
+        COUNT position = 0;
         MPI_Pack(from.at, from.count, from.type, buffers[into].data, buffers[into].bytes, &position, MPI_COMM_WORLD);
-        fprintf(results, "%ld P %d\n", step, position);
+        fprintf(results, "%ld P %ld\n", step, (long)position);
     } else if (strcmp(word, "unpack") == 0) {
-        int from = number(), position = 0;
+        int from = number();
+        COUNT position = 0;
         struct data into = data();
         MPI_Unpack(buffers[from].data, buffers[from].bytes, &position, into.at, into.count, into.type, MPI_COMM_WORLD);
-        fprintf(results, "%ld P %d\n", step, position);
+        fprintf(results, "%ld P %ld\n", step, (long)position);
     } else {
         return 0;
     }
@@ -744,7 +755,7 @@ static int execute(const char *word)
         MPI_Buffer_attach(array(bytes), bytes);
     } else if (strcmp(word, "detach") == 0) {
         void *of;
-        int bytes;
+        COUNT bytes;
         MPI_Buffer_detach(&of, &bytes);
     } else if (!use_memory(word) && !construct(word) && !move(word) && !reduce(word) && !connect_ranks(word) &&
                !access_window(word)) {

@@ -36,7 +36,12 @@ fn random_bytes(rng: &mut Rng) -> Fill {
 }
 
 /// A buffer for a message of at most `longest` units, which may end inside an element of the buffer's datatype.
-fn receive_buffer(script: &mut Script, rng: &mut Rng, (unit, grain): (&Rc<Datatype>, usize), longest: usize) -> Rc<Part> {
+fn receive_buffer(
+    script: &mut Script,
+    rng: &mut Rng,
+    (unit, grain): (&Rc<Datatype>, usize),
+    longest: usize,
+) -> Rc<Part> {
     let grain = grain * [1, 1, 5][rng.usize(0..3)];
     let datatype = script.datatypes.draw(rng, unit, grain);
     Rc::new(Part::new(random_bytes(rng), vec![Block::first(longest.div_ceil(datatype.units), &datatype)]))
@@ -73,10 +78,8 @@ pub(super) fn round(script: &mut Script, rng: &mut Rng, members: &[Vec<u32>], ro
             Start::Message(message) => message.on,
             Start::Overlap(overlap) => overlap.on,
         };
-        let (unit, grain) = kinds
-            .entry(on)
-            .or_insert_with(|| (script.datatypes.unit(rng), [1, 2, 6, 12][rng.usize(0..4)]))
-            .clone();
+        let (unit, grain) =
+            kinds.entry(on).or_insert_with(|| (script.datatypes.unit(rng), [1, 2, 6, 12][rng.usize(0..4)])).clone();
         let Start::Message(message) = start else {
             dressed.push(None);
             continue;
@@ -195,7 +198,8 @@ impl OwnRound<'_> {
     /// Provides memory for the rank's buffered sends. Returns whether there are any.
     fn attach(&self, script: &mut Script) -> bool {
         let buffered = self.dressed.iter().flatten();
-        let buffered = buffered.filter(|it| it.mode == Mode::Buffered && self.on(it.message.on) == Some(it.message.from));
+        let buffered =
+            buffered.filter(|it| it.mode == Mode::Buffered && self.on(it.message.on) == Some(it.message.from));
         let sizes = buffered.map(|it| it.part.blocks[0].count * it.part.blocks[0].datatype.size() + OVERHEAD);
         let bytes: usize = sizes.sum();
         if bytes > 0 {

@@ -245,7 +245,8 @@ pub(super) fn reduce_local(script: &mut Script, rng: &mut Rng, rank: u32, bytes:
     right.unpack(&mut memory, 0, &result);
     let [from, into] = [script.buffer(rank, &left), script.buffer(rank, &right)];
     let (id, number) = (operands.datatype.id, operands.operation as usize);
-    let text = format!("reduce_local {from} {} {count} {id} {into} {} {count} {id} {number}", left.origin, right.origin);
+    let text =
+        format!("reduce_local {from} {} {count} {id} {into} {} {count} {id} {number}", left.origin, right.origin);
     script.line(rank, text);
     operands.show(script, rank, into, &memory);
 }

@@ -254,7 +254,9 @@ impl Incoming {
     /// Takes the message that a line reports.
     fn take(&mut self, line: &str, source: i32, tag: i32, into: &Part) -> Result<(), String> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [_, "R", from, with, rest @ ..] = &words[..] else { return Err(format!("step {line} instead of a message")) };
+        let [_, "R", from, with, rest @ ..] = &words[..] else {
+            return Err(format!("step {line} instead of a message"));
+        };
         let (Ok(from), Ok(with)) = (from.parse::<i32>(), with.parse::<i32>()) else {
             return Err(format!("step {line} instead of a message"));
         };
@@ -264,7 +266,11 @@ impl Incoming {
             return Err(format!("step {line}: no such message, received from {source} with tag {tag}"));
         };
         let packed = sent.part.pack(&sent.part.memory(), 0);
-        let right = format!("{} {}", sent.tag, reception(&packed, sent.part.blocks[0].count * sent.part.blocks[0].datatype.elements(), into));
+        let right = format!(
+            "{} {}",
+            sent.tag,
+            reception(&packed, sent.part.blocks[0].count * sent.part.blocks[0].datatype.elements(), into)
+        );
         let found = format!("{with} {}", rest.join(" "));
         if found == right { Ok(()) } else { Err(format!("step {line} instead of {right}")) }
     }

@@ -171,7 +171,13 @@ fn shared_update(script: &mut Script, rng: &mut Rng, rank: u32, shared: &Operand
     (script.buffer(rank, &part), part)
 }
 
-fn draw(script: &mut Script, rng: &mut Rng, (origin, target): (usize, usize), bytes: usize, end: &mut usize) -> OneSided {
+fn draw(
+    script: &mut Script,
+    rng: &mut Rng,
+    (origin, target): (usize, usize),
+    bytes: usize,
+    end: &mut usize,
+) -> OneSided {
     let random = |rng: &mut Rng| Fill { seed: rng.u64(..) >> 1, basic: None };
     let integer = BASICS[rng.usize(1..9)];
     let operations = Operation::of(integer.class);
