@@ -174,7 +174,7 @@ impl Bench {
 
     /// Every second program is one that other libraries run, too.
     const fn is_portable(seed: u64) -> bool {
-        seed % 2 == 0
+        seed.is_multiple_of(2)
     }
 
     fn means(&self, seed: u64) -> Library {

@@ -55,7 +55,8 @@ impl MpiProgram {
     ///   (`MPI_ERR_TYPE`);
     /// - persistent collectives with `MPI_Testall` and such, which is `MPI_ERR_REQUEST`: they are waited for;
     /// - `MPI_Isendrecv` and `MPI_Isendrecv_replace`, whose statuses are garbage;
-    /// - immediate broadcasts between two groups, which move wrong data if the root's datatype has gaps.
+    /// - immediate broadcasts between two groups, which move wrong data if the root's datatype has gaps;
+    /// - reductions of a datatype with gaps: `MPI_Reduce_scatter_block` writes beyond its memory.
     pub fn draw(seed: u64, ranks: u32, steps: usize, portable: bool) -> Self {
         let Program { steps, members } = Program::draw(seed, ranks, steps);
         let form = |number: usize| memory::mix(seed ^ ((number as u64 + 1) << 32));

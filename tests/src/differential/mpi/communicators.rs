@@ -162,11 +162,11 @@ fn graph(script: &mut Script, rng: &mut Rng, of: usize, members: &[u32]) -> Neig
 fn distributed(script: &mut Script, rng: &mut Rng, of: usize, members: &[u32]) -> Neighbours {
     let all = members.len();
     let (mut out, mut from) = (vec![Vec::new(); all], vec![Vec::new(); all]);
-    for sender in 0..all {
-        for receiver in 0..all {
+    for (sender, receivers) in out.iter_mut().enumerate() {
+        for (receiver, senders) in from.iter_mut().enumerate() {
             if rng.u8(0..3) == 0 {
-                out[sender].push(receiver);
-                from[receiver].push(sender);
+                receivers.push(receiver);
+                senders.push(sender);
             }
         }
     }

@@ -165,13 +165,11 @@ pub(super) fn among(
     let count = neighbours.out.len();
     let length = |rng: &mut Rng| if variant == Variant::Plain { call.grains } else { rng.usize(0..=call.grains) };
     // Grains from one rank to another.
-    let mut grains = vec![vec![0; count]; count];
-    for from in 0..count {
+    let row = |rng: &mut Rng| {
         let own = length(rng);
-        for to in 0..count {
-            grains[from][to] = if is_alltoall { length(rng) } else { own };
-        }
-    }
+        (0..count).map(|_| if is_alltoall { length(rng) } else { own }).collect()
+    };
+    let mut grains: Vec<Vec<usize>> = (0..count).map(|_| row(rng)).collect();
     if is_alltoall && is_in_place {
         for (from, to) in (0..count).flat_map(|from| (0..from).map(move |to| (from, to))) {
             grains[from][to] = grains[to][from];

@@ -50,7 +50,8 @@ impl Operands {
         let unit = Datatype::basic(numbers);
         match rng.u8(0..5) {
             0 => {
-                let datatype = Rc::new(script.datatypes.matrix(&unit, rng.bool()));
+                let has_gaps = !script.portable && rng.bool();
+                let datatype = Rc::new(script.datatypes.matrix(&unit, has_gaps));
                 Self { basic: numbers, operation: Operation::Multiply, datatype, has_small: false }
             }
             1 => Self { basic: numbers, operation: Operation::Add, datatype: Rc::new(unit), has_small: false },

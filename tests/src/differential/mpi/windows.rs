@@ -95,20 +95,19 @@ pub(super) fn window(script: &mut Script, rng: &mut Rng, group: &Group<'_>, byte
         let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); size];
         for (origin, rank) in group.members.iter().enumerate() {
             begin(script, *rank, *epoch);
-            for target in 0..size {
+            for (target, memory) in memories.iter_mut().enumerate() {
                 if *epoch == Epoch::Lock {
                     let is_shared = u8::from(rng.bool());
                     script.line(*rank, format!("lock {is_shared} {target}"));
                 }
                 for it in accesses.iter().filter(|it| (it.origin, it.target) == (origin, target)) {
                     let is_passive = matches!(epoch, Epoch::Lock | Epoch::LockAll);
-                    it.write(script, rng, (*rank, unit), &mut memories[target], is_passive, &mut shown[origin]);
+                    it.write(script, rng, (*rank, unit), memory, is_passive, &mut shown[origin]);
                 }
-                let update = shared_update(script, rng, *rank, &shared, shared_count);
-                let (buffer, part) = update;
+                let (buffer, part) = shared_update(script, rng, *rank, &shared, shared_count);
                 let (datum, number) = (data(buffer, &part), shared.operation as usize);
                 script.line(*rank, format!("accumulate {datum} {target} 0 {number}"));
-                let region = &mut memories[target][..shared_count * shared.basic.extent];
+                let region = &mut memory[..shared_count * shared.basic.extent];
                 shared.operation.combine(shared.basic, &part.pack(&part.memory(), 0), region);
                 match epoch {
                     Epoch::Lock => script.line(*rank, format!("unlock {target}")),
@@ -127,8 +126,7 @@ pub(super) fn window(script: &mut Script, rng: &mut Rng, group: &Group<'_>, byte
                 script.line(*rank, format!("clean {} {}", windows[at], shared.basic.id));
                 shared.basic.clean(&mut memories[at]);
             }
-            let contents = memories[at].clone();
-            script.show(*rank, windows[at], &contents);
+            script.show(*rank, windows[at], &memories[at]);
             script.line(*rank, format!("unlock {at}"));
             script.line(*rank, format!("barrier 0 -1 {}", group.on));
         }
