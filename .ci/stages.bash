@@ -64,6 +64,12 @@ sys.exit(speed != size)
 EOF
 }
 
+mpi_differential() { # over unisono and over the MPICH that the stage mpi-programs fetches
+    local against=(--against target/mpi-programs/venv/bin/mpiexec.hydra)
+    [ -x "${against[1]}" ] || { echo "without MPICH: run the stage mpi-programs first"; against=(); }
+    proof mpi_differential -- --for 10m "${against[@]}"
+}
+
 benchmark() { # BINARY OPTION…: a benchmark of unisono-benches, in release
     cargo run --release --locked --quiet -p unisono-benches --bin "$@"
 }

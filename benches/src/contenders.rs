@@ -4,4 +4,5 @@ pub mod bare_udp;
 pub mod hardware_floor;
 pub mod iceoryx2;
 pub mod library;
+pub mod mpi_binary;
 pub mod unisono_command;

@@ -5,6 +5,7 @@
 //! wildcard receives are separated from later messages by a barrier.
 
 mod message_round;
+pub mod mpi;
 mod program;
 
 use unisono::{Communicator, World};

@@ -154,18 +154,24 @@ impl Library {
     /// # Errors
     /// A command that fails, such as an installation without a network.
     pub fn prepare(&self, place: &Path) -> io::Result<()> {
+        self.install(place)?;
         let home = self.home(place);
-        if !home.join("bin/mpicc").exists() {
-            fs::create_dir_all(place)?;
-            run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
-            let package = format!("{}=={}", self.package.name, self.package.version);
-            run(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]))?;
+        compile_programs(&home, || Command::new(home.join("bin/mpicc")))
+    }
+
+    /// Installs it below `place` if missing.
+    ///
+    /// # Errors
+    /// A command that fails, such as an installation without a network.
+    pub fn install(&self, place: &Path) -> io::Result<()> {
+        let home = self.home(place);
+        if home.join("bin/mpicc").exists() {
+            return Ok(());
         }
-        PROGRAMS.into_iter().try_for_each(|(name, text)| {
-            let (source, program) = (home.join(name).with_extension("c"), home.join(name));
-            fs::write(&source, text)?;
-            run(Command::new(home.join("bin/mpicc")).arg("-O2").arg(source).arg("-o").arg(program))
-        })
+        fs::create_dir_all(place)?;
+        run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+        let package = format!("{}=={}", self.package.name, self.package.version);
+        run(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]))
     }
 
     /// Whether it supports `ranks` ranks on `processors` processors.
@@ -193,35 +199,57 @@ impl Library {
         name: &str,
         sizes: &[u32],
     ) -> (Vec<(u32, f64)>, io::Result<()>) {
-        let mut command = self.command(place, ranks, oversubscribed, "collective");
-        command.arg(name).args(sizes.iter().map(u32::to_string));
-        let output = match command.stdin(Stdio::null()).stderr(Stdio::piped()).output() {
-            Ok(output) => output,
-            Err(error) => return (Vec::new(), Err(error)),
-        };
-        let figures: Vec<(u32, f64)> = String::from_utf8_lossy(&output.stdout).lines().filter_map(figure).collect();
-        let end = if output.status.success() && figures.len() == sizes.len() {
-            Ok(())
-        } else {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("{command:?} ended with {}: {}", output.status, errors.trim())))
-        };
-        (figures, end)
+        collective(self.command(place, ranks, oversubscribed, "collective"), name, sizes)
     }
 
     fn command(&self, place: &Path, ranks: u32, oversubscribed: bool, program: &str) -> Command {
-        let home = self.home(place);
-        let mut command = Command::new("timeout");
-        command.args([GRACE, LIMIT]).arg(home.join("bin/mpiexec")).args(["-n", &ranks.to_string()]);
-        command.args(if oversubscribed { self.package.oversubscribed } else { self.package.bound }).args(self.options);
-        command.arg(home.join(program)).envs(self.environment.iter().copied());
-        command.envs(THROTTLE.into_iter().filter(|_| self.throttled));
+        let mut command = self.launcher(place, ranks, oversubscribed);
+        command.arg(self.home(place).join(program));
         command
     }
 
-    fn home(&self, place: &Path) -> PathBuf {
+    /// Its launcher, which the program follows, and its environment.
+    pub fn launcher(&self, place: &Path, ranks: u32, oversubscribed: bool) -> Command {
+        let mut command = Command::new("timeout");
+        command.args([GRACE, LIMIT]).arg(self.home(place).join("bin/mpiexec")).args(["-n", &ranks.to_string()]);
+        command.args(if oversubscribed { self.package.oversubscribed } else { self.package.bound }).args(self.options);
+        command.envs(self.environment.iter().copied()).envs(THROTTLE.into_iter().filter(|_| self.throttled));
+        command
+    }
+
+    /// Its folder below `place`.
+    pub fn home(&self, place: &Path) -> PathBuf {
         place.join(self.package.name)
     }
+}
+
+/// Compiles the benchmarks of an MPI into a folder.
+///
+/// # Errors
+/// The compiler fails.
+pub fn compile_programs(folder: &Path, compiler: impl Fn() -> Command) -> io::Result<()> {
+    PROGRAMS.into_iter().try_for_each(|(name, text)| {
+        let (source, program) = (folder.join(name).with_extension("c"), folder.join(name));
+        fs::write(&source, text)?;
+        run(compiler().arg("-O2").arg(source).arg("-o").arg(program))
+    })
+}
+
+/// Runs the benchmark of collectives: the figures of a command, which `name` and sizes complete.
+pub fn collective(mut command: Command, name: &str, sizes: &[u32]) -> (Vec<(u32, f64)>, io::Result<()>) {
+    command.arg(name).args(sizes.iter().map(u32::to_string));
+    let output = match command.stdin(Stdio::null()).stderr(Stdio::piped()).output() {
+        Ok(output) => output,
+        Err(error) => return (Vec::new(), Err(error)),
+    };
+    let figures: Vec<(u32, f64)> = String::from_utf8_lossy(&output.stdout).lines().filter_map(figure).collect();
+    let end = if output.status.success() && figures.len() == sizes.len() {
+        Ok(())
+    } else {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("{command:?} ended with {}: {}", output.status, errors.trim())))
+    };
+    (figures, end)
 }
 
 /// A line "BYTES NANOSECONDS".

@@ -13,17 +13,25 @@ const LIMIT: [&str; 2] = ["--kill-after=5", "60"];
 
 /// The `unisono` binary beside this one, built first where Cargo runs us.
 pub fn binary() -> io::Result<PathBuf> {
-    if let Some(cargo) = env::var_os("CARGO") {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "unisono-launcher", "--bin", "unisono"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        if !build.status()?.success() {
-            return Err(io::Error::other("unisono does not build"));
-        }
-    }
+    build(&["--package", "unisono-launcher", "--bin", "unisono"])?;
     Ok(env::current_exe()?.with_file_name("unisono"))
+}
+
+/// The same, with the library for MPI programs beside it.
+pub fn binary_with_mpi() -> io::Result<PathBuf> {
+    build(&["--package", "unisono-mpi"])?;
+    binary()
+}
+
+/// Builds something beside this binary where Cargo runs us.
+fn build(what: &[&str]) -> io::Result<()> {
+    let Some(cargo) = env::var_os("CARGO") else { return Ok(()) };
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet"]).args(what);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    if build.status()?.success() { Ok(()) } else { Err(io::Error::other("unisono does not build")) }
 }
 
 /// Runs a benchmark on two pinned ranks over UDP, `options` given to the launcher, and returns the number under `key`.

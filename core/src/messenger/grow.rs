@@ -1,7 +1,7 @@
 //! Growth of the records of point-to-point messages, when requests outnumber those that the host provided.
 
 use super::operations::{ReceiveOp, SendOp};
-use super::{Messenger, MessengerStorage};
+use super::{Class, Messenger, MessengerStorage};
 use crate::list::{List, NONE};
 use crate::pool::Pool;
 
@@ -23,6 +23,18 @@ impl<S: MessengerStorage> Messenger<S> {
         let receives = (&mut self.messages.receives, &mut self.messages.free_receives);
         grow(receives, operations, ReceiveOp::FREE, |receive| &mut receive.link)
             && self.matching.grow_receives(records, buckets)
+    }
+
+    /// The number of point-to-point messages that wait for room in the transport, if no further one can.
+    pub fn full_outbox(&mut self) -> Option<usize> {
+        let (_, outbox) = self.parts(Class::PointToPoint);
+        outbox.is_full().then(|| outbox.capacity())
+    }
+
+    /// Replaces the records of waiting messages by a larger pool; the present ones are copied. Returns false if it is
+    /// not larger. O(records).
+    pub fn grow_outbox(&mut self, queued: S::Outbox) -> bool {
+        self.parts(Class::PointToPoint).1.grow(queued)
     }
 }
 

@@ -38,7 +38,23 @@ impl<Q: Pool<QueuedMessage>> Outbox<Q> {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.used >= self.records.as_ref().len()
+        self.used >= self.capacity()
+    }
+
+    /// Number of messages that there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.records.as_ref().len()
+    }
+
+    /// Replaces the records by a larger pool. Returns false if it is not larger.
+    pub(super) fn grow(&mut self, mut larger: Q) -> bool {
+        if larger.as_ref().len() <= self.capacity() {
+            return false;
+        }
+        larger.as_mut().fill(QueuedMessage::FREE);
+        larger.as_mut().iter_mut().zip(self.records.as_ref()).for_each(|(to, from)| *to = *from);
+        self.records = larger;
+        true
     }
 
     pub(super) const fn is_empty(&self) -> bool {

@@ -40,6 +40,7 @@ impl MessengerStorage for Records {
 /// A transport to one peer that keeps what is sent, and grants memory a few times.
 #[derive(Default)]
 struct Wire {
+    is_full: bool,
     sent: VecDeque<(Vec<u8>, Option<TxPayload>)>,
     grants: u32,
     granted: Vec<Token>,
@@ -53,6 +54,9 @@ impl Transport for Wire {
     }
 
     fn send(&mut self, _: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+        if self.is_full {
+            return Err(TransportError::Full);
+        }
         self.sent.push_back((head.to_vec(), payload));
         Ok(Progress::Complete)
     }
@@ -226,4 +230,22 @@ fn grown_records_keep_what_is_under_way() {
     assert_eq!((one.record_counts(), one.send(&mut out, &message(LONG, 1))), ([2, 2], Ok(())));
     one.receive(&mut out, exact(1), buffer(1), 1).expect("a record");
     assert!(one.all_posted().map(|(_, user, _)| user).eq([0, 1]) && one.receivers().count() == 2);
+}
+
+#[test]
+fn grown_outbox_keeps_the_messages_that_wait() {
+    let (mut one, mut other) = (messenger(8), messenger(8));
+    let mut out = Wire { is_full: true, ..Wire::default() };
+    (0..4).for_each(|tag| assert_eq!((one.full_outbox(), one.send(&mut out, &message(4, tag))), (None, Ok(()))));
+    assert_eq!((one.send(&mut out, &message(4, 4)), one.full_outbox()), (Err(SendError::Full), Some(4)));
+    assert!(!one.grow_outbox(vec![QueuedMessage::FREE; 4].into()) && one.full_outbox() == Some(4));
+    assert!(one.grow_outbox(vec![QueuedMessage::FREE; 8].into()) && one.full_outbox().is_none());
+    assert_eq!((one.send(&mut out, &message(4, 4)), out.sent.len()), (Ok(()), 0));
+    out.is_full = false;
+    while one.progress(&mut out) {}
+    assert_eq!(out.sent.len(), 5);
+    deliver(&mut out, &mut other);
+    let any = Pattern { context: Context(0), source: None, tag: None };
+    assert_eq!(other.probe(any).map(|first| first.envelope.tag), Some(Tag(0)));
+    assert!((0..5).all(|tag| other.probe(exact(tag)).is_some()));
 }

@@ -3,6 +3,7 @@
  *
  *   exchange latency BYTES     prints nanoseconds
  *   exchange bandwidth BYTES   prints bytes per second
+ *   exchange same BYTES        the same with one buffer for all messages of a rank
  *   exchange rate BYTES        prints messages per second; windows of up to 128 messages
  */
 #include <mpi.h>
@@ -14,7 +15,7 @@
 /* Seconds until a rank whose launcher was killed ends. */
 enum { LIMIT = 90 };
 
-enum { ROUNDS = 10000, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, MOST = 128, DATA = 6, ARRIVED = 8 };
+enum { ROUNDS = 10000, LONG_ROUNDS = 1000, LONG = 1 << 16, WARM_UP = 100, WINDOWS = 4, WINDOW = 16, MOST = 128, DATA = 6, ARRIVED = 8 };
 
 /* Bytes of all timed windows, and number of windows before them. */
 static const double STREAM_BYTES = 256e6;
@@ -30,7 +31,8 @@ static void latency(int rank, int bytes)
 {
     char *ball = calloc(bytes + 1, 1);
     static double times[ROUNDS];
-    for (int round = -WARM_UP; round < ROUNDS; round++) {
+    int rounds = bytes < LONG ? ROUNDS : LONG_ROUNDS;
+    for (int round = -WARM_UP; round < rounds; round++) {
         if (rank == 0) {
             double start = MPI_Wtime();
             MPI_Send(ball, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD);
@@ -43,13 +45,14 @@ static void latency(int rank, int bytes)
         }
     }
     if (rank == 0) {
-        qsort(times, ROUNDS, sizeof *times, by_size);
-        printf("%.0f\n", times[ROUNDS / 2] / 2 * 1e9);
+        qsort(times, rounds, sizeof *times, by_size);
+        printf("%.0f\n", times[rounds / 2] / 2 * 1e9);
     }
     free(ball);
 }
 
-static void stream(int rank, int bytes, int window, double stream_bytes, int counts_bytes)
+/* Bytes of each message, and from one buffer to the next. */
+static void stream(int rank, int bytes, int stride, int window, double stream_bytes, int counts_bytes)
 {
     char *data = malloc((size_t)bytes * window * WINDOWS + 1), mark[WINDOWS];
     MPI_Request requests[WINDOWS][MOST], arrived[WINDOWS];
@@ -65,7 +68,7 @@ static void stream(int rank, int bytes, int window, double stream_bytes, int cou
             }
             if (w + WINDOWS < all)
                 for (int i = 0; i < window; i++)
-                    MPI_Irecv(data + (size_t)bytes * (slot * window + i), bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD,
+                    MPI_Irecv(data + (size_t)stride * (slot * window + i), bytes, MPI_CHAR, 0, DATA, MPI_COMM_WORLD,
                               &requests[slot][i]);
             if (w == -1)
                 MPI_Barrier(MPI_COMM_WORLD);
@@ -83,7 +86,7 @@ static void stream(int rank, int bytes, int window, double stream_bytes, int cou
             if (w < all) {
                 MPI_Irecv(&mark[slot], 1, MPI_CHAR, 1, ARRIVED, MPI_COMM_WORLD, &arrived[slot]);
                 for (int i = 0; i < window; i++)
-                    MPI_Isend(data + (size_t)bytes * i, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[slot][i]);
+                    MPI_Isend(data + (size_t)stride * i, bytes, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &requests[slot][i]);
             }
         }
         printf("%.0f\n", (double)(all - EARLIER) * window * (counts_bytes ? bytes : 1) / (MPI_Wtime() - start));
@@ -99,7 +102,7 @@ int main(int count, char **arguments)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (count != 3 || size != 2) {
-        fprintf(stderr, "two ranks: exchange latency|bandwidth|rate BYTES\n");
+        fprintf(stderr, "two ranks: exchange latency|bandwidth|same|rate BYTES\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (strcmp(arguments[1], "latency") == 0)
@@ -108,9 +111,11 @@ int main(int count, char **arguments)
         int bytes = atoi(arguments[2]), fit = bytes ? (1 << 18) / bytes : MOST;
         int window = fit < WINDOW ? WINDOW : fit > MOST ? MOST : fit;
         /* Windows for a fraction of a second. */
-        stream(rank, bytes, window, bytes < 4096 ? 600.0 * window * bytes : STREAM_BYTES, 0);
-    } else
-        stream(rank, atoi(arguments[2]), WINDOW, STREAM_BYTES, 1);
+        stream(rank, bytes, bytes, window, bytes < 4096 ? 600.0 * window * bytes : STREAM_BYTES, 0);
+    } else {
+        int bytes = atoi(arguments[2]);
+        stream(rank, bytes, strcmp(arguments[1], "same") == 0 ? 0 : bytes, WINDOW, STREAM_BYTES, 1);
+    }
     MPI_Finalize();
     return 0;
 }

@@ -91,8 +91,11 @@ pub(super) fn add_receives(messenger: &mut ProcessMessenger) -> bool {
     messenger.grow_receives(vec![ReceiveOp::FREE; more].into(), records.into(), buckets(more))
 }
 
-/// As [`add_receives`], of sends.
+/// As [`add_receives`], of sends, or of messages that wait for room in the transport if these are what lacks.
 pub(super) fn add_sends(messenger: &mut ProcessMessenger) -> bool {
+    if let Some(waiting) = messenger.full_outbox() {
+        return messenger.grow_outbox(vec![QueuedMessage::FREE; waiting.saturating_mul(2)].into());
+    }
     let [more, _] = messenger.record_counts().map(|records| records.saturating_mul(2));
     messenger.grow_sends(vec![SendOp::FREE; more].into(), vec![SendRecord::FREE; more].into(), buckets(more))
 }
