@@ -24,7 +24,7 @@ pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {
     }
 }
 
-/// The name of such an alltoall, of which the adapter executes so many steps.
+/// The name of such an alltoall, of which the adapter executes this number of steps.
 pub const fn name(native_steps: u16) -> &'static str {
     if native_steps == 0 { EMULATED } else { HYBRID }
 }
