@@ -123,7 +123,9 @@ impl Process {
                     unsafe { address.read(&mut outputs) };
                     call.handle_outputs(&outputs);
                     for (member, output) in call.native_outputs() {
-                        if let Some(rank) = members.and_then(|of| of.members.world_rank(Rank(member.0))) {
+                        let rank = members.and_then(|of| of.members.world_rank(Rank(member.0)));
+                        // Ranks of this node get their blocks through rings.
+                        if let Some(rank) = rank.filter(|rank| !self.transport.is_shm_peer((*rank).into())) {
                             self.remote_access.native.learn(rank.into(), output.key, output.native);
                         }
                     }
