@@ -114,6 +114,7 @@ impl Process {
         }
         let running = active.get_mut(of as usize).and_then(Option::as_mut);
         let members = running.as_ref().and_then(|running| contexts.get(running.executor.id().context));
+        let mut native = Vec::new();
         if let Some(call) = running.and_then(|running| running.executor.rdma_mut()) {
             let mut outputs = vec![0; OUTPUT * call.size()];
             let gathered = Span { offset: OUTPUT, ..block.part(outputs.len() as u32) };
@@ -122,18 +123,18 @@ impl Process {
                     // SAFETY: the exchange has ended: nobody writes the block.
                     unsafe { address.read(&mut outputs) };
                     call.handle_outputs(&outputs);
-                    for (member, output) in call.native_outputs() {
-                        let rank = members.and_then(|of| of.members.world_rank(Rank(member.0)));
-                        // Ranks of this node get their blocks through rings.
-                        if let Some(rank) = rank.filter(|rank| !self.transport.is_shm_peer((*rank).into())) {
-                            self.remote_access.native.learn(rank.into(), output.key, output.native);
-                        }
-                    }
+                    let rank = |member: Member| members.and_then(|of| of.members.world_rank(Rank(member.0)));
+                    native.extend(call.native_outputs().filter_map(|(to, output)| Some((rank(to)?, output))));
                 }
                 _ => call.handle_barrier(),
             }
         }
         scratch.release(block, regions);
+        // Ranks of this node get their blocks through rings.
+        native.retain(|(rank, _)| !self.transport.is_shm_peer((*rank).into()));
+        for (rank, output) in native {
+            self.remote_access.native.learn(rank.into(), output.key, output.native);
+        }
         self.collectives.enqueue(of);
     }
 
