@@ -525,6 +525,7 @@ impl World {
         let (streams, trees, rails) = (process.stream_counters(), process.tree_counters(), process.rail_stats());
         let integrity = process.datagrams.device.integrity();
         let native = process.remote_access.native.counts();
+        let blocks_written = process.remote_access.blocks_written;
         drop(process);
         let (rank, collectives) = (self.rank, self.call());
         Stats {
@@ -537,6 +538,7 @@ impl World {
             streams,
             trees,
             native,
+            blocks_written,
             rails: &rails,
             integrity,
         }

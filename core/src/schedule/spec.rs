@@ -71,6 +71,8 @@ pub enum Unsupported {
     Brackets,
     /// Ranks that forward blocks cannot know their sizes: blocks must be equal.
     Varying,
+    /// The algorithm needs separate input and output.
+    InPlace,
     /// The algorithm needs a size that is a power of its base.
     Power,
     /// More than [`Plan::RANKS`], or steps beyond 32 bits.
@@ -88,6 +90,7 @@ impl fmt::Display for Unsupported {
             Self::Order => "this algorithm needs a commutative operation",
             Self::Brackets => "what is reproducible is combined by knomial:k=1, and in scans by dissemination:k=1",
             Self::Varying => "this algorithm needs blocks of one size",
+            Self::InPlace => "this algorithm needs separate input and output",
             Self::Power => "this algorithm needs a size that is a power of its base",
             Self::TooLong => "too many steps",
         })

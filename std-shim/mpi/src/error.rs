@@ -273,9 +273,11 @@ pub fn remove(code: c_int, is_class: bool) -> Outcome {
         let class = added.classes.get(&code).copied();
         let others = added.classes.values().filter(|class| **class == code).count();
         match class {
-            Some(class) if is_class == (class == code) && (!is_class || others == 1) => {
+            // Not one that has a text, nor a class that has codes.
+            Some(class)
+                if is_class == (class == code) && (!is_class || others == 1) && !added.texts.contains_key(&code) =>
+            {
                 added.classes.remove(&code);
-                added.texts.remove(&code);
                 added.last = added.classes.keys().last().copied().unwrap_or(MPI_ERR_LASTCODE);
                 Ok(())
             }

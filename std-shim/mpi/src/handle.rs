@@ -62,13 +62,11 @@ impl<T: Kind> Object<T> {
 
     /// The handle that names this object; it must be [`released`](release) once.
     pub fn into_handle(this: Held<T>) -> usize {
-        this.handles.fetch_add(1, Ordering::Relaxed);
+        // Its last handle may have been freed: of a datatype that another one consists of.
+        if this.handles.fetch_add(1, Ordering::Relaxed) == 0 {
+            this.mark.store(T::MARK, Ordering::Relaxed);
+        }
         Arc::into_raw(this).expose_provenance()
-    }
-
-    /// Lets an object whose handles were freed have handles again.
-    pub fn revive(&self) {
-        self.mark.store(T::MARK, Ordering::Relaxed);
     }
 
     /// The address as a handle, without another owner.

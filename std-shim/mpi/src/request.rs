@@ -507,7 +507,6 @@ impl Request {
             drop(state);
             let mut pool = POOL.lock();
             if pool.len() < POOLED {
-                this.revive();
                 pool.push(this);
             }
         }

@@ -127,6 +127,11 @@ fn windows() {
 }
 
 #[test]
+fn freed_objects_and_arguments_without_a_meaning() {
+    runs("unused");
+}
+
+#[test]
 fn a_program_without_a_starter_is_a_job_of_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("datatypes", folder.path());

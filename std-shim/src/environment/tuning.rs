@@ -2,6 +2,7 @@
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
 mod multicast;
+mod rdma;
 pub(super) mod table;
 pub(super) mod tree;
 
@@ -10,6 +11,8 @@ use core::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rdma::RdmaOverride;
+pub use rdma::name as rdma_name;
 use tree::TreeOverride;
 pub use tree::name as tree_name;
 pub(crate) use tree::{TREE_BYTES_MAX, UNITS_MAX};
@@ -116,6 +119,8 @@ enum Wanted {
     Tree(TreeOverride),
     /// By multicast where the communicator's group is usable, else by a schedule.
     Multicast,
+    /// By remote writes.
+    Rdma(RdmaOverride),
 }
 
 /// The names of the algorithms of a collective.
@@ -126,15 +131,15 @@ enum Wanted {
 /// assert!(unisono::environment::tuning::algorithm_names(CollectiveKind::Allreduce).contains(&"ring"));
 /// ```
 pub fn algorithm_names(kind: CollectiveKind) -> Vec<&'static str> {
-    let others = tree::names(kind).iter().chain(multicast::names(kind)).copied();
+    let others = tree::names(kind).iter().chain(multicast::names(kind)).chain(rdma::names(kind)).copied();
     algorithms(kind).iter().map(|algorithm| algorithm.name()).chain(others).collect()
 }
 
 impl Override {
     /// Parses `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree)
     /// and `segments`; of `token-tree` and `combining-tree`, which barrier and allreduce have besides, `degree` and
-    /// `units`. `multicast`, which broadcast has besides, takes none. Options that are missing are selected
-    /// automatically.
+    /// `units`. `multicast`, which broadcast has besides, and `rdma`, which alltoall has, take none, `hybrid` takes `k`,
+    /// the number of steps by connections. Options that are missing are selected automatically.
     ///
     /// ```
     /// use unisono::environment::Override;
@@ -153,6 +158,9 @@ impl Override {
         }
         if multicast::names(verb).contains(&name) {
             return multicast::parse_options(options).map(|()| Self { kind: verb, wanted: Wanted::Multicast });
+        }
+        if rdma::names(verb).contains(&name) {
+            return Ok(Self { kind: verb, wanted: Wanted::Rdma(RdmaOverride::new(name, options)?) });
         }
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
         let algorithm = *algorithm.ok_or_else(|| OverrideError::Algorithm { allowed: algorithm_names(verb) })?;
@@ -181,6 +189,7 @@ impl fmt::Display for Override {
             Wanted::Schedule(constraints) => constraints,
             Wanted::Tree(tree) => return tree.fmt(to),
             Wanted::Multicast => return to.write_str(multicast::NAME),
+            Wanted::Rdma(rdma) => return rdma.fmt(to),
         };
         to.write_str(algorithm.name())?;
         let options = [("k", ports.map(u32::from)), ("radix", radix.map(u32::from)), ("segments", segments)];
@@ -213,9 +222,17 @@ pub enum OverrideError {
         /// The given text.
         given: String,
     },
-    /// Multicast has no options.
-    #[error("multicast has no options, not {given:?}")]
-    MulticastOption {
+    /// The algorithm has no options.
+    #[error("{algorithm} has no options, not {given:?}")]
+    NoOption {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The given text.
+        given: String,
+    },
+    /// There is no such option of a hybrid alltoall.
+    #[error("the option is k=, the number of steps over reliable connections, not {given:?}")]
+    HybridOption {
         /// The given text.
         given: String,
     },
@@ -470,6 +487,7 @@ impl Tuning {
             Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
             Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
             Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
+            Wanted::Rdma(rdma) => Err(rdma.check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
         };
         let wanted = self.get(plan.collective).map(given);
         let refused = wanted.and_then(Result::err);
@@ -512,7 +530,7 @@ impl Tuning {
     /// ```
     pub fn tree(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(TreeShape, SelectedBy)> {
         let of = |wanted: Override| match wanted.wanted {
-            Wanted::Schedule(_) | Wanted::Multicast => None,
+            Wanted::Schedule(_) | Wanted::Multicast | Wanted::Rdma(_) => None,
             Wanted::Tree(tree) => tree.shape(plan, varying).ok(),
         };
         let (wanted, reason) = self.wanted(plan, carrier)?;
@@ -555,6 +573,34 @@ impl Tuning {
         (is_multicast && multicast::check(plan, varying).is_ok()).then_some(reason)
     }
 
+    /// The number of steps that the adapter executes of a collective over datagrams that the user's override or table
+    /// executes by remote writes. `None`, equal on all ranks: a schedule executes it.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Alltoall, rank: Rank(0), size: 4, root: Rank(0), bytes: 4096, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert!(tuning.rdma(&spec, false, Carrier::Udp).is_none());
+    /// tuning.set(Override::new(CollectiveKind::Alltoall, "rdma")?);
+    /// assert!(tuning.rdma(&spec, false, Carrier::Udp).is_some());
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
+    pub fn rdma(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<(u16, SelectedBy)> {
+        let (wanted, reason) = self.wanted(plan, carrier)?;
+        match wanted.wanted {
+            Wanted::Rdma(rdma) if carrier == Carrier::Udp && rdma.check(plan, varying).is_ok() => {
+                Some((rdma.native_steps, reason))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether any collective may ask for multicast.
     ///
     /// ```
@@ -562,7 +608,7 @@ impl Tuning {
     /// ```
     pub fn uses_multicast(&self) -> bool {
         let is_multicast = |wanted: &Override| match wanted.wanted {
-            Wanted::Schedule(_) => false,
+            Wanted::Schedule(_) | Wanted::Rdma(_) => false,
             Wanted::Tree(tree) => tree.uses_multicast(),
             Wanted::Multicast => true,
         };

@@ -20,6 +20,7 @@ mod multicast_messages;
 #[cfg_attr(not(feature = "verbs"), path = "process/native_access_absent.rs")]
 pub(super) mod native_access;
 pub(super) mod random_keys;
+mod rdma_all_to_all;
 mod release_multicasts;
 pub(super) mod remote_access;
 mod shm_messages;

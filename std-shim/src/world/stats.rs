@@ -35,6 +35,8 @@ pub(super) struct Stats<'a> {
     pub(super) trees: TreeCounters,
     /// One-sided operations that the adapter was to execute by itself, and those of them that it did not.
     pub(super) native: [u64; 2],
+    /// Blocks of alltoalls that this rank wrote to others.
+    pub(super) blocks_written: u64,
     pub(super) rails: &'a [RailStats],
     pub(super) integrity: Integrity,
 }
@@ -150,6 +152,7 @@ impl Stats<'_> {
         let _ = write!(line, ",\"releases\":{{\"multicasts\":{multicasts},\"received\":{received},\"asks\":{asks}}}");
         let [posted, failed] = self.native;
         let _ = write!(line, ",\"native\":{{\"posted\":{posted},\"failed\":{failed}}}");
+        let _ = write!(line, ",\"blocks_written\":{}", self.blocks_written);
         let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
         let _ = write!(
             line,

@@ -138,6 +138,7 @@ fn judge(options: &Options) -> ExitCode {
         against_oracle(means, options.ranks, &mut report);
         if matches!(means, Means::Udp | Means::Mixed) {
             by_algorithms(means, &mut report);
+            without_schedules(means, &mut report);
         }
         misuses(means, &mut report);
         slow_ranks(means, &mut report);
@@ -151,19 +152,37 @@ fn judge(options: &Options) -> ExitCode {
 
 fn against_oracle(means: Means, most: u32, report: &mut Report) {
     for ranks in 2..=most {
-        let said = run(means, Part::Oracle, ranks, Duration::from_secs(120));
-        let (mut compared, mut wrong) = (0.0, f64::NAN);
-        match said.as_ref().map(|lines| lines.iter().map(|line| count(line)).collect::<Option<Vec<_>>>()) {
-            Ok(Some(counts)) => {
-                compared = counts.iter().map(|(compared, _)| compared).sum();
-                wrong = counts.iter().map(|(_, wrong)| wrong).sum();
-            }
-            other => eprintln!("{means:?}, {ranks} ranks: {other:?}"),
-        }
-        let of = format!("{means:?}, {ranks} ranks");
-        report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
-        report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
+        compare(means, ranks, &[], &format!("{means:?}, {ranks} ranks"), report);
     }
+}
+
+/// What no schedule executes: trees, multicast and remote writes.
+fn without_schedules(means: Means, report: &mut Report) {
+    for (verb, algorithm) in [
+        ("barrier", "token-tree:degree=2"),
+        ("allreduce", "token-tree:degree=2"),
+        ("broadcast", "multicast"),
+        ("alltoall", "rdma"),
+        ("alltoall", "hybrid:k=2"),
+    ] {
+        let options = [format!("--{verb}"), algorithm.to_owned()];
+        compare(means, 4, &options, &format!("{means:?}, {verb} by {algorithm}"), report);
+    }
+}
+
+/// One job against the oracle.
+fn compare(means: Means, ranks: u32, options: &[String], of: &str, report: &mut Report) {
+    let said = run_with(means, Part::Oracle, ranks, options, Duration::from_secs(120));
+    let (mut compared, mut wrong) = (0.0, f64::NAN);
+    match said.as_ref().map(|lines| lines.iter().map(|line| count(line)).collect::<Option<Vec<_>>>()) {
+        Ok(Some(counts)) => {
+            compared = counts.iter().map(|(compared, _)| compared).sum();
+            wrong = counts.iter().map(|(_, wrong)| wrong).sum();
+        }
+        other => eprintln!("{of}: {other:?}"),
+    }
+    report.figure("compared", of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
+    report.figure("wrong", of, wrong, "results", Limit::Most(0.0));
 }
 
 /// Every collective by every algorithm: with two ports on three ranks where possible, and with the default on four.

@@ -127,6 +127,15 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         reading: u64,
     },
+    /// Alltoalls of known values, as a rank of a job: blocking ones, and rounds of a persistent one
+    AllToAll {
+        /// Bytes of a block, a multiple of 8
+        #[arg(long)]
+        bytes: usize,
+        /// How many of each
+        #[arg(long, default_value_t = 20)]
+        rounds: u64,
+    },
     /// An interface is removed
     Removal {
         /// That of the first adapter
@@ -225,6 +234,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         Check::Windows { bytes, rounds, pause, reading } => {
             return windows(*bytes, *rounds, [*pause, *reading].map(Duration::from_millis));
         }
+        Check::AllToAll { bytes, rounds } => return all_to_all(*bytes, *rounds),
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());
         }
@@ -250,6 +260,35 @@ fn windows(bytes: usize, rounds: u32, [pause, reading]: [Duration; 2]) -> Outcom
         std::thread::sleep(pause);
     }
     drop(played);
+    Ok(world.finish()?)
+}
+
+fn all_to_all(bytes: usize, rounds: u64) -> Outcome<()> {
+    let world = World::join()?;
+    let (own, size) = (u64::from(world.rank().0), u64::from(world.size()));
+    let blocks = |value: &dyn Fn(u64) -> u64| (0..size).flat_map(|of| vec![value(of); bytes / 8]).collect::<Vec<u64>>();
+    let sent = |round: u64| blocks(&|to| round << 32 | own << 16 | to);
+    let wanted = |round: u64| blocks(&|from| round << 32 | from << 16 | own);
+    for round in 0..rounds {
+        let mut taken = sent(0);
+        world.all_to_all_into(&sent(round), &mut taken)?;
+        if taken != wanted(round) {
+            return Err(format!("rank {own}, round {round}: wrong blocks").into());
+        }
+    }
+    let (mut given, mut taken) = (sent(0), sent(0));
+    world.scope(|scope| {
+        let mut request = scope.persistent_all_to_all_into(&mut given, &mut taken)?;
+        for round in rounds..2 * rounds {
+            request.data()?.copy_from_slice(&sent(round));
+            request.start()?;
+            request.wait()?;
+            if request.result()? != wanted(round) {
+                return Err(format!("rank {own}, round {round}: wrong blocks").into());
+            }
+        }
+        Ok::<_, Box<dyn core::error::Error>>(())
+    })?;
     Ok(world.finish()?)
 }
 

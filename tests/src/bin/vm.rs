@@ -96,7 +96,7 @@ macro_rules! native_windows {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 30] = [
+const CHECKS: [Check; 31] = [
     check(
         "devices are up and reach each other",
         2,
@@ -229,6 +229,21 @@ const CHECKS: [Check; 30] = [
             "
         (until grep -q begun /tmp/said; do sleep 0.1; done; tc qdisc add dev net0 root netem loss 100%; sleep 3; tc qdisc del dev net0 root) &
         job -n 2 -- ./guest windows --bytes 5000 --rounds 8 --reading 1500; test $posted -gt 20; test $failed -gt 0"
+        ),
+    ),
+    check(
+        "adapters write blocks of alltoalls",
+        4,
+        180,
+        concat!(
+            native_windows!(),
+            "
+        for queues in library raw; do
+            job -n 4 --queues $queues --alltoall hybrid:k=2 -- ./guest all-to-all --bytes 40000; test $posted -gt 200; test $failed = 0
+        done
+        job -n 4 --alltoall rdma -- ./guest all-to-all --bytes 40000; test $posted = 0
+        for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        job -n 4 --alltoall hybrid:k=3 -- ./guest all-to-all --bytes 16000; test $posted -gt 20"
         ),
     ),
     check("a job whose adapter is taken away ends", 2, 60, taken_away!("library")),

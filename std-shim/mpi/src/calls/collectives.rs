@@ -131,8 +131,10 @@ unsafe fn reducing(
     // SAFETY: the contract of this module.
     unsafe {
         let (operation, datatype) = (resolve::<Op>(op.0)?.hold(), hold(datatype)?);
-        // An operation that is not defined for the type is an error of the argument.
-        Operator::new(&operation, &datatype)?;
+        // An operation that is not defined for the type is an error of the argument, where the argument counts.
+        if root != MPI_PROC_NULL {
+            Operator::new(&operation, &datatype)?;
+        }
         let verb = Verb::Combine(kind);
         Ok(Call { verb, send, receive, root, varies: false, operation: Some((operation, datatype)) })
     }

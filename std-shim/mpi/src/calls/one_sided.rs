@@ -61,6 +61,10 @@ unsafe fn accumulate_elements<C: Count>(
     // SAFETY: the contract of this module.
     unsafe {
         let target = Target::new(win, rank, at.0, at.1.get(), at.2)?;
+        if target.bytes == 0 && origin.1.get() == 0 {
+            // No element that the operation could be wrong for.
+            return Ok(());
+        }
         let update = Update::new(op, &target, result.is_some())?;
         let nothing;
         let packed;

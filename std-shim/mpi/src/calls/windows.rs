@@ -251,7 +251,7 @@ pub(crate) unsafe fn win_shared_query<C: Count>(
     // SAFETY: the contract of this module.
     unsafe {
         on(win, |win| {
-            if win.flavor != MPI_WIN_FLAVOR_SHARED {
+            if win.flavor == MPI_WIN_FLAVOR_DYNAMIC {
                 return Err(MPI_ERR_RMA_FLAVOR);
             }
             let part = match win.target(rank)? {
@@ -260,11 +260,10 @@ pub(crate) unsafe fn win_shared_query<C: Count>(
                 None => win.parts.iter().find(|part| part.bytes > 0).copied(),
             };
             let empty = Part { holder: Rank(0), offset: 0, bytes: 0, unit: 1 };
-            let start = match part {
-                Some(part) => win.with(|window| Ok(address(window, &part)))?.ok_or(MPI_ERR_RMA_SHARED)?,
-                None => core::ptr::null_mut(),
-            };
-            let part = part.unwrap_or(empty);
+            let start = part.map(|part| win.with(|window| Ok(address(window, &part)))).transpose()?.flatten();
+            // Memory that this rank does not map has no bytes for it.
+            let part = part.filter(|_| start.is_some()).unwrap_or(empty);
+            let start = start.unwrap_or_default();
             give(size, part.bytes as MPI_Aint)?;
             give(unit, C::of(part.unit).ok_or(MPI_ERR_VALUE_TOO_LARGE)?)?;
             give(base.cast::<*mut u8>(), start)

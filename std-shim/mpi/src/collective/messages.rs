@@ -151,11 +151,14 @@ pub(super) fn between_groups(call: &Call, comm: &Object<Comm>) -> Outcome<Plan> 
 
 /// The data of the other group are combined.
 fn combine(call: &Call, kind: CollectiveKind, comm: &Object<Comm>, mut messages: Messages) -> Outcome<Plan> {
+    if kind == CollectiveKind::Reduce && call.root == MPI_PROC_NULL {
+        // A rank of the root's group, whose other arguments mean nothing.
+        return Ok(Plan::Done);
+    }
     let Some((operation, datatype)) = &call.operation else { return Err(MPI_ERR_OP) };
     let mut operator = Operator::new(operation, datatype)?;
     let grain = operator.grain();
     let peers: Vec<Rank> = match (kind, call.root) {
-        (CollectiveKind::Reduce, MPI_PROC_NULL) => return Ok(Plan::Done),
         (CollectiveKind::Reduce, root) if root != MPI_ROOT => {
             let root = comm.peer(root).map_err(|_| MPI_ERR_ROOT)?;
             let (bytes, kept) = operands(&operator, &all_of(&call.send));

@@ -20,7 +20,7 @@ pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {
 
 /// Refuses options: there are none.
 pub(super) fn parse_options(options: Option<&str>) -> Result<(), OverrideError> {
-    options.map_or(Ok(()), |options| Err(OverrideError::MulticastOption { given: options.to_owned() }))
+    options.map_or(Ok(()), |options| Err(OverrideError::NoOption { algorithm: NAME, given: options.to_owned() }))
 }
 
 /// Whether multicast can execute the call. The same on all ranks.

@@ -8,6 +8,7 @@ pub(in crate::world) mod machine;
 pub(in crate::world) mod multicast_call;
 pub(in crate::world) mod multicast_streams;
 pub(in crate::world) mod progress_table;
+pub(in crate::world) mod rdma_all_to_all;
 pub(in crate::world) mod release_groups;
 pub(in crate::world) mod rooted_stream;
 pub(in crate::world) mod schedule;

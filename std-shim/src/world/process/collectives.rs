@@ -14,6 +14,7 @@ use crate::world::collective::engine::active_collective::{ActiveCollective, Outc
 use crate::world::collective::engine::context::{ALL_CONTEXTS, RetiredPeer};
 use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
+use crate::world::collective::engine::rdma_all_to_all::RdmaAllToAll;
 use crate::world::collective::engine::schedule::{layout, mix};
 use crate::world::collective::engine::status::StatusMessage;
 use crate::world::collective::error::CollectiveError;
@@ -77,6 +78,7 @@ impl Process {
             waited_since: None,
             is_queued: false,
             call: 0,
+            exchange: None,
             call_record: None,
             is_persistent: is_kept,
             ended: Some(Ok(())),
@@ -85,7 +87,7 @@ impl Process {
     }
 
     /// This rank cannot start a collective that others may have started: the context fails, and they are notified.
-    fn fail_locally(&mut self, context: u32) -> CollectiveError {
+    pub(super) fn fail_locally(&mut self, context: u32) -> CollectiveError {
         self.fail_with(context, CollectiveError::TooLong);
         CollectiveError::TooLong
     }
@@ -98,6 +100,7 @@ impl Process {
         self.may_begin(context)?;
         let now = self.now();
         self.collectives.start(now, collective, call);
+        self.start_exchange(now, collective);
         self.poll_collectives();
         Ok(())
     }
@@ -142,7 +145,12 @@ impl Process {
     pub(in crate::world) fn release_collective(&mut self, collective: u32) -> Option<Outcome> {
         let place = self.collectives.active.get_mut(collective as usize)?;
         let is_idle = |running: &mut ActiveCollective| running.is_persistent && running.ended.is_some();
-        let ActiveCollective { input, output, scratch, reducer: combine, panic, .. } = place.take_if(is_idle)?;
+        let ActiveCollective { input, output, scratch, reducer: combine, panic, mut executor, .. } =
+            place.take_if(is_idle)?;
+        let context = executor.id().context;
+        if let Some(opened) = executor.rdma_mut().map(RdmaAllToAll::close) {
+            self.close_outputs(context, opened);
+        }
         [input, output].into_iter().for_each(|region| self.unregister(region));
         if let Some(block) = scratch {
             self.collectives.scratch.release(block, self.transport.regions.get_mut());
@@ -245,6 +253,7 @@ impl Process {
             if is_tree && !self.enter_tree(collective) || is_multicast && !self.enter_multicast(now, collective) {
                 return;
             }
+            self.write_blocks(now, collective);
             let Some(running) = self.collectives.get_mut(collective) else { return };
             let turn = running.advance(self.transport.regions.get_mut());
             let context = running.executor.id().context;
@@ -283,13 +292,20 @@ impl Process {
             return self.requests.record_finished();
         }
         running.is_persistent = false;
+        let exchange = running.exchange.take();
+        let context = running.executor.id().context;
+        if let Some(opened) = running.executor.rdma_mut().map(RdmaAllToAll::close) {
+            self.close_outputs(context, opened);
+        }
+        let is_writing = result.is_err() && self.is_writing(collective);
+        let Some(running) = self.collectives.get_mut(collective) else { return };
         let (input, output, scratch) = (running.input, running.output, running.scratch.take());
         let regions = self.transport.regions.get_mut();
         let messenger = &self.messenger;
         for region in [input, output] {
             self.datagrams.device.wait_for_completions(regions, region);
             // Only a failed collective can still have a message in transmission.
-            if result.is_err() && messenger.is_sending_from(region) {
+            if is_writing && region == input || result.is_err() && messenger.is_sending_from(region) {
                 regions.detach(region);
             } else {
                 regions.revoke(region);
@@ -299,6 +315,11 @@ impl Process {
             Some(block) if result.is_ok() => self.collectives.scratch.release(block, regions),
             Some(block) if !messenger.is_sending_from(block.region) => self.collectives.scratch.discard(block, regions),
             Some(_) | None => {}
+        }
+        if let Some(exchange) = exchange {
+            // Nobody asks how it ends.
+            self.collectives.active.get_mut(collective as usize).map(Option::take);
+            return self.end_exchange(exchange, result.is_ok());
         }
         self.requests.record_collective(result.is_err());
     }

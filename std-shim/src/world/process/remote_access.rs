@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::Verdict;
-use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
+use unisono_core::ids::{CollectiveId, PeerId, PlacementId, RemoteKey};
 use unisono_core::rma::header::{ANSWER, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::{Refusal, RegionError};
@@ -22,6 +22,7 @@ use super::Process;
 use super::bounce_buffers::BounceBuffer;
 use super::native_access::NativeAccess;
 use super::transport::OperationOwner;
+use crate::world::collective::engine::rdma_all_to_all::BlockWrite;
 use crate::world::request::{Failure, Status};
 use crate::world::window::memory::WindowMemory;
 use unisono_bootstrap::Rank;
@@ -40,7 +41,7 @@ const OUTSTANDING: u8 = 32;
 
 /// Records in boxed slices.
 #[derive(Debug)]
-struct Boxes;
+pub(super) struct Boxes;
 
 impl RmaStorage for Boxes {
     type Regions = Box<[RegionRecord]>;
@@ -96,6 +97,8 @@ pub(in crate::world) enum CallEnd {
     Request,
     /// The next flush of its target.
     Flush,
+    /// An alltoall by remote writes.
+    Block(BlockWrite),
     /// Nobody.
     Nobody,
 }
@@ -146,9 +149,13 @@ pub(in crate::world) struct RemoteAccess {
     outbox: VecDeque<(PeerId, RmaBytes, Option<Span>, Owner)>,
     /// By window: ranks of which one may hold a lock that this rank waits for.
     lock_holders: Vec<(u32, Vec<PeerId>)>,
+    /// Collectives that found the machine full.
+    waiting: Vec<u32>,
     /// Messages arrived since the last round.
     has_arrived: bool,
     windows: u32,
+    /// Blocks of alltoalls that were written to others.
+    pub(in crate::world) blocks_written: u64,
     /// What the adapter executes by itself.
     pub(in crate::world) native: NativeAccess,
 }
@@ -223,6 +230,17 @@ impl RemoteAccess {
         self.has_arrived = true;
     }
 
+    /// Whether writes of a call have not ended.
+    pub(super) fn has_block_writes(&self, collective: u32, id: CollectiveId) -> bool {
+        let is_its = |end| matches!(end, CallEnd::Block(write) if (write.collective, write.id) == (collective, id));
+        self.calls.values().any(|call| is_its(call.end))
+    }
+
+    /// The collective is advanced again once an operation has ended.
+    pub(super) fn wait_for_room(&mut self, collective: u32) {
+        self.waiting.push(collective);
+    }
+
     /// A number for a window of this process.
     pub(in crate::world) const fn next_window(&mut self) -> u32 {
         self.windows = self.windows.wrapping_add(1);
@@ -268,7 +286,7 @@ impl RemoteAccess {
 
 impl Process {
     /// The machine, made now if need be.
-    fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
+    pub(super) fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
         if self.remote_access.machine.is_none() {
             let ranks = self.size as usize;
             let staging =
@@ -532,8 +550,10 @@ impl Process {
             moved = true;
             self.end_remote(ended);
         }
-        // Nobody in this library writes with immediates.
-        while self.remote_access.machine.as_mut().and_then(|machine| machine.poll_immediate()).is_some() {}
+        while let Some(value) = self.remote_access.machine.as_mut().and_then(|machine| machine.poll_immediate()) {
+            moved = true;
+            self.handle_block(value);
+        }
         moved | self.end_revocations()
     }
 
@@ -667,6 +687,9 @@ impl Process {
             self.transport.endpoint.withdraw(placement);
             self.remote_access.grants.remove(&placement.0);
         }
+        for collective in core::mem::take(&mut self.remote_access.waiting) {
+            self.collectives.enqueue(collective);
+        }
         let Some(CallRecord { window, target, memory, end }) = self.remote_access.calls.remove(&user) else { return };
         self.release_call_memory(memory);
         match end {
@@ -686,6 +709,11 @@ impl Process {
                 used.error = used.error.or(result.err());
                 self.requests.finish(user, Ok(Status::sent(peer)));
                 self.requests.release(user);
+            }
+            CallEnd::Block(write) => {
+                self.requests.finish(user, Ok(Status::sent(peer)));
+                self.requests.release(user);
+                self.end_block_write(write, Rank(target), result);
             }
         }
     }

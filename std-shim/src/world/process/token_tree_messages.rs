@@ -312,7 +312,7 @@ impl Process {
         let open: Vec<(u32, u32)> =
             trees.flat_map(|tree| tree.open.iter().map(|(_, call)| (tree.context, *call))).collect();
         for (context, collective) in open {
-            let awaited = self.collectives.tree_partners(collective, context);
+            let awaited = self.collectives.unscheduled_partners(collective, context);
             let departed = awaited.into_iter().find(|peer| self.collectives.has_departed(*peer, context));
             let of = self.collectives.contexts.get(context);
             let departed = departed.and_then(|peer| Some(of?.number(peer.into())));

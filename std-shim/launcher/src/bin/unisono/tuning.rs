@@ -31,7 +31,7 @@ pub(crate) struct Overrides {
     /// One of direct, doubling, standard-exchange, bruck or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Allgather), aliases = ["all-gather", "all_gather"])]
     allgather: Option<Override>,
-    /// One of direct, pairwise, bruck, doubling or standard-exchange [default: automatic]
+    /// One of direct, pairwise, bruck, doubling, standard-exchange, rdma or hybrid [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Alltoall), aliases = ["all-to-all", "all_to_all"])]
     alltoall: Option<Override>,
     /// One of knomial, halving or ring [default: automatic]

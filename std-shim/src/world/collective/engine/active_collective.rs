@@ -13,6 +13,7 @@ use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
 use super::machine::Machine;
+use super::rdma_all_to_all::Exchange;
 use super::scratch_pool::ScratchBlock;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::BlockTables;
@@ -68,6 +69,8 @@ pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) is_queued: bool,
     /// Its number among the collectives of the communicator that the user has called.
     pub(in crate::world) call: u32,
+    /// What it exchanges, if it is part of an alltoall by remote writes.
+    pub(in crate::world) exchange: Option<Exchange>,
     /// The call that this rank published for it in shared memory, while it waits.
     pub(in crate::world) call_record: Option<CallRecord>,
     /// Whether it is persistent; one that failed no longer is.

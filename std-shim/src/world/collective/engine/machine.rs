@@ -1,5 +1,5 @@
-//! The machine of an active collective: a schedule's executor, a call on the communicator's tree, or a broadcast by
-//! multicast.
+//! The machine of an active collective: a schedule's executor, a call on the communicator's tree, a broadcast by
+//! multicast, or an alltoall by remote writes.
 
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine, CollectiveSpec, Failure, FailureCause, Poll};
@@ -7,6 +7,7 @@ use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
 use unisono_core::schedule::{Executor, Schedule as _, StepOperation};
 
 use super::multicast_call::MulticastCall;
+use super::rdma_all_to_all::RdmaAllToAll;
 use super::schedule::{AnyPlan, CachedSchedule};
 
 /// A call on a tree, which executes several calls of its communicator at a time.
@@ -40,12 +41,15 @@ pub(in crate::world) enum Machine {
     Tree(TreeCall),
     /// A broadcast by multicast.
     Multicast(MulticastCall),
+    /// An alltoall by remote writes.
+    Rdma(RdmaAllToAll),
 }
 
 impl Machine {
     pub(in crate::world) fn new(id: CollectiveId, plan: CachedSchedule) -> Self {
         match *plan.schedule() {
             AnyPlan::Tree(shape) => Self::Tree(TreeCall { plan, id, shape, stage: TreeStage::Left }),
+            AnyPlan::Rdma(rdma) => Self::Rdma(RdmaAllToAll::new(id, plan, rdma.native_steps)),
             _ if plan.is_multicast() => Self::Multicast(MulticastCall::new(id, plan)),
             AnyPlan::Flat(_) | AnyPlan::Composed(_) => Self::Schedule(Executor::new(id, plan)),
         }
@@ -57,6 +61,7 @@ impl Machine {
             Self::Schedule(executor) => executor.restart(id),
             Self::Tree(call) => (call.id, call.stage) = (id, TreeStage::Started),
             Self::Multicast(call) => call.restart(id),
+            Self::Rdma(call) => call.restart(id),
         }
     }
 
@@ -65,6 +70,7 @@ impl Machine {
             Self::Schedule(executor) => executor.plan(),
             Self::Tree(call) => &call.plan,
             Self::Multicast(call) => call.executor.plan(),
+            Self::Rdma(call) => &call.plan,
         }
     }
 
@@ -73,6 +79,7 @@ impl Machine {
             Self::Schedule(executor) => executor.id(),
             Self::Tree(call) => call.id,
             Self::Multicast(call) => call.executor.id(),
+            Self::Rdma(call) => call.id,
         }
     }
 
@@ -84,7 +91,7 @@ impl Machine {
     fn executor(&self) -> Option<&Executor<CachedSchedule>> {
         match self {
             Self::Schedule(executor) => Some(executor),
-            Self::Tree(_) => None,
+            Self::Tree(_) | Self::Rdma(_) => None,
             Self::Multicast(call) => call.scheduled(),
         }
     }
@@ -99,22 +106,22 @@ impl Machine {
         self.executor().into_iter().flat_map(Executor::partners)
     }
 
-    /// Whether the table of trees or streams knows the peers that it waits for.
-    pub(in crate::world) fn is_shared(&self) -> bool {
+    /// Whether no schedule knows the peers that it waits for.
+    pub(in crate::world) fn is_unscheduled(&self) -> bool {
         self.executor().is_none()
     }
 
     /// The call, if it is a broadcast by multicast.
     pub(in crate::world) const fn multicast(&self) -> Option<&MulticastCall> {
         match self {
-            Self::Schedule(_) | Self::Tree(_) => None,
+            Self::Schedule(_) | Self::Tree(_) | Self::Rdma(_) => None,
             Self::Multicast(call) => Some(call),
         }
     }
 
     pub(in crate::world) const fn multicast_mut(&mut self) -> Option<&mut MulticastCall> {
         match self {
-            Self::Schedule(_) | Self::Tree(_) => None,
+            Self::Schedule(_) | Self::Tree(_) | Self::Rdma(_) => None,
             Self::Multicast(call) => Some(call),
         }
     }
@@ -122,15 +129,30 @@ impl Machine {
     /// The call, if a tree executes it.
     pub(in crate::world) const fn tree(&self) -> Option<&TreeCall> {
         match self {
-            Self::Schedule(_) | Self::Multicast(_) => None,
+            Self::Schedule(_) | Self::Multicast(_) | Self::Rdma(_) => None,
             Self::Tree(call) => Some(call),
         }
     }
 
     pub(in crate::world) const fn tree_mut(&mut self) -> Option<&mut TreeCall> {
         match self {
-            Self::Schedule(_) | Self::Multicast(_) => None,
+            Self::Schedule(_) | Self::Multicast(_) | Self::Rdma(_) => None,
             Self::Tree(call) => Some(call),
+        }
+    }
+
+    /// The call, if remote writes execute it.
+    pub(in crate::world) const fn rdma(&self) -> Option<&RdmaAllToAll> {
+        match self {
+            Self::Schedule(_) | Self::Multicast(_) | Self::Tree(_) => None,
+            Self::Rdma(call) => Some(call),
+        }
+    }
+
+    pub(in crate::world) const fn rdma_mut(&mut self) -> Option<&mut RdmaAllToAll> {
+        match self {
+            Self::Schedule(_) | Self::Multicast(_) | Self::Tree(_) => None,
+            Self::Rdma(call) => Some(call),
         }
     }
 }
@@ -141,7 +163,7 @@ impl CollectiveMachine for Machine {
     fn start(&mut self, id: CollectiveId, spec: &CollectiveSpec) {
         match self {
             Self::Schedule(executor) => executor.start(id, spec),
-            Self::Tree(_) | Self::Multicast(_) => self.restart(id),
+            Self::Tree(_) | Self::Multicast(_) | Self::Rdma(_) => self.restart(id),
         }
     }
 
@@ -152,13 +174,14 @@ impl CollectiveMachine for Machine {
             Self::Tree(TreeCall { stage: TreeStage::Failed(failure), .. }) => Poll::Failed(*failure),
             Self::Tree(_) => Poll::Pending,
             Self::Multicast(call) => call.poll(),
+            Self::Rdma(call) => call.poll(),
         }
     }
 
     fn handle_done(&mut self, step: StepId) {
         match self {
             Self::Schedule(executor) => executor.handle_done(step),
-            Self::Tree(_) => {}
+            Self::Tree(_) | Self::Rdma(_) => {}
             Self::Multicast(call) => call.handle_done(step),
         }
     }
@@ -169,6 +192,7 @@ impl CollectiveMachine for Machine {
             Self::Schedule(executor) => executor.handle_failed(peer),
             Self::Tree(_) => {}
             Self::Multicast(call) => call.handle_failed(peer),
+            Self::Rdma(call) => call.handle_failed(peer),
         }
     }
 
@@ -181,6 +205,7 @@ impl CollectiveMachine for Machine {
                 call.stage = TreeStage::Failed(Failure { rank: peer, cause, id, collective });
             }
             Self::Multicast(call) => call.abort(peer, cause),
+            Self::Rdma(call) => call.abort(peer, cause),
         }
     }
 
@@ -189,6 +214,7 @@ impl CollectiveMachine for Machine {
             Self::Schedule(executor) => executor.completed(),
             Self::Tree(call) => u32::from(call.stage == TreeStage::Left),
             Self::Multicast(call) => call.completed(),
+            Self::Rdma(call) => call.completed(),
         }
     }
 }

@@ -22,6 +22,7 @@ use super::active_collective::{ActiveCollective, CollectiveName};
 use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
 use super::group_message::{self, GroupMessage};
 use super::multicast_streams::MulticastStreams;
+use super::rdma_all_to_all::RdmaAllToAll;
 use super::release_groups::RELEASE_HEADER;
 use super::schedule::ScheduleCache;
 use super::scratch_pool::ScratchPool;
@@ -446,22 +447,23 @@ impl CollectiveTable {
             // The first cause counts.
             of.retired_peers.push(gone);
         }
-        self.transfers.waits_for(gone.peer, context, open) || self.tree_waits_for(gone.peer, context)
+        self.transfers.waits_for(gone.peer, context, open) || self.unscheduled_waits_for(gone.peer, context)
     }
 
-    /// Whether a call on a tree or a stream of this context waits for a peer.
-    fn tree_waits_for(&self, peer: PeerId, context: u32) -> bool {
+    /// Whether a call of this context that no schedule executes waits for a peer.
+    fn unscheduled_waits_for(&self, peer: PeerId, context: u32) -> bool {
         let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
         let mut calls = active.filter(|(_, running)| {
-            running.ended.is_none() && running.executor.is_shared() && running.executor.id().context == context
+            running.ended.is_none() && running.executor.is_unscheduled() && running.executor.id().context == context
         });
-        calls.any(|(i, _)| self.tree_partners(i, context).contains(&peer))
+        calls.any(|(i, _)| self.unscheduled_partners(i, context).contains(&peer))
     }
 
-    /// The peers that a call on a tree or a stream waits for.
-    pub(in crate::world) fn tree_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
+    /// The peers that a call waits for which no schedule executes.
+    pub(in crate::world) fn unscheduled_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
         let Some(of) = self.contexts.get(context) else { return Vec::new() };
-        let awaited = self.trees.awaited(collective).into_iter();
+        let rdma = self.active.get(collective as usize).and_then(Option::as_ref).and_then(|one| one.executor.rdma());
+        let awaited = rdma.into_iter().flat_map(RdmaAllToAll::awaited).chain(self.trees.awaited(collective));
         let awaited = awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into()));
         awaited.chain(self.multicast.awaited(collective)).collect()
     }
@@ -564,13 +566,13 @@ impl CollectiveTable {
         active.filter(|(_, running)| running.ended.is_none())
     }
 
-    /// The peer of a schedule's first step in progress, or all that a call on a tree or a stream waits for.
+    /// The peer of a schedule's first step in progress, or all that another call waits for.
     fn first_awaited(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = PeerId> {
         let context = running.executor.id().context;
-        let of_tree = running.executor.is_shared().then(|| self.tree_partners(i, context));
+        let unscheduled = running.executor.is_unscheduled().then(|| self.unscheduled_partners(i, context));
         let members = self.contexts.get(context).map(|context| &context.members);
         let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
-        peer.map(PeerId::from).into_iter().chain(of_tree.into_iter().flatten())
+        peer.map(PeerId::from).into_iter().chain(unscheduled.into_iter().flatten())
     }
 
     /// The collectives that a thread waits for.
@@ -593,11 +595,11 @@ impl CollectiveTable {
     /// The ranks of the job that a collective waits for.
     fn partners(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
         let context = running.executor.id().context;
-        let of_tree = running.executor.is_shared().then(|| self.tree_partners(i, context));
+        let unscheduled = running.executor.is_unscheduled().then(|| self.unscheduled_partners(i, context));
         let members = self.contexts.get(context).map(|context| context.members.clone());
         let of_schedule =
             running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)));
-        of_schedule.chain(of_tree.into_iter().flatten().map(Rank::from))
+        of_schedule.chain(unscheduled.into_iter().flatten().map(Rank::from))
     }
 
     /// This rank's part in a collective over messages; `None`: it has not started it.

@@ -10,7 +10,7 @@ use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
 use crate::environment::Subgroups;
-use crate::environment::tuning::{Carrier, Tuning, tree_name};
+use crate::environment::tuning::{Carrier, Tuning, rdma_name, tree_name};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
@@ -24,6 +24,14 @@ const FLAT_STORED_MAX: u32 = 64;
 /// The same, of one over subgroups, whose steps take longer to compute.
 const COMPOSED_STORED_MAX: u32 = 512;
 
+/// An alltoall by remote writes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct RdmaPlan {
+    pub(in crate::world) blocks: u32,
+    /// Number of steps that the adapter executes if it can.
+    pub(in crate::world) native_steps: u16,
+}
+
 /// A rank's schedule.
 #[derive(Debug)]
 pub(in crate::world) enum AnyPlan {
@@ -31,6 +39,8 @@ pub(in crate::world) enum AnyPlan {
     Composed(Box<HierarchicalPlan<Arc<[u32]>>>),
     /// No schedule: the communicator's tree of this shape executes it.
     Tree(TreeShape),
+    /// No schedule: remote writes execute it.
+    Rdma(RdmaPlan),
 }
 
 impl AnyPlan {
@@ -39,6 +49,7 @@ impl AnyPlan {
             Self::Flat(plan) => plan.blocks(),
             Self::Composed(plan) => plan.blocks(),
             Self::Tree(_) => 1,
+            Self::Rdma(plan) => plan.blocks,
         }
     }
 
@@ -46,7 +57,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.scratch_blocks(),
             Self::Composed(plan) => plan.scratch_blocks(),
-            Self::Tree(_) => 0,
+            Self::Tree(_) | Self::Rdma(_) => 0,
         }
     }
 
@@ -54,7 +65,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => Some(plan.spec()),
             Self::Composed(plan) => Some(plan.spec()),
-            Self::Tree(_) => None,
+            Self::Tree(_) | Self::Rdma(_) => None,
         }
     }
 
@@ -66,7 +77,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.steps(),
             Self::Composed(plan) => plan.steps(),
-            Self::Tree(_) => 0,
+            Self::Tree(_) | Self::Rdma(_) => 0,
         }
     }
 
@@ -74,7 +85,7 @@ impl AnyPlan {
         match self {
             Self::Flat(plan) => plan.step(i),
             Self::Composed(plan) => plan.step(i),
-            Self::Tree(_) => None,
+            Self::Tree(_) | Self::Rdma(_) => None,
         }
     }
 }
@@ -134,12 +145,17 @@ impl CachedSchedule {
     pub(in crate::world) fn is_of_leaders(&self, step: StepId) -> bool {
         match self.schedule() {
             AnyPlan::Composed(plan) => plan.is_of_leaders(step.0),
-            AnyPlan::Flat(_) | AnyPlan::Tree(_) => false,
+            AnyPlan::Flat(_) | AnyPlan::Tree(_) | AnyPlan::Rdma(_) => false,
         }
     }
 
     pub(in crate::world) fn root(&self) -> Rank {
         self.0.plan.root
+    }
+
+    /// Number of ranks.
+    pub(in crate::world) fn size(&self) -> u32 {
+        self.0.plan.size
     }
 
     pub(in crate::world) fn rank(&self) -> Rank {
@@ -219,7 +235,26 @@ impl ScheduleCache {
         let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
         let least = if varying { 1 } else { least };
         if let Some((shape, _)) = self.tuning.tree(plan, varying, self.carrier) {
-            return Ok(self.prepare_tree(plan, hash, shape, subgroups));
+            tracing::debug!(
+                collective = plan.collective.name(),
+                algorithm = tree_name(shape),
+                degree = shape.degree,
+                units = shape.units,
+                bytes = plan.bytes,
+                "tree"
+            );
+            // No schedule has as many ports.
+            let release = u32::from(shape.is_multicast) << 16;
+            let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
+            return Ok(unscheduled(plan, AnyPlan::Tree(shape), mix(hash, way), subgroups));
+        }
+        if let Some((native_steps, _)) = self.tuning.rdma(plan, varying, self.carrier) {
+            let (collective, algorithm) = (plan.collective.name(), rdma_name(native_steps));
+            tracing::debug!(collective, algorithm, native_steps, bytes = plan.bytes, "remote writes");
+            // No schedule and no tree has as many ports.
+            let digest = mix(hash, 3 << 30 | u32::from(native_steps));
+            let rdma = RdmaPlan { blocks: plan.size, native_steps };
+            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), digest, subgroups));
         }
         let is_multicast = self.tuning.multicast(plan, varying, self.carrier).is_some();
         let composed = subgroups.and_then(|over| match is_multicast {
@@ -269,31 +304,25 @@ impl ScheduleCache {
             digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
+}
 
-    /// A call that a tree executes.
-    fn prepare_tree(
-        &self,
-        plan: &CollectiveSpec,
-        hash: u32,
-        shape: TreeShape,
-        subgroups: Option<&Arc<Subgroups>>,
-    ) -> CachedSchedule {
-        let (collective, algorithm) = (plan.collective.name(), tree_name(shape));
-        tracing::debug!(collective, algorithm, degree = shape.degree, units = shape.units, bytes = plan.bytes, "tree");
-        // No schedule has as many ports.
-        let release = u32::from(shape.is_multicast) << 16;
-        let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
-        CachedSchedule(Arc::new(ScheduleEntry {
-            plan: *plan,
-            varying: false,
-            subgroups: subgroups.cloned(),
-            steps: Box::default(),
-            schedule: AnyPlan::Tree(shape),
-            is_multicast: false,
-            leaders: Box::default(),
-            digest: mix(hash, way),
-        }))
-    }
+/// A call that no schedule executes.
+fn unscheduled(
+    plan: &CollectiveSpec,
+    schedule: AnyPlan,
+    digest: u32,
+    subgroups: Option<&Arc<Subgroups>>,
+) -> CachedSchedule {
+    CachedSchedule(Arc::new(ScheduleEntry {
+        plan: *plan,
+        varying: false,
+        subgroups: subgroups.cloned(),
+        steps: Box::default(),
+        schedule,
+        is_multicast: false,
+        leaders: Box::default(),
+        digest,
+    }))
 }
 
 /// The layout of a collective's blocks in its packed bytes. The caller keeps the tables of `shape` as long as the layout is used.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     Settings, Subgroups, Tuning,
-    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, tree_name},
+    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -225,6 +225,9 @@ impl JobOptions {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
             let units = Some(shape.units).filter(|units| *units > 0);
             return Ok(Row { algorithm, degree, units, decided_by: decided_by(reason), ..row });
+        }
+        if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
+            return Ok(Row { algorithm: rdma_name(native_steps), decided_by: decided_by(reason), ..row });
         }
         // The ranks are distributed over the nodes in blocks.
         let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
