@@ -71,6 +71,7 @@ pub use communicator::recover::{AgreeError, Agreement};
 pub use communicator::send_buffer::SendBuffer;
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
+pub use process::cancelled_sends::SentMessage;
 pub use rails::RailStats;
 pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
 pub use request::exchange::{ExchangeRequest, PersistentExchange};

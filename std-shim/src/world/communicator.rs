@@ -33,6 +33,7 @@ use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
 use super::collective::{AsView, AsViewMut};
 use super::process::Process;
+use super::process::cancelled_sends::SentMessage;
 use super::process::message_table::Flush;
 use super::process::messages::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure, WhenFull};
@@ -542,6 +543,18 @@ impl Communicator {
         posting: &SendArgs,
         note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<Option<R>, Failure> {
+        self.start_cancellable_send(buffer, posting, note).map(|(_, started)| started)
+    }
+
+    /// As [`start_send_buffer`](Self::start_send_buffer), and returns what cancels the message.
+    #[inline]
+    pub(super) fn start_cancellable_send<R>(
+        &self,
+        buffer: &UserBuffer,
+        posting: &SendArgs,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
+    ) -> Result<(SentMessage, Option<R>), Failure> {
+        let to = PeerId::from(posting.to);
         let mut rounds = 0..WAIT_ROUNDS;
         loop {
             let mut process = self.shared.lock();
@@ -556,6 +569,7 @@ impl Communicator {
                 }
                 process.record_vain_wait(posting.to);
             }
+            let number = process.messenger.matching().next_number(to);
             let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
@@ -564,9 +578,10 @@ impl Communicator {
             match sent {
                 Ok(sent) => {
                     let (peer, what) = (Some(posting.to), BlockedOn::Send { to: posting.to, tag: posting.tag });
-                    return Ok(sent.map(|(request, region)| {
+                    let started = sent.map(|(request, region)| {
                         note(&mut process, RequestHandle { request, region, peer, blocked_on: what })
-                    }));
+                    });
+                    return Ok((SentMessage { to, number }, started));
                 }
                 Err(SendFailure::Failed(failure)) => {
                     process.record_cause(failure.named_rank());
