@@ -25,6 +25,7 @@ mod info;
 mod job;
 mod operation;
 mod request;
+mod sent;
 mod topology;
 mod window;
 

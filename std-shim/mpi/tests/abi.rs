@@ -94,6 +94,11 @@ fn messages() {
 }
 
 #[test]
+fn cancelled_sends() {
+    runs("cancel");
+}
+
+#[test]
 fn types_are_compared_in_jobs_that_check_them() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, option) in [("messages", "--check"), ("types", "--check"), ("types", "--stats")] {

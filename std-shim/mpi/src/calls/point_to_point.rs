@@ -75,10 +75,10 @@ fn start_send(comm: &Object<Comm>, elements: &Elements, to: c_int, tag: c_int, m
     let request = unsafe {
         comm.library().raw_send((bytes, elements.checked_type()), to, tag, mode == Mode::Synchronous, Channel::User)
     };
-    match request.map_err(class_of_failure)? {
-        Some(request) => Ok(Activity::Send(request, kept)),
-        None => Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY)),
-    }
+    Ok(match request.map_err(class_of_failure)? {
+        (message, Some(request)) => Activity::Send(message, request, kept),
+        (message, None) => Activity::Sent(message),
+    })
 }
 
 fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) -> Outcome<Activity> {
@@ -89,11 +89,12 @@ fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) 
     let bytes = NonNull::from(packed.as_mut_slice());
     // SAFETY: the copy is kept by the request.
     let request = unsafe { comm.library().raw_send((bytes, elements.checked_type()), to, tag, false, Channel::User) };
-    if let Some(request) = request.map_err(class_of_failure)? {
-        let pending = Request::new(Some(comm.hold()), Activity::Send(request, Some(packed)));
+    let (message, request) = request.map_err(class_of_failure)?;
+    if let Some(request) = request {
+        let pending = Request::new(Some(comm.hold()), Activity::Send(message, request, Some(packed)));
         buffer.record(&pending, elements.bytes);
     }
-    Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY))
+    Ok(Activity::Sent(message))
 }
 
 fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c_int) -> Outcome<Activity> {
@@ -169,7 +170,7 @@ unsafe fn send_by(
         on(comm, |comm| {
             let elements = Elements::new(buffer.cast(), count, datatype)?;
             match start_send(comm, &elements, to, tag, mode)? {
-                Activity::Send(request, kept) => {
+                Activity::Send(_, request, kept) => {
                     let outcome = sent(comm.library().raw_wait(&request));
                     drop(kept);
                     outcome
@@ -398,7 +399,7 @@ fn exchange(
         Activity::Ended(_, status) => seen = Some(status),
         _ => {}
     }
-    if let Activity::Send(request, packed) = sent {
+    if let Activity::Send(_, request, packed) = sent {
         parts.push(Part { request, is_receive: false });
         keeps.push(packed);
     }
