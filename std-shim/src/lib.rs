@@ -51,7 +51,8 @@ pub use zerocopy;
 #[doc(hidden)]
 pub mod raw {
     pub use crate::world::{
-        Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate, SentMessage,
+        Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate, SentMessage, Snapshot,
+        Statistic, StatisticTopic, statistics,
     };
     pub use unisono_core::collective::{CollectiveKind, Order};
     pub use unisono_memory::element_type::ElementType;

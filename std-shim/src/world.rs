@@ -33,6 +33,7 @@ mod request;
 mod shm_transport;
 mod singleton_guard;
 mod started;
+mod statistics;
 mod stats;
 mod watchdog;
 mod window;
@@ -80,6 +81,7 @@ pub use request::scope::{OpenScope, RecvRequest, Request, Scope};
 pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub use request::{Failure, RequestError, RequestFailed, Status, Tag, TypeCode};
 pub use shm_transport::{AllocateError, Buffer};
+pub use statistics::{Snapshot, Statistic, StatisticTopic, statistics};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 

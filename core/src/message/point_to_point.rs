@@ -328,6 +328,11 @@ impl<S: MessageStorage> PointToPoint<S> {
         self.replies.is_empty() && self.controls.is_empty() && self.active.is_empty() && self.matching.is_idle()
     }
 
+    /// Numbers of receives that have matched no message, and of messages that no receive has matched.
+    pub fn waiting_counts(&self) -> [u32; 2] {
+        self.matching.waiting_counts()
+    }
+
     fn peer(&mut self, peer: PeerId) -> Option<&mut MessagePeer> {
         self.peers.as_mut().get_mut(peer.0 as usize)
     }
