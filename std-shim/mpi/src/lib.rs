@@ -26,6 +26,7 @@ mod job;
 mod operation;
 mod request;
 mod sent;
+mod tools;
 mod topology;
 mod window;
 

@@ -132,6 +132,11 @@ fn windows() {
 }
 
 #[test]
+fn tools() {
+    runs("tools");
+}
+
+#[test]
 fn a_program_without_a_starter_is_a_job_of_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("datatypes", folder.path());
