@@ -67,28 +67,41 @@ impl Communicator {
         Ok(Pattern { context: self.channel(channel), ..self.pattern(source, tag)? })
     }
 
-    /// Sends the program's bytes, elements of a type, as [`send`](Self::send).
+    /// Sends the program's bytes, elements of a type, as [`send`](Self::send). The type is asked for only if it is needed.
     ///
     /// # Errors
     /// As of [`send`](Self::send).
-    #[inline]
-    pub fn raw_send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
-        self.send_bytes(bytes, element, to, tag)
+    #[inline(always)]
+    pub fn raw_send_bytes(
+        &self,
+        bytes: &[u8],
+        element: impl FnOnce() -> ElementType,
+        to: Rank,
+        tag: Tag,
+    ) -> Result<(), Failure> {
+        let there = self.world_rank(to)?;
+        if self.send_inline(bytes, there, tag) { Ok(()) } else { self.send_general(bytes, element(), there, tag) }
     }
 
-    /// Receives the program's bytes, elements of a type, as [`receive_into`](Self::receive_into).
+    /// Receives the program's bytes, elements of a type, as [`receive_into`](Self::receive_into). Returns their length.
+    /// The type is asked for only if it is needed.
     ///
     /// # Errors
     /// As of [`receive_into`](Self::receive_into).
-    #[inline]
+    #[inline(always)]
     pub fn raw_receive_bytes(
         &self,
         into: &mut [u8],
-        element: ElementType,
+        element: impl FnOnce() -> ElementType,
         source: Rank,
         tag: Tag,
-    ) -> Result<Status, Failure> {
-        self.receive_bytes(into, element, source, tag)
+    ) -> Result<usize, Failure> {
+        let from = self.world_rank(source)?;
+        match self.receive_inline(into, from, tag) {
+            Some(bytes) if bytes <= into.len() => Ok(bytes),
+            Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
+            None => self.receive_general(into, element(), Some(source), Some(tag)).map(|status| status.bytes),
+        }
     }
 
     /// Starts a send of elements of a type. Returns what [cancels](Self::raw_cancel_send) it, and its request. `None`:
