@@ -132,6 +132,11 @@ fn windows() {
 }
 
 #[test]
+fn known_slips_of_other_libraries() {
+    runs("slips");
+}
+
+#[test]
 fn tools() {
     runs("tools");
 }
