@@ -1,6 +1,7 @@
 //! The settings of a process of a job, or of the launcher, from `UNISONO_*` variables: the same names and values as the
 //! command-line options. An unknown name is an error, so that a mistyped variable is not silently ignored.
 
+pub mod catalogue;
 mod choice;
 mod duration;
 mod eager_pool;
@@ -549,70 +550,6 @@ struct SettingsReader {
 }
 
 impl SettingsReader {
-    const NAMES: [&str; 62] = [
-        "RANK",
-        "SIZE",
-        "BOOTSTRAP",
-        "SERVE",
-        "SECRET",
-        "SECRET_FILE",
-        "JOB",
-        "NODE",
-        "LOCAL_RANK",
-        "LOCAL_SIZE",
-        "SEGMENT",
-        "DEVICE",
-        "PROGRESS",
-        "MTU",
-        "GSO",
-        "RAILS",
-        "INTEGRITY",
-        "QUEUES",
-        "RC_LIMIT",
-        "EAGER_POOL",
-        "LOSS",
-        "REORDER",
-        "DUP",
-        "CORRUPT",
-        "CUT",
-        "SEED",
-        "ON_DEATH",
-        "SILENCE",
-        "WATCHDOG",
-        "STUCK",
-        "UNREACHABLE",
-        "CHECK",
-        "MULTICAST",
-        "PIN",
-        "TAG_OUTPUT",
-        "RSH",
-        "GRACE",
-        "RANKS",
-        "MPI",
-        "NODES",
-        "HOSTS",
-        "BARE_METAL",
-        "IMAGE",
-        "EMULATOR",
-        "ASSEMBLY",
-        "STATS",
-        "STATS_FILE",
-        "LOG",
-        "BARRIER",
-        "BROADCAST",
-        "REDUCE",
-        "ALLREDUCE",
-        "GATHER",
-        "SCATTER",
-        "ALLGATHER",
-        "ALLTOALL",
-        "REDUCE_SCATTER",
-        "SCAN",
-        "EXSCAN",
-        "TUNING",
-        "SHARING",
-        "HIERARCHY",
-    ];
     /// Variables that launchers set for ranks: not suggested for mistyped names, since users do not set them.
     const SET_BY_LAUNCHERS: [&str; 6] = ["SERVE", "NODE", "LOCAL_RANK", "LOCAL_SIZE", "SEGMENT", "SHARING"];
 
@@ -621,13 +558,12 @@ impl SettingsReader {
             let whole = whole.to_string_lossy();
             let given = whole.strip_prefix(PREFIX).unwrap_or(&whole);
             let is_similar =
-                |name: &&&str| !Self::SET_BY_LAUNCHERS.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
-            let like =
-                Self::NAMES.iter().filter(is_similar).min_by_key(|name| strsim::damerau_levenshtein(given, name));
-            SettingsError::Unknown { name: whole.clone().into_owned(), like: like.copied().map(VariableName) }
+                |name: &&str| !Self::SET_BY_LAUNCHERS.contains(name) && strsim::damerau_levenshtein(given, name) <= 2;
+            let like = names().filter(is_similar).min_by_key(|name| strsim::damerau_levenshtein(given, name));
+            SettingsError::Unknown { name: whole.clone().into_owned(), like: like.map(VariableName) }
         };
         let given = whole.to_str().and_then(|name| name.strip_prefix(PREFIX)).ok_or_else(unknown)?;
-        let name = *Self::NAMES.iter().find(|name| **name == given).ok_or_else(unknown)?;
+        let name = names().find(|name| *name == given).ok_or_else(unknown)?;
         if name == "SECRET_FILE" {
             self.secret_file = Some(value.to_owned());
             return Ok(());
@@ -775,6 +711,11 @@ impl SettingsReader {
         settings.transport.check()?;
         Ok(settings)
     }
+}
+
+/// The names of all variables.
+fn names() -> impl Iterator<Item = &'static str> {
+    catalogue::VARIABLES.iter().map(|variable| variable.name)
 }
 
 fn job_position(rank: u32, size: u32) -> Result<JobPosition, SettingsError> {

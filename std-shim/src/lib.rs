@@ -50,7 +50,10 @@ pub use zerocopy;
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub mod raw {
-    pub use crate::world::{Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate};
+    pub use crate::world::{
+        Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate, SentMessage, Snapshot,
+        Statistic, StatisticTopic, statistics,
+    };
     pub use unisono_core::collective::{CollectiveKind, Order};
     pub use unisono_memory::element_type::ElementType;
     pub use unisono_shmem::reduction_ops::{Element, ReduceOperation, kind};

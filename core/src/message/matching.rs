@@ -474,6 +474,11 @@ impl<S: MatchingStorage<R, M>, R: RecordData, M: RecordData> Matching<S, R, M> {
         own.into_iter().chain(anywhere).min_by_key(|receive| receive.number)
     }
 
+    /// Numbers of posted receives and of unexpected messages.
+    pub(super) fn waiting_counts(&self) -> [u32; 2] {
+        [self.waiting.iter().fold(0, |sum: u32, count| sum.wrapping_add(*count)), self.unexpected_count]
+    }
+
     fn count(&mut self, class: u8, by: u32) {
         if let Some(waiting) = self.waiting.get_mut(usize::from(class)) {
             *waiting = waiting.wrapping_add(by);

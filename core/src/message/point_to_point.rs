@@ -23,6 +23,9 @@
 //!   found after the receive was matched by another one, the receiver *declines* it. A probe sends match requests
 //!   likewise, after all receives.
 //!
+//! - A send is [cancelled](PointToPoint::cancel_send) by a request to its receiver, which removes an unexpected message
+//!   and answers. A held message is withdrawn at its sender, unless the receiver claims it.
+//!
 //! # Memory
 //! Receives, messages (headers × peers, and one for each held message that a matched probe takes), sends, slots: as
 //! provided by the host. Nothing else grows. A short message that can be sent at once takes no record at its sender.
@@ -33,6 +36,7 @@
 //! memory ([`grant`](PointToPoint::grant)), and the sender, which handles that CTS as [`Outcome::Place`], places the
 //! payload there.
 
+mod cancel;
 mod disconnect;
 mod grow;
 mod header;
@@ -322,6 +326,11 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// reported.
     pub fn is_idle(&self) -> bool {
         self.replies.is_empty() && self.controls.is_empty() && self.active.is_empty() && self.matching.is_idle()
+    }
+
+    /// Numbers of receives that have matched no message, and of messages that no receive has matched.
+    pub fn waiting_counts(&self) -> [u32; 2] {
+        self.matching.waiting_counts()
     }
 
     fn peer(&mut self, peer: PeerId) -> Option<&mut MessagePeer> {

@@ -32,7 +32,16 @@ pub(crate) enum Step {
     Probe(Pattern, bool),
     /// Cancels the n-th receive of this rank.
     Cancel(usize),
+    /// Cancels the send of the message of that index.
+    CancelSend(usize),
 }
+
+/// Kinds of headers.
+const CANCEL: u8 = 13;
+const CANCEL_REPLY: u8 = 14;
+const WITHDRAWN: u8 = 15;
+/// The flag of a reply to a cancellation: the message was removed.
+const REMOVED: u8 = 32;
 
 /// A channel's item: a header, and the payload of a message after it.
 #[derive(Clone, Debug)]
@@ -83,6 +92,12 @@ pub(crate) struct Job {
     done: Vec<bool>,
     truncated: Vec<bool>,
     taken: Vec<bool>,
+    /// The numbers by which their senders cancel them; whether that was tried, and whether no receive will match them.
+    numbers: Vec<u32>,
+    cancelling: Vec<bool>,
+    cancelled: Vec<bool>,
+    /// The message that a rank is cancelling at another one.
+    cancellations: BTreeMap<(usize, usize), usize>,
     eager: u32,
     short: u32,
     /// Parts granted before the last ones.
@@ -116,7 +131,11 @@ impl Job {
             sent: flags.clone(),
             done: flags.clone(),
             truncated: flags.clone(),
-            taken: flags,
+            taken: flags.clone(),
+            numbers: vec![0; messages.len()],
+            cancelling: flags.clone(),
+            cancelled: flags,
+            cancellations: BTreeMap::new(),
             messages,
             eager,
             short: config.short.min(eager),
@@ -168,7 +187,12 @@ impl Job {
     fn act(&mut self, rank: usize) -> bool {
         let Some(action) = self.ranks[rank].machine.poll_action() else { return false };
         match action {
-            Action::Header { to, head } => self.carry(rank, to, head.as_ref(), None),
+            Action::Header { to, head } => {
+                if head.as_ref().first() == Some(&WITHDRAWN) {
+                    self.cancelled(rank, to.0 as usize);
+                }
+                self.carry(rank, to, head.as_ref(), None);
+            }
             Action::Eager { to, user, head, done } => {
                 self.carry(rank, to, head.as_ref(), Some(user as usize));
                 if done {
@@ -202,6 +226,52 @@ impl Job {
                 }
             }
         }
+        true
+    }
+
+    /// No receive will match the message that a rank is cancelling.
+    fn cancelled(&mut self, from: usize, to: usize) {
+        let message = self.cancellations[&(from, to)];
+        assert!(!self.taken[message], "a message is cancelled that was matched");
+        (self.taken[message], self.cancelled[message]) = (true, true);
+        self.ranks[to].kept.retain(|_, kept| *kept != message);
+    }
+
+    /// The answer that a rank will give to another one that cancels a message.
+    fn will_remove(&self, rank: usize, of: usize) -> bool {
+        let mut machine = self.ranks[rank].machine.clone();
+        let mut actions = core::iter::from_fn(|| machine.poll_action());
+        let answer = actions.find_map(|action| match action {
+            Action::Header { to, head } if to.0 as usize == of && head.as_ref()[0] == CANCEL_REPLY => {
+                Some(head.as_ref()[1] & REMOVED != 0)
+            }
+            _ => None,
+        });
+        answer.expect("it is answered")
+    }
+
+    /// Cancels a send. False: another one to the same rank is being cancelled.
+    fn cancel_send(&mut self, rank: usize, message: usize) -> bool {
+        if !self.sent[message] || self.cancelling[message] {
+            return true;
+        }
+        let to = self.messages[message].to;
+        if !self.end_cancellation(rank, to) {
+            return false;
+        }
+        let accepted = self.ranks[rank].machine.cancel_send(PeerId(to as u32), self.numbers[message]);
+        assert!(accepted, "the last one is over");
+        self.cancelling[message] = true;
+        self.cancellations.insert((rank, to), message);
+        true
+    }
+
+    /// Takes the result of the send to a rank that another one is cancelling. False: there is none yet.
+    fn end_cancellation(&mut self, rank: usize, to: usize) -> bool {
+        let Some(message) = self.cancellations.get(&(rank, to)).copied() else { return true };
+        let Some(is_cancelled) = self.ranks[rank].machine.take_cancel_result(PeerId(to as u32)) else { return false };
+        assert_eq!(is_cancelled, self.cancelled[message], "message {message}");
+        self.cancellations.remove(&(rank, to));
         true
     }
 
@@ -276,6 +346,9 @@ impl Job {
             }
             None => machine.handle(peer, &head, bytes as u32),
         };
+        if head[0] == CANCEL && self.will_remove(to, from) {
+            self.cancelled(from, to);
+        }
         match outcome {
             Outcome::Nothing => {}
             Outcome::Into { user, start, status } => {
@@ -332,6 +405,7 @@ impl Job {
             Step::Send(message) => self.send(message),
             Step::Receive(pattern, room) => self.receive(rank, pattern, room, None),
             Step::Probe(pattern, takes) => self.probe(rank, pattern, takes),
+            Step::CancelSend(message) => self.cancel_send(rank, message),
             Step::Cancel(which) => {
                 let id = self.ranks[rank].posted.get(which).and_then(|posted| posted.id);
                 let waits = self.ranks[rank].posted.get(which).is_some_and(|posted| posted.state == State::Waits);
@@ -363,6 +437,7 @@ impl Job {
             user: message as u32,
         };
         let rank = envelope.source.0 as usize;
+        self.numbers[message] = self.ranks[rank].machine.next_number(outgoing.to);
         let is_short = bytes <= u64::from(self.short) && mode != Mode::Synchronous;
         if is_short
             && message.is_multiple_of(2)
@@ -469,9 +544,15 @@ impl Job {
             }
         }
         self.settle();
+        for (from, to) in self.cancellations.keys().copied().collect::<Vec<_>>() {
+            assert!(self.end_cancellation(from, to), "{to} does not answer {from}, which cancels a message");
+        }
         for (rank, state) in self.ranks.iter().enumerate() {
             assert!(
-                !matches!(state.program.front(), Some(Step::Send(_) | Step::Receive(..) | Step::Cancel(_))),
+                !matches!(
+                    state.program.front(),
+                    Some(Step::Send(_) | Step::Receive(..) | Step::Cancel(_) | Step::CancelSend(_))
+                ),
                 "stuck"
             );
             if let Some(Step::Probe(pattern, _)) = state.program.front() {
@@ -497,9 +578,10 @@ impl Job {
         }
     }
 
-    /// Number of messages that were received.
-    pub(crate) fn taken(&self) -> usize {
-        self.taken.iter().filter(|taken| **taken).count()
+    /// Numbers of messages that were received, and that were cancelled.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        let [taken, cancelled] = [&self.taken, &self.cancelled].map(|all| all.iter().filter(|one| **one).count());
+        [taken - cancelled, cancelled]
     }
 }
 

@@ -19,6 +19,7 @@ enum Step {
     Receive(Pattern),
     MatchedProbe(Pattern),
     Cancel(usize),
+    CancelSend { to: u32, number: u32 },
     Flush(u32),
     Poll,
 }
@@ -34,15 +35,15 @@ fn pattern() -> impl Strategy<Value = Pattern> {
 /// Mostly well-formed headers with small numbers.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![6 => 0..4_u32, 1 => any::<u32>()];
-    let like = (0..15_u8, 0..17_u8, 0..3_u16, 0..6_u32, prop::collection::vec(word, 0..8)).prop_map(
-        |(kind, flags, freed, settled, words)| {
-            let mut head = vec![kind, flags];
-            head.extend(freed.to_le_bytes());
-            head.extend(settled.to_le_bytes());
-            head.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-            head
-        },
-    );
+    let like =
+        (0..17_u8, prop_oneof![8 => 0..17_u8, 1 => Just(32)], 0..3_u16, 0..6_u32, prop::collection::vec(word, 0..8))
+            .prop_map(|(kind, flags, freed, settled, words)| {
+                let mut head = vec![kind, flags];
+                head.extend(freed.to_le_bytes());
+                head.extend(settled.to_le_bytes());
+                head.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                head
+            });
     prop_oneof![20 => like, 1 => prop::collection::vec(any::<u8>(), 0..40)]
 }
 
@@ -54,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => pattern().prop_map(Step::Receive),
         1 => pattern().prop_map(Step::MatchedProbe),
         1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (0..3_u32, 0..4_u32).prop_map(|(to, number)| Step::CancelSend { to, number }),
         1 => (0..3_u32).prop_map(Step::Flush),
         4 => Just(Step::Poll),
     ]
@@ -91,6 +93,10 @@ proptest! {
                 Step::MatchedProbe(pattern) => taken.extend(machine.matched_probe(pattern)),
                 Step::Cancel(which) => {
                     let _ = posted.get(which % posted.len().max(1)).map(|id| machine.cancel(*id));
+                }
+                Step::CancelSend { to, number } => {
+                    let _ = machine.take_cancel_result(PeerId(to));
+                    let _ = machine.cancel_send(PeerId(to), number);
                 }
                 Step::Flush(to) => machine.request_report(PeerId(to)),
                 Step::Poll => {

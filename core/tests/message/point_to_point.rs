@@ -84,6 +84,14 @@ impl Case {
             let program = &mut programs[to];
             program.insert(self.shuffle[index] % (program.len() + 1), step);
         }
+        for (index, ((from, ..), (.., how))) in self.pairs.iter().enumerate() {
+            let program = &mut programs[*from];
+            let sent = program.iter().position(|step| matches!(step, Step::Send(message) if *message == index));
+            if let Some(sent) = sent.filter(|_| (3..6).contains(how)) {
+                let later = sent + 1 + self.shuffle[index] % (program.len() - sent);
+                program.insert(later, Step::CancelSend(index));
+            }
+        }
         // A probe blocks the operations after it, so probes come last.
         for program in &mut programs {
             program.sort_by_key(|step| matches!(step, Step::Probe(..)));
@@ -112,17 +120,19 @@ fn run(case: &Case) -> Job {
 #[test]
 fn random_programs_send_every_kind_of_header() {
     let mut runner = TestRunner::deterministic();
-    let (mut kinds, mut parts, mut taken, mut sent) = ([0; 16], 0, 0, 0);
+    let (mut kinds, mut parts, mut taken, mut cancelled, mut sent) = ([0; 16], 0, 0, 0, 0);
     for _ in 0..300 {
         let case = case(40).new_tree(&mut runner).expect("no case is rejected").current();
         let job = run(&case);
         job.kinds.iter().zip(&mut kinds).for_each(|(here, all)| *all += here);
         parts += job.parts;
-        taken += job.taken();
+        let [here, withdrawn] = job.counts();
+        taken += here;
+        cancelled += withdrawn;
         sent += case.pairs.len();
     }
-    assert!(kinds[..13].iter().all(|count| *count >= 50) && parts >= 50, "{kinds:?}, {parts}");
-    assert!(taken * 2 > sent, "{taken} of {sent}");
+    assert!(kinds.iter().all(|count| *count >= 50) && parts >= 50, "{kinds:?}, {parts}");
+    assert!(taken * 2 > sent && cancelled >= 200, "{taken} and {cancelled} of {sent}");
 }
 
 proptest! {

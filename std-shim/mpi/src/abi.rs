@@ -57,6 +57,11 @@ impl MPI_Status {
         Self { source, tag, bytes: [bytes as c_int, (bytes >> 32) as c_int], ..Self::EMPTY }
     }
 
+    /// The status of a request that received nothing.
+    pub const fn cancelled(is_cancelled: bool) -> Self {
+        Self { cancelled: is_cancelled as c_int, ..Self::EMPTY }
+    }
+
     /// The length in bytes.
     pub const fn length(&self) -> u64 {
         self.bytes[0] as u32 as u64 | (self.bytes[1] as u32 as u64) << 32

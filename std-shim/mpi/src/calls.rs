@@ -11,10 +11,13 @@
 pub mod attributes;
 pub mod collectives;
 pub mod communicators;
+pub mod controls;
+pub mod counters;
 pub mod datatypes;
 pub mod environment;
 pub mod epochs;
 pub mod errors;
+pub mod events;
 pub mod groups;
 pub mod infos;
 pub mod integers;
@@ -24,6 +27,7 @@ pub mod point_to_point;
 pub mod removed;
 pub mod requests;
 pub mod sessions;
+pub mod tools;
 pub mod topologies;
 pub mod windows;
 

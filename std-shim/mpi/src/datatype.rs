@@ -245,14 +245,20 @@ pub enum Type<'a> {
     Object(&'a Object<Datatype>),
 }
 
+/// Bytes of an element of a predefined datatype without gaps; 0: it is another one.
+#[inline(always)]
+pub fn dense_size(handle: MPI_Datatype) -> u8 {
+    DENSE.get(handle.0.wrapping_sub(FIRST)).copied().unwrap_or(0)
+}
+
 /// The datatype of an argument of communication.
 ///
 /// # Safety
 /// As of [`resolve`].
 #[inline(always)]
 pub unsafe fn type_of<'a>(handle: MPI_Datatype) -> Outcome<Type<'a>> {
-    match DENSE.get(handle.0.wrapping_sub(FIRST)) {
-        Some(&size) if size > 0 => Ok(Type::Dense(size.into(), Basic::of(handle.0))),
+    match dense_size(handle) {
+        size @ 1.. => Ok(Type::Dense(size.into(), Basic::of(handle.0))),
         // SAFETY: the caller promises it.
         _ => unsafe { derived(handle) },
     }

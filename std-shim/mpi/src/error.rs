@@ -210,7 +210,7 @@ pub unsafe fn on<'a>(comm: MPI_Comm, call: impl FnOnce(&'a Object<Comm>) -> Outc
 #[cold]
 pub fn unsupported(name: &str) -> c_int {
     eprintln!("unisono-mpi: {name} is not supported");
-    if name.starts_with("MPI_T_") { MPI_T_ERR_NOT_SUPPORTED } else { raise_anywhere(MPI_ERR_UNSUPPORTED_OPERATION) }
+    raise_anywhere(MPI_ERR_UNSUPPORTED_OPERATION)
 }
 
 /// Classes, codes and texts that the program has added.

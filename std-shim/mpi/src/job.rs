@@ -6,11 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
+use unisono::raw::Snapshot;
 use unisono::{Communicator, World};
 
 use crate::abi::*;
 use crate::communicator::{Comm, publish, self_communicator, withdraw, world_communicator};
 use crate::error::Outcome;
+use crate::tools::controls;
 
 /// A job that was joined.
 struct Job {
@@ -19,6 +21,8 @@ struct Job {
 }
 
 static JOB: Mutex<Option<Job>> = Mutex::new(None);
+/// The counters of the job that was left.
+static LEFT: Mutex<Option<Snapshot>> = Mutex::new(None);
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 static FINALIZED: AtomicBool = AtomicBool::new(false);
 static LEVEL: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
@@ -56,7 +60,9 @@ fn join() -> Result<(), String> {
     if job.is_some() {
         return Ok(());
     }
-    let world = Box::new(World::join().map_err(|error| error.to_string())?);
+    let settings = controls::settings().map_err(|error| error.to_string())?;
+    let world = Box::new(World::join_as(&settings).map_err(|error| error.to_string())?);
+    controls::set_joined(&settings);
     let own = world.split_by_color(world.rank().0).map_err(|error| error.to_string())?;
     let own = own.ok_or_else(|| String::from("a communicator of one rank cannot be made"))?;
     let of_world = Comm::constant(NonNull::<Communicator>::from(&**world), MPI_COMM_WORLD, "MPI_COMM_WORLD");
@@ -104,7 +110,10 @@ pub fn finalize() -> Outcome {
 fn leave() {
     crate::calls::point_to_point::flush_all();
     crate::request::wait_for_orphans();
-    let Some(job) = JOB.lock().take() else { return };
+    let mut joined = JOB.lock();
+    *LEFT.lock() = joined.as_ref().map(|job| job.world.raw_statistics());
+    let Some(job) = joined.take() else { return };
+    drop(joined);
     withdraw();
     if let Err(failure) = job.world.finish() {
         eprintln!("unisono-mpi: {failure}");
@@ -126,6 +135,19 @@ pub fn close_session() {
     if SESSIONS.fetch_sub(1, Ordering::AcqRel) == 1 && (is_finalized() || !is_initialized()) {
         leave();
     }
+}
+
+/// The library's counters.
+pub fn statistics() -> Snapshot {
+    let job = JOB.lock();
+    let now = job.as_ref().map(|job| job.world.raw_statistics());
+    now.or(*LEFT.lock()).unwrap_or_default()
+}
+
+/// Whether the job was not joined yet, is joined, or was left: 0, 1, 2.
+pub fn state() -> u32 {
+    let job = JOB.lock();
+    if job.is_some() { 1 } else { u32::from(LEFT.lock().is_some()) * 2 }
 }
 
 /// Makes progress once.

@@ -25,6 +25,8 @@ mod info;
 mod job;
 mod operation;
 mod request;
+mod sent;
+mod tools;
 mod topology;
 mod window;
 

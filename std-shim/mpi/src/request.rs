@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use unisono::raw::RawRequest;
+use unisono::raw::{RawRequest, SentMessage};
 use unisono::{Failure, Status};
 
 use crate::abi::*;
@@ -40,7 +40,11 @@ pub enum Activity {
     /// It has ended, and was not reported.
     Ended(Outcome, MPI_Status),
     /// A send, and the memory that it sends from if it is not the program's.
-    Send(RawRequest, Option<Vec<u8>>),
+    Send(SentMessage, RawRequest, Option<Vec<u8>>),
+    /// A send that has ended well, and was not reported.
+    Sent(SentMessage),
+    /// A send that is being cancelled: as [`Send`](Self::Send) until it has ended, and its result.
+    Cancelling(SentMessage, Option<(RawRequest, Option<Vec<u8>>)>, Outcome),
     /// A receive, and the elements that its memory is unpacked to if it is not the program's.
     Receive(RawRequest, Option<(Vec<u8>, Elements)>),
     /// A collective of the library.
@@ -189,12 +193,32 @@ impl State {
                 Some(outcome) => (Activity::Ended(*outcome, MPI_Status::EMPTY), true),
                 None => (Activity::Thread(thread), false),
             },
-            (Activity::Send(request, kept), Some(comm)) => {
+            (Activity::Send(message, request, kept), Some(comm)) => {
                 let result =
                     if waits { Some(comm.library().raw_wait(&request)) } else { comm.library().raw_test(&request) };
+                match result.map(sent) {
+                    Some(Ok(())) => (Activity::Sent(message), true),
+                    Some(outcome) => (Activity::Ended(outcome, MPI_Status::EMPTY), true),
+                    None => (Activity::Send(message, request, kept), false),
+                }
+            }
+            (sent @ Activity::Sent(_), _) => (sent, true),
+            (Activity::Cancelling(message, mut under_way, mut outcome), Some(comm)) => {
+                let library = comm.library();
+                if let Some((request, _)) = &under_way {
+                    let result = if waits { Some(library.raw_wait(request)) } else { library.raw_test(request) };
+                    if let Some(result) = result {
+                        (under_way, outcome) = (None, sent(result));
+                    }
+                }
+                let result = if under_way.is_none() { library.raw_cancel_result(message, waits) } else { None };
                 match result {
-                    Some(result) => (Activity::Ended(sent(result), MPI_Status::EMPTY), true),
-                    None => (Activity::Send(request, kept), false),
+                    Some(is_cancelled) => {
+                        library.raw_forget_cancelled(message);
+                        let outcome = if is_cancelled { Ok(()) } else { outcome };
+                        (Activity::Ended(outcome, MPI_Status::cancelled(is_cancelled)), true)
+                    }
+                    None => (Activity::Cancelling(message, under_way, outcome), false),
                 }
             }
             (Activity::Receive(request, packed), Some(comm)) => {
@@ -360,6 +384,7 @@ impl Request {
     pub fn handle(comm: &Object<Comm>, activity: Activity) -> MPI_Request {
         match activity {
             Activity::Ended(Ok(()), status) if status.source == MPI_ANY_SOURCE => COMPLETED,
+            Activity::Sent(message) => crate::sent::handle_of(message),
             activity => MPI_Request(Object::into_handle(Self::new(Some(comm.hold()), activity))),
         }
     }
@@ -434,11 +459,15 @@ impl Request {
     /// Adds what a thread can wait for to the lists; returns false if there is something else.
     pub fn add_to(&self, requests: &mut Vec<RawRequest>, collectives: &mut Vec<u32>) -> bool {
         match &self.state.lock().activity {
-            Activity::Send(request, _) | Activity::Receive(request, _) => requests.push(*request),
+            Activity::Send(_, request, _) | Activity::Receive(request, _) => requests.push(*request),
             Activity::Collective(begun, _) => collectives.push(*begun),
             Activity::Messages(parts, ..) => requests.extend(parts.last().map(|part| part.request)),
             Activity::Idle => {}
-            Activity::Ended(..) | Activity::General(_) | Activity::Thread(_) => return false,
+            Activity::Ended(..)
+            | Activity::Sent(_)
+            | Activity::Cancelling(..)
+            | Activity::General(_)
+            | Activity::Thread(_) => return false,
         }
         true
     }
@@ -454,14 +483,26 @@ impl Request {
         Ok(())
     }
 
-    /// Withdraws a receive that has matched nothing.
+    /// Withdraws a receive that has matched nothing, or starts to cancel a send.
     pub fn cancel(&self) -> Outcome {
         let mut state = self.state.lock();
         let State { comm, activity, .. } = &mut *state;
         match activity {
             Activity::Receive(request, _) => {
                 if comm.as_ref().is_some_and(|comm| comm.library().raw_cancel(request)) {
-                    *activity = Activity::Ended(Ok(()), MPI_Status { cancelled: 1, ..MPI_Status::EMPTY });
+                    *activity = Activity::Ended(Ok(()), MPI_Status::cancelled(true));
+                }
+                Ok(())
+            }
+            Activity::Send(message, ..) | Activity::Sent(message) => {
+                let message = *message;
+                if let Some(comm) = comm {
+                    comm.library().raw_cancel_send(message);
+                    let under_way = match core::mem::replace(activity, Activity::Idle) {
+                        Activity::Send(_, request, kept) => Some((request, kept)),
+                        _ => None,
+                    };
+                    *activity = Activity::Cancelling(message, under_way, Ok(()));
                 }
                 Ok(())
             }
@@ -487,7 +528,7 @@ impl Request {
         let mut state = this.state.lock();
         match &state.activity {
             Activity::General(general) if general.is_complete => return state.report().0,
-            Activity::General(_) | Activity::Idle | Activity::Ended(..) => return Ok(()),
+            Activity::General(_) | Activity::Idle | Activity::Ended(..) | Activity::Sent(_) => return Ok(()),
             _ => {}
         }
         drop(state);

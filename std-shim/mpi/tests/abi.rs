@@ -94,6 +94,11 @@ fn messages() {
 }
 
 #[test]
+fn cancelled_sends() {
+    runs("cancel");
+}
+
+#[test]
 fn types_are_compared_in_jobs_that_check_them() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, option) in [("messages", "--check"), ("types", "--check"), ("types", "--stats")] {
@@ -129,6 +134,16 @@ fn windows() {
 #[test]
 fn freed_objects_and_arguments_without_a_meaning() {
     runs("unused");
+}
+
+#[test]
+fn known_slips_of_other_libraries() {
+    runs("slips");
+}
+
+#[test]
+fn tools() {
+    runs("tools");
 }
 
 #[test]

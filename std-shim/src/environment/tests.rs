@@ -120,15 +120,12 @@ fn hosts_are_not_divided_into_nodes() {
     assert_eq!(read(&both[1..]).expect("good").variables().last(), Some(&("NODES", "2".to_owned())));
 }
 
-#[test]
-fn every_setting_survives_the_way_to_another_process() {
-    let table = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
-    let mut given = PLACED.to_vec();
-    given.extend([
+/// A value of every setting but the place in the job. The table of algorithms is in that file.
+fn values(table: &str) -> [(&str, &str); 55] {
+    [
         ("UNISONO_SHARING", "3"),
         ("UNISONO_HIERARCHY", "8,2"),
-        ("UNISONO_TUNING", table.path().to_str().expect("a path")),
+        ("UNISONO_TUNING", table),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),
         ("UNISONO_NODE", "3"),
@@ -181,11 +178,40 @@ fn every_setting_survives_the_way_to_another_process() {
         ("UNISONO_REDUCE_SCATTER", "halving:segments=4096"),
         ("UNISONO_SCAN", "ring:segments=64"),
         ("UNISONO_EXSCAN", "dissemination"),
-    ]);
+    ]
+}
+
+/// A table of algorithms.
+fn table() -> tempfile::NamedTempFile {
+    let table = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
+    table
+}
+
+#[test]
+fn common_settings_are_those_that_all_ranks_compare() {
+    let table = table();
+    let path = table.path().to_str().expect("a path");
+    let plain = read(&PLACED).expect("complete").digests();
+    for setting in values(path) {
+        let mut given = PLACED.to_vec();
+        given.push(setting);
+        let name = setting.0.trim_start_matches(PREFIX);
+        let variable = catalogue::VARIABLES.iter().find(|variable| variable.name == name).expect("listed");
+        let differs = read(&given).expect("good").digests() != plain;
+        assert_eq!(differs, variable.is_common, "{name}");
+    }
+}
+
+#[test]
+fn every_setting_survives_the_way_to_another_process() {
+    let table = table();
+    let mut given = PLACED.to_vec();
+    given.extend(values(table.path().to_str().expect("a path")));
     let settings = read(&given).expect("all are good");
     let variables = settings.variables();
     // Not printed: the log filter and the secret's file, which only this process reads, and nodes, since hosts are set.
-    assert_eq!(variables.len() + 3, SettingsReader::NAMES.len(), "a setting is missing here or in `variables`");
+    assert_eq!(variables.len() + 3, catalogue::VARIABLES.len(), "a setting is missing here or in `variables`");
     let again = Settings::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(format!("{PREFIX}{name}")), OsString::from(value))),
     );
@@ -201,8 +227,8 @@ fn every_setting_survives_the_way_to_another_process() {
 
 proptest! {
     #[test]
-    fn no_text_panics(index in 0..SettingsReader::NAMES.len(), value in ".{0,40}") {
-        let name = format!("{PREFIX}{}", SettingsReader::NAMES[index]);
+    fn no_text_panics(index in 0..catalogue::VARIABLES.len(), value in ".{0,40}") {
+        let name = format!("{PREFIX}{}", catalogue::VARIABLES[index].name);
         // A file of that name hardly exists; reading it must not panic either.
         let _ = read(&[(&name, &value)]);
     }

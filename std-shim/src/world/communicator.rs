@@ -33,6 +33,7 @@ use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
 use super::collective::{AsView, AsViewMut};
 use super::process::Process;
+use super::process::cancelled_sends::SentMessage;
 use super::process::message_table::Flush;
 use super::process::messages::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure, WhenFull};
@@ -235,11 +236,16 @@ impl Communicator {
 
     pub(super) fn send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let there = self.world_rank(to)?;
-        let has_left = match self.shared.try_enter() {
-            Some(mut process) => process.send_inline(bytes, self.message_context, there, tag),
-            None => self.send_locked(bytes, there, tag),
-        };
-        if has_left { Ok(()) } else { self.send_general(bytes, element, there, tag) }
+        if self.send_inline(bytes, there, tag) { Ok(()) } else { self.send_general(bytes, element, there, tag) }
+    }
+
+    /// Sends a short message to a rank of the World at once. Returns false if the general path must send it.
+    #[inline(always)]
+    pub(super) fn send_inline(&self, bytes: &[u8], to: Rank, tag: Tag) -> bool {
+        match self.shared.try_enter() {
+            Some(mut process) => process.send_inline(bytes, self.message_context, to, tag),
+            None => self.send_locked(bytes, to, tag),
+        }
     }
 
     #[inline(never)]
@@ -249,7 +255,7 @@ impl Communicator {
 
     /// The general path, for a message that cannot leave at once.
     #[inline(never)]
-    fn send_general(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
+    pub(super) fn send_general(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
         let (context, mode) = (self.message_context, Mode::Standard);
         let posting = SendArgs { context, to, tag, mode, flush: Flush::Now, when_full: WhenFull::Retry };
         let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
@@ -359,14 +365,20 @@ impl Communicator {
 
     fn receive_bytes(&self, into: &mut [u8], element: ElementType, source: Rank, tag: Tag) -> Result<Status, Failure> {
         let from = self.world_rank(source)?;
-        let came = match self.shared.try_enter() {
-            Some(mut process) => process.receive_inline(into, self.message_context, from, tag),
-            None => self.receive_locked(into, from, tag),
-        };
-        match came {
+        match self.receive_inline(into, from, tag) {
             Some(bytes) if bytes <= into.len() => Ok(Status { source, tag, bytes }),
             Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
             None => self.receive_general(into, element, Some(source), Some(tag)),
+        }
+    }
+
+    /// Receives a short message of a rank of the World that is there, or arrives soon. Returns its length. `None`: the
+    /// general path must decide.
+    #[inline(always)]
+    pub(super) fn receive_inline(&self, into: &mut [u8], source: Rank, tag: Tag) -> Option<usize> {
+        match self.shared.try_enter() {
+            Some(mut process) => process.receive_inline(into, self.message_context, source, tag),
+            None => self.receive_locked(into, source, tag),
         }
     }
 
@@ -377,7 +389,7 @@ impl Communicator {
 
     /// The general path, for a message that has not arrived yet, or may come from any rank.
     #[inline(never)]
-    fn receive_general(
+    pub(super) fn receive_general(
         &self,
         into: &mut [u8],
         element: ElementType,
@@ -439,6 +451,7 @@ impl Communicator {
     }
 
     /// The rank in the job of a member.
+    #[inline]
     pub(super) fn world_rank(&self, rank: Rank) -> Result<Rank, Failure> {
         self.members.world_rank(rank).ok_or(Failure::UnknownRank(rank))
     }
@@ -542,6 +555,18 @@ impl Communicator {
         posting: &SendArgs,
         note: impl FnOnce(&mut Process, RequestHandle) -> R,
     ) -> Result<Option<R>, Failure> {
+        self.start_cancellable_send(buffer, posting, note).map(|(_, started)| started)
+    }
+
+    /// As [`start_send_buffer`](Self::start_send_buffer), and returns what cancels the message.
+    #[inline]
+    pub(super) fn start_cancellable_send<R>(
+        &self,
+        buffer: &UserBuffer,
+        posting: &SendArgs,
+        note: impl FnOnce(&mut Process, RequestHandle) -> R,
+    ) -> Result<(SentMessage, Option<R>), Failure> {
+        let to = PeerId::from(posting.to);
         let mut rounds = 0..WAIT_ROUNDS;
         loop {
             let mut process = self.shared.lock();
@@ -556,6 +581,7 @@ impl Communicator {
                 }
                 process.record_vain_wait(posting.to);
             }
+            let number = process.messenger.matching().next_number(to);
             let sent = self.shared.with_wakeup(&mut process, |process| {
                 // SAFETY: the caller, `send` or a `Scope`, waits for the request before its borrow of these bytes
                 // ends.
@@ -564,9 +590,10 @@ impl Communicator {
             match sent {
                 Ok(sent) => {
                     let (peer, what) = (Some(posting.to), BlockedOn::Send { to: posting.to, tag: posting.tag });
-                    return Ok(sent.map(|(request, region)| {
+                    let started = sent.map(|(request, region)| {
                         note(&mut process, RequestHandle { request, region, peer, blocked_on: what })
-                    }));
+                    });
+                    return Ok((SentMessage { to, number }, started));
                 }
                 Err(SendFailure::Failed(failure)) => {
                     process.record_cause(failure.named_rank());

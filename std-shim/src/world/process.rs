@@ -3,6 +3,7 @@
 
 pub(super) mod blocked;
 pub(super) mod bounce_buffers;
+pub(super) mod cancelled_sends;
 mod checked_messages;
 pub(super) mod collective_messages;
 pub(super) mod collectives;

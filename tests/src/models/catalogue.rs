@@ -281,7 +281,8 @@ type Asked = (Option<u32>, Option<u32>);
 const EXACT: [Asked; 2] = [(Some(0), Some(1)), (Some(0), Some(2))];
 const WILD: [Asked; 4] = [(Some(0), Some(1)), (Some(0), Some(2)), (None, Some(1)), (None, None)];
 const LAST_OR_ANY: [Asked; 2] = [(Some(0), Some(2)), (None, None)];
-const PLAINLY: message::MessageOptions = message::MessageOptions { cancels: 0, probe: false, fetch: false };
+const PLAINLY: message::MessageOptions =
+    message::MessageOptions { cancels: 0, withdrawals: 0, probe: false, fetch: false, pulls_late: false };
 
 const ALL: window::WindowOptions =
     window::WindowOptions { finish_late: true, probe_late: true, lack_window: true, renew: true, both_queues: false };
@@ -638,6 +639,18 @@ pub const MODELS: &[CatalogueEntry] = &[
         },
         "no wildcards; one receive is cancelled"
     ),
+    message!(
+        "message-withdrawn",
+        2,
+        "3",
+        Messages {
+            sent: &SLOTTED,
+            patterns: &EXACT,
+            receives: 2,
+            options: message::MessageOptions { withdrawals: 1, probe: true, fetch: true, pulls_late: true, ..PLAINLY },
+        },
+        "one send is cancelled; one matched probe of anything; payloads are fetched at any time"
+    ),
     messenger!(
         "messenger",
         "2 and a collective's",
@@ -849,6 +862,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("offer_overtakes", "message-probe"),
     ("again_forgotten", "message-two"),
     ("asked_behind", "message-behind"),
+    ("withdrawn_early", "message-withdrawn"),
+    ("cancelled_promised", "message-withdrawn"),
     ("ends_while_read", "messenger"),
     ("ends_announced", "messenger"),
     ("grants_twice", "messenger"),

@@ -50,16 +50,29 @@ pub struct SentMessage {
 pub struct MessageOptions {
     /// Receives that are cancelled.
     pub cancels: u8,
+    /// Sends that are cancelled.
+    pub withdrawals: u8,
     /// A matched probe in place of a receive.
     pub probe: bool,
     /// The receiver copies what it can reach; otherwise it grants.
     pub fetch: bool,
+    /// It does so at any later time.
+    pub pulls_late: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct InTransit {
     head: MessageHeader,
     payload: Option<u8>,
+}
+
+/// A matched payload that the last rank will fetch or grant memory for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Pull {
+    receive: ReceiveId,
+    user: u32,
+    from: PeerId,
+    at: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -75,6 +88,10 @@ struct Message {
     sent: bool,
     taken: bool,
     done: bool,
+    /// The number by which its sender cancels it.
+    number: u32,
+    /// No receive will match it.
+    cancelled: bool,
 }
 
 /// All ranks, and the messages between them and the last one.
@@ -88,9 +105,13 @@ pub struct State<const R: usize> {
     receives: Vec<(Pattern, ReceiveState)>,
     /// Payloads by their place.
     buffered: Vec<(PayloadStore, u8)>,
+    /// Payloads that are not fetched yet.
+    pulls: Vec<Pull>,
     /// Payloads on their way to granted memory: message and receive.
     placements: Vec<(u8, u8)>,
     cancels: u8,
+    /// Sends that are or were cancelled, at most one of each rank.
+    withdrawals: [Option<u8>; R],
     probes: u8,
     broken: Option<&'static str>,
 }
@@ -104,6 +125,8 @@ pub enum Step {
     Receive(usize),
     /// It cancels a receive.
     Cancel(usize),
+    /// A rank cancels the send of a message.
+    CancelSend(u8),
     /// It probes for any message, and receives what it finds.
     Probe,
     /// A rank's machine is polled for an action.
@@ -114,6 +137,26 @@ pub enum Step {
     Return(usize),
     /// A payload arrives in granted memory.
     Place,
+    /// A matched payload is fetched or granted.
+    Pull,
+}
+
+/// Kinds of headers.
+const CANCEL: u8 = 13;
+const CANCEL_REPLY: u8 = 14;
+const WITHDRAWN: u8 = 15;
+/// The flag of a reply to a cancellation: the message was removed.
+const REMOVED: u8 = 32;
+
+/// The answer that a rank will give to another one that cancels a message.
+fn will_remove(machine: &Machine, of: usize) -> bool {
+    let mut machine = machine.clone();
+    core::iter::from_fn(|| machine.poll_action()).any(|action| match action {
+        Action::Header { to, head } => {
+            to.0 as usize == of && matches!(*head.as_ref(), [CANCEL_REPLY, flags, ..] if flags & REMOVED != 0)
+        }
+        _ => false,
+    })
 }
 
 const ANY: Pattern = Pattern { context: Context(0), source: None, tag: None };
@@ -153,6 +196,7 @@ impl<const R: usize> Messages<R> {
             user: message.into(),
         };
         let from = usize::from(from);
+        state.messages[usize::from(message)].number = state.machines[from].next_number(outgoing.to);
         let leaves = state.machines[from].send(&outgoing).ok()?;
         state.messages[usize::from(message)].sent = true;
         let carried = match leaves {
@@ -176,6 +220,20 @@ impl<const R: usize> Messages<R> {
             state.broken = Some("a synchronous message ends before it is matched");
         }
         of.done = true;
+    }
+
+    /// No receive will match the message that a rank is cancelling.
+    fn cancelled(&self, state: &mut State<R>, from: usize) {
+        let Some(message) = state.withdrawals[from] else {
+            state.broken = Some("a message is withdrawn that nobody cancels");
+            return;
+        };
+        let of = &mut state.messages[usize::from(message)];
+        if of.taken {
+            state.broken = Some("a message is cancelled that was matched");
+        }
+        (of.taken, of.cancelled) = (true, true);
+        state.buffered.retain(|(_, kept)| *kept != message);
     }
 
     /// Checks that a receive or probe matched the message that it must match.
@@ -262,7 +320,12 @@ impl<const R: usize> Messages<R> {
             }
         };
         match action {
-            Action::Header { to, head } => carry(state, to, InTransit { head, payload: None }),
+            Action::Header { to, head } => {
+                if head.as_ref()[0] == WITHDRAWN {
+                    self.cancelled(state, rank);
+                }
+                carry(state, to, InTransit { head, payload: None });
+            }
             Action::Eager { to, user, head, done } => {
                 carry(state, to, InTransit { head, payload: Some(user as u8) });
                 if done {
@@ -270,25 +333,37 @@ impl<const R: usize> Messages<R> {
                 }
             }
             Action::Sent { user } => self.end(state, user as u8),
-            Action::Pull { receive, user, at, .. } => {
-                let ReceiveState::Matched(message) = state.receives[user as usize].1 else {
-                    state.broken = Some("a receive pulls without a match");
-                    return Some(());
-                };
-                if state.messages[usize::from(message)].done {
-                    state.broken = Some("a message ends whose payload is still requested");
-                }
-                if at.is_some_and(|at| at != u64::from(message)) {
-                    state.broken = Some("another payload is pulled");
-                }
-                if self.options.fetch && at.is_some() {
-                    state.machines[rank].fetched(receive);
-                    state.receives[user as usize].1 = ReceiveState::Done;
+            Action::Pull { receive, user, from, at, .. } => {
+                let pull = Pull { receive, user, from, at };
+                if self.options.pulls_late {
+                    state.pulls.push(pull);
                 } else {
-                    let (to, head) = state.machines[rank].grant(receive, PlacementId(user), RemoteKey(0))?;
-                    carry(state, to, InTransit { head, payload: None });
+                    self.pull(state, rank, pull)?;
                 }
             }
+        }
+        Some(())
+    }
+
+    /// Fetches a payload, or grants memory for it.
+    fn pull(&self, state: &mut State<R>, rank: usize, pull: Pull) -> Option<()> {
+        let Pull { receive, user, from, at } = pull;
+        let ReceiveState::Matched(message) = state.receives[user as usize].1 else {
+            state.broken = Some("a receive pulls without a match");
+            return Some(());
+        };
+        if state.messages[usize::from(message)].done {
+            state.broken = Some("a message ends whose payload is still requested");
+        }
+        if at.is_some_and(|at| at != u64::from(message)) {
+            state.broken = Some("another payload is pulled");
+        }
+        if self.options.fetch && at.is_some() {
+            state.machines[rank].fetched(receive);
+            state.receives[user as usize].1 = ReceiveState::Done;
+        } else {
+            let (_, head) = state.machines[rank].grant(receive, PlacementId(user), RemoteKey(0))?;
+            state.back[from.0 as usize].push(InTransit { head, payload: None });
         }
         Some(())
     }
@@ -297,7 +372,11 @@ impl<const R: usize> Messages<R> {
         let payload = carried.payload.map_or(0, |message| self.sent[usize::from(message)].bytes);
         let head = carried.head.as_ref();
         let bytes = head.len() as u32 + payload as u32;
-        match state.machines[to].handle(PeerId(from as u32), head, bytes) {
+        let outcome = state.machines[to].handle(PeerId(from as u32), head, bytes);
+        if head[0] == CANCEL && will_remove(&state.machines[to], from) {
+            self.cancelled(state, from);
+        }
+        match outcome {
             Outcome::Nothing => {}
             Outcome::Into { user, status, .. } => {
                 let message = self.match_receive(state, user, &status);
@@ -329,7 +408,7 @@ impl<const R: usize> Messages<R> {
     fn is_quiet(&self, state: &State<R>) -> bool {
         let empty = |queues: &[Vec<InTransit>; R]| queues.iter().all(Vec::is_empty);
         let idle = state.machines.iter().all(|machine| machine.clone().poll_action().is_none());
-        empty(&state.towards) && empty(&state.back) && state.placements.is_empty() && idle
+        empty(&state.towards) && empty(&state.back) && state.placements.is_empty() && state.pulls.is_empty() && idle
     }
 }
 
@@ -345,8 +424,10 @@ impl<const R: usize> Model for Messages<R> {
             messages: [Message::default(); MOST],
             receives: Vec::new(),
             buffered: Vec::new(),
+            pulls: Vec::new(),
             placements: Vec::new(),
             cancels: 0,
+            withdrawals: [None; R],
             probes: 0,
             broken: None,
         }
@@ -368,6 +449,9 @@ impl<const R: usize> Model for Messages<R> {
         if !state.placements.is_empty() {
             actions.push(Step::Place);
         }
+        if !state.pulls.is_empty() {
+            actions.push(Step::Pull);
+        }
         if state.receives.len() < self.receives {
             actions.extend((0..self.patterns.len()).map(Step::Receive));
             if self.options.probe && state.probes == 0 {
@@ -377,6 +461,13 @@ impl<const R: usize> Model for Messages<R> {
         if state.cancels < self.options.cancels {
             let waits = |i: &usize| matches!(state.receives[*i].1, ReceiveState::Waits(_));
             actions.extend((0..state.receives.len()).filter(waits).map(Step::Cancel));
+        }
+        if state.withdrawals.iter().flatten().count() < usize::from(self.options.withdrawals) {
+            let may = |i: &u8| {
+                let from = usize::from(self.sent[usize::from(*i)].from);
+                state.messages[usize::from(*i)].sent && state.withdrawals[from].is_none()
+            };
+            actions.extend((0..self.sent.len() as u8).filter(may).map(Step::CancelSend));
         }
     }
 
@@ -400,6 +491,14 @@ impl<const R: usize> Model for Messages<R> {
                 next.receives[receive].1 = ReceiveState::Cancelled;
                 next.cancels += 1;
             }
+            Step::CancelSend(message) => {
+                let from = usize::from(self.sent[usize::from(message)].from);
+                next.withdrawals[from] = Some(message);
+                let number = state.messages[usize::from(message)].number;
+                if !next.machines[from].cancel_send(PeerId(R as u32 - 1), number) {
+                    next.broken = Some("a send cannot be cancelled");
+                }
+            }
             Step::Probe => self.probe(&mut next)?,
             Step::Poll(rank) => self.poll(&mut next, rank)?,
             Step::Arrive(rank) => {
@@ -409,6 +508,10 @@ impl<const R: usize> Model for Messages<R> {
             Step::Return(rank) => {
                 let carried = next.back[rank].remove(0);
                 self.handle(&mut next, R - 1, rank, carried);
+            }
+            Step::Pull => {
+                let pull = next.pulls.remove(0);
+                self.pull(&mut next, R - 1, pull)?;
             }
             Step::Place => {
                 let (message, receive) = next.placements.remove(0);
@@ -431,11 +534,19 @@ impl<const R: usize> Model for Messages<R> {
                 ReceiveState::Matched(_) => true,
                 ReceiveState::Done | ReceiveState::Cancelled => false,
             };
+            let differs = |(machine, message): (&Machine, &Option<u8>)| {
+                message.is_some_and(|message| {
+                    let result = machine.clone().take_cancel_result(PeerId(R as u32 - 1));
+                    result != Some(state.messages[usize::from(message)].cancelled)
+                })
+            };
             let undone = state.messages.iter().any(|message| message.taken && !message.done);
             if !self.is_quiet(state) {
                 None
             } else if state.receives.iter().any(could) {
                 Some("a receive waits for a message that was sent")
+            } else if state.machines.iter().zip(&state.withdrawals).any(differs) {
+                Some("the sender of a cancelled message does not know what became of it")
             } else {
                 undone.then_some("a message was matched and does not end")
             }
@@ -448,6 +559,6 @@ impl<const R: usize> Model for Messages<R> {
 
     /// Nobody has to receive, probe or cancel for things to come to rest.
     fn counts(&self, action: &Step) -> bool {
-        !matches!(action, Step::Receive(_) | Step::Probe | Step::Cancel(_))
+        !matches!(action, Step::Receive(_) | Step::Probe | Step::Cancel(_) | Step::CancelSend(_))
     }
 }

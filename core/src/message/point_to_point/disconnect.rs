@@ -1,5 +1,6 @@
 //! Failed and restarted peers.
 
+use super::cancel::CancelState;
 use super::peer::{MatchRequestState, MessagePeer};
 use super::receive::PendingControl;
 use super::send::SendState;
@@ -22,9 +23,12 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// O(records).
     pub fn disconnect(&mut self, gone: PeerId, anyone: bool, mut ended: impl FnMut(Cancelled)) {
         let Some(peer) = self.peer(gone) else { return };
-        let (stored, links) = (peer.received.stored, peer.links);
+        let (stored, links, cancelled) = (peer.received.stored, peer.links, peer.cancellations.own);
         *peer = MessagePeer { is_failed: true, links, ..MessagePeer::NEW };
         peer.received.stored = stored;
+        if let CancelState::Withdrawn(user) = cancelled {
+            ended(Cancelled::Send(user));
+        }
         if self.probe.is_some_and(|probe| probe.is_found_at(gone)) {
             self.probe = None;
         }

@@ -5,7 +5,8 @@
 //! +-----------------------------------+
 //! |     messages that are settled     |  cumulative
 //! +-----------------------------------+
-//! |  context; or the message's number |  RTS ACK, FIN, truncated: the end; CTS: also placement, key (64 bits)
+//! |  context; or the message's number |  RTS ACK, FIN, truncated: the end; CTS: also placement, key (64 bits);
+//! |                                   |  cancel: the count of headers before it, and the message's number
 //! +-----------------------------------+
 //! |                tag                |  match request: the end
 //! +-----------------------------------+
@@ -56,6 +57,12 @@ pub(super) enum MessageKind {
     Decline = 11,
     /// Requests a credit header.
     Flush = 12,
+    /// Asks to remove an unexpected message, which is cancelled.
+    Cancel = 13,
+    /// Reply to a cancellation.
+    CancelReply = 14,
+    /// The sender holds one message less, which is cancelled.
+    Withdrawn = 15,
 }
 
 /// Kinds of this protocol are below this; other protocols may use the remaining values of the first byte.
@@ -75,6 +82,8 @@ bitflags! {
         const ANY_TAG = 8;
         /// A grant for a part that is not the last.
         const MORE = 16;
+        /// A cancelled message was removed.
+        const REMOVED = 32;
     }
 }
 
@@ -171,6 +180,9 @@ pub(super) enum Body {
     NoMatch,
     Decline,
     Flush,
+    Cancel { number: u32, message: u32 },
+    CancelReply,
+    Withdrawn,
 }
 
 /// The fields that describe a message.
@@ -211,6 +223,9 @@ impl Header {
             10 => Body::NoMatch,
             11 => Body::Decline,
             12 => Body::Flush,
+            13 => Body::Cancel { number: word(head, 8)?, message: word(head, 12)? },
+            14 => Body::CancelReply,
+            15 => Body::Withdrawn,
             _ => return None,
         };
         let freed = u16::from_le_bytes([low, high]);

@@ -1,5 +1,6 @@
 //! A peer's record: credit and match requests in both directions.
 
+use super::cancel::Cancellations;
 use super::header::{HeaderCredit, MessageHeader};
 use crate::ids::ReceiveId;
 use crate::list::NONE;
@@ -12,6 +13,7 @@ pub struct MessagePeer {
     pub(super) sent: SentMessages,
     pub(super) received: ReceivedMessages,
     pub(super) requests: MatchRequests,
+    pub(super) cancellations: Cancellations,
     pub(super) flushes: bool,
     pub(super) is_failed: bool,
     pub(super) links: PeerLinks,
@@ -121,6 +123,7 @@ impl MessagePeer {
             probed: 0,
             cursor: 0,
         },
+        cancellations: Cancellations::NONE,
         flushes: false,
         is_failed: false,
         links: PeerLinks { is_active: false, is_holding: false, active: NONE, holding: NONE },

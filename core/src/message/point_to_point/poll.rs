@@ -103,9 +103,13 @@ impl<S: MessageStorage> PointToPoint<S> {
         if let Some(user) = self.poll_accepted(to) {
             return Some(Action::Sent { user });
         }
-        if let Some(head) =
-            self.decline(to).or_else(|| self.reply_to_match_request(to)).or_else(|| self.request_match(to))
-        {
+        if let Some(head) = self.decline(to).or_else(|| self.answer_cancel(to)) {
+            return Some(Action::Header { to, head });
+        }
+        if let Some(action) = self.poll_cancel(to) {
+            return Some(action);
+        }
+        if let Some(head) = self.reply_to_match_request(to).or_else(|| self.request_match(to)) {
             return Some(Action::Header { to, head });
         }
         if let Some(action) = self.send_next_held(to) {
@@ -147,13 +151,18 @@ impl<S: MessageStorage> PointToPoint<S> {
 
     /// Answers the peer's match request.
     fn reply_to_match_request(&mut self, to: PeerId) -> Option<MessageHeader> {
-        let peer = self.peer(to)?;
-        let ((context, tag), settled) = (peer.requests.of_peer.take()?, peer.sent.settled);
+        let peer = self.peers.as_ref().get(to.0 as usize)?;
+        let ((context, tag), settled) = (peer.requests.of_peer?, peer.sent.settled);
         let class = if tag.is_some() { HELD_TAG } else { HELD_ANY_TAG };
         let first = self.first_held(class, to, context, tag);
         // The peer claims a message that it had not seen, or repeats its request.
         let seen =
             first.filter(|first| self.sends.as_ref().get(*first as usize).is_some_and(|send| send.number < settled));
+        // Whether it is still there is decided soon.
+        if seen.is_some_and(|record| self.is_being_cancelled(to, record)) && !mutant!("cancelled_promised") {
+            return None;
+        }
+        self.peer(to)?.requests.of_peer = None;
         let Some(record) = seen else { return Some(self.head(to, MessageKind::NoMatch, Flags::empty())) };
         self.peer(to)?.requests.reserved = record;
         Some(self.describe(record, MessageKind::MatchFound, Flags::empty()))

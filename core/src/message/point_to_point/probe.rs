@@ -26,6 +26,11 @@ pub struct Reservation {
 }
 
 impl PendingProbe {
+    /// Whether it has found the message of this number at a peer.
+    pub(super) fn has_found(&self, peer: PeerId, message: u32) -> bool {
+        self.is_found_at(peer) && self.found.is_some_and(|promise| promise.message == message)
+    }
+
     pub(super) fn is_found_at(&self, peer: PeerId) -> bool {
         self.found.is_some_and(|promise| promise.status.envelope.source == peer)
     }

@@ -73,6 +73,8 @@ impl ReceiveBody {
 pub struct MessageBody {
     /// The sender's number for it.
     pub(super) message: u32,
+    /// How many message headers its sender had sent before.
+    pub(super) number: u32,
     pub(super) bytes: u64,
     pub(super) at: Option<u64>,
     /// `None`: the payload is at the sender.
@@ -100,6 +102,7 @@ impl Default for MessageBody {
     fn default() -> Self {
         Self {
             message: 0,
+            number: 0,
             bytes: 0,
             at: None,
             place: None,
@@ -209,7 +212,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     }
 
     /// Frees an unexpected message, after the pending header to its sender was sent.
-    fn end_message(&mut self, message: MessageId) {
+    pub(super) fn end_message(&mut self, message: MessageId) {
         let Some(kept) = self.matching.messages.as_mut().get_mut(message.record as usize) else { return };
         kept.body.is_over = true;
         if kept.body.reply == Reply::Nothing {

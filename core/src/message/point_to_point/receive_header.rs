@@ -58,6 +58,9 @@ impl<S: MessageStorage> PointToPoint<S> {
             Body::MatchFound(shown) => self.handle_match_found(from, &shown, flags),
             Body::NoMatch => self.handle_no_match(from),
             Body::Decline => self.handle_decline(from),
+            Body::Cancel { number, message } => self.handle_cancel(from, number, message),
+            Body::CancelReply => self.handle_cancel_reply(from, flags.contains(Flags::REMOVED)),
+            Body::Withdrawn => self.handle_withdrawn(from),
         };
         // Claims are handled before the credit that settles the messages up to them.
         outcome.filter(|_| self.apply_credit(from, read).is_some()).unwrap_or(Outcome::ProtocolViolation)
@@ -80,6 +83,11 @@ impl<S: MessageStorage> PointToPoint<S> {
         }
         peer.received.count = peer.received.count.wrapping_add(1);
         Some(())
+    }
+
+    /// The number of the latest message header of a peer.
+    fn latest_number(&self, from: PeerId) -> u32 {
+        self.peers.as_ref().get(from.0 as usize).map_or(0, |peer| peer.received.count.wrapping_sub(1))
     }
 
     fn handle_eager(&mut self, from: PeerId, shown: &Descriptor, flags: Flags, bytes: u32) -> Outcome {
@@ -128,7 +136,8 @@ impl<S: MessageStorage> PointToPoint<S> {
         let Some(receive) = self.matching.first_receive(&status.envelope) else {
             let (message, bytes, at) = (shown.message, shown.bytes, Some(shown.at));
             let synchronous = flags.contains(Flags::SYNCHRONOUS);
-            let body = MessageBody { message, bytes, at, synchronous, ..MessageBody::default() };
+            let number = self.latest_number(from);
+            let body = MessageBody { message, number, bytes, at, synchronous, ..MessageBody::default() };
             self.matching.queue_unexpected(status.envelope, body).ok()?;
             let peer = self.peer(from)?;
             peer.received.stored = peer.received.stored.wrapping_add(1);
@@ -180,7 +189,8 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// Queues an unexpected eager message, and returns where its payload is stored, if there is room.
     fn store_eager(&mut self, status: &Status, message: u32, synchronous: bool) -> Option<Option<PayloadStore>> {
         let from = status.envelope.source;
-        let body = MessageBody { message, bytes: status.bytes, synchronous, ..MessageBody::default() };
+        let number = self.latest_number(from);
+        let body = MessageBody { message, number, bytes: status.bytes, synchronous, ..MessageBody::default() };
         let id = self.matching.queue_unexpected(status.envelope, body).ok()?;
         let place = if status.bytes <= u64::from(self.config.short) {
             Some(PayloadStore::Short(id.record))

@@ -23,6 +23,7 @@ impl<S: MessageStorage> PointToPoint<S> {
                 if peer.requests.reserved == message {
                     peer.requests.reserved = NONE;
                 }
+                self.end_withdrawal(from, message);
             }
             SendState::Eager => self.unlink_eager(message),
             _ => return None,

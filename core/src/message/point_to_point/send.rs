@@ -87,6 +87,8 @@ pub struct SendRecord {
     pub(super) at: u64,
     /// The number of its latest header to this peer.
     pub(super) number: u64,
+    /// That of its first header.
+    pub(super) first_number: u32,
     pub(super) state: SendState,
     pub(super) fits: bool,
     pub(super) synchronous: bool,
@@ -125,6 +127,7 @@ impl SendRecord {
         bytes: 0,
         at: 0,
         number: 0,
+        first_number: 0,
         state: SendState::Free,
         fits: false,
         synchronous: false,
@@ -246,6 +249,7 @@ impl<S: MessageStorage> PointToPoint<S> {
     #[cfg_attr(not(feature = "optimize_for_size"), inline(always))]
     fn take_record(&mut self, message: &Outgoing) -> Option<u32> {
         let Outgoing { to, context, tag, bytes, at, user, borrowed: is_borrowed, .. } = *message;
+        let first_number = self.next_number(to);
         let sends = self.sends.as_mut();
         let record = self.free_sends.pop(sends, SendRecord::free_link)?;
         self.sends_left = self.sends_left.wrapping_sub(1);
@@ -257,6 +261,7 @@ impl<S: MessageStorage> PointToPoint<S> {
             bytes,
             at,
             number: 0,
+            first_number,
             state: SendState::Held,
             fits: bytes <= u64::from(message.eager),
             synchronous: message.mode == Mode::Synchronous,
@@ -292,7 +297,7 @@ impl<S: MessageStorage> PointToPoint<S> {
         let peer = self.peer(to).filter(|peer| peer.sent.held > 0 && peer.sent.outstanding < headers)?;
         let (promised, settled) = (peer.requests.reserved, peer.sent.settled);
         let record = self.first_held(HELD, to, Context(0), None)?;
-        if record == promised && !mutant!("promise_leaves") {
+        if record == promised && !mutant!("promise_leaves") || self.is_being_cancelled(to, record) {
             return None;
         }
         let send = self.sends.as_ref().get(record as usize)?;

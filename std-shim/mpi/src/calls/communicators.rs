@@ -338,8 +338,8 @@ impl Exchange<'_> {
         let data = NonNull::from(bytes);
         // SAFETY: borrowed until the send has ended.
         match unsafe { library.raw_send((data, ElementType::Unknown), to, self.tag, false, Channel::Internal) }? {
-            Some(request) => library.raw_wait(&request).map(|_| ()),
-            None => Ok(()),
+            (_, Some(request)) => library.raw_wait(&request).map(|_| ()),
+            (_, None) => Ok(()),
         }
     }
 

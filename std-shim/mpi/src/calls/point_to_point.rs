@@ -10,7 +10,8 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::calls::{give, give_count};
 use crate::communicator::{Comm, self_communicator, world_communicator};
-use crate::datatype::{Elements, Type, checked_type_of, type_of};
+use crate::datatype::basic::Basic;
+use crate::datatype::{Elements, checked_type_of, dense_size};
 use crate::error::{Outcome, class_of_failure, finish, on, raise_on};
 use crate::handle::{Held, Kind, Object, release, resolve};
 use crate::request::{Activity, Part, Request, received, sent};
@@ -75,10 +76,10 @@ fn start_send(comm: &Object<Comm>, elements: &Elements, to: c_int, tag: c_int, m
     let request = unsafe {
         comm.library().raw_send((bytes, elements.checked_type()), to, tag, mode == Mode::Synchronous, Channel::User)
     };
-    match request.map_err(class_of_failure)? {
-        Some(request) => Ok(Activity::Send(request, kept)),
-        None => Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY)),
-    }
+    Ok(match request.map_err(class_of_failure)? {
+        (message, Some(request)) => Activity::Send(message, request, kept),
+        (message, None) => Activity::Sent(message),
+    })
 }
 
 fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) -> Outcome<Activity> {
@@ -89,11 +90,12 @@ fn start_buffered(comm: &Object<Comm>, elements: &Elements, to: Rank, tag: Tag) 
     let bytes = NonNull::from(packed.as_mut_slice());
     // SAFETY: the copy is kept by the request.
     let request = unsafe { comm.library().raw_send((bytes, elements.checked_type()), to, tag, false, Channel::User) };
-    if let Some(request) = request.map_err(class_of_failure)? {
-        let pending = Request::new(Some(comm.hold()), Activity::Send(request, Some(packed)));
+    let (message, request) = request.map_err(class_of_failure)?;
+    if let Some(request) = request {
+        let pending = Request::new(Some(comm.hold()), Activity::Send(message, request, Some(packed)));
         buffer.record(&pending, elements.bytes);
     }
-    Ok(Activity::Ended(Ok(()), MPI_Status::EMPTY))
+    Ok(Activity::Sent(message))
 }
 
 fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c_int) -> Outcome<Activity> {
@@ -122,6 +124,16 @@ fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<Packed>) {
     }
 }
 
+/// The bytes of the elements of a predefined datatype without gaps. `None`: the general path must decide.
+#[inline(always)]
+fn dense_bytes(start: *const u8, count: i64, datatype: MPI_Datatype, tag: c_int) -> Option<NonNull<[u8]>> {
+    let size = dense_size(datatype);
+    let start = NonNull::new(start.cast_mut())?;
+    // The product of an int and a size of a byte fits.
+    let count = u32::try_from(count).ok().filter(|_| size > 0 && tag >= 0)?;
+    Some(NonNull::slice_from_raw_parts(start, count as usize * usize::from(size)))
+}
+
 /// A blocking send of what can be sent from where it is.
 #[inline(always)]
 pub(crate) unsafe fn send<C: Count>(
@@ -134,15 +146,11 @@ pub(crate) unsafe fn send<C: Count>(
 ) -> c_int {
     // SAFETY: the contract of this module.
     let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
-    // SAFETY: the contract of this module.
-    if let (Ok(Type::Dense(size, basic)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(to))
-        && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
-        && let Some(start) = NonNull::new(buffer.cast::<u8>().cast_mut())
-        && tag >= 0
-    {
+    if let (Some(bytes), Ok(peer)) = (dense_bytes(buffer.cast(), count.get(), datatype, tag), of.peer(to)) {
         // SAFETY: the program promises that it is readable.
-        let data = unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes) };
-        return match of.library().raw_send_bytes(data, checked_type_of(basic), peer, Tag(tag as u32)) {
+        let bytes = unsafe { bytes.as_ref() };
+        let element = || checked_type_of(Basic::of(datatype.0));
+        return match of.library().raw_send_bytes(bytes, element, peer, Tag(tag as u32)) {
             Ok(()) => MPI_SUCCESS,
             Err(failure) => match sent(Err(failure)) {
                 Ok(()) => MPI_SUCCESS,
@@ -169,7 +177,7 @@ unsafe fn send_by(
         on(comm, |comm| {
             let elements = Elements::new(buffer.cast(), count, datatype)?;
             match start_send(comm, &elements, to, tag, mode)? {
-                Activity::Send(request, kept) => {
+                Activity::Send(_, request, kept) => {
                     let outcome = sent(comm.library().raw_wait(&request));
                     drop(kept);
                     outcome
@@ -254,16 +262,12 @@ pub(crate) unsafe fn recv<C: Count>(
 ) -> c_int {
     // SAFETY: the contract of this module.
     let Ok(of) = (unsafe { resolve::<Comm>(comm.0) }) else { return finish(Err(MPI_ERR_COMM)) };
-    // SAFETY: the contract of this module.
-    if let (Ok(Type::Dense(size, basic)), Ok(peer)) = (unsafe { type_of(datatype) }, of.peer(source))
-        && let Some(bytes) = usize::try_from(count.get()).ok().and_then(|count| count.checked_mul(size))
-        && let Some(start) = NonNull::new(buffer.cast::<u8>())
-        && tag >= 0
-    {
+    if let (Some(mut bytes), Ok(peer)) = (dense_bytes(buffer.cast(), count.get(), datatype, tag), of.peer(source)) {
         // SAFETY: the program promises that it is writable, and nobody else's.
-        let data = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
-        return match of.library().raw_receive_bytes(data, checked_type_of(basic), peer, Tag(tag as u32)) {
-            Ok(Status { bytes, .. }) => {
+        let bytes = unsafe { bytes.as_mut() };
+        let element = || checked_type_of(Basic::of(datatype.0));
+        return match of.library().raw_receive_bytes(bytes, element, peer, Tag(tag as u32)) {
+            Ok(bytes) => {
                 // SAFETY: the contract of this module.
                 unsafe { report(status, MPI_Status::new(source, tag, bytes as u64)) };
                 MPI_SUCCESS
@@ -398,7 +402,7 @@ fn exchange(
         Activity::Ended(_, status) => seen = Some(status),
         _ => {}
     }
-    if let Activity::Send(request, packed) = sent {
+    if let Activity::Send(_, request, packed) = sent {
         parts.push(Part { request, is_receive: false });
         keeps.push(packed);
     }

@@ -9,6 +9,7 @@ use crate::datatype::Datatype;
 use crate::error::{Outcome, finish, raise_anywhere, raise_on};
 use crate::handle::{Object, release, resolve};
 use crate::request::{Activity, COMPLETED, General, Report, Request};
+use crate::sent::message_of;
 
 fn raised(outcome: Outcome, comm: Option<&Object<crate::communicator::Comm>>) -> c_int {
     match (outcome, comm) {
@@ -18,13 +19,20 @@ fn raised(outcome: Outcome, comm: Option<&Object<crate::communicator::Comm>>) ->
     }
 }
 
+/// The request that a handle names; of a [sent message](crate::sent), one that has ended.
+unsafe fn named<'a>(handle: MPI_Request) -> Outcome<&'a Object<Request>> {
+    let handle = if message_of(handle).is_some() { COMPLETED } else { handle };
+    // SAFETY: the contract of this module.
+    unsafe { resolve::<Request>(handle.0) }
+}
+
 /// A request of a list; `None`: there is nothing to wait for.
 unsafe fn active<'a>(handle: MPI_Request) -> Outcome<Option<&'a Object<Request>>> {
     if handle == MPI_REQUEST_NULL {
         return Ok(None);
     }
     // SAFETY: the contract of this module.
-    let request = unsafe { resolve::<Request>(handle.0) }?;
+    let request = unsafe { named(handle) }?;
     Ok(Some(request).filter(|request| handle == COMPLETED || request.is_active()))
 }
 
@@ -53,6 +61,13 @@ unsafe fn end(handle: &mut MPI_Request, waits: bool) -> Outcome<Option<Report>> 
     if *handle == COMPLETED {
         *handle = MPI_REQUEST_NULL;
         return Ok(Some(ENDED));
+    }
+    if let Some(message) = message_of(*handle) {
+        return Ok(crate::sent::result(message, waits).map(|is_cancelled| {
+            crate::sent::forget(message);
+            *handle = MPI_REQUEST_NULL;
+            Report { status: MPI_Status::cancelled(is_cancelled), ..ENDED }
+        }));
     }
     // SAFETY: the contract of this module.
     let Some(request) = (unsafe { active(*handle) })? else { return Ok(Some(ENDED)) };
@@ -161,6 +176,10 @@ pub(crate) unsafe fn testall(
     };
     let mut are_done = true;
     for handle in all {
+        if let Some(message) = message_of(*handle) {
+            are_done &= crate::sent::result(message, false).is_some();
+            continue;
+        }
         // SAFETY: the contract of this module.
         match unsafe { active(*handle) } {
             Ok(request) => are_done &= request.is_none_or(|request| request.is_done()),
@@ -352,6 +371,9 @@ pub(crate) unsafe fn testsome(
 
 /// The status of a request that has ended, which stays as it is.
 unsafe fn peek(handle: MPI_Request) -> Outcome<Option<MPI_Status>> {
+    if let Some(message) = message_of(handle) {
+        return Ok(crate::sent::result(message, false).map(MPI_Status::cancelled));
+    }
     // SAFETY: the contract of this module.
     Ok(match unsafe { active(handle) }? {
         Some(request) => request.peek(),
@@ -460,7 +482,7 @@ pub(crate) unsafe fn startall(count: c_int, requests: *mut MPI_Request) -> c_int
     };
     for handle in handles {
         // SAFETY: the contract of this module.
-        let request = match unsafe { resolve::<Request>(handle.0) } {
+        let request = match unsafe { named(*handle) } {
             Ok(request) => request,
             Err(code) => return raise_anywhere(code),
         };
@@ -477,7 +499,12 @@ pub(crate) unsafe fn cancel(request: *mut MPI_Request) -> c_int {
     finish(unsafe {
         (|| {
             let handle = *request.as_ref().ok_or(MPI_ERR_ARG)?;
-            if handle == COMPLETED { Ok(()) } else { resolve::<Request>(handle.0)?.cancel() }
+            match message_of(handle) {
+                Some(message) => crate::sent::cancel(message),
+                None if handle == COMPLETED => {}
+                None => named(handle)?.cancel()?,
+            }
+            Ok(())
         })()
     })
 }
@@ -487,7 +514,14 @@ pub(crate) unsafe fn request_free(request: *mut MPI_Request) -> c_int {
     finish(unsafe {
         (|| {
             let handle = *request.as_ref().ok_or(MPI_ERR_ARG)?;
-            let outcome = if handle == COMPLETED { Ok(()) } else { Request::discard(release::<Request>(handle.0)?) };
+            let outcome = match message_of(handle) {
+                Some(message) => {
+                    crate::sent::forget(message);
+                    Ok(())
+                }
+                None if handle == COMPLETED => Ok(()),
+                None => Request::discard(release::<Request>(handle.0)?),
+            };
             give(request, MPI_REQUEST_NULL)?;
             outcome
         })()
@@ -508,7 +542,7 @@ pub(crate) unsafe fn grequest_start(
 
 pub(crate) unsafe fn grequest_complete(request: MPI_Request) -> c_int {
     // SAFETY: the contract of this module.
-    finish(unsafe { resolve::<Request>(request.0).and_then(|request| request.complete()) })
+    finish(unsafe { named(request).and_then(|request| request.complete()) })
 }
 
 pub(crate) unsafe fn get_count<C: Count>(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut C) -> c_int {

@@ -68,7 +68,7 @@ impl Messages {
             let request = unsafe {
                 library.raw_send((bytes, ElementType::Unknown), to, Tag(tag | edge), false, Channel::Internal)
             };
-            if let Some(request) = request.map_err(class_of_failure)? {
+            if let (_, Some(request)) = request.map_err(class_of_failure)? {
                 parts.push(Part { request, is_receive: false });
             }
         }

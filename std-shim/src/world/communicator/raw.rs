@@ -13,6 +13,7 @@ use super::create::{CreateError, ProposalBytes};
 use crate::world::collective::error::CollectiveError;
 use crate::world::group::Group;
 use crate::world::process::Process;
+use crate::world::process::cancelled_sends::SentMessage;
 use crate::world::process::deferred_work::to_status;
 use crate::world::process::message_table::Flush;
 use crate::world::process::messages::{ReceiveTarget, SendArgs, WhenFull};
@@ -66,31 +67,45 @@ impl Communicator {
         Ok(Pattern { context: self.channel(channel), ..self.pattern(source, tag)? })
     }
 
-    /// Sends the program's bytes, elements of a type, as [`send`](Self::send).
+    /// Sends the program's bytes, elements of a type, as [`send`](Self::send). The type is asked for only if it is needed.
     ///
     /// # Errors
     /// As of [`send`](Self::send).
-    #[inline]
-    pub fn raw_send_bytes(&self, bytes: &[u8], element: ElementType, to: Rank, tag: Tag) -> Result<(), Failure> {
-        self.send_bytes(bytes, element, to, tag)
+    #[inline(always)]
+    pub fn raw_send_bytes(
+        &self,
+        bytes: &[u8],
+        element: impl FnOnce() -> ElementType,
+        to: Rank,
+        tag: Tag,
+    ) -> Result<(), Failure> {
+        let there = self.world_rank(to)?;
+        if self.send_inline(bytes, there, tag) { Ok(()) } else { self.send_general(bytes, element(), there, tag) }
     }
 
-    /// Receives the program's bytes, elements of a type, as [`receive_into`](Self::receive_into).
+    /// Receives the program's bytes, elements of a type, as [`receive_into`](Self::receive_into). Returns their length.
+    /// The type is asked for only if it is needed.
     ///
     /// # Errors
     /// As of [`receive_into`](Self::receive_into).
-    #[inline]
+    #[inline(always)]
     pub fn raw_receive_bytes(
         &self,
         into: &mut [u8],
-        element: ElementType,
+        element: impl FnOnce() -> ElementType,
         source: Rank,
         tag: Tag,
-    ) -> Result<Status, Failure> {
-        self.receive_bytes(into, element, source, tag)
+    ) -> Result<usize, Failure> {
+        let from = self.world_rank(source)?;
+        match self.receive_inline(into, from, tag) {
+            Some(bytes) if bytes <= into.len() => Ok(bytes),
+            Some(bytes) => Err(Failure::Truncated { bytes: bytes as u64 }),
+            None => self.receive_general(into, element(), Some(source), Some(tag)).map(|status| status.bytes),
+        }
     }
 
-    /// Starts a send of elements of a type. `None`: the message was copied, and the memory is free.
+    /// Starts a send of elements of a type. Returns what [cancels](Self::raw_cancel_send) it, and its request. `None`:
+    /// the message was copied, and the memory is free.
     ///
     /// # Errors
     /// [`Failure`].
@@ -104,14 +119,15 @@ impl Communicator {
         tag: Tag,
         synchronous: bool,
         channel: Channel,
-    ) -> Result<Option<RawRequest>, Failure> {
+    ) -> Result<(SentMessage, Option<RawRequest>), Failure> {
         let mode = if synchronous { Mode::Synchronous } else { Mode::Standard };
         let context = self.channel(channel);
         let arguments = SendArgs { context, when_full: WhenFull::Queue, ..self.send_args(to, tag, mode, Flush::Now)? };
         // SAFETY: the caller promises that the memory is valid and unchanged until the request has ended.
         let bytes = unsafe { data.as_ref() };
         let buffer = UserBuffer::plain(NonNull::from(bytes).cast(), bytes.len()).of(element);
-        Ok(self.start_send_buffer(&buffer, &arguments, |_, started| started)?.map(RawRequest))
+        let (message, started) = self.start_cancellable_send(&buffer, &arguments, |_, started| started)?;
+        Ok((message, started.map(RawRequest)))
     }
 
     /// Starts a receive.
@@ -198,6 +214,30 @@ impl Communicator {
     /// Withdraws a receive that has matched no message.
     pub fn raw_cancel(&self, request: &RawRequest) -> bool {
         self.shared.lock().cancel(request.0.request, request.0.region)
+    }
+
+    /// Starts to cancel a message, whose request ends as if it had been received if it is cancelled. Whether it is, the
+    /// receiver decides when it makes progress.
+    pub fn raw_cancel_send(&self, message: SentMessage) {
+        let mut process = self.shared.lock();
+        self.shared.with_wakeup(&mut process, |process| process.cancel_send(message));
+    }
+
+    /// Whether a message was cancelled, so that no receive matches it: waits for it, or makes progress once. `None`: the
+    /// receiver has not decided.
+    pub fn raw_cancel_result(&self, message: SentMessage, waits: bool) -> Option<bool> {
+        if waits {
+            let to = WaitFor::Rank(message.to.into());
+            return Some(self.shared.wait_until(to, |process| process.cancel_result(message)));
+        }
+        let mut process = self.shared.lock();
+        self.shared.progress(&mut process);
+        process.cancel_result(message)
+    }
+
+    /// Nobody asks any more whether a message was cancelled.
+    pub fn raw_forget_cancelled(&self, message: SentMessage) {
+        self.shared.lock().forget_cancelled(message);
     }
 
     /// Makes progress once.

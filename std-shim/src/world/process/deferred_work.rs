@@ -26,6 +26,7 @@ impl Process {
     /// Runs the deferred work of point-to-point messages. Returns whether anything moved.
     pub(super) fn run_deferred(&mut self) -> bool {
         let mut moved = self.handle_completions() | self.handle_loopback();
+        self.advance_cancelled();
         if self.messenger.has_messages() || self.messenger.has_queued(Class::PointToPoint) {
             moved |= self.messenger.progress_class(&mut self.transport, Class::PointToPoint);
             moved |= self.end_messages(None) > 0;

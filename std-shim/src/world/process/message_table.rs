@@ -7,6 +7,7 @@ use unisono_core::messenger::ReceiveHandle;
 use unisono_core::span::{Region, RegionRange};
 
 use super::bounce_buffers::BounceBuffer;
+use super::cancelled_sends::CancelledSends;
 use super::checked_messages::CheckedReceive;
 use unisono_bootstrap::Rank;
 
@@ -58,6 +59,8 @@ pub(in crate::world) struct MessageTable {
     pub(in crate::world) checked: Vec<CheckedReceive>,
     /// Messages that matched probes have removed, and that were not received yet.
     pub(in crate::world) matched_probes: Vec<(MessageId, Envelope)>,
+    /// Sends that are being cancelled.
+    pub(in crate::world) cancelled: CancelledSends,
     /// Ranks for whose header credit, or for room to which, sends have waited in vain, and how many.
     pub(in crate::world) vain_waits: Vec<(Rank, u32)>,
     /// Rounds that sends have waited for room.

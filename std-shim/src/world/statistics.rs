@@ -1,0 +1,173 @@
+//! The counters of a rank while it runs, by name: those of `--stats`.
+
+use std::sync::LazyLock;
+
+use unisono_core::counters::{Counters, DropReason};
+use unisono_core::device::TxReason;
+use unisono_core::multicast::StreamCounters;
+use unisono_core::wire::DatagramKind;
+
+use super::World;
+use super::collective::engine::token_trees::TreeCounters;
+
+/// A number that a rank counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statistic {
+    /// Its name.
+    pub name: String,
+    /// What it counts.
+    pub description: &'static str,
+    /// What it is about.
+    pub topic: StatisticTopic,
+    /// Whether it also decreases.
+    pub is_level: bool,
+}
+
+/// What a statistic is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatisticTopic {
+    /// Messages and collectives.
+    Messages,
+    /// Datagrams.
+    Datagrams,
+    /// Multicast.
+    Multicast,
+    /// One-sided communication.
+    OneSided,
+}
+
+/// The values of all statistics at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Snapshot {
+    ended: u64,
+    failed: u64,
+    collectives: u64,
+    /// Posted receives, and unexpected messages.
+    waiting: [u64; 2],
+    counters: Counters,
+    streams: StreamCounters,
+    trees: TreeCounters,
+    native: [u64; 2],
+    /// System calls that sent, and that received.
+    calls: [u64; 2],
+}
+
+/// A group of statistics of one topic: their descriptions, the beginning of their names, the rest of each, and the
+/// values.
+type Listed<'a> = (StatisticTopic, &'static str, &'static str, &'a [&'static str], &'a [u64]);
+
+impl Snapshot {
+    /// All statistics, in their order.
+    fn list(&self, mut each: impl FnMut(Listed<'_>)) {
+        use StatisticTopic::{Datagrams, Messages, Multicast, OneSided};
+        let Self { ended, failed, collectives, waiting: [posted, unexpected], counters, streams, trees, .. } = *self;
+        let Counters { sent, accepted, dropped, duplicates, spurious, bytes_sent, bytes_accepted, .. } = counters;
+        let (native, calls) = (self.native, self.calls);
+        let single: [(StatisticTopic, &str, &str, u64); 5] = [
+            (Messages, "Requests and collectives that have ended.", "operations", ended),
+            (Messages, "Those of them that failed.", "operations_failed", failed),
+            (Messages, "Collectives called on the communicator of all ranks.", "collectives", collectives),
+            (Messages, "Receives that have matched no message.", "receives_posted", posted),
+            (Messages, "Messages that no receive has matched.", "messages_unexpected", unexpected),
+        ];
+        single.into_iter().for_each(|(topic, about, name, value)| each((topic, about, name, &[""], &[value])));
+        each((Datagrams, "Datagrams sent, by reason.", "sent_", &TxReason::NAMES, &sent));
+        each((Datagrams, "Datagrams accepted, by kind.", "accepted_", &DatagramKind::NAMES, &accepted));
+        each((Datagrams, "Datagrams dropped, by reason.", "dropped_", &DropReason::NAMES, &dropped));
+        let more: [(&str, &str, u64); 6] = [
+            ("Datagrams received before.", "duplicates", duplicates),
+            ("Datagrams sent again although they had arrived.", "spurious", spurious),
+            ("Bytes of sent datagrams.", "bytes_sent", bytes_sent),
+            ("Bytes of accepted datagrams.", "bytes_accepted", bytes_accepted),
+            ("System calls that sent.", "send_calls", calls[0]),
+            ("System calls that received.", "receive_calls", calls[1]),
+        ];
+        more.into_iter().for_each(|(about, name, value)| each((Datagrams, about, name, &[""], &[value])));
+        let StreamCounters { repaired, repaired_all, probes, reports_sent, placed, foreign, .. } = streams;
+        each((
+            Multicast,
+            "Segments of multicast broadcasts.",
+            "multicast_",
+            &["sent", "placed", "repaired", "repaired_all", "probes", "reports", "foreign"],
+            &[streams.sent, placed, repaired, repaired_all, probes, reports_sent, foreign],
+        ));
+        each((
+            Multicast,
+            "Releases of barriers by multicast.",
+            "releases_",
+            &["multicasts", "received", "asks"],
+            &[trees.multicasts, trees.received, trees.asks],
+        ));
+        each((
+            OneSided,
+            "One-sided operations that the adapter was to execute by itself, and those that it did not.",
+            "native_",
+            &["posted", "failed"],
+            &native,
+        ));
+    }
+
+    /// The value of a statistic, by its place in [`statistics`].
+    pub fn value(&self, place: usize) -> Option<u64> {
+        let (mut left, mut found) = (place, None);
+        self.list(|(.., values)| {
+            found = found.or_else(|| values.get(left).copied());
+            left = if found.is_some() { usize::MAX } else { left.saturating_sub(values.len()) };
+        });
+        found
+    }
+}
+
+/// All statistics.
+pub fn statistics() -> &'static [Statistic] {
+    static ALL: LazyLock<Vec<Statistic>> = LazyLock::new(|| {
+        let mut all = Vec::new();
+        Snapshot::default().list(|(topic, description, name, names, values)| {
+            debug_assert_eq!(names.len(), values.len(), "{name}");
+            let is_level = ["receives_posted", "messages_unexpected"].contains(&name);
+            let statistic = |rest| Statistic { name: format!("{name}{rest}"), description, topic, is_level };
+            all.extend(names.iter().map(statistic));
+        });
+        all
+    });
+    &ALL
+}
+
+#[doc(hidden)]
+impl World {
+    /// The values of all [`statistics`] now.
+    pub fn raw_statistics(&self) -> Snapshot {
+        let process = self.shared.lock();
+        Snapshot {
+            ended: process.requests.finished(),
+            failed: process.requests.failed(),
+            collectives: u64::from(self.call()),
+            waiting: process.messenger.matching().waiting_counts().map(u64::from),
+            counters: process.datagrams.counters,
+            streams: process.stream_counters(),
+            trees: process.tree_counters(),
+            native: process.remote_access.native.counts(),
+            calls: [self.udp_counters.send_calls.get(), self.udp_counters.receive_calls.get()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_each_has_its_value() {
+        let all = statistics();
+        let mut names: Vec<&str> = all.iter().map(|statistic| statistic.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+        let place = |name: &str| all.iter().position(|statistic| statistic.name == name).expect("it exists");
+        let mut snapshot = Snapshot { ended: 3, native: [0, 5], ..Snapshot::default() };
+        snapshot.counters.dropped[DropReason::Refused as usize] = 4;
+        let values = ["operations", "native_failed", "dropped_refused"].map(|name| snapshot.value(place(name)));
+        assert_eq!(values, [Some(3), Some(5), Some(4)]);
+        assert_eq!((snapshot.value(all.len() - 1), snapshot.value(all.len())), (Some(5), None));
+    }
+}
