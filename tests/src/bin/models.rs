@@ -3,6 +3,7 @@
 //! ```text
 //! models                all models; fails unless each is explored completely and holds (or fails, where expected)
 //! models --sample K/N    part K of N of them, counted from 0
+//! models --list         the names of all models
 //! models --only NAME    one of them, with the trace of its failure
 //! models --only NAME --states N    the same, with a limit of N states instead of 3 × 10⁷
 //! models --mutants      builds itself with `--cfg mutants`; breaks each rule in turn; fails unless its model detects it
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
     arguments.drain(..usize::from(json));
     let good = match arguments[..] {
         [] => explore_all(Sample::ALL, json),
+        ["--list"] => {
+            MODELS.iter().for_each(|entry| println!("{}", entry.name));
+            true
+        }
         ["--sample", sample] => parsed(sample).is_some_and(|sample| explore_all(sample, json)),
         ["--only", name] => explore_one(name, Explorer::default(), json),
         ["--only", name, "--states", states] => states
@@ -53,7 +58,7 @@ fn main() -> ExitCode {
         ["--mutants", ref names @ ..] => try_mutants(names, Sample::ALL, json),
         _ => {
             eprintln!(
-                "usage: models [--json] [--sample K/N | --only NAME [--states N] | --mutants [NAME… | --sample K/N]]"
+                "usage: models [--json] [--list | --sample K/N | --only NAME [--states N] | --mutants [NAME… | --sample K/N]]"
             );
             false
         }
