@@ -287,7 +287,7 @@ fn all_to_all(bytes: usize, rounds: u64) -> Outcome<()> {
                 return Err(format!("rank {own}, round {round}: wrong blocks").into());
             }
         }
-        Ok::<_, Box<dyn core::error::Error>>(())
+        Outcome::Ok(())
     })?;
     Ok(world.finish()?)
 }
